@@ -1,4 +1,4 @@
-"""dump-log: what it prints of each kind of file, and what it calls damage."""
+"""dump-log: its output for each kind of file, and how it reports damage."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_sound_index_passes_its_checks(directory: Path) -> None:
         assert result.exit_code == 0 and "entries fit the log" in result.output
 
 
-def test_damage_is_told_and_gives_status_1(directory: Path) -> None:
+def test_damage_is_reported_with_exit_status_1(directory: Path) -> None:
     path = log_file(directory)
     data = bytearray(path.read_bytes())
     data[-1] ^= 1

@@ -1,4 +1,4 @@
-"""Group commit: who shares which fsync, and what a failed one means."""
+"""Group commit: which waiters share an fsync, and what a failed fsync does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.models.workers import ImmediateWorkers
 
 
 class Scene:
-    """A log, a flusher whose fsyncs happen when told to, and who was answered."""
+    """A log, a flusher whose fsyncs the test triggers, and the answers of the waiters."""
 
     def __init__(self, **config: int) -> None:
         self.disk: SimDisk = sim_disk()
@@ -55,7 +55,7 @@ def test_one_fsync_at_a_time_and_the_next_is_shared() -> None:
     assert scene.log.recovery_point == 4
 
 
-def test_what_is_durable_already_needs_no_fsync() -> None:
+def test_durable_records_need_no_further_fsync() -> None:
     scene = Scene()
     append(scene.log)
     flush_at_once(scene.log)
@@ -78,7 +78,7 @@ def test_an_acknowledged_record_survives_a_power_loss() -> None:
         assert len(headers_of(found)) >= answered
 
 
-def test_a_failed_fsync_is_told_to_all_and_never_tried_again() -> None:
+def test_a_failed_fsync_fails_all_waiters_and_is_never_repeated() -> None:
     scene = Scene()
     failed: list[OSError] = []
     scene.log.events.failed = lambda log, error: failed.append(error)
@@ -94,14 +94,14 @@ def test_a_failed_fsync_is_told_to_all_and_never_tried_again() -> None:
     assert scene.workers.jobs == [] and scene.log.recovery_point == 0
 
 
-def test_a_waiter_whose_record_was_truncated_is_not_told_that_it_is_durable() -> None:
+def test_a_truncated_record_is_never_reported_durable() -> None:
     scene = Scene()
     for name in "abc":
         scene.write(name)
     scene.log.truncate_to(1)
     append(scene.log)
     scene.workers.work()
-    # The fsync covered bytes that are gone: nobody is answered by it but those whose records are.
+    # The fsync covered truncated bytes: only waiters whose records still exist succeed.
     assert scene.answers == [("c", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
     scene.workers.work()
     assert scene.answers[1:] == [("a", None), ("b", None)]
@@ -117,7 +117,7 @@ def test_epochs_that_a_truncation_removed_do_not_come_back_with_a_late_flush() -
     assert scene.disk.read(scene.log.directory + "/leader-epoch-checkpoint") == b"0\n1\n1 0\n"
 
 
-def test_many_unflushed_records_bring_about_a_flush() -> None:
+def test_many_unflushed_records_trigger_a_flush() -> None:
     scene = Scene(flush_messages=3)
     append(scene.log)
     append(scene.log)
@@ -135,7 +135,7 @@ def test_a_finished_segment_is_flushed_in_the_background() -> None:
     assert scene.log.recovery_point >= 1
 
 
-def test_nobody_waits_for_a_log_that_failed_before() -> None:
+def test_a_flush_of_an_already_failed_log_fails_at_once() -> None:
     scene = Scene()
     append(scene.log)
     scene.log.fail(OSError("gone"))

@@ -69,7 +69,7 @@ def test_checkpoints() -> None:
     assert checkpoints.decode_epochs(b"0\n2\n0 0\n4 90\n") == [(0, 0), (4, 90)]
 
 
-def test_every_cut_of_a_checkpoint_is_noticed() -> None:
+def test_a_checkpoint_truncated_at_any_byte_is_rejected() -> None:
     text = checkpoints.encode_offsets({TopicPartition("flights", number): 10 for number in range(3)})
     for size in range(len(text)):
         with pytest.raises(ValueError):
@@ -104,7 +104,7 @@ def test_names_of_directories(name: str, partition: TopicPartition | None) -> No
         assert str(partition) == name
 
 
-def test_names_of_what_is_deleted_stay_within_what_a_file_system_takes() -> None:
+def test_names_of_deleted_directories_fit_the_limit_of_file_systems() -> None:
     name = names.deleted_directory(TopicPartition("t" * 249, 12345), uuid.UUID(int=5))
     assert len(name) <= 255 and names.is_deleted_directory(name)
     assert not names.is_deleted_directory("flights-0")

@@ -1,4 +1,4 @@
-"""The offset index beside a plain list: what it keeps at hand must never be older than the file."""
+"""The offset index against a plain list: its cached entries are never older than the file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class IndexBesideList:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_positions_are_those_of_the_entries_whatever_was_looked_up_appended_and_cut_before(
+def test_positions_match_the_entries_after_any_lookups_appends_and_truncations(
     tmp_path: Path, seed: int
 ) -> None:
     chance = random.Random(seed)

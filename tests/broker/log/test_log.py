@@ -1,4 +1,4 @@
-"""A log in use: append, read, look up, cut."""
+"""A log in use: append, read, look up, truncate."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_reads_end_between_batches_below_the_upper_offset_and_within_max_bytes(l
         read = log.read(2, max_bytes, upper_offset=10)
         assert read.slice is not None
         assert (read.slice.offset, len(read.slice)) == (size, batches_read * size)
-    # From within a batch the whole batch comes.
+    # A read from within a batch returns the whole batch.
     inside = log.read(3, size, upper_offset=10)
     assert inside.slice is not None and (inside.slice.offset, len(inside.slice)) == (size, size)
 
@@ -150,7 +150,7 @@ def test_the_first_record_at_or_after_a_timestamp(interval: int) -> None:
     assert look_up_at_once(offset_for_timestamp(log, 0)) == TimestampOffset(4, 40, 3)
 
 
-def test_the_brokers_time_for_topics_that_want_it() -> None:
+def test_log_append_time_topics_get_the_brokers_timestamp() -> None:
     log = new_log(sim_disk(), message_timestamp_type="LogAppendTime")
     result = append_as_leader(log, timed_batch(5, 6), 0, now_ms=NOW_MS)
     assert result.log_append_time_ms == NOW_MS
@@ -171,7 +171,7 @@ def test_timestamps_out_of_bounds() -> None:
     assert log.log_end_offset == 2
 
 
-def test_what_a_client_may_not_append(log: Log) -> None:
+def test_empty_damaged_large_or_several_batches_of_a_client_are_refused(log: Log) -> None:
     assert refusal(log, memoryview(bytearray())) is ErrorCode.INVALID_RECORD
     two = memoryview(bytearray(bytes(timed_batch()) + bytes(timed_batch())))
     assert refusal(log, two) is ErrorCode.INVALID_RECORD
@@ -194,7 +194,7 @@ def test_a_refused_append_changes_nothing(log: Log) -> None:
     assert (log.log_end_offset, log.producers.encode()) == (1, state)
 
 
-def test_a_duplicate_is_known_before_anything_is_appended(log: Log) -> None:
+def test_a_duplicate_is_detected_before_anything_is_appended(log: Log) -> None:
     append(log, 1, 2, producer_id=5, epoch=0, sequence=0)
     append(log, 3)
     prepared = log.prepare_append(timed_batch(1, 2, producer_id=5, epoch=0, sequence=0), now_ms=NOW_MS)
@@ -204,7 +204,7 @@ def test_a_duplicate_is_known_before_anything_is_appended(log: Log) -> None:
     assert log.log_end_offset == 3
 
 
-def test_a_follower_writes_what_the_leader_has_byte_for_byte() -> None:
+def test_a_follower_writes_the_leaders_bytes_unchanged() -> None:
     disk = sim_disk()
     leader, follower = new_log(disk, "/a/flights-3"), new_log(disk, "/b/flights-3")
     for number in range(6):
@@ -223,7 +223,7 @@ def test_a_follower_writes_what_the_leader_has_byte_for_byte() -> None:
     assert empty.last_offset < empty.first_offset == 12
 
 
-def test_a_follower_refuses_what_is_damaged_or_would_overlap() -> None:
+def test_a_follower_refuses_damaged_or_overlapping_batches() -> None:
     disk = sim_disk()
     leader, follower = new_log(disk, "/a/flights-3"), new_log(disk, "/b/flights-3")
     append(leader)
@@ -243,7 +243,7 @@ def test_a_follower_refuses_what_is_damaged_or_would_overlap() -> None:
 
 
 @pytest.mark.parametrize("offset", range(12))
-def test_truncation_anywhere_leaves_a_log_that_goes_on(offset: int) -> None:
+def test_a_log_truncated_at_any_offset_accepts_further_appends(offset: int) -> None:
     log = new_log(sim_disk(), segment_bytes=300, index_interval_bytes=0)
     for number in range(6):
         append(
@@ -263,7 +263,7 @@ def test_truncation_anywhere_leaves_a_log_that_goes_on(offset: int) -> None:
     assert log.truncate_to(end + 1) is False
 
 
-def test_a_log_may_start_anew_at_any_offset(log: Log) -> None:
+def test_a_log_may_restart_at_any_offset(log: Log) -> None:
     append(log, leader_epoch=3)
     log.truncate_fully_and_start_at(1000)
     assert (log.log_start_offset, log.log_end_offset, log.epochs.entries) == (1000, 1000, [])
@@ -302,7 +302,7 @@ def test_epochs_and_where_they_end(log: Log) -> None:
     }  # fmt: skip
 
 
-def test_a_failing_disk_ends_the_log_and_is_told_once() -> None:
+def test_a_disk_failure_ends_the_log_and_is_reported_once() -> None:
     disk = sim_disk()
     log = new_log(disk)
     append(log)

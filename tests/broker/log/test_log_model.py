@@ -1,4 +1,4 @@
-"""A log against a list: whatever is done to it, in whatever order, it answers as the list does."""
+"""A log against a model list: after any operations in any order, both give the same answers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class LogMachine(RuleBasedStateMachine):
                 self.log.segments[0].base_offset,
             )
         self.start = min(self.start, self.end)
-        # The producer goes on where the log, or the little that is known of it, ends.
+        # The producer continues at the end of the log, or of its remembered batches.
         entry = self.log.producers.get(3)
         self.sequence = entry.last_sequence + 1 if entry and entry.batches else 0
 

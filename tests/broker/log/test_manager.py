@@ -37,7 +37,7 @@ def partitions(count: int, topic: str = "flights") -> list[TopicPartition]:
 
 
 class Broker:
-    """A manager on a clock; its workers work at once unless others are given."""
+    """A manager on a test clock, with workers that run at once unless others are given."""
 
     def __init__(
         self, disk: Disk, paths: tuple[str, ...] = PATHS, workers: Any = None, **defaults: Any
@@ -186,7 +186,7 @@ def test_a_failed_directory_takes_its_logs_and_no_others() -> None:
     assert broker.failed == ["/d2"]
     assert broker.logs.find(TopicPartition("flights", 4)) is None
     assert append(broker.log(TopicPartition("flights", 0))) == 1
-    # A replica that is not new may lie in the directory that cannot be read: it must not be made anew.
+    # A replica that is not new may lie in the unreadable directory: it must not be created again.
     with pytest.raises(BrokerError):
         broker.logs.get_or_create(TopicPartition("flights", 4), is_new=False)
     broker.logs.get_or_create(TopicPartition("fresh", 0), is_new=True)
@@ -194,8 +194,8 @@ def test_a_failed_directory_takes_its_logs_and_no_others() -> None:
     assert disk.exists("/d1/.kafka_cleanshutdown") and not disk.exists("/d2/.kafka_cleanshutdown")
 
 
-def test_a_directory_that_has_vanished_is_not_made_anew(tmp_path: Path) -> None:
-    """Its disk was unmounted, or somebody removed it: what it held must not be taken for something new."""
+def test_a_vanished_directory_is_not_created_again(tmp_path: Path) -> None:
+    """Its disk may be unmounted: the partitions that it held must not be created as new."""
     paths = tuple(str(tmp_path / name) for name in ("one", "two"))
     broker = Broker(OsDisk(), paths)
     shutil.rmtree(paths[0])
@@ -234,7 +234,7 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later() -> None:
     assert disk.list("/d1") == ["flights-0"]
 
 
-def test_what_was_deleted_before_the_stop_is_removed_at_the_start() -> None:
+def test_directories_deleted_before_the_stop_are_removed_at_the_start() -> None:
     disk = sim_disk()
     broker = Broker(disk, ("/d1",))
     append(broker.logs.get_or_create(TopicPartition("flights", 0)))
@@ -243,7 +243,7 @@ def test_what_was_deleted_before_the_stop_is_removed_at_the_start() -> None:
     assert disk.list("/d1") == []
 
 
-def test_a_topic_made_anew_under_its_name_does_not_get_the_old_data() -> None:
+def test_a_recreated_topic_does_not_get_the_old_data() -> None:
     broker = Broker(sim_disk())
     log = broker.logs.get_or_create(TopicPartition("flights", 0))
     assert log.topic_id is None
@@ -267,7 +267,7 @@ def test_settings_of_a_topic_apply_to_its_logs_at_once() -> None:
     append(log)
 
 
-def test_other_defaults_hold_at_once_for_what_topics_do_not_set_themselves() -> None:
+def test_changed_defaults_apply_at_once_to_settings_that_topics_do_not_override() -> None:
     broker = Broker(sim_disk())
     broker.logs.settings.set_topic("own", {"retention.ms": "7"})
     broker.logs.settings.set_topic("stubborn", {"min.compaction.lag.ms": "50"})
@@ -279,7 +279,7 @@ def test_other_defaults_hold_at_once_for_what_topics_do_not_set_themselves() -> 
     )
     assert (own.settings.retention_ms, own.settings.max_compaction_lag_ms) == (7, 20)
     assert (none.settings.retention_ms, none.settings.max_compaction_lag_ms) == (9, 20)
-    # Its least compaction lag would be above the greatest: it keeps all that it had.
+    # Its minimum compaction lag would exceed the maximum: it keeps its old settings.
     assert stubborn.settings.retention_ms == LogSettings().retention_ms
     assert broker.logs.get_or_create(TopicPartition("new", 0)).settings.retention_ms == 9
     another = broker.logs.get_or_create(TopicPartition("stubborn", 1))
@@ -307,7 +307,7 @@ def test_logs_of_topics_with_a_flush_interval_are_flushed_by_age() -> None:
         assert (flushed.recovery_point, left.recovery_point) == (round_number, 0)
 
 
-def test_a_flush_interval_holds_for_what_was_there_before_it_and_not_after_it_was_taken_back() -> None:
+def test_a_flush_interval_covers_earlier_records_and_ends_when_removed() -> None:
     broker = Broker(sim_disk())
     first, second = (broker.logs.get_or_create(TopicPartition("flights", number)) for number in range(2))
     append(first)
@@ -321,7 +321,7 @@ def test_a_flush_interval_holds_for_what_was_there_before_it_and_not_after_it_wa
     assert first.recovery_point == 1
 
 
-def test_what_was_not_durable_at_the_last_stop_is_flushed_by_age_too() -> None:
+def test_records_not_durable_at_the_last_stop_are_flushed_by_age() -> None:
     disk = sim_disk()
     broker = Broker(disk, ("/d1",), **{"log.flush.interval.ms": 5000})
     append(broker.logs.get_or_create(TopicPartition("flights", 0)))
@@ -334,7 +334,7 @@ def test_what_was_not_durable_at_the_last_stop_is_flushed_by_age_too() -> None:
     assert log.recovery_point == 1
 
 
-def test_a_log_that_begins_anew_behind_its_recovery_point_is_flushed_by_age() -> None:
+def test_a_log_restarted_behind_its_recovery_point_is_flushed_by_age() -> None:
     broker = Broker(sim_disk(), **{"log.flush.interval.ms": 5000})
     log = broker.logs.get_or_create(TopicPartition("flights", 0))
     log.truncate_fully_and_start_at(100)
@@ -343,7 +343,7 @@ def test_a_log_that_begins_anew_behind_its_recovery_point_is_flushed_by_age() ->
     assert log.recovery_point == 101
 
 
-def test_logs_that_are_gone_are_not_flushed() -> None:
+def test_deleted_logs_are_not_flushed() -> None:
     disk = sim_disk()
     broker = Broker(disk, **{"log.flush.interval.ms": 5000})
     for partition in partitions(3):
@@ -360,7 +360,7 @@ def test_logs_that_are_gone_are_not_flushed() -> None:
 def test_silent_producers_are_forgotten() -> None:
     broker = Broker(sim_disk())
     log = broker.logs.get_or_create(TopicPartition("flights", 0))
-    # Its records are old; what counts is when it wrote them.
+    # Its records are old, but the time of the write counts.
     append_as_leader(log, timed_batch(1, producer_id=1, epoch=0, sequence=0), 0, now_ms=broker.logs.now_ms())
     for hours, left in ((23, 1), (2, 0)):
         broker.clock.advance(hours * 3600)
@@ -372,7 +372,7 @@ NEWER_ID = uuid.UUID(int=78)
 
 
 @pytest.mark.parametrize("older_epoch", [0, 9])
-def test_of_two_logs_of_one_name_either_may_turn_out_to_be_the_partitions(older_epoch: int) -> None:
+def test_either_of_two_logs_of_one_name_may_become_the_partitions(older_epoch: int) -> None:
     partition = TopicPartition("flights", 0)
     disk = sim_disk()
     make_rivals(disk, TOPIC_ID, NEWER_ID, partition, older_epoch)
@@ -388,7 +388,7 @@ def test_of_two_logs_of_one_name_either_may_turn_out_to_be_the_partitions(older_
     finished(broker.logs.close({}))
 
 
-def test_of_two_logs_of_one_name_the_other_is_as_it_was_after_a_stop() -> None:
+def test_the_unused_of_two_logs_of_one_name_is_unchanged_after_a_stop() -> None:
     disk = sim_disk()
     make_rivals(disk, TOPIC_ID, NEWER_ID, TopicPartition("flights", 0))
     broker = Broker(disk, ("/d1", "/d2"))
@@ -399,7 +399,7 @@ def test_of_two_logs_of_one_name_the_other_is_as_it_was_after_a_stop() -> None:
     assert again.log(TopicPartition("flights", 0)).log_end_offset == 1
 
 
-def test_a_truncation_below_the_recovery_point_is_written_down_before_anything_else() -> None:
+def test_a_truncation_below_the_recovery_point_is_checkpointed_first() -> None:
     disk = sim_disk()
     workers = ImmediateWorkers(is_held=True)
     broker = Broker(disk, ("/d1",), workers)
@@ -414,14 +414,14 @@ def test_a_truncation_below_the_recovery_point_is_written_down_before_anything_e
     written = broker.logs.checkpoints.write_offsets()
     log.truncate_to(1)
     assert b"flights 0 1\n" in disk.read("/d1/recovery-point-offset-checkpoint")
-    # The older write comes late, and does not have the last word.
+    # The older write comes late, and must not overwrite the newer one.
     workers.work()
     finished(written)
     assert b"flights 0 1\n" in disk.read("/d1/recovery-point-offset-checkpoint")
 
 
 def test_logs_load_side_by_side_on_real_threads(tmp_path: Path) -> None:
-    """Loading a log touches no other: many at once give what one by one gives."""
+    """Loading logs in parallel gives the same result as loading them one by one."""
     paths = (str(tmp_path / "a"), str(tmp_path / "b"))
     broker = Broker(OsDisk(), paths)
     for partition in partitions(30):
@@ -449,6 +449,6 @@ def test_logs_load_side_by_side_on_real_threads(tmp_path: Path) -> None:
     assert results == {partition: partition.partition for partition in partitions(30)}
 
 
-def test_the_default_configuration_is_that_of_the_rows() -> None:
+def test_default_settings_are_those_of_the_rows() -> None:
     assert LogSettings.of({}) == LogSettings()
     assert LogSettings.of({}, topic_defaults({})) == LogSettings()

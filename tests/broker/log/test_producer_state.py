@@ -1,4 +1,4 @@
-"""Sequences of idempotent producers: what is next, what is a repetition, what is a gap."""
+"""Sequences of idempotent producers: the next one, duplicates, and gaps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Writer:
     def write(
         self, sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 1, now_ms: int = 0
     ) -> int | ErrorCode:
-        """The first offset of the batch, or why it was refused."""
+        """Append a batch. Returns its first offset, or the error code of the refusal."""
         written = header(sequence, count, epoch=epoch, producer_id=producer_id)
         try:
             duplicate = self.states.check([written])
@@ -60,7 +60,7 @@ def test_the_last_five_batches_are_recognised() -> None:
     assert log.write(16) == 16
 
 
-def test_a_batch_that_overlaps_a_remembered_one_is_no_repetition() -> None:
+def test_a_batch_that_overlaps_a_remembered_one_is_not_a_duplicate() -> None:
     log = Writer()
     for number in range(5):
         log.write(2 * number, 2)
@@ -69,10 +69,10 @@ def test_a_batch_that_overlaps_a_remembered_one_is_no_repetition() -> None:
     assert log.write(7, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_an_unknown_producer_may_begin_anywhere_but_not_go_back() -> None:
+def test_an_unknown_producer_may_begin_at_any_sequence_but_not_go_back() -> None:
     log = Writer()
     assert log.write(40) == 0
-    # It may never have arrived: to call it a duplicate would lose it.
+    # The batch may never have arrived: treating it as a duplicate would lose it.
     assert log.write(39) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     for number in range(41, 47):
         assert log.write(number) == number - 40
@@ -107,7 +107,7 @@ def test_batches_without_a_producer_leave_no_trace() -> None:
     assert len(states) == 0
 
 
-def test_the_one_silent_for_longest_is_forgotten_first() -> None:
+def test_the_producer_silent_for_longest_is_forgotten_first() -> None:
     log = Writer()
     log.write(0, producer_id=1, now_ms=0)
     log.write(0, producer_id=2, now_ms=500)

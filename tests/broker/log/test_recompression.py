@@ -123,7 +123,7 @@ def test_a_batch_that_cannot_be_unpacked_is_refused(tmp_path: Path) -> None:
     assert produce(world.client(), bytes(damaged))[0] == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_what_the_broker_writes_itself_stays_as_it_is(tmp_path: Path) -> None:
+def test_batches_written_by_the_broker_are_not_recompressed(tmp_path: Path) -> None:
     log = world_with(tmp_path, compression_type="gzip").replicas.partition("t", 0).log
     prepared = log.prepare_append(
         memoryview(bytearray(batch(*VALUES))), origin=AppendOrigin.COORDINATOR, now_ms=START_MS

@@ -43,7 +43,7 @@ def filled(disk: Disk, **config: int) -> Log:
 
 
 def state_of(log: Log) -> dict[str, object]:
-    """All that can be asked of a log, its indexes included."""
+    """Everything observable of a log, including its indexes."""
     return {
         "data": read_all(log),
         "bounds": (log.log_start_offset, log.log_end_offset),
@@ -61,7 +61,7 @@ def state_of(log: Log) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_a_closed_log_is_found_as_it_was(is_clean: bool) -> None:
+def test_a_closed_log_is_loaded_unchanged(is_clean: bool) -> None:
     disk = sim_disk()
     log = filled(disk)
     before = state_of(log)
@@ -73,7 +73,7 @@ def test_a_closed_log_is_found_as_it_was(is_clean: bool) -> None:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_indexes_are_the_same_however_often_the_log_was_stopped(is_clean: bool) -> None:
-    """The entry that closes a time index does not stay when the segment goes on."""
+    """The closing entry of a time index is removed when the segment gets more records."""
     disk = sim_disk()
     config = {"segment_bytes": 700, "index_interval_bytes": 150}
     log, undisturbed = new_log(disk, **config), new_log(disk, "/data/undisturbed-0", **config)
@@ -89,7 +89,7 @@ def test_indexes_are_the_same_however_often_the_log_was_stopped(is_clean: bool) 
         assert segment.time_index.pairs() == other.time_index.pairs()
 
 
-def test_a_killed_process_loses_nothing_that_was_written() -> None:
+def test_a_killed_process_loses_no_written_record() -> None:
     disk = sim_disk()
     log = filled(disk)
     before = state_of(log)
@@ -178,7 +178,7 @@ def test_damage_in_an_older_segment_ends_the_log_there() -> None:
     ],
     ids=["missing", "empty", "torn", "negative", "beyond the log", "padded as Kafka does"],
 )
-def test_a_damaged_index_is_made_again(kind: str, base_offset: int, is_clean: bool, damage: object) -> None:
+def test_a_damaged_index_is_rebuilt(kind: str, base_offset: int, is_clean: bool, damage: object) -> None:
     disk = sim_disk()
     log = filled(disk)
     before = state_of(log)
@@ -191,7 +191,7 @@ def test_a_damaged_index_is_made_again(kind: str, base_offset: int, is_clean: bo
     found = reopen(disk, log, is_clean=is_clean, recovery_point=0)
     after = state_of(found)
     if content is not None and is_clean:
-        # A clean stop is believed: an index that is too short is one that leads to longer walks.
+        # After a clean stop the index is trusted: one that is too short only makes walks longer.
         before.pop("indexes"), before.pop("active_index")
         after.pop("indexes"), after.pop("active_index")
     assert after == before
@@ -214,7 +214,7 @@ def test_every_file_but_the_logs_may_be_missing() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"0\n3\n0 0\n1 6\n", b"0\n1\n0 0", b"7\n0\n", b"\xff\0", b"0\nx\n", b"0\n2\n5 0\n1 6\n"]
 )
-def test_a_half_written_epoch_checkpoint_is_read_from_the_batches_instead(content: bytes) -> None:
+def test_a_half_written_epoch_checkpoint_is_rebuilt_from_the_batches(content: bytes) -> None:
     disk = sim_disk()
     log = filled(disk)
     close_log(log)
@@ -232,7 +232,7 @@ def test_epochs_beyond_the_end_are_dropped() -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0\1", bytes(100), b"\0\1" + bytes(4) + b"\x7f\xff\xff\xff"])
-def test_a_damaged_snapshot_is_left_aside_for_an_older_one(damage: bytes) -> None:
+def test_a_damaged_snapshot_is_ignored_for_an_older_one(damage: bytes) -> None:
     disk = sim_disk()
     log = filled(disk)
     before = log.producers.encode()
@@ -243,7 +243,7 @@ def test_a_damaged_snapshot_is_left_aside_for_an_older_one(damage: bytes) -> Non
     assert not disk.exists(f"{DIRECTORY}/{22:020d}.snapshot")
 
 
-def test_what_was_being_deleted_or_written_goes() -> None:
+def test_files_of_unfinished_deletes_and_writes_are_removed() -> None:
     disk = sim_disk()
     log = filled(disk)
     before = state_of(log)
@@ -281,7 +281,7 @@ def test_a_finished_replacement_of_segments_is_completed() -> None:
     assert found.log_end_offset == 22
 
 
-def test_a_log_that_ends_before_its_start_begins_anew() -> None:
+def test_a_log_that_ends_before_its_start_is_restarted() -> None:
     disk = sim_disk()
     log = filled(disk)
     close_log(log)
@@ -301,7 +301,7 @@ def test_the_log_start_offset_comes_from_the_checkpoint_or_the_first_segment() -
     assert found.epochs.entries == [(1, 8), (2, 12), (3, 18)]
 
 
-def test_recovery_does_not_believe_bytes_are_durable_because_it_read_them() -> None:
+def test_recovery_does_not_treat_bytes_it_read_as_durable() -> None:
     disk = sim_disk()
     log = filled(disk)
     disk.kill_process()
@@ -314,7 +314,7 @@ def test_recovery_does_not_believe_bytes_are_durable_because_it_read_them() -> N
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_power_loss_takes_no_flushed_record_and_leaves_a_sound_log(seed: int) -> None:
+def test_a_power_loss_loses_no_flushed_record_and_leaves_a_valid_log(seed: int) -> None:
     disk: SimDisk = sim_disk(seed)
     log = new_log(disk, segment_bytes=400, index_interval_bytes=100)
     flushed = 0

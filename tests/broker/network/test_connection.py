@@ -17,7 +17,7 @@ def frame(body: bytes) -> memoryview:
 
 
 class Served:
-    """A connection whose handler writes down what it is given; the test answers."""
+    """A connection whose handler records the requests; the test answers them."""
 
     def __init__(self, **limits: int) -> None:
         bounds = {
@@ -44,7 +44,7 @@ class Served:
         self.connection.frames_received([frame(body) for body in bodies])
 
     def sent(self, count: int) -> None:
-        """So many bytes of what was given to the wire have left."""
+        """Report that `count` bytes given to the wire were sent."""
         self.connection.bytes_sent(count)
 
 
@@ -88,7 +88,7 @@ def test_a_request_is_answered_once() -> None:
         served.replies[0].nothing()
 
 
-def test_over_its_budget_of_requests_nothing_is_read_or_handled_until_answers_have_left() -> None:
+def test_over_budget_nothing_is_read_or_handled_until_responses_are_sent() -> None:
     served = Served(buffered_bytes_max=100)
     served.receive(b"x" * 60, b"y" * 60, b"z")
     assert served.handled == [b"x" * 60, b"y" * 60]  # the second one took it over the limit
@@ -152,7 +152,7 @@ def test_no_more_than_the_allowed_number_of_requests_is_in_flight() -> None:
     assert not served.wire.is_paused
 
 
-def test_after_a_turn_the_others_come_first() -> None:
+def test_a_connection_yields_to_the_others_after_its_turn() -> None:
     served = Served()
     served.clock.callLater(0, lambda: served.handled.append(b"somebody else"))
     served.receive(*[b"now"] * (2 * REQUESTS_PER_TURN + 1))
@@ -199,7 +199,7 @@ def test_a_muted_connection_sends_but_neither_reads_nor_handles() -> None:
     assert not served.wire.is_paused
 
 
-def test_of_two_mutes_the_longer_counts_and_unmute_ends_both() -> None:
+def test_the_longer_of_two_mutes_counts_and_unmute_ends_both() -> None:
     served = Served()
     served.connection.mute(500)
     served.connection.mute(100)
@@ -214,7 +214,7 @@ def test_of_two_mutes_the_longer_counts_and_unmute_ends_both() -> None:
     assert not served.clock.getDelayedCalls()
 
 
-def test_severing_drops_what_is_queued_and_tells_those_who_asked() -> None:
+def test_severing_drops_the_queue_and_calls_the_close_callbacks() -> None:
     served = Served(in_flight_requests_max=1)
     told: list[str] = []
     served.connection.add_close_callback(lambda connection: told.append(f"first {connection.close_reason}"))
@@ -277,7 +277,7 @@ def test_closing_when_sent_sends_the_answers_given_so_far() -> None:
     assert served.connection.buffered_bytes == 0
 
 
-def test_a_handler_that_fails_costs_its_connection_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_handler_closes_its_connection_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     served = Served()
     with caplog.at_level(logging.ERROR):
         served.receive(b"fail", b"never")

@@ -1,4 +1,4 @@
-"""`listeners` and its kin: what they mean, and what is said when they mean nothing."""
+"""`listeners` and related settings: their meaning, and the errors for invalid values."""
 
 from __future__ import annotations
 
@@ -74,9 +74,7 @@ def test_a_free_port_is_advertised_by_its_real_number() -> None:
         ({"listeners": "SASL_SSL://h:1"}, "this broker does not speak SASL_SSL, only PLAINTEXT"),
     ],
 )
-def test_what_is_wrong_is_said_with_key_value_and_what_is_allowed(
-    values: dict[str, str], message: str
-) -> None:
+def test_errors_name_the_key_the_value_and_the_allowed_values(values: dict[str, str], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         parsed(**values)
 

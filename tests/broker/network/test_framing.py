@@ -1,4 +1,4 @@
-"""Frames are found however the bytes are cut, and their buffers are reused only when nobody looks at them."""
+"""Frames are found however the bytes are split, and buffers are reused only when nothing refers to them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_frames_are_writable() -> None:
         assert frame[0] == 7
 
 
-def test_no_more_than_the_bound_is_kept_and_other_sizes_make_way() -> None:
+def test_kept_buffers_stay_within_the_bound_and_free_ones_are_dropped() -> None:
     buffers = FrameBuffers(keep_bytes=1_000_000)
     held = [buffers.take(100_000) for _ in range(30)]
     assert buffers.kept_bytes <= 1_000_000

@@ -1,4 +1,4 @@
-"""Listeners: how many may come in, from where, and how long they may idle."""
+"""Listeners: limits of connections, in all and for each address, and of their idle time."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_when_one_port_cannot_be_opened_none_stays_open() -> None:
     assert [port.is_closed for port in world.network.ports] == [True]
 
 
-def test_an_address_may_hold_so_many_connections_and_its_neighbours_as_many(
+def test_the_connection_limit_applies_to_each_address(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World(replace(LIMITS, connections_per_ip_max=2))
@@ -86,7 +86,7 @@ def test_an_address_may_hold_so_many_connections_and_its_neighbours_as_many(
     assert (world.listeners.accepted, world.listeners.refused) == (4, 1)
 
 
-def test_all_together_may_hold_so_many_connections() -> None:
+def test_the_connection_limit_applies_to_all_addresses_together() -> None:
     world = World(replace(LIMITS, connections_max=2))
     world.listeners.start(ENDPOINTS)
     first, _ = world.arrive("192.0.2.1")

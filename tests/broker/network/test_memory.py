@@ -1,4 +1,4 @@
-"""The memory that all connections share: who is lent some, who waits, and in which order."""
+"""The request memory shared by all connections: which requests get room, which wait, and in which order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Line:
         return self.memory.borrow(size, self.calls[name])
 
 
-def test_what_fits_is_lent_at_once() -> None:
+def test_a_request_that_fits_is_granted_at_once() -> None:
     line = Line(100)
     assert line.borrow("a", 60)
     assert line.borrow("b", 40)
@@ -28,7 +28,7 @@ def test_what_fits_is_lent_at_once() -> None:
     assert line.memory.lent_bytes == 100
 
 
-def test_first_come_first_served() -> None:
+def test_requests_are_granted_in_order() -> None:
     line = Line(100)
     line.borrow("a", 100)
     assert not line.borrow("b", 80)
@@ -40,14 +40,14 @@ def test_first_come_first_served() -> None:
     assert line.granted == ["b", "c", "d"]
 
 
-def test_a_small_one_does_not_overtake_a_large_one() -> None:
+def test_a_small_request_does_not_overtake_a_large_one() -> None:
     line = Line(100)
     line.borrow("a", 50)
     assert not line.borrow("b", 80)
     assert not line.borrow("c", 10)
 
 
-def test_one_that_is_larger_than_all_there_is_passes_alone() -> None:
+def test_a_request_above_the_limit_passes_alone() -> None:
     line = Line(100)
     assert line.borrow("a", 10)
     assert not line.borrow("b", 500)
@@ -58,7 +58,7 @@ def test_one_that_is_larger_than_all_there_is_passes_alone() -> None:
     assert line.granted == ["b", "c"]
 
 
-def test_who_leaves_the_line_holds_up_nobody() -> None:
+def test_a_request_that_leaves_the_queue_blocks_no_other() -> None:
     line = Line(100)
     line.borrow("a", 50)
     line.borrow("b", 80)
@@ -68,18 +68,18 @@ def test_who_leaves_the_line_holds_up_nobody() -> None:
     assert line.memory.waiting == 0
 
 
-def test_without_a_limit_nobody_waits() -> None:
+def test_without_a_limit_no_request_waits() -> None:
     line = Line(NO_LIMIT)
     assert all(line.borrow(name, 1 << 40) for name in "abc")
 
 
 @given(st.lists(st.integers(1, 150), max_size=30))
-def test_everybody_has_a_turn_in_order_and_never_is_too_much_lent(sizes: list[int]) -> None:
+def test_all_requests_are_granted_in_order_within_the_limit(sizes: list[int]) -> None:
     memory = RequestMemory(100)
     served: list[int] = []
     held: list[int] = []
     for number, size in enumerate(sizes):
-        # Whoever is granted something holds it until it is given back below.
+        # Each borrower holds its grant until it is given back below.
         def granted(number: int = number, size: int = size) -> None:
             served.append(number)
             held.append(size)

@@ -33,7 +33,7 @@ class World:
         self.outcomes: dict[str, Any] = {}
 
     def send(self, name: str, timeout_ms: int | None = None) -> Deferred[ApiVersionsResponse]:
-        """Send a request that says `name`, and write down what becomes of it."""
+        """Send a request that carries `name`, and record its outcome."""
         request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
         answer = self.channel.send(request, timeout_ms=timeout_ms)
         answer.addCallbacks(
@@ -78,7 +78,7 @@ def test_it_connects_on_demand_and_pipelines_in_order() -> None:
     assert not world.clock.getDelayedCalls()
 
 
-def test_what_has_no_answer_fails_with_the_connection_and_the_next_waits() -> None:
+def test_unanswered_requests_fail_with_the_connection_and_later_ones_wait() -> None:
     world = World()
     world.send("a")
     world.connect()
@@ -124,7 +124,7 @@ def test_nothing_is_connected_when_there_is_nothing_to_send() -> None:
     assert len(world.network.attempts) == 1
 
 
-def test_a_request_not_answered_in_time_takes_the_connection_down() -> None:
+def test_a_request_not_answered_in_time_closes_the_connection() -> None:
     world = World()
     world.send("slow", timeout_ms=500)
     world.send("behind")
@@ -143,7 +143,7 @@ def test_a_request_not_answered_in_time_takes_the_connection_down() -> None:
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0\0\0\7rest", b"\0\0\0\0", b"\0\0\0\0\0\0\xff\xff"])
-def test_an_answer_that_is_none_costs_the_connection(frame: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_response_closes_the_connection(frame: bytes, caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.send("a")
     world.send("b")
@@ -185,7 +185,7 @@ def test_a_connection_that_comes_after_it_was_given_up_is_dropped() -> None:
     assert not world.clock.getDelayedCalls()
 
 
-def test_so_many_bytes_may_wait_for_an_answer() -> None:
+def test_unanswered_bytes_are_limited() -> None:
     world = World(ChannelSettings("broker-0", unanswered_bytes_max=100))
     world.send("a" * 200)
     world.send("b")
@@ -196,7 +196,7 @@ def test_so_many_bytes_may_wait_for_an_answer() -> None:
     assert world.requests_sent() == [0, 1]
 
 
-def test_an_answer_nobody_waits_for_is_dropped_in_its_turn() -> None:
+def test_the_response_to_a_cancelled_request_is_dropped_in_turn() -> None:
     world = World()
     answer = world.send("a")
     world.send("b")
@@ -248,7 +248,7 @@ async def test_large_fetch_responses_over_a_real_connection() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 @on_reactor
-async def test_a_broker_that_is_not_there(host: str) -> None:
+async def test_connecting_to_an_absent_broker_fails(host: str) -> None:
     port = TcpNetwork(reactor).listen("127.0.0.1", 0, lambda peer: None)
     port.close()
     address = Address(host, port.address.port)
@@ -260,7 +260,7 @@ async def test_a_broker_that_is_not_there(host: str) -> None:
 
 @on_reactor
 async def test_every_address_of_a_name_is_tried() -> None:
-    """A name may have addresses of both kinds, and the broker listen at one of them."""
+    """A name may have IPv4 and IPv6 addresses while the broker listens at only one of them."""
     broker = Fetches(b"")
     asked = []
 
@@ -279,7 +279,7 @@ async def test_every_address_of_a_name_is_tried() -> None:
 
 
 @on_reactor
-async def test_a_name_that_nobody_knows() -> None:
+async def test_an_unknown_host_name_fails() -> None:
     network = TcpNetwork(reactor, addresses_of=lambda host: succeed([]))
     channel = BrokerChannel(Address("broker.example", 9), network, reactor, lambda: 0.5, SETTINGS)
     with pytest.raises(ChannelLost, match=r"broker\.example has no address"):

@@ -338,7 +338,7 @@ async def test_a_severed_connection_handles_none_of_its_queued_requests() -> Non
 
 
 @on_reactor
-async def test_what_was_answered_before_an_orderly_close_arrives(
+async def test_responses_sent_before_an_orderly_close_arrive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "_LINGER_S", 3600)  # the end must come by itself, not by the time limit
@@ -374,7 +374,7 @@ async def test_a_peer_that_never_reads_does_not_hold_a_closing_connection_for_ev
 
 
 @on_reactor
-async def test_a_connection_with_much_to_say_leaves_the_others_their_turn(
+async def test_a_busy_connection_leaves_the_others_their_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transport, "_TURN_BYTES", 100_000)
@@ -394,7 +394,7 @@ async def test_a_connection_with_much_to_say_leaves_the_others_their_turn(
 
 
 @on_reactor
-async def test_descriptors_and_memory_do_not_pile_up() -> None:
+async def test_descriptors_and_memory_do_not_leak() -> None:
     with serving(echo) as server:
 
         async def visit() -> None:
@@ -418,7 +418,7 @@ async def test_a_port_in_use_is_an_os_error() -> None:
 
 
 class TestMemoryOfAll:
-    """`queued.max.request.bytes`: what all connections together may hold of requests that come in."""
+    """`queued.max.request.bytes`: maximum bytes of incoming requests of all connections together."""
 
     SIZE = 1024 * 1024
 
@@ -445,7 +445,7 @@ class TestMemoryOfAll:
             await until(lambda: memory.lent_bytes == 0)
 
     @on_reactor
-    async def test_small_requests_pass_meanwhile(self) -> None:
+    async def test_small_requests_pass_while_a_large_one_waits(self) -> None:
         memory = RequestMemory(self.SIZE)
         with serving(self.handle, memory=memory) as server, Client(server) as slow, Client(server) as other:
             await slow.send(framed(bytes(self.SIZE))[:300_000])
@@ -454,7 +454,7 @@ class TestMemoryOfAll:
             assert SIZE.unpack(await other.receive_frame()) == (5,)
 
     @on_reactor
-    async def test_who_goes_away_leaves_room_and_its_place_in_the_line(self) -> None:
+    async def test_a_closed_connection_frees_its_memory_and_its_place_in_the_queue(self) -> None:
         memory = RequestMemory(self.SIZE)
         request = framed(bytes(self.SIZE))
         with (
@@ -475,7 +475,7 @@ class TestMemoryOfAll:
             assert SIZE.unpack(await third.receive_frame()) == (self.SIZE,)
 
     @on_reactor
-    async def test_what_waits_to_be_handled_still_counts(self) -> None:
+    async def test_requests_not_handled_yet_count_towards_the_limit(self) -> None:
         memory = RequestMemory(2 * self.SIZE)
         request = framed(bytes(self.SIZE))
         with serving(self.handle, memory=memory) as server, Client(server) as client:

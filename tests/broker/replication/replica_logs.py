@@ -47,7 +47,7 @@ def elect(
     isr: Sequence[int] = EVERYONE,
     now_ms: int = NOW_MS,
 ) -> Partition:
-    """Tell replicas who leads from now on; the leader's."""
+    """Give the replicas a new leader. Returns the leading replica."""
     assignment = LeaderAndIsr(leader, epoch, tuple(isr), epoch, EVERYONE)
     found = None
     for each in replicas:
@@ -89,7 +89,7 @@ def raw(partition: Partition) -> bytes:
 def serve(
     leaders: Sequence[Partition], request: FetchRequest, now_ms: int = NOW_MS, max_bytes: int = 1 << 20
 ) -> FetchResponse:
-    """What the broker of these partitions answers to a follower's fetch."""
+    """The leader's response to a follower's fetch."""
     by_key = {(each.topic_id, each.index): each for each in leaders}
     follower = request.replica_state.replica_id
     return FetchResponse(

@@ -106,7 +106,7 @@ def test_a_message_sent_again_and_again_is_appended_once(world: World) -> None:
     assert values_in(world) == 1
 
 
-def test_bulk_load_goes_on_after_a_restart_without_duplicates(world: World) -> None:
+def test_a_bulk_load_resumes_after_a_restart_without_duplicates(world: World) -> None:
     """ "Even if the list is much larger than the buffer size or the producer has to be restarted, each
     message will be appended to the log just once"."""
     first = world.client()
@@ -161,7 +161,7 @@ def test_conditions_need_all_replicas(world: World, acks: int) -> None:
     assert values_in(world) == 0
 
 
-def test_conditions_do_not_go_with_transactions(world: World) -> None:
+def test_conditions_are_refused_with_transactions(world: World) -> None:
     """Case 18: "Control markers consume offsets: refuse conditional with transactional at first"."""
     client = world.client()
     refused = client.call(
@@ -210,7 +210,7 @@ def test_an_expected_epoch_tells_two_logs_of_one_length_apart(world: World) -> N
     assert one(client, 2, expected_leader_epoch=4, attempt=2).error_code == 0
 
 
-def test_a_refusal_only_tells_of_what_is_committed(world: World) -> None:
+def test_a_refusal_names_only_committed_offsets(world: World) -> None:
     """Case 13: "hold the mismatch until the offset it names is committed"."""
     world.assign(T, leader_epoch=1, replicas=(1, 2))
     writer, late = world.client(), world.client()
@@ -236,7 +236,7 @@ def test_a_refusal_is_withdrawn_where_the_leader_changes(world: World) -> None:
     assert only_produced(late.answers()[0]).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_the_first_mismatch_poisons_what_is_in_flight(world: World) -> None:
+def test_the_first_mismatch_refuses_later_conditional_batches_in_flight(world: World) -> None:
     """Case 14: "The first mismatch poisons later conditional batches of that session"."""
     other, client = world.client(), world.client()
     one(other, 0)
@@ -250,7 +250,7 @@ def test_the_first_mismatch_poisons_what_is_in_flight(world: World) -> None:
     assert one(other, 2, attempt=3).error_code == 0
 
 
-def test_what_is_remembered_of_refusals_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_refusals_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of partitions that there are none of, which cost a client nothing to name."""
     monkeypatch.setattr(conditions, "REFUSALS_MAX", 10)
     client = world.client()
@@ -261,7 +261,7 @@ def test_what_is_remembered_of_refusals_is_bounded(world: World, monkeypatch: py
     assert list(kept) == [("none", index) for index in range(14, 24)]
 
 
-def test_without_numbers_what_had_come_in_is_poisoned(world: World) -> None:
+def test_unnumbered_attempts_received_before_a_refusal_are_refused(world: World) -> None:
     other, client = world.client(), world.client()
     one(other, 0)
     frames = [request(part(batch(b"a"), 0)), request(part(batch(b"b"), 1))]

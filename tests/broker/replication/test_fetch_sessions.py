@@ -1,4 +1,4 @@
-"""The sessions that a broker keeps: who gets one, and who has to make way."""
+"""The sessions that a broker keeps: which readers get one, and which sessions are replaced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TWO_MINUTES_MS = 120_000
 
 
 class Room:
-    """Sessions, and those who want one."""
+    """Sessions, and readers that open them."""
 
     def __init__(self, sessions_max: int = 2, partitions_max: int = 100) -> None:
         self.sessions = FetchSessions(
@@ -50,7 +50,7 @@ def test_a_consumer_gets_no_session_where_all_are_in_use() -> None:
     assert room.is_open(first) and room.is_open(second)
 
 
-def test_a_session_that_was_not_used_for_two_minutes_makes_way() -> None:
+def test_a_session_unused_for_two_minutes_is_replaced() -> None:
     room = Room()
     used, unused = room.open(partitions=5), room.open(partitions=5)
     assert used is not None
@@ -61,7 +61,7 @@ def test_a_session_that_was_not_used_for_two_minutes_makes_way() -> None:
     assert room.is_open(used) and not room.is_open(unused)
 
 
-def test_a_follower_displaces_a_consumer_at_once_and_no_other_follower() -> None:
+def test_a_follower_replaces_a_consumers_session_at_once_but_no_followers() -> None:
     room = Room()
     consumer, follower = room.open(partitions=50), room.open(follower=2)
     newcomer = room.open(follower=3)
@@ -70,7 +70,7 @@ def test_a_follower_displaces_a_consumer_at_once_and_no_other_follower() -> None
     assert room.open(follower=4) is None
 
 
-def test_the_smaller_of_two_consumers_makes_way_after_two_minutes() -> None:
+def test_the_smaller_of_two_consumer_sessions_is_replaced_after_two_minutes() -> None:
     room = Room()
     small, large = room.open(partitions=2), room.open(partitions=9)
     assert small is not None and large is not None
@@ -92,7 +92,7 @@ def test_large_sessions_make_room_for_a_follower() -> None:
     assert room.sessions.partitions == 90
 
 
-def test_a_reader_of_more_than_all_the_room_displaces_nobody() -> None:
+def test_a_reader_of_more_partitions_than_the_limit_replaces_no_session() -> None:
     room = Room(partitions_max=100)
     consumer = room.open(partitions=40)
     assert room.open(follower=2, partitions=101) is None
@@ -127,7 +127,7 @@ def test_nothing_is_watched_for_sessions_that_have_ended() -> None:
     assert len(room.sessions) == room.sessions.partitions == 0
 
 
-def test_ids_are_never_that_of_no_session_and_never_twice_the_same() -> None:
+def test_session_ids_are_unique_and_never_the_reserved_id() -> None:
     drawn = iter([0, 5, 5, 0, 6])
     sessions = FetchSessions(lambda bits: next(drawn))
     ids = []

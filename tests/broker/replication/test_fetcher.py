@@ -1,4 +1,4 @@
-"""One leader's fetcher: what goes in which fetch, and what each answer leads to."""
+"""The fetcher of one leader: the partitions in each fetch, and the effect of each response."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_each_answer_moves_the_next_fetch_on() -> None:
     assert raw(pair.followers[0]) == raw(pair.leaders[0])
 
 
-def test_a_partition_that_comes_meanwhile_does_not_wait_for_the_others() -> None:
+def test_a_new_partition_does_not_wait_for_the_fetch_under_way() -> None:
     pair = Pair(partitions=3)
     pair.follow(0, 1)
     waiting = pair.ask()
@@ -158,7 +158,7 @@ def test_a_fenced_partition_waits_for_the_controller() -> None:
     assert indexes(pair.ask()) == [0]
 
 
-def test_an_answer_from_before_the_leader_changed_is_left_aside() -> None:
+def test_a_response_from_before_the_leader_changed_is_ignored() -> None:
     pair = Pair(partitions=1)
     pair.follow(0)
     append(pair.leaders[0], b"a")
@@ -173,7 +173,7 @@ def test_an_answer_from_before_the_leader_changed_is_left_aside() -> None:
     assert pair.followers[0].log.log_end_offset == 1
 
 
-def test_an_answer_for_a_partition_that_is_copied_no_more_is_left_aside() -> None:
+def test_a_response_for_a_partition_no_longer_copied_is_ignored() -> None:
     pair = Pair(partitions=2)
     pair.follow(0, 1)
     append(pair.leaders[0], b"a")
@@ -202,7 +202,7 @@ def test_a_fetch_without_an_answer_is_asked_again_after_a_pause() -> None:
     assert pair.fetcher.next_fetch_ms() == pair.now_ms + 20
 
 
-def test_an_error_of_the_whole_answer_is_as_good_as_none() -> None:
+def test_an_error_of_the_whole_response_is_retried_like_a_lost_one() -> None:
     pair = Pair(partitions=1)
     pair.follow(0)
     fetch = pair.ask()
@@ -239,7 +239,7 @@ def test_a_partition_that_the_answer_leaves_out_pauses() -> None:
     assert indexes(pair.ask()) == [1]
 
 
-def test_what_was_not_asked_for_is_left_aside() -> None:
+def test_partitions_that_were_not_requested_are_ignored() -> None:
     pair = Pair(partitions=1)
     pair.follow(0)
     fetch = pair.ask()
@@ -250,7 +250,7 @@ def test_what_was_not_asked_for_is_left_aside() -> None:
     assert indexes(pair.ask()) == [0]
 
 
-def test_whoever_got_records_stands_behind_those_who_did_not() -> None:
+def test_partitions_that_got_records_come_after_those_that_did_not() -> None:
     pair = Pair(partitions=3, topics=2)
     pair.follow(*range(6))
     append(pair.leaders[0], b"a")
@@ -268,7 +268,7 @@ def test_pauses_stay_within_the_setting(failures: int) -> None:
     assert 20 <= FetchLimits(backoff_ms=1000).pause_ms(failures) <= 1000
 
 
-def test_a_clock_that_is_set_back_holds_up_nothing() -> None:
+def test_a_clock_set_back_delays_no_fetch() -> None:
     pair = Pair(partitions=2)
     pair.follow(0, 1)
     pair.fail(pair.ask(), errors={1: ErrorCode.NOT_LEADER_OR_FOLLOWER})
@@ -331,7 +331,7 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def everyone_fetches(self) -> None:
-        """Both followers, as far as they are not waiting for answers."""
+        """Both followers, unless they wait for a response."""
         self.now_ms += 100
         for follower in self.followers:
             fetcher = self.fetchers[follower.local_id]

@@ -1,4 +1,4 @@
-"""The loops that keep fetching: when fetches leave, and to whom."""
+"""The fetch loops: when fetches are sent, and to which leader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMITS = FetchLimits(backoff_ms=1000)
 
 @dataclass(slots=True)
 class Lane:
-    """Notes the fetches sent through it; the test answers them."""
+    """Records the fetches sent through it; the test answers them."""
 
     sent: list[tuple[int, FetchRequest, Deferred[FetchResponse]]] = field(default_factory=list)
 
@@ -45,7 +45,7 @@ class Lane:
 
 @dataclass(slots=True)
 class Flushes:
-    """Notes the logs that are to be flushed; the test says when they are."""
+    """Records the logs to be flushed; the test completes the flushes."""
 
     begun: list[tuple[Log, Deferred[None]]] = field(default_factory=list)
 
@@ -55,7 +55,7 @@ class Flushes:
         return flushed
 
     def end(self) -> None:
-        """The one flush that has begun ends well."""
+        """Complete the only flush under way."""
         ((log, flushed),) = self.begun
         self.begun.clear()
         flush_at_once(log)
@@ -89,7 +89,7 @@ def indexes(request: FetchRequest) -> list[int]:
     return [wanted.partition for topic in request.topics for wanted in topic.partitions]
 
 
-def test_what_one_turn_brings_goes_in_one_fetch_to_each_leader() -> None:
+def test_partitions_added_in_one_turn_share_one_fetch_per_leader() -> None:
     broker = Broker()
     for index, leader in enumerate((1, 3, 1)):
         broker.fetchers.follow(follower(index, leader))
@@ -142,7 +142,7 @@ def test_a_partition_whose_leader_changes_is_asked_of_the_new_one_only() -> None
     assert broker.lanes[0].sent == []
 
 
-def test_a_partition_without_a_leader_is_asked_of_nobody() -> None:
+def test_a_partition_without_a_leader_is_not_fetched() -> None:
     broker = Broker()
     broker.fetchers.follow(follower(leader=-1))
     broker.clock.advance(10)
@@ -173,7 +173,7 @@ def test_nothing_is_sent_after_the_stop() -> None:
     assert broker.lanes[0].sent == []
 
 
-def test_an_answer_that_breaks_the_code_does_not_end_the_copying(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_response_that_raises_an_error_does_not_stop_the_copying(caplog: pytest.LogCaptureFixture) -> None:
     broker, leader = Broker(), elect(1, 0, [replica(1)])
     broken = follower()
     broker.fetchers.follow(broken)
@@ -182,12 +182,12 @@ def test_an_answer_that_breaks_the_code_does_not_end_the_copying(caplog: pytest.
     response = serve([leader], request)
     response.responses[0].partitions[0].records = object()  # type: ignore[assignment]
     answer.callback(response)
-    assert "could not be applied" in caplog.text
+    assert "Could not apply the response" in caplog.text
     broker.clock.advance(1)
     assert indexes(broker.lanes[0].take()[1]) == [0]
 
 
-def test_an_answer_for_another_topic_is_left_aside() -> None:
+def test_a_response_for_another_topic_is_ignored() -> None:
     broker, copy = Broker(), follower()
     broker.fetchers.follow(copy)
     broker.pass_turn()
@@ -215,13 +215,13 @@ def test_a_clock_that_is_set_back_lengthens_no_pause() -> None:
 
 
 def durable_follower(index: int = 0) -> Partition:
-    """Of a topic with `flush.before.ack`."""
+    """A partition of a topic with `flush.before.ack`."""
     partition = follower(index)
     partition.log.settings = dataclasses.replace(partition.log.settings, flush_before_ack=True)
     return partition
 
 
-def test_what_is_not_durable_is_not_told_of() -> None:
+def test_records_not_durable_yet_are_not_reported_to_the_leader() -> None:
     """The next fetch offset says what the follower has, and the leader acknowledges what all have."""
     broker, leader, copy = Broker(), elect(1, 0, [replica(1)]), durable_follower()
     append(leader, b"x")
@@ -237,7 +237,7 @@ def test_what_is_not_durable_is_not_told_of() -> None:
     assert request.topics[0].partitions[0].fetch_offset == 1
 
 
-def test_others_do_not_wait_for_the_disk() -> None:
+def test_partitions_without_flush_before_ack_do_not_wait_for_the_disk() -> None:
     broker, leading = Broker(), [elect(1, 0, [replica(1, index=index)]) for index in range(2)]
     copies = [durable_follower(0), follower(1)]
     append(leading[0], b"x")
@@ -254,7 +254,7 @@ def test_others_do_not_wait_for_the_disk() -> None:
     assert (indexes(prompt), prompt.max_wait_ms) == ([0], 0)
 
 
-def test_what_a_restart_found_is_made_durable_first() -> None:
+def test_records_found_at_a_restart_are_made_durable_first() -> None:
     """It may have been written by a process that was killed before it had waited for the disk."""
     broker, copy, leader = Broker(), durable_follower(), elect(1, 0, [replica(1)])
     append(leader, b"x")
@@ -267,7 +267,7 @@ def test_what_a_restart_found_is_made_durable_first() -> None:
     assert broker.lanes[0].take()[1].topics[0].partitions[0].fetch_offset == 1
 
 
-def test_a_log_that_was_cut_while_it_was_flushed_is_looked_at_again() -> None:
+def test_a_log_truncated_during_its_flush_is_checked_again() -> None:
     broker, copy, leader = Broker(), durable_follower(), elect(1, 0, [replica(1)])
     append(leader, b"x")
     broker.fetchers.follow(copy)
@@ -284,7 +284,7 @@ def test_a_log_that_was_cut_while_it_was_flushed_is_looked_at_again() -> None:
     assert indexes(broker.lanes[0].take()[1]) == [0]
 
 
-def test_a_log_that_cannot_be_flushed_is_copied_no_more() -> None:
+def test_a_log_that_cannot_be_flushed_is_no_longer_copied() -> None:
     broker, copy, leader = Broker(), durable_follower(), elect(1, 0, [replica(1)])
     append(leader, b"x")
     broker.fetchers.follow(copy)

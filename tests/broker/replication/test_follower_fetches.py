@@ -1,4 +1,4 @@
-"""Fetches of followers, as their leader answers them, and what it concludes from them."""
+"""Fetches of followers: the leader's responses, and its conclusions about the followers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def append(world: World, *values: bytes, topic: str = "t") -> None:
 
 
 def known_end(world: World) -> int:
-    """How far the leader takes the follower to be."""
+    """Log end offset of the follower, as the leader knows it."""
     role = world.replicas.partition("t", 0).role
     assert isinstance(role, Leadership)
     return role.remotes[2].log_end_offset
@@ -78,7 +78,7 @@ def test_another_fetch_of_a_follower_ends_the_wait_of_the_one_before(world: Worl
     assert len(follower.answers()) == 1
 
 
-def test_what_another_follower_asks_ends_no_wait(world: World) -> None:
+def test_a_fetch_of_another_follower_ends_no_wait(world: World) -> None:
     world.assign("t", replicas=(1, 2))
     one, other = world.client(), world.client()
     one.ask(request(world, 0, max_wait_ms=500))
@@ -94,7 +94,7 @@ def test_fetches_of_a_consumer_each_wait_for_their_own_time(world: World) -> Non
     assert consumer.answers() == []
 
 
-def test_a_waiting_fetch_of_a_follower_that_has_gone_leaves_nothing_behind(world: World) -> None:
+def test_the_waiting_fetch_of_a_disconnected_follower_leaves_nothing_behind(world: World) -> None:
     world.assign("t", replicas=(1, 2))
     follower = world.client()
     follower.ask(request(world, 0, max_wait_ms=500))
@@ -157,7 +157,7 @@ def test_a_follower_far_behind_does_not_hold_up_a_new_leader(world: World) -> No
 
 
 @pytest.mark.parametrize("seconds", [3600, -3600])
-def test_a_clock_that_is_set_drives_nobody_out_of_the_in_sync_set(world: World, seconds: int) -> None:
+def test_a_clock_change_removes_no_replica_from_the_in_sync_set(world: World, seconds: int) -> None:
     world.assign("t", replicas=(1, 2))
     follower = world.client()
     fetch(world, follower, 0)
@@ -170,7 +170,7 @@ def test_a_clock_that_is_set_drives_nobody_out_of_the_in_sync_set(world: World, 
     assert [proposal.isr for proposal in world.proposals] == [(1,)]
 
 
-def test_what_is_copied_follows_the_controllers_word(world: World) -> None:
+def test_the_controller_decides_which_partitions_are_copied(world: World) -> None:
     world.assign("t", leader=2, leader_epoch=4, replicas=(1, 2, 3))
     assert world.copier.followed == {("t", 0): (2, 4)}
     world.assign("t", leader=3, leader_epoch=5, replicas=(1, 2, 3), partition_epoch=1)
@@ -179,7 +179,7 @@ def test_what_is_copied_follows_the_controllers_word(world: World) -> None:
     assert world.copier.followed == {}
 
 
-def test_a_replica_whose_directory_fails_is_copied_no_more(world: World) -> None:
+def test_a_replica_whose_directory_fails_is_no_longer_copied(world: World) -> None:
     world.assign("t", leader=2, replicas=(1, 2))
     (directory,) = world.logs.directories
     world.logs.fail_directory(directory, OSError("the disk is gone"))
@@ -189,10 +189,10 @@ def test_a_replica_whose_directory_fails_is_copied_no_more(world: World) -> None
 @pytest.mark.parametrize(
     ("version", "error"), [(7, ErrorCode.OFFSET_NOT_AVAILABLE), (4, ErrorCode.LEADER_NOT_AVAILABLE)]
 )
-def test_a_new_leader_does_not_say_where_the_log_ends_before_it_knows(
+def test_a_new_leader_reports_no_log_end_before_it_knows_the_high_watermark(
     world: World, version: int, error: ErrorCode
 ) -> None:
-    """It has more than it knows to be committed: what it said would go back behind what the last one said."""
+    """Its known high watermark may lag: reporting it could go back behind earlier answers."""
     world.assign("t", replicas=(1, 2))
     append(world, b"a")
     world.assign("t", replicas=(1, 2), leader_epoch=1, partition_epoch=1)

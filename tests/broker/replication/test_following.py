@@ -1,4 +1,4 @@
-"""A follower's log beside its leader's: copied as it is, cut where epochs say that the two part."""
+"""A follower's log and its leader's: copied byte for byte, truncated where leader epochs diverge."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.broker.replication.replica_logs import (
 
 
 def fetch(leader: Partition, follower: Partition) -> tuple[PartitionData, FetchOutcome]:
-    """One fetch and what the follower makes of it."""
+    """One fetch, and the outcome at the follower."""
     topics = [FetchTopic(topic_id=TOPIC_ID, partitions=[wanted(follower, 1 << 20)])]
     request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)
     request.replica_state.replica_id = follower.local_id
@@ -33,7 +33,7 @@ def fetch(leader: Partition, follower: Partition) -> tuple[PartitionData, FetchO
 
 
 def catch_up(leader: Partition, follower: Partition) -> int:
-    """Fetch until there is nothing more; how often the log was cut."""
+    """Fetch until there is nothing more. Returns how often the log was truncated."""
     cuts = 0
     for _ in range(50):
         data, outcome = fetch(leader, follower)
@@ -46,7 +46,7 @@ def catch_up(leader: Partition, follower: Partition) -> int:
 
 
 def known_end(leader: Partition, broker_id: int) -> int:
-    """How far the leader takes a follower to be."""
+    """Log end offset of a follower, as the leader knows it."""
     assert isinstance(leader.role, Leadership)
     return leader.role.remotes[broker_id].log_end_offset
 
@@ -62,7 +62,7 @@ def test_the_bytes_of_the_leader_are_the_bytes_of_the_follower() -> None:
     assert two.log.epochs.entries == [(0, 0)]
 
 
-def test_the_high_watermark_follows_the_leaders_as_far_as_the_log_reaches() -> None:
+def test_the_high_watermark_follows_the_leaders_up_to_the_log_end() -> None:
     _, two, three = replicas = replica(1), replica(2), replica(3)
     leader = elect(1, 0, replicas)
     append(leader, b"a", b"b")
@@ -94,7 +94,7 @@ def test_nothing_committed_is_lost_where_a_follower_leads_before_it_knew_the_hig
     assert values(one) == values(two) == {0: b"a", 1: b"b"}
 
 
-def test_what_the_new_leader_never_had_is_cut_and_replaced() -> None:
+def test_records_that_the_new_leader_never_had_are_replaced() -> None:
     """The second scenario of KIP-101: the same offset, written by two leaders."""
     one, two = replica(1), replica(2)
     leader = elect(1, 0, [one, two])
@@ -128,7 +128,7 @@ def test_a_follower_does_not_count_as_caught_up_where_its_log_parts_from_the_lea
     assert leader.high_watermark == 2
 
 
-def test_logs_that_parted_twice_come_together_in_several_rounds() -> None:
+def test_logs_that_diverged_twice_converge_in_several_rounds() -> None:
     """KIP-279: between two leaders that never met, epochs of which the other knows nothing."""
     one, two, three = replicas = replica(1), replica(2), replica(3)
     leader = elect(1, 0, replicas)
@@ -254,7 +254,7 @@ def test_damaged_bytes_are_not_written() -> None:
     assert two.log.log_end_offset == 0
 
 
-def test_a_replica_whose_disk_has_failed_asks_no_more() -> None:
+def test_a_replica_whose_disk_has_failed_fetches_no_more() -> None:
     one, two = replica(1), replica(2)
     leader = elect(1, 0, [one, two])
     append(leader, b"value")
@@ -265,7 +265,7 @@ def test_a_replica_whose_disk_has_failed_asks_no_more() -> None:
     assert take(two, data, NOW_MS) is FetchOutcome.WAIT
 
 
-def test_an_answer_that_leads_nowhere_is_not_followed_for_ever() -> None:
+def test_a_response_that_brings_no_progress_is_not_followed_for_ever() -> None:
     one, two = replica(1), replica(2)
     leader = elect(1, 0, [one, two])
     append(leader, b"a")

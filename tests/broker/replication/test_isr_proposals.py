@@ -30,7 +30,7 @@ TOPIC_ID = uuid.UUID(int=1)
 
 
 class Controller:
-    """Answers when the test says so."""
+    """A controller that answers when the test lets it."""
 
     def __init__(self) -> None:
         self.asked: list[AlterPartitionRequest] = []
@@ -124,7 +124,7 @@ def test_proposals_of_one_turn_go_in_one_request(scene: Scene) -> None:
     assert scene.outcome.settled == [(0, (1, 2), 6), (1, (1,), 6)]
 
 
-def test_what_comes_meanwhile_goes_with_the_next_request(scene: Scene) -> None:
+def test_proposals_made_during_a_request_go_in_the_next_one(scene: Scene) -> None:
     scene.propose(0, 1, 2)
     scene.clock.advance(0)
     scene.propose(1, 1)
@@ -135,7 +135,7 @@ def test_what_comes_meanwhile_goes_with_the_next_request(scene: Scene) -> None:
     assert len(scene.controller.asked) == 2
 
 
-def test_a_lost_answer_is_asked_for_again(scene: Scene) -> None:
+def test_a_request_without_a_response_is_repeated(scene: Scene) -> None:
     scene.propose(0, 1, 2)
     scene.clock.advance(0)
     scene.controller.answers[-1].errback(ChannelLost("the controller went away"))
@@ -145,7 +145,7 @@ def test_a_lost_answer_is_asked_for_again(scene: Scene) -> None:
     assert scene.outcome.settled == [(0, (1, 2), 6)]
 
 
-def test_a_broker_that_is_not_the_controller_is_not_the_end_of_it(scene: Scene) -> None:
+def test_a_refusal_by_a_broker_that_is_not_the_controller_is_retried(scene: Scene) -> None:
     scene.propose(0, 1, 2)
     scene.clock.advance(0)
     scene.controller.answer(error=ErrorCode.NOT_CONTROLLER)

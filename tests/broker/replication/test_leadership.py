@@ -165,7 +165,7 @@ def test_an_older_answer_of_the_controller_changes_nothing() -> None:
     assert leader.isr == (1, 2, 3)
 
 
-def test_what_is_known_of_replicas_survives_a_new_assignment() -> None:
+def test_the_state_of_replicas_survives_a_new_assignment() -> None:
     leader = leadership()
     leader.record_fetch(2, 150, 0, 150, 10)
     leader.set_replicas((1, 2, 4), 20)

@@ -1,4 +1,4 @@
-"""A follower's fetcher and its leader's handlers, in sessions: what is named, and that nothing is missed."""
+"""A follower's fetcher and its leader's handlers in sessions: named partitions, and no lost change."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_without_a_session_every_fetch_names_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_happens_nothing_is_missed(tmp_path: Path, seed: int) -> None:
+def test_after_random_events_all_replicas_are_equal(tmp_path: Path, seed: int) -> None:
     """Logs, log starts and high watermarks are equal when it is quiet again."""
     chance = random.Random(seed)
     pair = Pair(tmp_path, partitions=5)

@@ -1,4 +1,4 @@
-"""What the controller says, applied: roles, in-sync sets, epochs, deletion, and disks that fail."""
+"""The controller's orders applied: roles, in-sync sets, epochs, deletion, and failing disks."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class TestRoles:
             "Leading t-0 from epoch 4 on, and 2 partitions more"
         ]
 
-    def test_others_have_their_turn_while_many_logs_are_made(self, world: World) -> None:
+    def test_the_reactor_serves_others_while_many_logs_are_created(self, world: World) -> None:
         world.assign("t")
         assigned = world.roles.apply_leader_and_isr(_new_topic(world, "many", 50))
         assert not assigned.called
@@ -126,7 +126,7 @@ class TestRoles:
         errors = response.topics[0].partition_errors
         assert [(row.partition_index, row.error_code) for row in errors] == [(n, 0) for n in range(50)]
 
-    def test_what_is_to_be_done_in_turns_ends_when_it_is_not_current_any_more(self, world: World) -> None:
+    def test_an_outdated_request_stops_between_turns(self, world: World) -> None:
         def check_current() -> None:
             if len(world.replicas.of_topic("many")) > 10:
                 raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
@@ -137,7 +137,7 @@ class TestRoles:
             fired(assigned)
         assert len(world.replicas.of_topic("many")) < 20
 
-    def test_leaders_are_asked_for_everything_at_once_when_all_roles_have_begun(self, world: World) -> None:
+    def test_copying_starts_for_all_partitions_once_all_roles_have_begun(self, world: World) -> None:
         assigned = world.roles.apply_leader_and_isr(_new_topic(world, "many", 50, leader=2))
         assert (assigned.called, world.copier.followed) == (False, {})
         world.clock.advance(0)
@@ -150,7 +150,7 @@ class TestRoles:
         world.clock.advance(0)
         assert world.copier.followed == {("many", index): (3, 1) for index in range(100)}
 
-    def test_what_has_begun_is_copied_when_the_rest_is_not_current_any_more(self, world: World) -> None:
+    def test_begun_followers_are_copied_when_the_rest_of_the_request_is_outdated(self, world: World) -> None:
         def check_current() -> None:
             raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
 
@@ -186,7 +186,7 @@ class TestRoles:
         assert world.assign("t", leader=2, replicas=(2, 3)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert world.replicas.find("t", 0) is None
 
-    def test_the_same_word_twice_changes_nothing(self, world: World) -> None:
+    def test_a_repeated_assignment_changes_nothing(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
         append(world)
         follow(world, 2, 1)
@@ -196,7 +196,7 @@ class TestRoles:
         assert partition.role.remotes[2].log_end_offset == 1
         assert partition.high_watermark == 1
 
-    def test_a_follower_serves_nobody(self, world: World) -> None:
+    def test_a_follower_refuses_producers_and_other_followers(self, world: World) -> None:
         world.assign("t", leader=2, replicas=(1, 2))
         assert append(world) == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert follow(world, 3, 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -223,7 +223,7 @@ class TestInSyncSets:
         follow(world, 2, 1)
         assert world.replicas.partition("t", 0).high_watermark == 1
 
-    def test_who_is_proposed_is_waited_for_though_a_new_controller_repeats_what_is_known(
+    def test_a_proposed_member_counts_even_if_a_new_controller_repeats_the_old_state(
         self, world: World
     ) -> None:
         """The proposal is under way still, and may be written at any time."""
@@ -264,7 +264,7 @@ class TestInSyncSets:
         follow(world, 2, 0)
         assert len(world.proposals) == 2
 
-    def test_a_refusal_lets_those_go_on_who_waited_for_the_replica(self, world: World) -> None:
+    def test_a_refused_proposal_lets_the_high_watermark_advance(self, world: World) -> None:
         world.assign("t", replicas=(1, 2), isr=(1,))
         follow(world, 2, 0)
         append(world)
@@ -281,7 +281,7 @@ class TestInSyncSets:
         assert isinstance(role, Leadership)
         assert role.isr == (1,)
 
-    def test_a_broker_that_is_no_replica_is_told_so(self, world: World) -> None:
+    def test_requests_to_a_broker_without_a_replica_are_refused(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
         assert follow(world, 3, 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -302,12 +302,12 @@ class TestStopping:
         world.assign("t", leader_epoch=1)
         assert world.replicas.partition("t", 0).log.log_end_offset == 1
 
-    def test_a_late_request_does_not_stop_what_was_assigned_anew(self, world: World) -> None:
+    def test_a_late_stop_request_does_not_stop_a_reassigned_replica(self, world: World) -> None:
         world.assign("t", leader_epoch=4)
         assert stop(world, leader_epoch=3) == ErrorCode.FENCED_LEADER_EPOCH
         assert append(world) == 0
 
-    def test_those_who_wait_are_answered(self, world: World) -> None:
+    def test_waiting_requests_are_answered_when_the_replica_stops(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
         producer, consumer = world.client(), world.client()
         producer.ask(produce_request("t", batch(b"a")))
@@ -386,14 +386,14 @@ class Refusing:
             raise BrokerError(ErrorCode.PRODUCER_FENCED, "not yours")
 
 
-def test_whoever_guards_a_partition_is_asked_where_the_offset_is_assigned(world: World) -> None:
+def test_the_guard_of_a_partition_is_asked_when_the_offset_is_assigned(world: World) -> None:
     world.assign("t", leader_epoch=2)
     guard = Refusing(1)
     world.replicas.partition("t", 0).admission = guard
     records = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
     assert only_produced(world.client().call(produce_request("t", records))).error_code == 0
     assert append(world) == ErrorCode.PRODUCER_FENCED
-    # A retry of what succeeded is answered before anybody is asked.
+    # A retry of a successful append is answered before the guard is asked.
     again = only_produced(world.client().call(produce_request("t", records)))
     assert (again.error_code, again.base_offset) == (0, 0)
     assert guard.asked == [(1, -1), (2, 1)]

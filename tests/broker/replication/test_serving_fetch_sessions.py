@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227), through the dispatcher: what a reader names, and what it is answered."""
+"""Fetch sessions (KIP-227), through the dispatcher: the partitions named, and the responses."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class TestAnswers:
         assert (news.partition_index, news.high_watermark, bool(news.records)) == (2, 1, True)
         assert reader.fetch({2: 1}) == {}
 
-    def test_what_a_reader_does_not_move_past_comes_again(self, world: World) -> None:
+    def test_records_that_the_reader_does_not_pass_are_sent_again(self, world: World) -> None:
         """Its answer may be lost within the client, which keeps to the session all the same."""
         world.assign("t")
         append(world)
@@ -165,7 +165,7 @@ class TestAnswers:
             assert sorted(reader.fetch()) == [7]
             assert read.call_count == 1
 
-    def test_a_changed_log_start_is_told_once(self, world: World) -> None:
+    def test_a_changed_log_start_is_returned_once(self, world: World) -> None:
         world.assign("t")
         append(world, 0, b"a", b"b")
         reader = Reader(world)
@@ -174,7 +174,7 @@ class TestAnswers:
         assert reader.fetch()[0].log_start_offset == 2
         assert reader.fetch() == {}
 
-    def test_an_error_is_told_until_it_is_over_and_then_everything(self, world: World) -> None:
+    def test_an_error_is_returned_until_it_ends_and_then_all_offsets(self, world: World) -> None:
         world.assign("t", 0)
         world.assign("t", 1)
         reader = Reader(world)
@@ -196,7 +196,7 @@ class TestAnswers:
         append(world)
         assert reader.fetch()[0].records
 
-    def test_a_topic_made_anew_is_another_one(self, world: World) -> None:
+    def test_a_recreated_topic_is_another_topic(self, world: World) -> None:
         world.assign("t")
         reader = Reader(world)
         reader.fetch({0: 0})
@@ -205,7 +205,7 @@ class TestAnswers:
         append(world)
         assert reader.fetch()[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
 
-    def test_those_without_room_come_next_and_nobody_twice_before_them(self, world: World) -> None:
+    def test_partitions_without_room_come_next_before_any_comes_twice(self, world: World) -> None:
         for index in range(5):
             world.assign("t", index)
         reader = Reader(world)
@@ -293,11 +293,11 @@ class TestWaiting:
 
 
 class TestEpochs:
-    def test_a_session_that_is_not_there(self, world: World) -> None:
+    def test_an_unknown_session_is_refused(self, world: World) -> None:
         world.assign("t")
         assert Reader(world, session_id=5, epoch=1).error() == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
-    def test_a_session_of_somebody_else(self, world: World) -> None:
+    def test_a_session_of_another_principal_is_refused(self, world: World) -> None:
         world.assign("t")
         reader = Reader(world)
         reader.fetch({0: 0})
@@ -307,7 +307,7 @@ class TestEpochs:
         assert reader.fetch() == {}
 
     @pytest.mark.parametrize("wrong", [1, 3])
-    def test_an_epoch_out_of_turn(self, world: World, wrong: int) -> None:
+    def test_an_unexpected_session_epoch_is_refused(self, world: World, wrong: int) -> None:
         world.assign("t")
         reader = Reader(world)
         reader.fetch({0: 0})
@@ -352,7 +352,7 @@ class TestEpochs:
         assert reader.session_id != old
         assert len(world.replicas.sessions) == 1
 
-    def test_who_wants_no_session_gets_none(self, world: World) -> None:
+    def test_a_reader_that_wants_no_session_gets_none(self, world: World) -> None:
         world.assign("t")
         reader = Reader(world, epoch=-1)
         reader.fetch({0: 0})
@@ -402,7 +402,7 @@ class TestFollowers:
         return Reader(world, replica_id=FOLLOWER, broker_epoch=broker_epoch)
 
     def test_a_follower_that_is_quiet_for_long_is_in_sync_when_something_comes(self, world: World) -> None:
-        """It fetches all the while, and names a partition only when it has got something."""
+        """The follower fetches all the time, and names a partition only when it has received records."""
         world.assign("t", replicas=(1, FOLLOWER))
         follower = self.follower(world)
         follower.fetch({0: 0})
@@ -413,7 +413,7 @@ class TestFollowers:
         world.replicas.shrink_in_sync_sets()
         assert world.proposals == []
 
-    def test_a_follower_that_fetches_no_more_is_not(self, world: World) -> None:
+    def test_a_follower_that_stops_fetching_is_not_in_sync(self, world: World) -> None:
         world.assign("t", replicas=(1, FOLLOWER))
         follower = self.follower(world)
         follower.fetch({0: 0})
@@ -423,7 +423,7 @@ class TestFollowers:
         (proposal,) = world.proposals
         assert proposal.isr == (1,)
 
-    def test_a_follower_that_takes_nothing_is_not(self, world: World) -> None:
+    def test_a_follower_that_never_advances_is_not_in_sync(self, world: World) -> None:
         world.assign("t", replicas=(1, FOLLOWER))
         follower = self.follower(world)
         follower.fetch({0: 0})
@@ -435,7 +435,7 @@ class TestFollowers:
         (proposal,) = world.proposals
         assert proposal.isr == (1,)
 
-    def test_a_follower_moves_the_high_watermark_and_hears_of_it(self, world: World) -> None:
+    def test_a_follower_moves_the_high_watermark_and_receives_it(self, world: World) -> None:
         world.assign("t", replicas=(1, FOLLOWER))
         follower = self.follower(world)
         follower.fetch({0: 0})

@@ -63,7 +63,7 @@ def test_a_replica_that_catches_up_keeps_to_the_rate(tmp_path: Path, side: str) 
 
 
 @pytest.mark.parametrize(*LIMITS)
-def test_a_rate_that_is_lifted_holds_nobody_back(tmp_path: Path, side: str) -> None:
+def test_a_removed_rate_throttles_no_replica(tmp_path: Path, side: str) -> None:
     pair = Catching(tmp_path, side, ("*",))
     pair.throttle.set_rate(0)
     pair.run(5)
@@ -84,14 +84,14 @@ def test_replicas_that_are_not_listed_are_not_held_back(
     assert pair.has(0) == RECORDS * RECORD_BYTES
 
 
-def test_a_replica_in_sync_gets_all_however_much_the_others_have_had(tmp_path: Path) -> None:
+def test_a_replica_in_sync_is_never_throttled(tmp_path: Path) -> None:
     pair = Catching(tmp_path, "leader", ("*",))
     pair.throttle.set_rate(0)
     pair.run(10)
     assert (pair.has(0) <= 10_000, pair.has(1)) == (True, RECORDS * RECORD_BYTES)
 
 
-def test_each_broker_counts_for_itself() -> None:
+def test_each_broker_counts_only_its_own_bytes() -> None:
     log = type("Log", (), {"settings": LogSettings(leader_replication_throttled_replicas=("0:1", "1:2"))})
     partitions = [type("P", (), {"index": index, "log": log}) for index in (0, 1)]
     throttle = Throttle(1, lambda settings: settings.leader_replication_throttled_replicas)
@@ -101,11 +101,11 @@ def test_each_broker_counts_for_itself() -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "0:1,x", "*,0:1", "-1:0"])
-def test_what_lists_no_replicas_is_refused(value: str) -> None:
+def test_an_invalid_list_of_replicas_is_refused(value: str) -> None:
     with pytest.raises(SettingError, match="partition:broker"):
         LogSettings.of({"leader.replication.throttled.replicas": value})
 
 
 @pytest.mark.parametrize("value", ["", "*", "0:1,12:3"])
-def test_what_lists_replicas_is_taken(value: str) -> None:
+def test_a_valid_list_of_replicas_is_accepted(value: str) -> None:
     LogSettings.of({"follower.replication.throttled.replicas": value})

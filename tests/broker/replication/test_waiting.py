@@ -1,4 +1,4 @@
-"""Requests that wait: completed by an event, by time, or given up."""
+"""Waiting requests: completed by an event, expired, or cancelled."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_request_completes_when_all_it_waits_for_has_happened() -> None:
     assert clock.getDelayedCalls() == []
 
 
-def test_only_those_that_wait_for_the_key_are_asked() -> None:
+def test_only_requests_parked_under_the_key_are_checked() -> None:
     waiting = Waiting(Clock())
     one, other = Request("a"), Request("b")
     waiting.park(["a"], 1000, one.check, one.expire)
@@ -94,7 +94,7 @@ def test_the_number_of_parked_requests_is_bounded() -> None:
     assert len(waiting) == 1
 
 
-def test_an_absurd_timeout_is_cut() -> None:
+def test_a_timeout_above_the_maximum_is_shortened() -> None:
     clock = Clock()
     waiting = Waiting(clock)
     request = Request("a")
@@ -152,7 +152,7 @@ def test_a_request_whose_answer_wakes_what_it_waits_for_is_answered_once() -> No
     assert len(waiting) == 0
 
 
-def test_what_is_woken_while_a_request_is_asked_is_not_lost_on_it() -> None:
+def test_a_key_woken_during_a_check_is_checked_afterwards() -> None:
     waiting = Waiting(Clock())
     asked: list[Hashable] = []
 
