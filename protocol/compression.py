@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import cramjam
-import snappy
 
 from protocol.batches import Compression
 from protocol.wire import Buffer
@@ -112,6 +111,8 @@ _BLOCK_LENGTH = struct.Struct(">i")
 
 
 def _compress_snappy(data: Buffer) -> bytes:
+    import snappy  # On first use: few clients compress with it.
+
     parts = [_XERIAL_HEADER]
     view = memoryview(data)
     for start in range(0, len(view), _XERIAL_BLOCK_SIZE):
