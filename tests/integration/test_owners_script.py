@@ -71,7 +71,7 @@ def test_it_says_what_it_wants(cluster: Cluster) -> None:
         (("--list", "--history"), "one of --list"),
         (("--list", "--partition", "0"), "--partition needs --topic"),
         (("--list", "--topic", "t", "--resource", "r"), "exclude each other"),
-        (("--list", "--generation", "1"), "go with --release"),
+        (("--list", "--generation", "1"), "need --release"),
     ):
         done = run("localhost:1", *arguments)
         assert done.returncode == 2
