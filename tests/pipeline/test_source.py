@@ -204,5 +204,5 @@ def test_mistakes_are_told_before_any_task_runs(
 def test_a_schema_of_the_users_own_is_refused(spark: SparkSession, bootstrap: str, events: str) -> None:
     reader = spark.read.format("holdfast").option("kafka.bootstrap.servers", bootstrap).schema("value string")
 
-    with pytest.raises(PySparkException, match="and use .select"):
+    with pytest.raises(PySparkException, match=r"and use \.select"):
         reader.option("subscribe", events).load().collect()
