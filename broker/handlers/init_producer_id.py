@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 
 from broker.handler import Handler, RequestContext
 from coordinator.cluster.producer_ids import ProducerIds
+from coordinator.znodes.json_values import BadZnode
 from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -41,8 +42,9 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
 
 
 def _no_way_to_zookeeper(failure: Failure) -> NoReturn:
-    """This broker is about to stop: the client finds another one, which has ids."""
-    failure.trap(SessionExpired)
+    """The client asks again: this broker is about to stop and another one has ids, or the znode that says
+    which ids are taken cannot be read until it is repaired."""
+    failure.trap(SessionExpired, BadZnode)
     raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 

@@ -26,6 +26,7 @@ from broker.wiring.surroundings import Surroundings
 from clients.settings import Settings
 from coordinator.cluster import identity as cluster
 from coordinator.cluster.membership import BrokerIdInUse
+from coordinator.znodes.json_values import BadZnode
 
 _log = logging.getLogger(__name__)
 
@@ -102,10 +103,7 @@ class Broker:
         _log.info("connecting to ZooKeeper at %s", settings.zookeeper_connect)
         self._is_zookeeper_open = True
         self._around.zookeeper.start()
-        cluster_id = await self._within_connection_timeout(
-            ensureDeferred(cluster.cluster_id(self._around.zookeeper, self._around.random.randbytes)),
-            settings,
-        )
+        cluster_id = await self._cluster_id(settings)
         broker_id = await self._identify(cluster_id, settings)
         identity = BrokerIdentity(broker_id, cluster_id, self._endpoints.inter_broker)
         node = self.node = build_broker(self._settings, self._around, self._logs, identity, self._fatal)
@@ -132,6 +130,26 @@ class Broker:
                 f"ZooKeeper at {settings.zookeeper_connect} (zookeeper.connect) did not answer "
                 f"within {timeout_ms} ms: start it, or set zookeeper.connect to where it runs"
             ) from None
+
+    async def _cluster_id(self, settings: StartSettings) -> str:
+        """The cluster's id in ZooKeeper; where that cannot be read, the one in the log directories."""
+        try:
+            return await self._within_connection_timeout(
+                ensureDeferred(cluster.cluster_id(self._around.zookeeper, self._around.random.randbytes)),
+                settings,
+            )
+        except BadZnode as error:
+            known = known_identity(self._logs.live_directories)
+            if known is None or known.cluster_id is None:
+                raise StartError(
+                    f"{error}: restore the znode with the cluster.id in another broker's meta.properties"
+                ) from None
+            _log.error(
+                "%s; this broker continues with its own, %s: restore the znode with it",
+                error,
+                known.cluster_id,
+            )
+            return known.cluster_id
 
     async def _identify(self, cluster_id: str, settings: StartSettings) -> int:
         """This broker's id: the one that is set, that of the log directories, or a new one."""

@@ -7,6 +7,7 @@ that the former controller still has in flight fail.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
 from coordinator.clock import Clock, now_ms
+from coordinator.cluster.controller_epoch import highest_controller_epoch
 from coordinator.cluster.identity import create_if_missing
 from coordinator.cluster.term import Term
 from coordinator.znodes.controller import (
@@ -24,7 +26,9 @@ from coordinator.znodes.controller import (
     encode_controller,
     encode_controller_epoch,
 )
+from coordinator.znodes.json_values import BadZnode
 from coordinator.zookeeper.interface import (
+    BadVersion,
     Create,
     Delete,
     MultiFailed,
@@ -34,12 +38,13 @@ from coordinator.zookeeper.interface import (
     Stat,
     WatchEvent,
     ZooKeeperConnectionLost,
-    ZooKeeperError,
     ZooKeeperSession,
 )
 
 _FIRST_EPOCH = 1
 _PAUSE_S = 1.0
+_PERSISTENT = 0
+"""The owner of a znode that ends with no session."""
 
 _log = logging.getLogger(__name__)
 
@@ -132,7 +137,7 @@ class Candidacy:
             lambda found: self._looked(session, *found), lambda failure: self._look_failed(session, failure)
         )
 
-    def _looked(self, session: ZooKeeperSession, controller_id: int, term: Term | None) -> None:
+    def _looked(self, session: ZooKeeperSession, controller_id: int | None, term: Term | None) -> None:
         self._looking = False
         if session is not self._session:
             self._look()
@@ -151,8 +156,8 @@ class Candidacy:
             )
             self._clock.callLater(_PAUSE_S, self._look)
 
-    async def _find_controller(self, session: ZooKeeperSession) -> tuple[int, Term | None]:
-        """The controller's broker id, and the term if it is this broker."""
+    async def _find_controller(self, session: ZooKeeperSession) -> tuple[int | None, Term | None]:
+        """The controller's broker id, and the term if it is this broker; no id if it cannot be read."""
         while True:
             try:
                 await session.exists(CONTROLLER, self._look)
@@ -160,15 +165,40 @@ class Candidacy:
             except NoNode:
                 await self._stand(session)
                 continue
-            controller_id = decode_controller(data)
+            try:
+                controller_id = decode_controller(data)
+            except BadZnode as error:
+                if stat.ephemeral_owner not in (session.session_id, _PERSISTENT):
+                    _log.error("Cannot read who the controller is until it writes that again: %s", error)
+                    return None, None
+                await self._replace_unreadable(session, stat, error)
+                continue
             if stat.ephemeral_owner != session.session_id:
                 return controller_id, None
-            if self.term is None or stat.czxid != self._elected_by:
-                # Elected, perhaps again: another process may have removed the znode of our last term.
-                term = await self._term(session, stat)
+            if self.term is not None and stat.czxid == self._elected_by:
+                return controller_id, self.term
+            # Elected, perhaps again: another process may have removed the znode of our last term.
+            term = await self._term(session, stat)
+            if term is not None:
                 self._elected_by = stat.czxid
                 return controller_id, term
-            return controller_id, self.term
+            _log.error(
+                "%s was changed by another process after this broker's election; standing again",
+                CONTROLLER_EPOCH,
+            )
+            with contextlib.suppress(NoNode, ZooKeeperConnectionLost):
+                await session.delete(CONTROLLER)
+
+    async def _replace_unreadable(self, session: ZooKeeperSession, stat: Stat, error: BadZnode) -> None:
+        """Mend /controller if this broker holds it, and remove it if no session does."""
+        with contextlib.suppress(NoNode, BadVersion, ZooKeeperConnectionLost):
+            if stat.ephemeral_owner == session.session_id:
+                _log.error("This broker is the controller and writes that again: %s", error)
+                controller = encode_controller(self._broker_id, now_ms(self._clock))
+                await session.set(CONTROLLER, controller, stat.version)
+            else:
+                _log.error("Removing %s, which no broker's session holds: %s", CONTROLLER, error)
+                await session.delete(CONTROLLER, stat.version)
 
     async def _stand(self, session: ZooKeeperSession) -> None:
         """Try to become the controller; the caller reads the outcome."""
@@ -177,7 +207,11 @@ class Candidacy:
         except NoNode:
             await create_if_missing(session, CONTROLLER_EPOCH, encode_controller_epoch(_FIRST_EPOCH - 1))
             return
-        epoch = decode_controller_epoch(data) + 1
+        try:
+            epoch = decode_controller_epoch(data) + 1
+        except BadZnode as error:
+            epoch = max(stat.version, await highest_controller_epoch(session)) + 1
+            _log.error("%s; the next controller epoch is %d, above all that are known", error, epoch)
         controller = encode_controller(self._broker_id, now_ms(self._clock))
         try:
             await session.multi(
@@ -190,12 +224,14 @@ class Candidacy:
             _log.debug("lost the election of the controller: %s", error)
 
     async def _term(self, session: ZooKeeperSession, controller: Stat) -> Term | None:
-        """The term that began with the creation of /controller by this session."""
-        data, stat = await session.get(CONTROLLER_EPOCH)
+        """The term that began with the creation of /controller by this session; None if another process has
+        changed the controller epoch since, so that this controller could write nothing."""
+        try:
+            data, stat = await session.get(CONTROLLER_EPOCH)
+        except NoNode:
+            return None
         if stat.mzxid != controller.czxid:
-            raise ZooKeeperError(
-                CONTROLLER_EPOCH, "was changed by another process than the elected controller"
-            )
+            return None
         return Term(session, self._broker_id, decode_controller_epoch(data), stat.version)
 
     def _controller_is(self, controller_id: int | None, term: Term | None = None) -> None:

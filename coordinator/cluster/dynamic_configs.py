@@ -8,6 +8,7 @@ sequential znode in /config/changes, which makes every broker read that entity a
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
@@ -48,6 +49,7 @@ CHANGE_EXPIRATION_MS = 15 * 60 * 1000
 DEFAULT_ENTITY = "<default>"
 """The name of the default entity, whose config applies to all entities of a kind."""
 
+_NOTIFICATION = re.compile(re.escape(CONFIG_CHANGE_PREFIX.rpartition("/")[2]) + r"\d{10}")
 _RETRY_S = 1.0
 _log = logging.getLogger(__name__)
 
@@ -165,7 +167,9 @@ class DynamicConfigs:
         """Read the entities named by notifications since the last one handled."""
         while True:
             self._read_again = False
-            names = await session.children(CONFIG_CHANGES, self._changed)
+            found = await session.children(CONFIG_CHANGES, self._changed)
+            # A znode of another name would sort after the notifications, and hide all later ones.
+            names = [name for name in found if _NOTIFICATION.fullmatch(name)]
             news = [name for name in names if name > self._last_seen]
             await self._read(session, await self._entities_in(session, news))
             if news:

@@ -6,6 +6,7 @@ from memory. The rest of a block is lost when the broker stops; there are 2^63 i
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -18,6 +19,7 @@ from coordinator.znodes.cluster import (
     decode_producer_id_block,
     encode_producer_id_block,
 )
+from coordinator.znodes.json_values import BadZnode
 from coordinator.zookeeper.interface import (
     BadVersion,
     NoNode,
@@ -29,6 +31,7 @@ from coordinator.zookeeper.sessions import on_any_session
 
 BLOCK_SIZE = 1000
 _ID_MAX = 2**63 - 1
+_log = logging.getLogger(__name__)
 
 
 class ProducerIdsExhausted(Exception):
@@ -45,6 +48,8 @@ class ProducerIds:
         self._last_id = -1
         self._waiting: deque[Deferred[int]] = deque()
         self._fetching = False
+        self._unreadable = b""
+        """The last data of the znode that could not be read, and was reported."""
 
     def next(self) -> Deferred[int]:
         """Fires with a new producer id. Fails with `ZooKeeperError` or `BadZnode` if no block can be
@@ -82,7 +87,7 @@ class ProducerIds:
             except NoNode:
                 await create_if_missing(session, PRODUCER_ID_BLOCK)
                 continue
-            first = decode_producer_id_block(data).last + 1 if data else 0
+            first = self._first_free(data)
             if first > _ID_MAX - BLOCK_SIZE:
                 raise ProducerIdsExhausted(f"the last block of producer ids ended at {first - 1}")
             block = ProducerIdBlock(self._broker_id, first, first + BLOCK_SIZE - 1)
@@ -91,3 +96,19 @@ class ProducerIds:
                 return block
             except (BadVersion, ZooKeeperConnectionLost):
                 continue  # Another broker was first, or this block is lost, which is harmless.
+
+    def _first_free(self, data: bytes) -> int:
+        """The first id after the last block. Raises `BadZnode`, which is logged once for the same data."""
+        if not data:
+            return 0
+        try:
+            return decode_producer_id_block(data).last + 1
+        except BadZnode as error:
+            if data != self._unreadable:
+                self._unreadable = data
+                _log.error(
+                    "No producer id can be assigned, since one might be assigned twice: %s. Write a block "
+                    "there that ends above all ids in use",
+                    error,
+                )
+            raise

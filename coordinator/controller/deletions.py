@@ -44,6 +44,8 @@ class Deletions:
             deletion = self._state.deletions.get(name)
             if name not in known:
                 message = f"there is no topic {name[:NAME_LENGTH_MAX]!r}"
+                if name in self._state.unreadable:
+                    message = f"topic {name!r} cannot be deleted: {self._state.unreadable[name]}"
                 result = TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
                 yield AnswerRequest(event.token, name, result)
             elif deletion is not None and not deletion.started:
@@ -54,6 +56,8 @@ class Deletions:
         """Start deleting topics that another process has marked in ZooKeeper."""
         for name in names:
             topic = self._state.topics.get(name)
+            if name in self._state.unreadable:
+                continue  # Its mark stays, and is adopted when the topic is taken up.
             if topic is None:
                 yield RemoveTopic(name)
             elif name not in self._state.deletions:
@@ -101,6 +105,20 @@ class Deletions:
                     deletion.started = False  # Retried at the next change of brokers.
             if deletion.started and not deletion.waiting:
                 yield from self._remove(topic.topic_name, deletion)
+
+    def waits_for(self, name: str) -> list[int]:
+        """The brokers whose return, or whose answer, the deletion of a topic waits for."""
+        deletion = self._state.deletions[name]
+        if deletion.started:
+            return sorted({broker_id for broker_id, _ in deletion.waiting})
+        return sorted(
+            {
+                replica
+                for at in _partitions(self._state.topics[name])
+                for replica in self._state.partition(at).assignment.replicas
+                if not self._state.is_online(replica, at)
+            }
+        )
 
     def lose_brokers(self, gone: Collection[int]) -> None:
         """Restart deletions that wait for answers of these brokers, once the brokers are back."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from coordinator.controller.effects import BrokerRequest, ZnodeRequest
-from coordinator.controller.state import LiveBroker, Snapshot
+from coordinator.controller.state import LiveBroker, Snapshot, Topic
 from coordinator.znodes.brokers import NO_EPOCH
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import AlterPartitionRequest
@@ -83,6 +83,14 @@ class BrokersChanged:
     """The set of registered brokers, or a registration, has changed; `brokers` are all of them now."""
 
     brokers: Mapping[int, LiveBroker]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReadAgain:
+    """A topic whose znodes could not be read was repaired; `topic` is None if its znode was removed."""
+
+    name: str
+    topic: Topic | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +206,7 @@ class BalanceDue:
 ControllerEvent: TypeAlias = (
     Elected
     | BrokersChanged
+    | TopicReadAgain
     | BrokerAnswered
     | CreateTopics
     | DeleteTopics

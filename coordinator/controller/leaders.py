@@ -40,9 +40,15 @@ class Leaders:
         candidates = self._state.leaderless(among)
         return (yield from self.write(candidates, self._decide_leaderless))
 
-    def lose_brokers(self, gone: Collection[int], *, restarted: bool = False) -> DecisionSteps[None]:
-        """Replace failed brokers as leaders and remove them from in-sync sets. They have left the state
-        already.
+    def lose_brokers(
+        self,
+        gone: Collection[int],
+        *,
+        restarted: bool = False,
+        among: Sequence[TopicPartition] | None = None,
+    ) -> DecisionSteps[None]:
+        """Replace failed brokers as leaders and remove them from in-sync sets, in all partitions or `among`
+        some. They have left the state already.
 
         With `restarted` they are back, perhaps without their unflushed records. A partition without a
         possible leader then waits for the other members of its in-sync set, if there are any.
@@ -59,7 +65,7 @@ class Leaders:
                 return replace(state, isr=election.isr_without(state.isr, gone))
             return state
 
-        yield from self.write(self._concerning(gone), decide)
+        yield from self.write(self._concerning(gone, among), decide)
 
     def lose_replicas(self, broker_id: int, partitions: Sequence[TopicPartition]) -> DecisionSteps[None]:
         """Replace a live broker where the log directory of its replicas has failed."""
@@ -252,12 +258,17 @@ class Leaders:
         state = self._state.partition(at).state
         return NO_LEADER if state is None else state.leader
 
-    def _concerning(self, gone: Collection[int]) -> list[TopicPartition]:
-        """The partitions whose leader or in-sync set includes any of these brokers; not those being
-        deleted."""
+    def _concerning(
+        self, gone: Collection[int], among: Sequence[TopicPartition] | None
+    ) -> list[TopicPartition]:
+        """The partitions, of all or `among` some, whose leader or in-sync set includes any of these brokers;
+        not those being deleted."""
+        partitions = (
+            self._state.partitions() if among is None else [(at, self._state.partition(at)) for at in among]
+        )
         return [
             at
-            for at, partition in self._state.partitions()
+            for at, partition in partitions
             if partition.state is not None
             and (partition.state.leader in gone or any(member in gone for member in partition.state.isr))
             and not self._state.is_deleting(at)

@@ -8,7 +8,7 @@ event is handled when it has returned. This file dispatches events and orders th
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from coordinator.controller.deletions import Deletions
@@ -37,6 +37,7 @@ from coordinator.controller.events import (
     ElectLeaders,
     ListReassignments,
     ShutdownResult,
+    TopicReadAgain,
     UncleanElectionEnabled,
     ZnodeRequested,
 )
@@ -82,15 +83,16 @@ class Controller:
         self._batch = RequestBatch(self.state, policy.inter_broker_listener)
         self._leaders = Leaders(self.state, self._batch, policy.unclean_allowed)
         self._isr = InSyncSets(self.state, self._batch, self._leaders)
+        self._deletions = Deletions(self.state, self._batch)
         self._topics = TopicChanges(
             self.state,
             self._batch,
             self._leaders,
+            self._deletions,
             policy.defaults,
             policy.validate_configs,
             policy.new_topic_id,
         )
-        self._deletions = Deletions(self.state, self._batch)
         self._reassignments = Reassignments(self.state, self._batch, self._leaders)
 
     def handle(self, event: ControllerEvent) -> DecisionSteps[None]:
@@ -100,6 +102,8 @@ class Controller:
                 yield from self._begin(event.snapshot)
             case BrokersChanged():
                 yield from self._brokers_changed(event.brokers)
+            case TopicReadAgain():
+                yield from self._take_up(event)
             case BrokerAnswered():
                 yield from self._answered(event)
             case CreateTopics():
@@ -134,15 +138,16 @@ class Controller:
         state = self.state
         self._recorded_epochs = snapshot.recorded_epochs
         state.brokers = dict(snapshot.brokers)
+        state.unreadable = dict(snapshot.unreadable)
         for topic in snapshot.topics.values():
             state.add_topic(topic)
         for name in snapshot.deleting:
             if name in state.topics:
                 state.deletions[name] = TopicDeletion()
-            else:
+            elif name not in state.unreadable:
                 yield RemoveTopic(name)
         yield SetBrokers(state.brokers)
-        yield from self._handle_missed_failures(snapshot)
+        yield from self._handle_missed_failures(snapshot.brokers)
         yield from self._record(state.brokers)
         yield from self._leaders.elect_leaderless()
         for broker_id in state.brokers:
@@ -151,14 +156,36 @@ class Controller:
         yield from self._reassignments.adopt_requested()
         yield from self._deletions.resume()
 
-    def _handle_missed_failures(self, snapshot: Snapshot) -> DecisionSteps[None]:
-        """Handle the failures of brokers while no controller was active.
+    def _take_up(self, event: TopicReadAgain) -> DecisionSteps[None]:
+        """Take up a topic that was set aside: as a new controller does with all topics, with this one."""
+        state = self.state
+        if state.unreadable.pop(event.name, None) is None:
+            return
+        if event.topic is not None:
+            state.add_topic(event.topic)
+            marked: list[str] = yield ReadZnodeRequest(ZnodeRequest.DELETION)
+            if event.name in marked:
+                state.deletions[event.name] = TopicDeletion()
+            taken_up = [TopicPartition(event.name, number) for number in event.topic.partitions]
+            yield from self._handle_missed_failures(dict(state.brokers), taken_up)
+            yield from self._leaders.elect_leaderless(taken_up)
+        yield from self._record(state.brokers)
+        for broker_id in state.brokers:
+            self._batch.everything(broker_id)
+        if event.topic is not None:
+            yield from self._reassignments.resume()
+            yield from self._deletions.resume()
+
+    def _handle_missed_failures(
+        self, brokers: Mapping[int, LiveBroker], among: Sequence[TopicPartition] | None = None
+    ) -> DecisionSteps[None]:
+        """Handle the failures of brokers while no controller watched over partitions: all, or `among` some.
 
         Some brokers have gone. Others have restarted, and may have lost unflushed records; broker epochs
         (KIP-380) only tell their requests apart.
         """
         state = self.state
-        bounced = self._bounced(snapshot)
+        bounced = self._bounced(among)
         gone = {
             replica: None
             for _, partition in state.partitions()
@@ -166,31 +193,36 @@ class Controller:
             if replica not in state.brokers
         }
         state.brokers = {
-            broker_id: broker for broker_id, broker in snapshot.brokers.items() if broker_id not in bounced
+            broker_id: broker for broker_id, broker in brokers.items() if broker_id not in bounced
         }
         # Restarted brokers first, since they may have lost records: a broker that is only gone keeps its
         # records, and stays in sync if no other member is left.
-        yield from self._leaders.lose_brokers(bounced, restarted=True)
-        yield from self._leaders.lose_brokers(gone)
-        state.brokers = dict(snapshot.brokers)
+        yield from self._leaders.lose_brokers(bounced, restarted=True, among=among)
+        yield from self._leaders.lose_brokers(gone, among=among)
+        state.brokers = dict(brokers)
 
-    def _bounced(self, snapshot: Snapshot) -> dict[int, None]:
+    def _bounced(self, among: Sequence[TopicPartition] | None = None) -> dict[int, None]:
         """The live brokers that have restarted since the last controller handled their start.
 
         Brokers that only lost their session are not among them. If no controller has recorded start epochs,
         as in a cluster that Kafka has run, a broker counts as restarted if its first registration is younger
         than a partition state that has it in sync.
         """
-        brokers, recorded = self.state.brokers, snapshot.recorded_epochs
+        brokers, recorded = self.state.brokers, self._recorded_epochs
         if recorded is not None:
             return {
                 broker_id: None
                 for broker_id, broker in brokers.items()
                 if recorded.get(broker_id) != broker.start_epoch
             }
+        partitions = (
+            [partition for _, partition in self.state.partitions()]
+            if among is None
+            else [self.state.partition(at) for at in among]
+        )
         return {
             member: None
-            for _, partition in self.state.partitions()
+            for partition in partitions
             if partition.state is not None
             for member in partition.state.isr
             if member in brokers and 0 <= partition.read_zxid < brokers[member].start_epoch
@@ -200,7 +232,10 @@ class Controller:
         """Record that the start of these brokers is handled: no partition state relies on an earlier process.
 
         Brokers that have gone stay in the record: one that returns as the same process has lost nothing.
+        Nothing is recorded while a topic is unreadable, as its states may rely on earlier processes.
         """
+        if self.state.unreadable:
+            return
         epochs = {broker_id: broker.start_epoch for broker_id, broker in brokers.items()}
         epochs = {**(self._recorded_epochs or {}), **epochs}
         if epochs != self._recorded_epochs:

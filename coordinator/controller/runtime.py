@@ -50,8 +50,11 @@ from coordinator.controller.events import (
 from coordinator.controller.machine import Controller, ControllerPolicy
 from coordinator.controller.reads import read_brokers, read_deletions, read_recorded_epochs, read_topics
 from coordinator.controller.state import LiveBroker, Snapshot
+from coordinator.controller.unreadable import ReadingReports, UnreadableTopics
 from coordinator.controller.waiting_request import WaitingRequest, not_controller
 from coordinator.controller.znode_requests import ZnodeRequestWatch, read_znode_request
+from coordinator.znodes.brokers import broker_path
+from coordinator.znodes.json_values import BadZnode
 from coordinator.zookeeper.interface import SessionExpired, WatchEvent
 
 _log = logging.getLogger(__name__)
@@ -93,6 +96,12 @@ class ControllerRuntime:
         self._reading_brokers = False
         self._read_brokers_again = False
         self._orders = ZnodeRequestWatch(term.session, self.put, self._failed)
+        self._brokers: dict[int, LiveBroker] = {}
+        """The brokers as last read."""
+        self._reports = ReadingReports()
+        self._unreadable = UnreadableTopics(
+            term.session, policy.new_topic_id, self._reports, self.put, self._failed
+        )
 
     def begin(self) -> None:
         """Read the cluster's state from ZooKeeper and take over."""
@@ -105,6 +114,7 @@ class ControllerRuntime:
             return
         self._over = True
         self._orders.end()
+        self._unreadable.end()
         if self._balance_timer is not None and self._balance_timer.active():
             self._balance_timer.cancel()
         for channel in self._channels.values():
@@ -148,7 +158,7 @@ class ControllerRuntime:
         # Read before the brokers, so that the record is never newer than the list of brokers.
         recorded = await read_recorded_epochs(session)
         brokers = await self._read_brokers()
-        topics = await read_topics(session, self._policy.new_topic_id)
+        topics, unreadable = await read_topics(session, self._policy.new_topic_id)
         deleting = await read_deletions(session)
         _log.info(
             "controller epoch %d begins: %d brokers, %d topics",
@@ -157,8 +167,10 @@ class ControllerRuntime:
             len(topics),
         )
         self._arm_balance()
-        await self._handle(Elected(Snapshot(brokers, topics, deleting, recorded)))
+        set_aside = {name: "; ".join(errors.values()) for name, errors in unreadable.items()}
+        await self._handle(Elected(Snapshot(brokers, topics, deleting, recorded, set_aside)))
         self._orders.begin()
+        self._unreadable.begin(unreadable)
         self._handling = False
         self._next()
 
@@ -232,7 +244,9 @@ class ControllerRuntime:
         if self._over:
             return
         error = failure.value
-        if not isinstance(error, SessionExpired | writes.ControllerMoved):
+        if isinstance(error, BadZnode):
+            _log.error("this broker gives up the controller's term and reads everything again: %s", error)
+        elif not isinstance(error, SessionExpired | writes.ControllerMoved):
             _log.error("the controller failed; this broker gives up the term:\n%s", failure.getTraceback())
         self._lost(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
@@ -265,7 +279,17 @@ class ControllerRuntime:
     # Watches and timers
 
     async def _read_brokers(self) -> dict[int, LiveBroker]:
-        return await read_brokers(self.term.session, self._brokers_changed, self._watch_for)
+        self._brokers, errors = await read_brokers(
+            self.term.session, self._brokers_changed, self._watch_for, self._brokers
+        )
+        paths = [broker_path(broker_id) for broker_id in self._brokers]
+        self._reports.readable([path for path in paths if path not in errors])
+        self._reports.unreadable(
+            errors,
+            "Until it can be read the broker counts as gone, unless this controller knew it before. "
+            "Restart the broker, or remove the znode if no such broker runs",
+        )
+        return self._brokers
 
     def _watch_for(self, broker_id: int) -> Callable[[WatchEvent], None] | None:
         """A watch for one broker's znode, or None if there is one already."""

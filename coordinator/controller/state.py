@@ -80,12 +80,15 @@ class Snapshot:
     """Everything that a new controller reads from ZooKeeper.
 
     `recorded_epochs` are the start epochs that the last controller recorded (`RecordBrokers`), or None.
+    `unreadable` has the topics with znodes that cannot be decoded, each with a sentence that says which and
+    why; they are not in `topics`.
     """
 
     brokers: Mapping[int, LiveBroker]
     topics: Mapping[str, Topic]
     deleting: tuple[str, ...] = ()
     recorded_epochs: Mapping[int, int] | None = None
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
 
 class ControllerState:
@@ -100,6 +103,8 @@ class ControllerState:
         """Replicas whose log directory has failed, by broker id."""
         self.topics: dict[str, Topic] = {}
         self.deletions: dict[str, TopicDeletion] = {}
+        self.unreadable: dict[str, str] = {}
+        """The topics set aside because their znodes cannot be decoded, each with the reason."""
         self._names: dict[uuid.UUID, str] = {}
         self._by_metric_name: dict[str, dict[str, None]] = {}
         """Topic names by the form that they take in names of metrics."""

@@ -6,6 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from coordinator.controller.deletions import Deletions
 from coordinator.controller.effects import AnswerRequest, CreateTopic, DecisionSteps, Pause, WriteAssignments
 from coordinator.controller.events import (
     CreatePartitions,
@@ -40,6 +41,7 @@ class TopicChanges:
         state: ControllerState,
         batch: RequestBatch,
         leaders: Leaders,
+        deletions: Deletions,
         defaults: TopicDefaults,
         validate_configs: ValidateConfigs,
         new_topic_id: Callable[[], uuid.UUID],
@@ -47,6 +49,7 @@ class TopicChanges:
         self._state = state
         self._batch = batch
         self._leaders = leaders
+        self._deletions = deletions
         self._defaults = defaults
         self._validate_configs = validate_configs
         self._new_topic_id = new_topic_id
@@ -103,6 +106,7 @@ class TopicChanges:
         yield from self._finish(event.token, new, results)
 
     def _check(self, topic: TopicCreation, start: int) -> dict[int, ReplicaAssignment]:
+        self._check_left_over(topic.name)
         check_name(topic.name, self._state.topics, self._state.colliding_topic(topic.name))
         if topic.configs:
             try:
@@ -110,6 +114,23 @@ class TopicChanges:
             except ValueError as error:
                 raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
         return assign_new_topic(topic, self._defaults, self._state.racks(), start)
+
+    def _check_left_over(self, name: str) -> None:
+        """Refuse the name of a topic that clients do not see but whose znodes are still there."""
+        if name in self._state.unreadable:
+            raise BrokerError(
+                ErrorCode.TOPIC_ALREADY_EXISTS,
+                f"topic {name!r} exists, but ZooKeeper's data of it cannot be read, so it is set aside until "
+                f"that is repaired: {self._state.unreadable[name]}",
+            )
+        if name in self._state.deletions:
+            waited_for = self._deletions.waits_for(name)
+            raise BrokerError(
+                ErrorCode.TOPIC_ALREADY_EXISTS,
+                f"topic {name!r} is still being deleted: its replicas on broker(s) "
+                f"{', '.join(map(str, waited_for))} are not removed yet; start these brokers, and create the "
+                "topic once they have removed their replicas",
+            )
 
     def _make(self, topic: TopicCreation, assigned: dict[int, ReplicaAssignment]) -> DecisionSteps[Topic]:
         partitions = {number: PartitionRecord(assignment) for number, assignment in assigned.items()}

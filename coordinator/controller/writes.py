@@ -8,6 +8,7 @@ expects, so a late write cannot undo a newer one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from coordinator.ownership.records import owned_topic_path
 from coordinator.znodes.admin import REASSIGN_PARTITIONS, delete_topic_path, encode_reassignment
 from coordinator.znodes.configs import CONFIG_CHANGE_PREFIX, config_path, encode_config, encode_config_change
 from coordinator.znodes.controller import CONTROLLER_BROKERS, encode_controller_brokers
+from coordinator.znodes.json_values import BadZnode
 from coordinator.znodes.topics import (
     PartitionState,
     TopicAssignment,
@@ -54,6 +56,8 @@ BATCH_SIZE = 200
 """Writes in a multi: enough to make the round trip negligible, far below ZooKeeper's limit of 1 MB."""
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 
 class ControllerMoved(Exception):
@@ -219,9 +223,14 @@ async def mark_deleted(term: Term, names: Sequence[str]) -> None:
 
 async def remove_topic(term: Term, name: str) -> None:
     """Remove all znodes of a topic, leaves first, the deletion mark last."""
+    has_more = False
     while True:
         try:
-            gone = await _partition_znodes(term.session, name) + await _owner_znodes(term.session, name)
+            if has_more:
+                gone = await _below(term.session, topic_path(name))
+            else:
+                gone = await _partition_znodes(term.session, name)
+            gone += await _owner_znodes(term.session, name)
             for batch in _batches(gone):
                 await _guarded(term, [Delete(path) for path in batch])
             last = [
@@ -237,14 +246,30 @@ async def remove_topic(term: Term, name: str) -> None:
             return
         except (MultiFailed, ZooKeeperConnectionLost) as error:
             _raise_unless(error, NoNode, NotEmpty)
+            has_more = isinstance(error, MultiFailed) and isinstance(error.cause, NotEmpty)
+
+
+async def _below(session: ZooKeeperSession, path: str) -> list[str]:
+    """All znodes below one, children before parents: also those that no broker has made."""
+    try:
+        names = await session.children(path)
+    except NoNode:
+        return []
+    found = []
+    for child in (f"{path}/{name}" for name in names):
+        found += [*await _below(session, child), child]
+    return found
 
 
 async def _partition_znodes(session: ZooKeeperSession, topic: str) -> list[str]:
     """The znodes of a topic's partitions, children before parents."""
     try:
-        numbers = [int(number) for number in await session.children(partitions_path(topic))]
+        names = await session.children(partitions_path(topic))
+        numbers = [int(name) for name in names]
     except NoNode:
         return []
+    except ValueError:
+        return await _below(session, partitions_path(topic))  # Not all of them were made by a broker.
     states = [partition_state_path(topic, number) for number in numbers]
     found = await results([session.exists(path) for path in states])
     paths = []
@@ -259,7 +284,11 @@ async def _owner_znodes(session: ZooKeeperSession, topic: str) -> list[str]:
     """The znodes of owners of a topic's partitions, children before parents."""
     try:
         data, _ = await session.get(topic_path(topic))
-        topic_id = decode_topic(topic, data).topic_id
+        try:
+            topic_id = decode_topic(topic, data).topic_id
+        except BadZnode as error:
+            _log.warning("the owners of topic %r are not removed, as its id is lost: %s", topic, error)
+            return []
         if topic_id is None:
             return []
         path = owned_topic_path(topic_id)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json
+from coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json, int32
 
 BROKER_IDS = "/brokers/ids"
 
@@ -76,6 +76,17 @@ def encode_broker(info: BrokerInfo, timestamp_ms: int) -> bytes:
     return encode_json(value)
 
 
+def decode_broker_id(name: str) -> int:
+    """The broker id in the name of a znode below `BROKER_IDS`. Raises `BadZnode`."""
+    try:
+        number = int32(name)
+    except ValueError:
+        number = -1
+    if number < 0 or str(number) != name:
+        raise BadZnode(f"{BROKER_IDS}/{name} is not named after a broker id")
+    return number
+
+
 def decode_broker(broker_id: int, data: bytes) -> BrokerInfo:
     """Decode any version from 1 on. Raises `BadZnode`."""
     path = broker_path(broker_id)
@@ -84,7 +95,7 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerInfo:
         return BrokerInfo(
             broker_id=broker_id,
             endpoints=_decode_endpoints(value),
-            rack=value.get("rack"),
+            rack=None if value.get("rack") is None else _text(value["rack"]),
             features={
                 name: (int(versions["min_version"]), int(versions["max_version"]))
                 for name, versions in (value.get("features") or {}).items()
@@ -97,15 +108,21 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerInfo:
 
 def _decode_endpoints(value: Mapping[str, Any]) -> tuple[RegisteredEndpoint, ...]:
     if int(value["version"]) == 1:
-        return (RegisteredEndpoint("PLAINTEXT", value["host"], int(value["port"]), "PLAINTEXT"),)
+        return (RegisteredEndpoint("PLAINTEXT", _text(value["host"]), int32(value["port"]), "PLAINTEXT"),)
     protocols = value.get("listener_security_protocol_map") or {}
     endpoints = []
     for text in value["endpoints"]:
         listener, address = text.split("://", 1)
         host, port = address.rsplit(":", 1)
-        protocol = protocols.get(listener, listener)
-        endpoints.append(RegisteredEndpoint(listener, host.strip("[]"), int(port), protocol))
+        protocol = _text(protocols.get(listener, listener))
+        endpoints.append(RegisteredEndpoint(listener, host.strip("[]"), int32(port), protocol))
     return tuple(endpoints)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, found {type(value).__name__}")
+    return value
 
 
 def _bracketed(host: str) -> str:

@@ -48,6 +48,9 @@ def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
 def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
     value = decode_json(PRODUCER_ID_BLOCK, data)
     try:
-        return ProducerIdBlock(int(value["broker"]), int(value["block_start"]), int(value["block_end"]))
+        block = ProducerIdBlock(int(value["broker"]), int(value["block_start"]), int(value["block_end"]))
+        if not 0 <= block.first <= block.last < 2**63:
+            raise ValueError(f"ids {block.first} to {block.last} are no block")
+        return block
     except WRONG_SHAPE as error:
         raise BadZnode(f"{PRODUCER_ID_BLOCK} does not hold a block: {error!r}") from None

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, decode_number, encode_json
+from coordinator.znodes.json_values import (
+    WRONG_SHAPE,
+    BadZnode,
+    decode_json,
+    decode_number,
+    encode_json,
+    int32,
+)
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -19,7 +26,7 @@ def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
 def decode_controller(data: bytes) -> int:
     """The controller's broker id."""
     try:
-        return int(decode_json(CONTROLLER, data)["brokerid"])
+        return int32(decode_json(CONTROLLER, data)["brokerid"])
     except WRONG_SHAPE as error:
         raise BadZnode(f"{CONTROLLER} does not name a broker: {error!r}") from None
 
@@ -29,7 +36,10 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 
 def decode_controller_epoch(data: bytes) -> int:
-    return decode_number(CONTROLLER_EPOCH, data)
+    epoch = decode_number(CONTROLLER_EPOCH, data)
+    if not 0 <= epoch < 2**31 - 1:
+        raise BadZnode(f"{CONTROLLER_EPOCH} holds {epoch}, which is no controller epoch")
+    return epoch
 
 
 def encode_controller_brokers(epochs: Mapping[int, int]) -> bytes:

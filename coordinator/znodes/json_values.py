@@ -29,7 +29,7 @@ def decode_json(path: str, data: bytes) -> dict[str, Any]:
     """Decode a znode's JSON object. Raises `BadZnode`."""
     try:
         value = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadZnode(f"{path} does not hold JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadZnode(f"{path} does not hold a JSON object")
@@ -42,6 +42,21 @@ def decode_number(path: str, data: bytes) -> int:
         return int(data)
     except ValueError:
         raise BadZnode(f"{path} does not hold a number: {data[:40]!r}") from None
+
+
+def int32(value: Any) -> int:
+    """`value` as a number that fits Kafka's INT32 fields. Raises one of `WRONG_SHAPE`."""
+    number = int(value)
+    if not -(2**31) <= number < 2**31:
+        raise ValueError(f"{number} does not fit 32 bits")
+    return number
+
+
+def int32_list(value: Any) -> tuple[int, ...]:
+    """A JSON list of numbers that fit Kafka's INT32 fields. Raises one of `WRONG_SHAPE`."""
+    if not isinstance(value, list):
+        raise TypeError(f"expected a list of numbers, found {type(value).__name__}")
+    return tuple(map(int32, value))
 
 
 def encode_uuid(value: uuid.UUID) -> str:

@@ -15,6 +15,8 @@ from coordinator.znodes.json_values import (
     decode_uuid,
     encode_json,
     encode_uuid,
+    int32,
+    int32_list,
 )
 
 TOPICS = "/brokers/topics"
@@ -73,16 +75,30 @@ def decode_topic(topic: str, data: bytes) -> TopicAssignment:
         return TopicAssignment(
             decode_uuid(value["topic_id"]) if value.get("topic_id") else None,
             {
-                int(number): ReplicaAssignment(
-                    tuple(map(int, replicas)),
-                    tuple(map(int, adding.get(number, ()))),
-                    tuple(map(int, removing.get(number, ()))),
+                _partition_number(number): ReplicaAssignment(
+                    _replicas(replicas),
+                    int32_list(adding.get(number, [])),
+                    int32_list(removing.get(number, [])),
                 )
                 for number, replicas in value["partitions"].items()
             },
         )
     except WRONG_SHAPE as error:
         raise BadZnode(f"{path} does not describe a topic: {error!r}") from None
+
+
+def _partition_number(value: Any) -> int:
+    number = int32(value)
+    if number < 0:
+        raise ValueError(f"there is no partition {number}")
+    return number
+
+
+def _replicas(value: Any) -> tuple[int, ...]:
+    replicas = int32_list(value)
+    if not replicas:
+        raise ValueError("a partition has no replicas")
+    return replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +128,10 @@ def decode_partition_state(topic: str, partition: int, data: bytes) -> Partition
     value = decode_json(path, data)
     try:
         return PartitionState(
-            int(value["leader"]),
-            int(value["leader_epoch"]),
-            tuple(map(int, value["isr"])),
-            int(value["controller_epoch"]),
+            int32(value["leader"]),
+            int32(value["leader_epoch"]),
+            int32_list(value["isr"]),
+            int32(value["controller_epoch"]),
         )
     except WRONG_SHAPE as error:
         raise BadZnode(f"{path} does not hold a partition's state: {error!r}") from None
