@@ -36,7 +36,7 @@ class ZooKeeperOutages:
         self._replicas.resume()
 
     def expired(self) -> None:
-        _log.warning("ZooKeeper session expired; registering this broker again")
+        _log.warning("this broker is no longer registered in ZooKeeper; registering it again")
         self._replicas.suspend()
 
     def registration_failed(self, error: Exception) -> None:

@@ -98,8 +98,11 @@ class Candidacy:
         self._look()
 
     def expired(self) -> None:
+        session, term = self._session, self.term
         self._session = None
         self._controller_is(None)
+        if session is not None and term is not None and not session.expired:
+            _give_up(term)  # The registration was removed, and the session still holds /controller.
 
     def registration_failed(self, error: Exception) -> None:
         pass

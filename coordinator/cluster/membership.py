@@ -2,13 +2,14 @@
 
 The znode's czxid is the *broker epoch*. Every registration has a new one, which tells requests for an earlier
 registration apart (KIP-380). When the connection to ZooKeeper is lost, other brokers may already consider
-this one dead, so listeners are notified at once. When the session has expired, the broker registers again
-under a new epoch; the registration also has the first epoch of this process, which shows that the broker has
-not restarted and has lost no records.
+this one dead, so listeners are notified at once. When the session has expired, or another process has removed
+the znode, the broker registers again under a new epoch; the registration also has the first epoch of this
+process, which shows that the broker has not restarted and has lost no records.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,13 +22,17 @@ from coordinator.clock import Clock, now_ms
 from coordinator.cluster.identity import prepare_layout
 from coordinator.znodes.brokers import NO_EPOCH, BrokerInfo, broker_path, encode_broker
 from coordinator.zookeeper.interface import (
+    BadVersion,
     NodeExists,
+    NoNode,
     SessionExpired,
     WatchEvent,
     ZooKeeper,
     ZooKeeperConnectionLost,
     ZooKeeperSession,
 )
+
+_RETRY_S = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +58,8 @@ class MembershipListener(Protocol):
         ...
 
     def expired(self) -> None:
-        """The broker is no longer registered. It registers again on the next session."""
+        """The broker is no longer registered. It registers again: on the next session, or on the same one if
+        another process has removed its znode."""
         ...
 
     def registration_failed(self, error: Exception) -> None:
@@ -88,6 +94,8 @@ class ClusterMembership:
         self._start_epoch = NO_EPOCH
         self._started: Deferred[int] | None = None
         self._registered_on: ZooKeeperSession | None = None
+        self._data = b""
+        """What this broker has written in its registration."""
         self._closed = False
 
     def add_listener(self, listener: MembershipListener) -> None:
@@ -142,7 +150,7 @@ class ClusterMembership:
         await prepare_layout(session)
         info = replace(self._info(), start_epoch=self._start_epoch)
         path = broker_path(info.broker_id)
-        data = encode_broker(info, now_ms(self._clock))
+        data = self._data = encode_broker(info, now_ms(self._clock))
         deadline = self._clock.seconds() + self._conflict_timeout_ms / 1000
         while True:
             try:
@@ -189,6 +197,52 @@ class ClusterMembership:
             listener.registered(session, epoch)
         if self._started is not None and not self._started.called:
             self._started.callback(epoch)
+        self._watch(session, epoch)
+
+    # The znode while the session lives
+
+    def _watch(self, session: ZooKeeperSession, epoch: int) -> None:
+        ensureDeferred(self._guard(session, epoch)).addErrback(self._guarding_failed, session, epoch)
+
+    async def _guard(self, session: ZooKeeperSession, epoch: int) -> None:
+        """Watch this registration: restore its data if it is overwritten, register again once it is gone."""
+        path = broker_path(self._info().broker_id)
+        while session is self._registered_on and epoch == self.broker_epoch and not self._closed:
+            changed: Deferred[None] = Deferred()
+            try:
+                data, stat = await session.get(path, _firing(changed))
+            except NoNode:
+                self._removed(session, epoch)
+                return
+            if stat.czxid != epoch:
+                self._removed(session, epoch)
+                return
+            if data == self._data:
+                await changed
+                continue
+            _log.error("another process has overwritten %s; this broker writes its own data again", path)
+            with contextlib.suppress(NoNode, BadVersion, ZooKeeperConnectionLost):
+                await session.set(path, self._data, stat.version)
+
+    def _removed(self, session: ZooKeeperSession, epoch: int) -> None:
+        if session is not self._registered_on or epoch != self.broker_epoch or self._closed:
+            return
+        _log.warning(
+            "another process has removed this broker's registration (broker epoch %d) while its ZooKeeper "
+            "session lives; registering again",
+            epoch,
+        )
+        self._registered_on = None
+        self.is_connected = False
+        for listener in self._listeners:
+            listener.expired()
+        self._register_on(session)
+
+    def _guarding_failed(self, failure: Failure, session: ZooKeeperSession, epoch: int) -> None:
+        if isinstance(failure.value, SessionExpired) or session is not self._registered_on:
+            return
+        _log.error("watching this broker's registration failed; retrying: %s", failure.getErrorMessage())
+        self._clock.callLater(_RETRY_S, self._watch, session, epoch)
 
     def _failed(self, session: ZooKeeperSession, failure: Failure) -> None:
         if isinstance(failure.value, SessionExpired) or self._closed:

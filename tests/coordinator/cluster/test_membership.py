@@ -52,6 +52,42 @@ async def test_an_expired_session_is_followed_by_a_new_epoch(zookeeper: str) -> 
 
 
 @on_reactor
+async def test_a_registration_removed_by_hand_is_followed_by_a_new_epoch(zookeeper: str) -> None:
+    async with cluster(zookeeper, 1, 2) as members:
+        one, two = members.members[1], members.members[2]
+        before, term = one.membership.broker_epoch, one.candidacy.term
+        assert term is not None
+        await two.zookeeper.session.delete("/brokers/ids/1")
+        await until(lambda: one.membership.broker_epoch > before)
+        assert one.events == ["registered", "expired", "registered"]
+        assert one.membership.is_connected
+        data, stat = await one.zookeeper.session.get("/brokers/ids/1")
+        assert stat.czxid == one.membership.broker_epoch
+        assert stat.ephemeral_owner == one.zookeeper.session.session_id
+        # It is the same process, and its session still held /controller: there is a new term all the same.
+        assert decode_broker(1, data).start_epoch == before
+        terms = [member.candidacy for member in members.members.values()]
+        await until(lambda: any(each.term is not None and each.term.epoch > term.epoch for each in terms))
+        await until(lambda: sum(member.controller.is_active for member in members.members.values()) == 1)
+        # And once more.
+        await two.zookeeper.session.delete("/brokers/ids/1")
+        await until(lambda: one.membership.broker_epoch > stat.czxid)
+
+
+@on_reactor
+async def test_a_registration_overwritten_by_hand_is_restored(zookeeper: str) -> None:
+    async with cluster(zookeeper, 1, 2) as members:
+        one, two = members.members[1], members.members[2]
+        await two.zookeeper.session.set("/brokers/ids/1", b"{")
+        while (await two.zookeeper.session.get("/brokers/ids/1"))[0] == b"{":
+            pass
+        data, stat = await two.zookeeper.session.get("/brokers/ids/1")
+        assert decode_broker(1, data) == broker_info(1)
+        assert stat.czxid == one.membership.broker_epoch
+        assert one.events == ["registered"]
+
+
+@on_reactor
 async def test_a_second_broker_with_the_same_id_is_refused(zookeeper: str) -> None:
     async with cluster(zookeeper, 1) as members:
         second = members.make(1, conflict_timeout_ms=200)
