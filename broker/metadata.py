@@ -84,6 +84,11 @@ class MetadataCache:
     def add_listener(self, listener: TopicListener) -> None:
         self._listeners.append(listener)
 
+    @property
+    def has_been_updated(self) -> bool:
+        """Whether a controller has described the cluster to this broker since it started."""
+        return self.controller_epoch >= 0
+
     def next_update(self) -> Deferred[None]:
         """Fires at the controller's next update."""
         awaited: Deferred[None] = Deferred()

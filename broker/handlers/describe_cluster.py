@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from twisted.internet.defer import Deferred
+
+from broker.first_update import FirstUpdate
 from broker.handler import Handler, RequestContext
 from broker.identity import BrokerIdentity
 from broker.metadata import MetadataCache
@@ -26,10 +29,16 @@ class DescribeClusterHandler(Handler[DescribeClusterRequest, DescribeClusterResp
     request = DescribeClusterRequest
     metadata: MetadataCache
     identity: BrokerIdentity
+    first_update: FirstUpdate
 
-    def handle(self, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    def handle(
+        self, context: RequestContext, request: DescribeClusterRequest
+    ) -> DescribeClusterResponse | Deferred[DescribeClusterResponse]:
         if request.endpoint_type != BROKERS:
             raise BrokerError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
+        return self.first_update.then(lambda: self._answer(context, request))
+
+    def _answer(self, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
         listener = context.listener or self.identity.inter_broker_listener
         return DescribeClusterResponse(
             throttle_time_ms=0,

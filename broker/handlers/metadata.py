@@ -5,8 +5,8 @@ From 4 on the client says whether a missing topic may be created; before, the br
 From 8 on the client may ask which operations it is authorised for (KIP-430), from 11 on for topics only.
 From 10 on topics have ids, from 12 on a request may name them by id (KIP-516).
 
-The response comes from the controller's last UpdateMetadata. A topic that this request creates is answered
-LEADER_NOT_AVAILABLE, and clients ask again.
+The response comes from the controller's last UpdateMetadata, and waits for the first one. A topic that this
+request creates is answered LEADER_NOT_AVAILABLE, and clients ask again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Annotated
 from twisted.internet.defer import Deferred
 
 from broker.auto_creation import AutoCreation
+from broker.first_update import FirstUpdate
 from broker.handler import Handler, RequestContext
 from broker.identity import BrokerIdentity
 from broker.metadata import ZERO_ID, MetadataCache, PartitionMetadata, TopicMetadata
@@ -54,8 +55,14 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
     identity: BrokerIdentity
     auto_creation: AutoCreation
     settings: AutoCreationSettings
+    first_update: FirstUpdate
 
     def handle(
+        self, context: RequestContext, request: MetadataRequest
+    ) -> MetadataResponse | Deferred[MetadataResponse]:
+        return self.first_update.then(lambda: self._answer(context, request))
+
+    def _answer(
         self, context: RequestContext, request: MetadataRequest
     ) -> MetadataResponse | Deferred[MetadataResponse]:
         wanted = request.topics

@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 
 from broker.auto_creation import AutoCreation
 from broker.dispatch import Dispatcher
+from broker.first_update import FirstUpdate
 from broker.groups.offsets_topic import offsets_topic
 from broker.groups.settings import OffsetsTopicSettings
 from broker.identity import BrokerIdentity
@@ -75,6 +76,7 @@ class ClusterParts:
 
     identity: BrokerIdentity
     metadata: MetadataCache
+    first_update: FirstUpdate
     dispatcher: Dispatcher
     listeners: Listeners
     peers: Peers
@@ -131,6 +133,7 @@ def build_cluster(
     return ClusterParts(
         identity=identity,
         metadata=metadata,
+        first_update=FirstUpdate(metadata, clock),
         dispatcher=dispatcher,
         listeners=listeners,
         peers=peers,

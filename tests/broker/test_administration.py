@@ -9,9 +9,11 @@ from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
 
 from broker.auto_creation import AutoCreation
 from broker.dispatch import Dispatcher
+from broker.first_update import FirstUpdate
 from broker.handler import Handler, RequestContext
 from broker.handlers.create_partitions import CreatePartitionsHandler
 from broker.handlers.create_topics import CreateTopicsHandler
@@ -27,6 +29,7 @@ from broker.settings.view import SettingsView
 from coordinator.cluster.producer_ids import ProducerIds
 from coordinator.controller.events import MorePartitions, TopicCreation, TopicResult
 from coordinator.controller.service import ControllerService
+from coordinator.znodes.json_values import BadZnode
 from coordinator.zookeeper.interface import SessionExpired
 from protocol.api import Request
 from protocol.errors import BrokerError, ErrorCode
@@ -198,7 +201,9 @@ class TestCreatePartitions:
 
 class TestOthers:
     def test_the_cluster_is_described(self) -> None:
-        handler = DescribeClusterHandler(known_cluster(), BrokerIdentity(1, "cluster", "PLAINTEXT"))
+        cluster = known_cluster()
+        first_update = FirstUpdate(cluster, Clock())
+        handler = DescribeClusterHandler(cluster, BrokerIdentity(1, "cluster", "PLAINTEXT"), first_update)
         request = DescribeClusterRequest(include_cluster_authorized_operations=False)
         response = ask(handler, request)
         assert (response.cluster_id, response.controller_id) == ("cluster", 1)
@@ -214,6 +219,11 @@ class TestOthers:
         for transactional_id in ("", "mine"):
             refused = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=0)
             assert ask(handler, refused).error_code != 0
+
+    def test_an_id_that_waits_for_a_repair_is_asked_for_again(self) -> None:
+        handler = InitProducerIdHandler(producer_ids(fail(BadZnode("garbage"))))
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        assert ask(handler, request).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def test_an_id_that_cannot_be_had_is_an_error_and_no_silence(
         self, caplog: pytest.LogCaptureFixture

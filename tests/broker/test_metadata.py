@@ -5,17 +5,21 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
 
 from broker.auto_creation import AutoCreation
+from broker.first_update import HELD_BACK_S_MAX, FirstUpdate
 from broker.handler import RequestContext
+from broker.handlers.describe_cluster import DescribeClusterHandler
 from broker.handlers.metadata import AutoCreationSettings, MetadataHandler
 from broker.identity import BrokerIdentity
 from broker.metadata import LEADER_DURING_DELETE, MetadataCache
 from protocol.errors import ErrorCode
+from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.messages.update_metadata import (
     UpdateMetadataBroker,
@@ -116,6 +120,7 @@ def ask(
         BrokerIdentity(1, "cluster", "PLAINTEXT"),
         cast(AutoCreation, SimpleNamespace(create=create)),
         AutoCreationSettings(auto),
+        FirstUpdate(cache, Clock()),
     )
     answers: list[MetadataResponse] = []
     answer = handler.handle(RequestContext(version, "", None), MetadataRequest(topics=topics))
@@ -129,6 +134,65 @@ def ask(
 
 def by_name(name: str) -> MetadataRequestTopic:
     return MetadataRequestTopic(name=name)
+
+
+class TestBeforeTheFirstUpdate:
+    """The broker listens, and the controller has not described the cluster to it yet."""
+
+    def setup_method(self) -> None:
+        self.cache, self.clock = MetadataCache(), Clock()
+        self.first_update = FirstUpdate(self.cache, self.clock)
+        self.identity = BrokerIdentity(1, "cluster", "PLAINTEXT")
+        self.answers: list[int] = []
+        """How many brokers each answer names."""
+
+    def ask_metadata(self) -> None:
+        creation = cast(AutoCreation, SimpleNamespace(create=None))
+        handler = MetadataHandler(
+            self.cache, self.identity, creation, AutoCreationSettings(False), self.first_update
+        )
+        self.take(handler.handle(RequestContext(12, "", None), MetadataRequest(topics=None)))
+
+    def ask_cluster(self) -> None:
+        handler = DescribeClusterHandler(self.cache, self.identity, self.first_update)
+        self.take(
+            handler.handle(
+                RequestContext(1, "", None),
+                DescribeClusterRequest(include_cluster_authorized_operations=False),
+            )
+        )
+
+    def take(self, answer: Any) -> None:
+        if isinstance(answer, Deferred):
+            answer.addCallback(lambda response: self.answers.append(len(response.brokers)))
+        else:
+            self.answers.append(len(answer.brokers))
+
+    def test_answers_wait_for_it(self) -> None:
+        self.ask_metadata()
+        self.ask_cluster()
+        self.clock.advance(HELD_BACK_S_MAX - 1)
+        assert self.answers == []
+        self.cache.update(news(brokers=[broker(1), broker(2)]))
+        assert self.answers == [2, 2]
+        self.ask_metadata()
+        assert self.answers == [2, 2, 2]
+        assert self.clock.getDelayedCalls() == []
+
+    def test_answers_are_given_without_it_when_the_time_is_up(self) -> None:
+        self.ask_metadata()
+        self.clock.advance(1)
+        self.ask_cluster()
+        self.clock.advance(HELD_BACK_S_MAX - 1)
+        assert self.answers == [0, 0]
+        self.ask_metadata()
+        assert self.answers == [0, 0, 0]
+
+    def test_answers_do_not_wait_after_it(self) -> None:
+        self.cache.update(news(brokers=[broker(1)]))
+        self.ask_metadata()
+        self.ask_cluster()
+        assert self.answers == [1, 1]
 
 
 class TestAnswer:

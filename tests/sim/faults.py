@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.replication.leadership import Leadership
-from coordinator.zookeeper.interface import WriteOperation
+from coordinator.znodes.brokers import broker_path
+from coordinator.zookeeper.interface import Delete, WriteOperation
 from tests.models.network import Weather
 from tests.models.world import Process
 from tests.sim.cluster import LOG_DIRECTORIES, Cluster, Machine
@@ -22,6 +23,7 @@ from tests.sim.cluster import LOG_DIRECTORIES, Cluster, Machine
 if TYPE_CHECKING:
     from tests.sim.scenario import Story
 
+_CARELESS_SHARE = 0.25
 _FOLLOW_UP_SHARE = 0.35
 _FOLLOW_UP_S = 0.05
 _WHOLE_POLL_S = 0.25
@@ -57,6 +59,21 @@ class Faults:
 
     def begin(self) -> None:
         self._world.clock.callLater(self.rng.expovariate(1 / self._pause_s), self._strike)
+        # Drawn apart from the other faults: the seeds without it live through the minutes that they did.
+        rng = self._world.rng("careless administrator")
+        if rng.random() < _CARELESS_SHARE:
+            for _ in range(rng.randint(1, 3)):
+                machine = rng.choice(self.cluster.machines)
+                self._world.clock.callLater(rng.uniform(2, 50), self._remove_registration, machine)
+
+    def _remove_registration(self, machine: Machine) -> None:
+        """An administrator deletes /brokers/ids/N of a broker whose session lives."""
+        zookeeper, path = self.cluster.zookeeper, broker_path(machine.broker_id)
+        if not self._story.is_faulty or self._is_fragile or not zookeeper.exists(path):
+            return
+        self._world.trace("admin", f"deletes {path}")
+        self._story.faults["removed registration"] += 1
+        zookeeper.write([Delete(path)], 0)
 
     def _strike(self) -> None:
         if not self._story.is_faulty:

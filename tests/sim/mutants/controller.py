@@ -9,6 +9,7 @@ from broker.orders.controller_orders import ControllerOrders
 from broker.replication.partition import LeaderAndIsr
 from broker.replication.roles import Roles
 from coordinator.cluster.candidacy import Candidacy
+from coordinator.cluster.membership import ClusterMembership
 from coordinator.controller import election
 from coordinator.controller import writes as controller_writes
 from coordinator.controller.isr import InSyncSets
@@ -80,14 +81,14 @@ def _accept_any_broker_epoch() -> Sequence[Patch]:
     def eligible(self: InSyncSets, at: Any, members: Any, isr: Sequence[int]) -> bool:
         return all(member in self._state.may_lead(at) for member in members if member not in isr)
 
-    def unseen(self: Controller, snapshot: Any) -> Any:
+    def unseen(self: Controller, brokers: Any, among: Any = None) -> Any:
         gone = {
             replica: None
             for _, partition in self.state.partitions()
             for replica in partition.assignment.replicas
             if replica not in self.state.brokers
         }
-        yield from self._leaders.lose_brokers(gone)
+        yield from self._leaders.lose_brokers(gone, among=among)
 
     return [
         (Controller, "_brokers_changed", by_name),
@@ -126,6 +127,10 @@ def _continue_after_expiry() -> Sequence[Patch]:
     ]
 
 
+def _overlook_a_removed_registration() -> Sequence[Patch]:
+    return [(ClusterMembership, "_watch", lambda self, session, epoch: None)]
+
+
 MUTATIONS = (
     Mutation(
         "stale-controller",
@@ -141,6 +146,11 @@ MUTATIONS = (
         "forgotten-start",
         "a restarted broker counts as one that only lost its session",
         _take_a_start_for_a_registration,
+    ),
+    Mutation(
+        "overlooked-removal",
+        "a broker whose registration was deleted by hand does not register again",
+        _overlook_a_removed_registration,
     ),
     Mutation("unclean-election", "any live replica may lead", _elect_anyone),
 )
