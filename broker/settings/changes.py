@@ -14,6 +14,7 @@ from broker.settings.in_force import SettingsInForce
 from broker.settings.view import SettingsView
 from clients.settings import SettingError
 from coordinator.cluster.dynamic_configs import DEFAULT_ENTITY, DynamicConfigs
+from coordinator.znodes.json_values import BadZnode
 from protocol.configs import ResourceType
 from protocol.errors import BrokerError, ErrorCode
 
@@ -119,7 +120,13 @@ def check_is_this_broker(name: str, local_id: int) -> None:
 
 
 def _refused(failure: Failure) -> BrokerError:
-    failure.trap(SettingError, BrokerError)
+    failure.trap(SettingError, BrokerError, BadZnode)
+    if failure.check(BadZnode):
+        return BrokerError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"the settings so far cannot be read, and nothing was changed: {failure.getErrorMessage()}; "
+            "repair or remove the znode",
+        )
     return _as_broker_error(failure.value)
 
 

@@ -49,6 +49,16 @@ async def test_a_change_reaches_other_brokers(zookeeper: str) -> None:
 
 
 @on_reactor
+async def test_a_znode_that_is_no_notification_hides_none(zookeeper: str) -> None:
+    async with following(zookeeper) as (one, client), following(zookeeper) as (two, _):
+        await client.session.create("/config/changes/zzz", b"{")
+        await one.update("topics", "t", lambda old: {"retention.ms": "5"})
+        await until(lambda: two.get("topics", "t") == {"retention.ms": "5"})
+        await one.update("topics", "t", lambda old: {"retention.ms": "6"})
+        await until(lambda: two.get("topics", "t") == {"retention.ms": "6"})
+
+
+@on_reactor
 async def test_concurrent_changes_are_all_kept(zookeeper: str) -> None:
     async with following(zookeeper) as (one, _), following(zookeeper) as (two, _):
 

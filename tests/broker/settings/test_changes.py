@@ -1,0 +1,29 @@
+"""Settings altered in ZooKeeper, where what is there so far cannot be read."""
+
+from __future__ import annotations
+
+import uuid
+from types import SimpleNamespace
+from typing import Any, cast
+
+from twisted.internet.defer import fail
+
+from broker.metadata import MetadataCache
+from broker.settings.changes import SettingChanges
+from coordinator.znodes.json_values import BadZnode
+from protocol.configs import ResourceType
+from protocol.errors import BrokerError, ErrorCode
+from tests.broker.test_metadata import broker, news, state
+
+
+def test_settings_that_cannot_be_read_are_not_altered_and_the_answer_names_the_znode() -> None:
+    metadata = MetadataCache()
+    metadata.update(news(states=[state(0)], brokers=[broker(1)], topic_id=uuid.UUID(int=1)))
+    garbage = BadZnode("/config/topics/t does not hold JSON")
+    dynamic = SimpleNamespace(update=lambda kind, name, change: fail(garbage))
+    changes = SettingChanges(1, cast(Any, None), cast(Any, None), cast(Any, dynamic), metadata)
+    answers: list[BrokerError | None] = []
+    changes.alter(ResourceType.TOPIC, "t", [], validate_only=False).addCallback(answers.append)
+    (refused,) = answers
+    assert refused is not None and refused.code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "/config/topics/t does not hold JSON" in str(refused.message)
