@@ -26,23 +26,38 @@ from protocol.messages.alter_partition import (
 
 _log = logging.getLogger(__name__)
 
-_FINAL = frozenset(
+_NOT_WRITTEN = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
+"""Refusals after which a proposal may be withdrawn.
+
+The controller refuses a replica only in a proposal at the leader epoch and partition epoch that ZooKeeper has
+(`coordinator/controller/isr.py` compares both first). Had ZooKeeper an earlier copy of this proposal, its
+partition epoch would be higher.
+"""
+
+_UNDECIDED = frozenset(
     {
         ErrorCode.INVALID_REQUEST,
-        ErrorCode.INVALID_UPDATE_VERSION,
         ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NEW_LEADER_ELECTED,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INELIGIBLE_REPLICA,
-        ErrorCode.NEW_LEADER_ELECTED,
-        ErrorCode.OPERATION_NOT_ATTEMPTED,
     }
 )
-"""Errors after which the same proposal would fail again; the controller will tell what holds instead."""
+"""Errors that do not show whether an earlier copy of the proposal was written.
+
+The proposal stays pending until LeaderAndIsr or StopReplica decides it. It is sent again after
+`_UNDECIDED_RETRY_MS`, because this broker or the controller may not know the topic yet.
+INVALID_UPDATE_VERSION is not among them: it shows that this leader's state is outdated, and the controller
+answers a repeated proposal that it has written with the current state.
+"""
+
+_UNDECIDED_RETRY_MS = 1000
 
 
 class ProposalOutcome(Protocol):
     """Where a proposal ends: `Replicas`."""
+
+    def is_isr_pending(self, proposal: IsrProposal) -> bool: ...
 
     def settle_isr(
         self, proposal: IsrProposal, leader_epoch: int, isr: list[int], partition_epoch: int
@@ -71,6 +86,9 @@ class IsrProposals:
         self._send = send
         self._retry_ms = retry_ms
         self._gathered: dict[tuple[str, int], IsrProposal] = {}
+        self._undecided: dict[tuple[str, int], IsrProposal] = {}
+        """Proposals that are sent again when `_undecided_timer` ends."""
+        self._undecided_timer: DelayedCall | None = None
         self._is_under_way = False
         self._timer: DelayedCall | None = None
         self._told: str | None = None
@@ -88,9 +106,11 @@ class IsrProposals:
 
     def stop(self) -> None:
         self._gathered.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._undecided.clear()
+        for timer in (self._timer, self._undecided_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._undecided_timer = None
 
     def _schedule(self, delay_ms: int) -> None:
         if self._timer is None and not self._is_under_way:
@@ -98,13 +118,18 @@ class IsrProposals:
 
     def _send_gathered(self) -> None:
         self._timer = None
-        if not self._gathered:
+        # LeaderAndIsr or StopReplica may have decided a proposal since it was gathered.
+        proposals = {key: each for key, each in self._gathered.items() if self._is_pending(each)}
+        self._gathered = {}
+        if not proposals:
             return
-        proposals, self._gathered = self._gathered, {}
         self._is_under_way = True
         answer = self._send(self._request(list(proposals.values())))
         answer.addCallback(self._answered, proposals)
         answer.addErrback(self._failed, proposals)
+
+    def _is_pending(self, proposal: IsrProposal) -> bool:
+        return any(listener.is_isr_pending(proposal) for listener in self._listeners)
 
     def _request(self, proposals: list[IsrProposal]) -> AlterPartitionRequest:
         topics: dict[str, TopicData] = {}
@@ -145,27 +170,39 @@ class IsrProposals:
         refused: list[tuple[IsrProposal, int]] = []
         for key, proposal in proposals.items():
             partition = answered.get(key)
-            if partition is None or not self._settle(proposal, partition):
+            error_code = None if partition is None else partition.error_code
+            if partition is not None and error_code == ErrorCode.NONE:
+                self._settle(proposal, partition)
+            elif error_code in _NOT_WRITTEN:
+                self._withdraw(proposal)
+            elif error_code in _UNDECIDED:
+                self._undecided[key] = proposal
+            else:
                 unanswered[key] = proposal
-            elif partition.error_code != ErrorCode.NONE:
-                refused.append((proposal, partition.error_code))
+            if error_code in _NOT_WRITTEN | _UNDECIDED:
+                refused.append((proposal, error_code))
         if refused:
             _log_refusals(refused)
+        if self._undecided and self._undecided_timer is None:
+            self._undecided_timer = self._clock.callLater(_UNDECIDED_RETRY_MS / 1000, self._propose_undecided)
         if unanswered:
             self._try_again(unanswered, "no final answer")
         elif self._gathered:
             self._schedule(0)
 
-    def _settle(self, proposal: IsrProposal, altered: AlteredPartition) -> bool:
-        if altered.error_code == ErrorCode.NONE:
-            for listener in self._listeners:
-                listener.settle_isr(proposal, altered.leader_epoch, altered.isr, altered.partition_epoch)
-            return True
-        if altered.error_code in _FINAL:
-            for listener in self._listeners:
-                listener.withdraw_isr(proposal)
-            return True
-        return False
+    def _settle(self, proposal: IsrProposal, altered: AlteredPartition) -> None:
+        for listener in self._listeners:
+            listener.settle_isr(proposal, altered.leader_epoch, altered.isr, altered.partition_epoch)
+
+    def _withdraw(self, proposal: IsrProposal) -> None:
+        for listener in self._listeners:
+            listener.withdraw_isr(proposal)
+
+    def _propose_undecided(self) -> None:
+        self._undecided_timer = None
+        undecided, self._undecided = self._undecided, {}
+        self._gathered = {**undecided, **self._gathered}
+        self._schedule(0)
 
     def _failed(self, failure: Failure, proposals: dict[tuple[str, int], IsrProposal]) -> None:
         self._is_under_way = False

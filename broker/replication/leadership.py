@@ -82,7 +82,7 @@ class Leadership:
         self.isr: tuple[int, ...] = tuple(isr)
         """The in-sync replicas as the controller last wrote them."""
         self.pending: tuple[int, ...] | None = None
-        """The in-sync replicas as proposed, while the controller has not answered."""
+        """The in-sync replicas as proposed, until this leader has seen a state that decides the proposal."""
         self._is_live = is_live
         self.remotes: dict[int, RemoteReplica] = {}
         self.set_replicas(replicas, now_ms)
@@ -204,9 +204,19 @@ class Leadership:
         assert self.pending is None
         self.pending = isr
 
+    def is_pending(self, proposal: IsrProposal) -> bool:
+        """Whether the controller has not decided this proposal, judged by what this leader has seen."""
+        return (
+            self.pending == proposal.isr
+            and self.leader_epoch == proposal.leader_epoch
+            and self.partition_epoch == proposal.partition_epoch
+        )
+
     def settle(self, isr: Iterable[int], partition_epoch: int) -> bool:
-        """Take the controller's answer. False, and nothing changes, if it is older than what is known."""
-        if partition_epoch < self.partition_epoch:
+        """Take a later state of the partition, which decides the pending proposal: ZooKeeper has written it,
+        or writes it no more, because its partition epoch is outdated. False, and nothing changes, for a state
+        that is known already."""
+        if partition_epoch <= self.partition_epoch:
             return False
         self.isr = tuple(isr)
         self.partition_epoch = partition_epoch
@@ -217,7 +227,7 @@ class Leadership:
         return True
 
     def withdraw(self) -> None:
-        """The controller refused the proposal for good: the set stays as it was."""
+        """The pending proposal was not written and will not be: the set stays as it was."""
         refused, self.pending = self.pending, None
         for member in refused or ():
             if member in self.remotes and member not in self.isr:

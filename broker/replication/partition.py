@@ -381,8 +381,14 @@ class Partition:
         epochs = tuple(role.broker_epoch_of(member) for member in isr)
         return IsrProposal(self.topic, self.index, role.leader_epoch, role.partition_epoch, isr, epochs)
 
+    def is_isr_pending(self, proposal: IsrProposal) -> bool:
+        """Whether this replica leads, and waits for the controller's decision on this proposal."""
+        role = self.role
+        return isinstance(role, Leadership) and role.is_pending(proposal)
+
     def settle_isr(self, leader_epoch: int, isr: Sequence[int], partition_epoch: int) -> bool:
-        """Apply the controller's answer to a proposal. Returns False for one of an earlier leader epoch."""
+        """Apply the controller's answer to a proposal. Returns False for one of an earlier leader epoch, and
+        for a state that is known already."""
         role = self.role
         if not isinstance(role, Leadership) or role.leader_epoch != leader_epoch:
             return False

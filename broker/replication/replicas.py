@@ -338,6 +338,11 @@ class Replicas:
             if proposal is not None:
                 self._propose_isr(proposal)
 
+    def is_isr_pending(self, proposal: IsrProposal) -> bool:
+        """Whether a proposal still awaits the controller's decision."""
+        partition = self.find(proposal.topic, proposal.partition)
+        return partition is not None and partition.is_isr_pending(proposal)
+
     def settle_isr(
         self, proposal: IsrProposal, leader_epoch: int, isr: Sequence[int], partition_epoch: int
     ) -> None:
@@ -350,12 +355,11 @@ class Replicas:
             self.sessions.stir(partition.key)
 
     def withdraw_isr(self, proposal: IsrProposal) -> None:
-        """The controller refused a proposal finally."""
+        """The controller has not written a proposal, and will not."""
         partition = self.find(proposal.topic, proposal.partition)
-        if partition is None or not isinstance(partition.role, Leadership):
-            return
-        if partition.role.leader_epoch == proposal.leader_epoch:
-            partition.role.withdraw()
+        role = None if partition is None else partition.role
+        if partition is not None and isinstance(role, Leadership) and role.is_pending(proposal):
+            role.withdraw()
             # Writers no longer wait for the replicas that the proposal would have added.
             self.advance(partition)
 

@@ -7,7 +7,7 @@ refuses proposals that are based on an outdated state.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from coordinator.controller.effects import AnswerRequest, DecisionSteps, StateWrite, StateWritten, WriteStates
 from coordinator.controller.leaders import Leaders
@@ -27,12 +27,16 @@ from protocol.topic_partition import TopicPartition
 
 
 @dataclass(slots=True)
-class _ProposalBatch:
-    """Accepted proposals, written together. `rows` are the answers to fill in, one for each write."""
+class _Accepted:
+    """A proposal to be written, and the answers to fill in: one for each copy of it."""
 
-    writes: list[StateWrite] = field(default_factory=list)
-    rows: list[AlteredPartition] = field(default_factory=list)
-    partitions: dict[TopicPartition, None] = field(default_factory=dict)
+    write: StateWrite
+    members: dict[int, int]
+    rows: list[AlteredPartition]
+
+
+_Accepting = dict[TopicPartition, _Accepted]
+"""Accepted proposals of one round, written together."""
 
 
 class InSyncSets:
@@ -47,26 +51,27 @@ class InSyncSets:
         self, requests: Sequence[tuple[int, AlterPartitionRequest]]
     ) -> DecisionSteps[list[TopicPartition]]:
         """Judge all requests, write the accepted proposals together, answer each; the changed partitions."""
-        proposals = _ProposalBatch()
-        responses = [(token, self._judge_request(request, proposals)) for token, request in requests]
+        accepted: _Accepting = {}
+        responses = [(token, self._judge_request(request, accepted)) for token, request in requests]
         changed = []
-        if proposals.writes:
-            written: list[StateWritten] = yield WriteStates(proposals.writes)
-            for write, row, result in zip(proposals.writes, proposals.rows, written, strict=True):
-                self._leaders.learn(write.at, result)
+        if accepted:
+            proposals = list(accepted.values())
+            written: list[StateWritten] = yield WriteStates([proposal.write for proposal in proposals])
+            for proposal, result in zip(proposals, written, strict=True):
+                self._leaders.learn(proposal.write.at, result)
                 if result.done:
-                    _fill(row, write.state, result.version)
-                    changed.append(write.at)
-                else:
-                    row.error_code = ErrorCode.INVALID_UPDATE_VERSION
+                    changed.append(proposal.write.at)
+                for row in proposal.rows:
+                    if result.done:
+                        _fill(row, proposal.write.state, result.version)
+                    else:
+                        self._refuse_outdated(proposal.write.at, row)
             self._batch.metadata(changed)
         for token, response in responses:
             yield AnswerRequest(token, None, response)
         return changed
 
-    def _judge_request(
-        self, request: AlterPartitionRequest, proposals: _ProposalBatch
-    ) -> AlterPartitionResponse:
+    def _judge_request(self, request: AlterPartitionRequest, accepted: _Accepting) -> AlterPartitionResponse:
         broker = self._state.brokers.get(request.broker_id)
         stale = broker is None or broker.epoch != request.broker_epoch
         response = AlterPartitionResponse(
@@ -77,13 +82,13 @@ class InSyncSets:
         for topic in () if stale else request.topics:
             known = self._state.topic_of(topic.topic_id)
             rows = [
-                self._judge(request.broker_id, known, proposal, proposals) for proposal in topic.partitions
+                self._judge(request.broker_id, known, proposal, accepted) for proposal in topic.partitions
             ]
             response.topics.append(AlteredTopic(topic_id=topic.topic_id, partitions=rows))
         return response
 
     def _judge(
-        self, broker_id: int, topic: Topic | None, proposal: ProposedPartition, proposals: _ProposalBatch
+        self, broker_id: int, topic: Topic | None, proposal: ProposedPartition, accepted: _Accepting
     ) -> AlteredPartition:
         row = AlteredPartition(
             partition_index=proposal.partition_index,
@@ -113,16 +118,26 @@ class InSyncSets:
             row.error_code = ErrorCode.INVALID_REQUEST
         elif sorted(isr) == sorted(state.isr):
             _fill(row, state, version)  # A retry, because the answer was lost.
-        elif proposal.partition_epoch < version or at in proposals.partitions:
-            row.error_code = ErrorCode.INVALID_UPDATE_VERSION
+        elif proposal.partition_epoch < version:
+            self._refuse_outdated(at, row)
+        elif at in accepted:
+            if accepted[at].members == members:
+                accepted[at].rows.append(row)  # A retry that came in the same round.
+            else:
+                self._refuse_outdated(at, row)
         elif not self._eligible(at, members, state.isr):
             row.error_code = ErrorCode.INELIGIBLE_REPLICA
         else:
             new = PartitionState(state.leader, state.leader_epoch, isr, self._state.controller_epoch)
-            proposals.partitions[at] = None
-            proposals.writes.append(StateWrite(at, new, version))
-            proposals.rows.append(row)
+            accepted[at] = _Accepted(StateWrite(at, new, version), members, [row])
         return row
+
+    def _refuse_outdated(self, at: TopicPartition, row: AlteredPartition) -> None:
+        """Refuse a proposal that is based on an outdated state, and send its leader the current one."""
+        row.error_code = ErrorCode.INVALID_UPDATE_VERSION
+        state = self._state.partition(at).state
+        if state is not None:
+            self._batch.leader_and_isr([state.leader], [at])
 
     def _eligible(self, at: TopicPartition, members: dict[int, int], isr: Sequence[int]) -> bool:
         """Whether all brokers that would join are live replicas under the epochs in which they caught up.

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 
 from broker.network.framing import FrameAssembler, FrameBuffers, FrameRefused
 from broker.network.interfaces import Accept, Address, FrameReceiver
-from protocol.frames import Part, join_parts
+from protocol.frames import SIZE, Part, join_parts
 from tests.models.world import Process, World
 
 _FIRST_FREE_PORT = 40_000
 _RETRANSMITTED_SHARE = 0.5
+_MEDDLED_MS_MAX = 300.0
+_LATE_MS_MAX = 3000.0
 
 
 @dataclass(slots=True)
@@ -53,6 +55,8 @@ class SimNetwork:
     def __init__(self, world: World) -> None:
         self.world = world
         self.weather = Weather()
+        self.meddled: dict[int, float] = {}
+        """By API key, the share of requests that are lost, come late, or lose their answer."""
         self.rng = world.rng("network")
         self.buffers = FrameBuffers(keep_bytes=0)
         self._listeners: dict[Address, _Listener] = {}
@@ -251,12 +255,36 @@ class SimWire:
             self._part()
             return
         if network.rng.random() < network.weather.break_share:
-            network.world.trace("network", f"breaks {self.address} to {self.peer}")
-            for end in self.link.ends:
-                network.world.clock.callLater(network.delay_s(), end.lose, "connection reset by the network")
+            self._break("breaks")
+            return
+        if network.meddled and self is self.link.ends[0] and self._meddle(_api_key(data)):
             return
         for piece in _pieces(data, network.rng):
             self.travel(piece)
+
+    def _break(self, what: str, within_ms: float = 0.0) -> None:
+        """Break the connection, at each end a little later."""
+        network = self.link.network
+        network.world.trace("network", f"{what} {self.address} to {self.peer}")
+        for end in self.link.ends:
+            delay_s = network.rng.random() * within_ms / 1000 + network.delay_s()
+            network.world.clock.callLater(delay_s, end.lose, "connection reset by the network")
+
+    def _meddle(self, api_key: int) -> bool:
+        """Trouble a request of a meddled API, perhaps. Returns whether it is lost."""
+        network = self.link.network
+        if network.rng.random() >= network.meddled.get(api_key, 0.0):
+            return False
+        match network.rng.choice(["lost", "late", "answer lost"]):
+            case "lost":
+                self._break(f"loses a request {api_key} of")
+                return True
+            case "late":
+                late_s = network.rng.random() * _LATE_MS_MAX / 1000
+                self._last_arrival_s = max(self._last_arrival_s, network.world.clock.rightNow + late_s)
+            case _:
+                self._break(f"loses the answer to a request {api_key} of", _MEDDLED_MS_MAX)
+        return False
 
     def pause(self) -> None:
         self._is_paused = True
@@ -370,6 +398,11 @@ class SimWire:
         self._arrived.clear()
         if self.other.is_over:
             self.link.network.forget(self.link)
+
+
+def _api_key(data: bytes) -> int:
+    """The API key of the request that a frame holds."""
+    return int.from_bytes(data[SIZE.size : SIZE.size + 2], "big", signed=True)
 
 
 def _pieces(data: bytes, rng: random.Random) -> list[bytes]:

@@ -70,6 +70,11 @@ class ZooKeeperModel:
         self._stopped_at_s = 0.0
         self.written: Callable[[Sequence[WriteOperation], Process], None] | None = None
         """Called with every write and the process that made it, before that process gets its answer."""
+        self.observers: list[Callable[[Sequence[WriteOperation]], None]] = []
+        """Called with every write, before the process that made it gets its answer."""
+        self.slow_share = 0.0
+        """The share of requests and answers that take up to `slow_ms_max`. All after them wait for them."""
+        self.slow_ms_max = 0.0
         self._zxid = 0
         self._znodes: dict[str, _Znode] = {"/": _Znode(b"", 0, 0, world.now_ms())}
         self._sessions: dict[int, SimSession] = {}
@@ -184,6 +189,8 @@ class ZooKeeperModel:
                 raise MultiFailed(index, error) from None
         self._zxid += 1
         results = [self._apply(operation, session_id) for operation in operations]
+        for observer in self.observers:
+            observer(operations)
         session = self._sessions.get(session_id)
         if self.written is not None and session is not None:
             self.written(operations, session.process)
@@ -518,6 +525,9 @@ class SimZooKeeper:
         return closed
 
     def delay_s(self) -> float:
+        model = self.model
+        if model.slow_share and self.rng.random() < model.slow_share:
+            return self.rng.random() * model.slow_ms_max / 1000
         return self.rng.random() * self.delay_ms_max / 1000
 
     # What the simulation does to it.

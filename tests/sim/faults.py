@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING
 from broker.replication.leadership import Leadership
 from coordinator.znodes.brokers import broker_path
 from coordinator.zookeeper.interface import Delete, WriteOperation
+from protocol.messages.alter_partition import AlterPartitionRequest
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from protocol.messages.update_metadata import UpdateMetadataRequest
 from tests.models.network import Weather
 from tests.models.world import Process
 from tests.sim.cluster import LOG_DIRECTORIES, Cluster, Machine
@@ -27,6 +30,8 @@ _CARELESS_SHARE = 0.25
 _FOLLOW_UP_SHARE = 0.35
 _FOLLOW_UP_S = 0.05
 _WHOLE_POLL_S = 0.25
+_MEDDLED = (AlterPartitionRequest.api, LeaderAndIsrRequest.api, UpdateMetadataRequest.api)
+"""What may be lost, late or unanswered between brokers while all else arrives."""
 
 End = Callable[[], None]
 """Ends a fault."""
@@ -317,7 +322,37 @@ class Faults:
         zookeeper.stop()
         return self.rng.choice([zookeeper.start, zookeeper.wake])
 
+    def slow_zookeeper(self, machine: Machine) -> End | None:
+        """ZooKeeper answers some requests late, or nearly all."""
+        zookeeper = self.cluster.zookeeper
+        if zookeeper.slow_share:
+            return None
+        zookeeper.slow_share = self.rng.choice([0.02, 0.2, 0.8])
+        zookeeper.slow_ms_max = self.rng.choice([200.0, 1000.0, 4000.0])
+        self._world.trace(
+            "zookeeper", f"takes up to {zookeeper.slow_ms_max} ms for a share of {zookeeper.slow_share}"
+        )
+
+        def end() -> None:
+            zookeeper.slow_share = 0.0
+
+        return end
+
     # The network
+
+    def meddle(self, machine: Machine) -> End | None:
+        """Requests of one kind between brokers are lost, come late, or lose their answers."""
+        meddled = self.cluster.network.meddled
+        api_key = self.rng.choice(_MEDDLED).key
+        if api_key in meddled:
+            return None
+        meddled[api_key] = self.rng.choice([0.2, 0.8])
+        self._world.trace("network", f"troubles {meddled[api_key]:.0%} of requests {api_key}")
+
+        def end() -> None:
+            meddled.pop(api_key, None)
+
+        return end
 
     def isolate(self, machine: Machine) -> End | None:
         """Cut a machine off from the other brokers, in both directions or in one."""
@@ -383,6 +418,8 @@ KINDS = (
     Kind("full disk", 5, (2.0, 8.0), Faults.fill_up),
     Kind("ZooKeeper cut", 12, (0.01, 12.0), Faults.cut_off_zookeeper),
     Kind("ZooKeeper outage", 3, (0.5, 15.0), Faults.stop_zookeeper),
+    Kind("slow ZooKeeper", 8, (1.0, 10.0), Faults.slow_zookeeper),
+    Kind("meddled requests", 10, (1.0, 10.0), Faults.meddle),
     Kind("isolation", 8, (0.2, 10.0), Faults.isolate),
     Kind("network cut", 8, (0.2, 10.0), Faults.cut_pair),
     Kind("client cut", 5, (0.2, 8.0), Faults.cut_clients),

@@ -24,6 +24,7 @@ from tests.sim.faults import KINDS, Faults
 from tests.sim.group_history import GroupHistory
 from tests.sim.group_life import GroupLife
 from tests.sim.history import NO_ID, History, Incarnation
+from tests.sim.in_sync_judge import InSyncJudge
 from tests.sim.member import SESSION_TIMEOUT_MS
 from tests.sim.operator import Operator
 from tests.sim.owner_history import OwnerHistory
@@ -61,7 +62,8 @@ def run_seed(seed: int, shape: Shape = THREE, *, keep_lines: int | None = 4000) 
     with logs_in_trace(world), _collecting_at_the_end():
         story = Story(world, shape)
         try:
-            story.live()
+            with story.in_sync_judge.watching():
+                story.live()
         except StandsStill as error:
             world.problem("clock", str(error))
         verdict = story.verdict()
@@ -100,6 +102,7 @@ class Story:
             may_lose=frozenset(topic.name for topic in topics if topic.may_lose),
             may_go=frozenset(topic.name for topic in topics if topic.is_remade),
         )
+        self.in_sync_judge = InSyncJudge(self.cluster, self.history.violation)
         self.faults: Counter[str] = Counter()
         self.is_faulty = False
         self._found: list[str] = []
@@ -169,6 +172,8 @@ class Story:
         self.cluster.network.weather = Weather()
         world.trace("scenario", "peace")
         self.cluster.zookeeper.written = None
+        self.cluster.zookeeper.slow_share = 0.0
+        self.cluster.network.meddled.clear()
         self.cluster.mend()
         self.operator.end_changes()
         if not self._wait(self._is_whole):

@@ -63,6 +63,11 @@ class Outcome:
     def __init__(self) -> None:
         self.settled: list[tuple[int, tuple[int, ...], int]] = []
         self.withdrawn: list[int] = []
+        self.decided: set[int] = set()
+        """Partitions whose proposals LeaderAndIsr or StopReplica has decided."""
+
+    def is_isr_pending(self, proposal: IsrProposal) -> bool:
+        return proposal.partition not in self.decided
 
     def settle_isr(
         self, proposal: IsrProposal, leader_epoch: int, isr: Sequence[int], partition_epoch: int
@@ -154,12 +159,75 @@ def test_a_refusal_by_a_broker_that_is_not_the_controller_is_retried(scene: Scen
     assert scene.outcome.withdrawn == []
 
 
-def test_a_final_refusal_withdraws_the_proposal(scene: Scene) -> None:
+@pytest.mark.parametrize("error", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
+def test_a_proposal_that_was_certainly_not_written_is_withdrawn(scene: Scene, error: ErrorCode) -> None:
     scene.propose(0, 1, 2)
     scene.clock.advance(0)
-    scene.controller.answer(partition_error=ErrorCode.INELIGIBLE_REPLICA)
+    scene.controller.answer(partition_error=error)
     assert scene.outcome.withdrawn == [0]
     scene.clock.advance(1)
+    assert len(scene.controller.asked) == 1
+
+
+def test_a_proposal_with_an_outdated_version_is_sent_again_because_its_first_copy_may_be_written(
+    scene: Scene,
+) -> None:
+    scene.propose(0, 1, 2)
+    scene.clock.advance(0)
+    scene.controller.answer(partition_error=ErrorCode.INVALID_UPDATE_VERSION)
+    scene.clock.advance(0.05)
+    assert len(scene.controller.asked) == 2
+    scene.controller.answer()
+    assert scene.outcome.withdrawn == []
+    assert scene.outcome.settled == [(0, (1, 2), 6)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ],
+)
+def test_a_proposal_that_an_error_does_not_decide_stays_pending_and_is_sent_once_a_second(
+    scene: Scene, error: ErrorCode
+) -> None:
+    scene.propose(0, 1, 2)
+    scene.clock.advance(0)
+    for times in (1, 2):
+        scene.controller.answer(partition_error=error)
+        scene.clock.advance(0.9)
+        assert len(scene.controller.asked) == times
+        scene.clock.advance(0.1)
+        scene.clock.advance(0)
+        assert len(scene.controller.asked) == times + 1
+    assert scene.outcome.withdrawn == []
+
+
+def test_a_proposal_that_was_decided_meanwhile_is_not_sent_again(scene: Scene) -> None:
+    scene.propose(0, 1, 2)
+    scene.propose(1, 1, 2)
+    scene.clock.advance(0)
+    scene.outcome.decided.add(0)
+    scene.controller.answers[-1].errback(ChannelLost("the controller went away"))
+    scene.clock.advance(0.05)
+    assert [row.partition_index for row in scene.controller.asked[-1].topics[0].partitions] == [1]
+    scene.controller.answer(partition_error=ErrorCode.FENCED_LEADER_EPOCH)
+    scene.outcome.decided.add(1)
+    scene.clock.advance(1)
+    scene.clock.advance(1)
+    assert len(scene.controller.asked) == 2
+
+
+def test_an_undecided_proposal_is_not_sent_after_the_stop(scene: Scene) -> None:
+    scene.propose(0, 1, 2)
+    scene.clock.advance(0)
+    scene.controller.answer(partition_error=ErrorCode.FENCED_LEADER_EPOCH)
+    scene.proposals.stop()
+    scene.clock.advance(2)
     assert len(scene.controller.asked) == 1
 
 

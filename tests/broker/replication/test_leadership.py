@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.leadership import REFUSED_PAUSE_MS, Leadership
+from broker.replication.leadership import REFUSED_PAUSE_MS, IsrProposal, Leadership
 
 LAG_MS = 1000
 
@@ -163,6 +165,33 @@ def test_an_older_answer_of_the_controller_changes_nothing() -> None:
     leader = leadership()
     assert not leader.settle((1,), 6)
     assert leader.isr == (1, 2, 3)
+
+
+def test_a_known_state_does_not_decide_a_pending_proposal() -> None:
+    leader = leadership(isr=(1, 2))
+    leader.propose((1, 2, 3))
+    assert not leader.settle((1, 2), 7)
+    assert leader.maximal_isr == {1, 2, 3}
+
+
+def test_a_later_state_decides_a_pending_proposal_whatever_its_set() -> None:
+    leader = leadership(isr=(1, 2))
+    leader.propose((1, 2, 3))
+    assert leader.settle((1,), 8)
+    assert (leader.maximal_isr, leader.pending) == ({1}, None)
+
+
+def test_only_the_proposal_that_is_pending_now_is_pending() -> None:
+    leader = leadership(isr=(1, 2))
+    proposal = IsrProposal("t", 0, 5, 7, (1, 2, 3), (-1, -1, -1))
+    assert not leader.is_pending(proposal)
+    leader.propose((1, 2, 3))
+    assert leader.is_pending(proposal)
+    assert not leader.is_pending(replace(proposal, leader_epoch=4))
+    leader.settle((1, 2), 8)
+    leader.propose((1, 2, 3))
+    assert not leader.is_pending(proposal)
+    assert leader.is_pending(replace(proposal, partition_epoch=8))
 
 
 def test_the_state_of_replicas_survives_a_new_assignment() -> None:

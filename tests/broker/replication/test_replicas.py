@@ -272,6 +272,25 @@ class TestInSyncSets:
         world.replicas.withdraw_isr(world.proposals[0])
         assert world.replicas.partition("t", 0).high_watermark == 1
 
+    def test_an_answer_to_a_decided_proposal_does_not_touch_the_next_one(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2, 3), isr=(1,))
+        follow(world, 2, 0)
+        (first,) = world.proposals
+        assert world.replicas.is_isr_pending(first)
+        world.assign("t", replicas=(1, 2, 3), isr=(1, 2), partition_epoch=1)
+        assert not world.replicas.is_isr_pending(first)
+        follow(world, 3, 0)
+        _, second = world.proposals
+        world.replicas.settle_isr(first, 0, (1, 2), 1)
+        world.replicas.withdraw_isr(first)
+        assert world.replicas.is_isr_pending(second)
+
+    def test_a_proposal_ends_with_the_leadership(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2), isr=(1,))
+        follow(world, 2, 0)
+        world.assign("t", leader=2, replicas=(1, 2), isr=(2,), leader_epoch=1, partition_epoch=1)
+        assert not world.replicas.is_isr_pending(world.proposals[0])
+
     def test_an_answer_about_an_earlier_leader_epoch_is_ignored(self, world: World) -> None:
         world.assign("t", replicas=(1, 2), isr=(1,))
         follow(world, 2, 0)

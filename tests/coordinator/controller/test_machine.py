@@ -481,6 +481,38 @@ def test_a_repeated_in_sync_proposal_is_confirmed_again() -> None:
     assert (row.error_code, row.partition_epoch, row.isr) == (ErrorCode.NONE, 1, [1])
 
 
+def test_two_copies_of_an_in_sync_proposal_in_one_round_have_one_outcome() -> None:
+    machine = Machine(1, 2)
+    machine.create("t", (1, 2))
+    responses = altered(machine, proposal(machine, 1), proposal(machine, 1))
+    rows = [response.topics[0].partitions[0] for response in responses]
+    assert [(row.error_code, row.partition_epoch, row.isr) for row in rows] == [(ErrorCode.NONE, 1, [1])] * 2
+    assert machine.store.states["t", 0][1] == 1
+
+
+def test_a_leader_with_an_outdated_state_is_sent_the_current_one() -> None:
+    machine = Machine(1, 2, 3)
+    machine.create("t", (1, 2, 3))
+    altered(machine, proposal(machine, 1))
+    effects = machine.handle(AlterPartitions([(5, proposal(machine, 1, 2, partition_epoch=0))]))
+    (request,) = sent_to(effects, 1, LeaderAndIsrRequest)
+    (row,) = request.topic_states[0].partition_states
+    assert (row.isr, row.partition_epoch) == ([1], 1)
+
+
+def test_a_proposal_that_meets_an_unknown_state_is_refused_and_its_leader_sent_that_state() -> None:
+    machine = Machine(1, 2, 3)
+    machine.create("t", (1, 2, 3))
+    machine.store.states["t", 0] = (PartitionState(1, 0, (1, 3), 1), 4)
+    effects = machine.handle(AlterPartitions([(5, proposal(machine, 1)), (6, proposal(machine, 1))]))
+    for token in (0, 1):
+        answer = [effect.result for effect in effects if isinstance(effect, AnswerRequest)][token]
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_UPDATE_VERSION
+    (request,) = sent_to(effects, 1, LeaderAndIsrRequest)
+    (row,) = request.topic_states[0].partition_states
+    assert (row.isr, row.partition_epoch) == ([1, 3], 4)
+
+
 def test_in_sync_proposals_based_on_an_outdated_state_are_refused() -> None:
     machine = Machine(1, 2, 3)
     machine.create("t", (1, 2))

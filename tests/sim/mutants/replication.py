@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker.replication import fetcher, following
+from broker.replication import fetcher, following, isr_proposals
 from broker.replication.appends import Append
 from broker.replication.leadership import Leadership
 from broker.replication.partition import LeaderAndIsr, Partition
+from coordinator.controller.isr import InSyncSets
+from protocol.errors import ErrorCode
+from protocol.messages.alter_partition import AlteredPartition, ProposedPartition
 from protocol.messages.fetch import PartitionData
 from tests.sim.mutation import Mutation, Patch
 from tests.sim.plan import SINGLE
@@ -69,6 +72,29 @@ def _forget_pending_members() -> Sequence[Patch]:
         return min([local_offset, *counted])
 
     return [(Leadership, "committed_offset", mutant)]
+
+
+def _withdraw_pending_isr() -> Sequence[Patch]:
+    """A proposal is withdrawn at errors that come though ZooKeeper may have it, as when the second copy of a
+    request is judged in the same round as the first."""
+    judge = InSyncSets._judge
+
+    def refuse_copies(
+        self: InSyncSets, broker_id: int, topic: Any, proposal: ProposedPartition, accepted: Any
+    ) -> AlteredPartition:
+        row = judge(self, broker_id, topic, proposal, accepted)
+        for each in accepted.values():
+            if any(copy is row for copy in each.rows[1:]):
+                each.rows.pop()
+                row.error_code = ErrorCode.INVALID_UPDATE_VERSION
+        return row
+
+    final = isr_proposals._NOT_WRITTEN | isr_proposals._UNDECIDED | {ErrorCode.INVALID_UPDATE_VERSION}
+    return [
+        (isr_proposals, "_NOT_WRITTEN", final),
+        (isr_proposals, "_UNDECIDED", frozenset()),
+        (InSyncSets, "_judge", refuse_copies),
+    ]
 
 
 def _high_watermark_moves_back() -> Sequence[Patch]:
@@ -154,6 +180,11 @@ MUTATIONS = (
         "pending-members-forgotten",
         "the high watermark passes members whose removal the controller has not written yet (KIP-497)",
         _forget_pending_members,
+    ),
+    Mutation(
+        "pending-isr-withdrawn",
+        "a leader withdraws an in-sync set that ZooKeeper may have",
+        _withdraw_pending_isr,
     ),
     Mutation(
         "high-watermark-back",
