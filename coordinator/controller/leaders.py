@@ -53,6 +53,8 @@ class Leaders:
         With `restarted` they are back, perhaps without their unflushed records. A partition without a
         possible leader then waits for the other members of its in-sync set, if there are any.
         """
+        if not gone:
+            return
 
         def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
             assert partition.state is not None

@@ -250,25 +250,34 @@ class Controller:
         registration may not have reached it.
         """
         before = self.state.brokers
-        gone = [
-            broker_id
-            for broker_id, broker in before.items()
-            if broker_id not in now or now[broker_id].start_epoch != broker.start_epoch
-        ]
+        recorded = self._recorded_epochs or {}
+        restarted = {
+            broker_id: None
+            for broker_id, broker in now.items()
+            if recorded.get(broker_id) != broker.start_epoch
+        }
         joined = [
             broker_id
             for broker_id, broker in now.items()
             if broker_id not in before or before[broker_id].epoch != broker.epoch
         ]
         self._deletions.lose_brokers([broker_id for broker_id in joined if broker_id in before])
-        # Restarted brokers first, since they may have lost records: see `_handle_missed_failures`.
-        yield from self._remove_brokers([each for each in gone if each in now], restarted=True)
-        yield from self._remove_brokers([each for each in gone if each not in now])
+        # Restarted brokers first, since they may have lost records: see `_handle_missed_failures`. This
+        # includes brokers whose loss was handled before: where all members were lost at once, they are still
+        # in sync, and another one may have everything.
+        yield from self._remove_brokers([each for each in restarted if each in before])
+        yield from self._leaders.lose_brokers(restarted, restarted=True)
+        yield from self._batch.flush()
+        gone = [broker_id for broker_id in before if broker_id not in now]
+        yield from self._remove_brokers(gone)
+        yield from self._leaders.lose_brokers(gone)
+        yield from self._batch.flush()
         yield from self._record(now)
         if joined or self.state.brokers != now:
             yield from self._add_brokers(joined, now)
 
-    def _remove_brokers(self, gone: list[int], *, restarted: bool = False) -> DecisionSteps[None]:
+    def _remove_brokers(self, gone: list[int]) -> DecisionSteps[None]:
+        """Remove brokers from the state. Their leaderships and places in sync are left to the caller."""
         if not gone:
             return
         state = self.state
@@ -280,9 +289,7 @@ class Controller:
             state.offline_replicas.pop(broker_id, None)
         yield SetBrokers(state.brokers)
         self._deletions.lose_brokers(gone)
-        yield from self._leaders.lose_brokers(gone, restarted=restarted)
         self._batch.metadata([at for broker_id in gone for at in state.partitions_on(broker_id)])
-        yield from self._batch.flush()
 
     def _add_brokers(self, joined: list[int], now: Mapping[int, LiveBroker]) -> DecisionSteps[None]:
         state = self.state

@@ -227,6 +227,25 @@ class Faults:
         machine.lose_power()
         return machine.start
 
+    def lose_power_in_outage(self, machine: Machine) -> End | None:
+        """A machine loses power while ZooKeeper stands still. All sessions end at once then. The machine and
+        one that has kept everything come back later than the others, one after the other."""
+        others = [other for other in self.cluster.machines if other is not machine]
+        if not others or not self.cluster.zookeeper.available or not self._may_lose_data(machine):
+            return None
+        late = self.rng.choice(others)
+        machine.lose_power()
+        self.cluster.zookeeper.stop()
+
+        def end() -> None:
+            late.cut_off_zookeeper()
+            self.cluster.zookeeper.wake()
+            clock = self._world.clock
+            clock.callLater(self.rng.uniform(0.1, 1.5), machine.start)
+            clock.callLater(self.rng.uniform(0.1, 4.0), late.mend_zookeeper)
+
+        return end
+
     def strike_disk(self, machine: Machine) -> End | None:
         """Kill the machine during a disk write, or cut its power where the promises allow it."""
         if not machine.is_running:
@@ -410,6 +429,7 @@ KINDS = (
     Kind("struck leader", 10, (8.0, 20.0), Faults.strike_leader),
     Kind("rack failure", 5, (4.0, 14.0), Faults.fail_rack),
     Kind("power loss", 10, (0.5, 9.0), Faults.lose_power),
+    Kind("power loss in outage", 6, (6.5, 8.0), Faults.lose_power_in_outage),
     Kind("struck disk", 12, (2.0, 10.0), Faults.strike_disk),
     Kind("wrong clock", 3, (0.0, 0.0), Faults.set_clock),
     Kind("jittery clock", 3, (1.0, 10.0), Faults.jitter_clock),

@@ -725,6 +725,48 @@ def test_a_partition_waits_for_an_in_sync_replica_that_survived_while_others_res
     assert [(state.leader, state.isr) for state in states] == [(3, (3,))] * 4
 
 
+def test_a_restarted_broker_does_not_lead_while_a_member_lost_with_it_may_have_everything() -> None:
+    machine = Machine(1, 2, 3)
+    machine.create("t", (2, 3))
+    survivor = machine.registration(3)
+    machine.lose(2, 3)
+    assert machine.state("t").isr == (2, 3)
+    machine.start(2)
+    assert (machine.state("t").leader, machine.state("t").isr) == (NO_LEADER, (3,))
+    machine.brokers[3] = survivor
+    machine.handle(BrokersChanged(dict(machine.brokers)))
+    assert (machine.state("t").leader, machine.state("t").isr) == (3, (3,))
+
+
+def test_a_restarted_broker_does_not_lead_after_a_controller_missed_the_loss_of_all_members() -> None:
+    old = Machine(1, 2, 3)
+    old.create("t", (2, 3))
+    machine = Machine(1, store=old.store, epoch=2, brokers={1: old.brokers[1]})
+    assert machine.state("t") == PartitionState(NO_LEADER, 1, (2, 3), 2)
+    machine.start(2)
+    assert (machine.state("t").leader, machine.state("t").isr) == (NO_LEADER, (3,))
+    machine.start(3)
+    assert (machine.state("t").leader, machine.state("t").isr) == (3, (3,))
+
+
+def test_a_broker_that_only_lost_its_session_leads_after_the_loss_of_all_members() -> None:
+    machine = Machine(1, 2, 3)
+    machine.create("t", (2, 3))
+    survivor = machine.registration(2)
+    machine.lose(2, 3)
+    machine.brokers[2] = survivor
+    machine.handle(BrokersChanged(dict(machine.brokers)))
+    assert (machine.state("t").leader, machine.state("t").isr) == (2, (2,))
+
+
+def test_members_that_restarted_together_lead_since_no_other_may_have_more() -> None:
+    machine = Machine(1, 2, 3)
+    machine.create("t", (2, 3))
+    machine.lose(2, 3)
+    machine.start(2, 3)
+    assert (machine.state("t").leader, machine.state("t").isr) == (2, (2, 3))
+
+
 def test_a_restart_is_detected_although_the_last_controller_wrote_the_state_after_it() -> None:
     """The last controller had not read the brokers again, and counted the restarted broker as in sync."""
     old = Machine(1, 2, 3)

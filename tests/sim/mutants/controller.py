@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from broker.orders.controller_orders import ControllerOrders
@@ -12,6 +12,7 @@ from coordinator.cluster.candidacy import Candidacy
 from coordinator.cluster.membership import ClusterMembership
 from coordinator.controller import election
 from coordinator.controller import writes as controller_writes
+from coordinator.controller.effects import DecisionSteps
 from coordinator.controller.isr import InSyncSets
 from coordinator.controller.machine import Controller
 from coordinator.controller.runtime import ControllerRuntime
@@ -103,6 +104,18 @@ def _take_a_start_for_a_registration() -> Sequence[Patch]:
     return [(LiveBroker, "start_epoch", property(lambda self: self.info.broker_id))]
 
 
+def _trust_returned_members() -> Sequence[Patch]:
+    """The starts of brokers that have gone and return count as handled."""
+    changed = Controller._brokers_changed
+
+    def mutant(self: Controller, now: Mapping[int, LiveBroker]) -> DecisionSteps[None]:
+        returned = {each: now[each].start_epoch for each in now if each not in self.state.brokers}
+        self._recorded_epochs = {**(self._recorded_epochs or {}), **returned}
+        yield from changed(self, now)
+
+    return [(Controller, "_brokers_changed", mutant)]
+
+
 def _elect_anyone() -> Sequence[Patch]:
     elect = election.elect_after_failure
 
@@ -151,6 +164,11 @@ MUTATIONS = (
         "overlooked-removal",
         "a broker whose registration was deleted by hand does not register again",
         _overlook_a_removed_registration,
+    ),
+    Mutation(
+        "returned-member-trusted",
+        "a restarted broker leads where all members were lost at once, though another may have more",
+        _trust_returned_members,
     ),
     Mutation("unclean-election", "any live replica may lead", _elect_anyone),
 )
