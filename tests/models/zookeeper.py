@@ -73,7 +73,7 @@ class ZooKeeperModel:
         self.observers: list[Callable[[Sequence[WriteOperation]], None]] = []
         """Called with every write, before the process that made it gets its answer."""
         self.slow_share = 0.0
-        """The share of requests and answers that take up to `slow_ms_max`. All after them wait for them."""
+        """The share of writes that take up to `slow_ms_max`. The session's later requests wait for them."""
         self.slow_ms_max = 0.0
         self._zxid = 0
         self._znodes: dict[str, _Znode] = {"/": _Znode(b"", 0, 0, world.now_ms())}
@@ -454,7 +454,10 @@ class SimSession:
 
     def _send(self, request: ZnodeRequest) -> None:
         self._unanswered.append(request)
-        self._request_at_s = max(self._request_at_s, self._clock.rightNow + self._owner.delay_s())
+        delay_s = self._owner.delay_s()
+        if not request.is_read and self._model.slow_share and self._rng.random() < self._model.slow_share:
+            delay_s = self._rng.random() * self._model.slow_ms_max / 1000
+        self._request_at_s = max(self._request_at_s, self._clock.rightNow + delay_s)
         delay_s = self._request_at_s - self._clock.rightNow
         self._clock.callLater(delay_s, self._serve, self._connection, request)
 
@@ -525,9 +528,6 @@ class SimZooKeeper:
         return closed
 
     def delay_s(self) -> float:
-        model = self.model
-        if model.slow_share and self.rng.random() < model.slow_share:
-            return self.rng.random() * model.slow_ms_max / 1000
         return self.rng.random() * self.delay_ms_max / 1000
 
     # What the simulation does to it.

@@ -342,7 +342,7 @@ class Faults:
         return self.rng.choice([zookeeper.start, zookeeper.wake])
 
     def slow_zookeeper(self, machine: Machine) -> End | None:
-        """ZooKeeper answers some requests late, or nearly all."""
+        """ZooKeeper carries out some writes late, or nearly all."""
         zookeeper = self.cluster.zookeeper
         if zookeeper.slow_share:
             return None
@@ -354,6 +354,25 @@ class Faults:
 
         def end() -> None:
             zookeeper.slow_share = 0.0
+
+        return end
+
+    def rejoin_slowly(self, machine: Machine) -> End | None:
+        """A broker is killed, and joins its in-sync sets again while ZooKeeper is slow and the leaders'
+        AlterPartition requests are lost, come late, or lose their answers."""
+        zookeeper, meddled, api_key = self.cluster.zookeeper, self.cluster.network.meddled, _MEDDLED[0].key
+        if zookeeper.slow_share or api_key in meddled or not machine.is_running or _controls(machine):
+            return None
+        machine.kill()
+        self._world.clock.callLater(self.rng.uniform(0.5, 2.0), machine.start)
+        zookeeper.slow_share = self.rng.choice([0.5, 1.0])
+        zookeeper.slow_ms_max = self.rng.choice([1000.0, 3000.0])
+        meddled[api_key] = 0.8
+        self._world.trace("zookeeper", "is slow, and proposed in-sync sets are lost, late or unanswered")
+
+        def end() -> None:
+            zookeeper.slow_share = 0.0
+            meddled.pop(api_key, None)
 
         return end
 
@@ -440,6 +459,7 @@ KINDS = (
     Kind("ZooKeeper outage", 3, (0.5, 15.0), Faults.stop_zookeeper),
     Kind("slow ZooKeeper", 8, (1.0, 10.0), Faults.slow_zookeeper),
     Kind("meddled requests", 10, (1.0, 10.0), Faults.meddle),
+    Kind("slow rejoining", 12, (4.0, 15.0), Faults.rejoin_slowly),
     Kind("isolation", 8, (0.2, 10.0), Faults.isolate),
     Kind("network cut", 8, (0.2, 10.0), Faults.cut_pair),
     Kind("client cut", 5, (0.2, 8.0), Faults.cut_clients),

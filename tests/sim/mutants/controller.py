@@ -74,9 +74,12 @@ def _accept_any_broker_epoch() -> Sequence[Patch]:
 
     def by_name(self: Controller, now: Any) -> Any:
         before = self.state.brokers
+        recorded = dict(self._recorded_epochs or {})
         for broker_id, broker in now.items():
             if broker_id in before:
                 before[broker_id] = broker
+                recorded[broker_id] = broker.start_epoch
+        self._recorded_epochs = recorded
         return changed(self, now)
 
     def eligible(self: InSyncSets, at: Any, members: Any, isr: Sequence[int]) -> bool:
