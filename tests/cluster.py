@@ -6,7 +6,7 @@ live broker on a busy machine keeps its session.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -34,14 +34,17 @@ class Cluster:
     def bootstrap(self) -> str:
         return ",".join(broker.address for broker in self.brokers)
 
-    def add(self, properties: Mapping[str, str] | None = None) -> BackgroundBroker:
-        """One more broker, not yet started."""
+    def add(
+        self, properties: Mapping[str, str] | None = None, launcher: Sequence[str] = ()
+    ) -> BackgroundBroker:
+        """One more broker, not yet started. `launcher` is the command that starts its program."""
         number = len(self.brokers) + 1
         broker = BackgroundBroker(
             self._directory / f"broker-{number}",
             broker_id=number,
             zookeeper_connect=self.zookeeper_connect,
             properties={**_PROPERTIES, **(properties or {})},
+            launcher=launcher,
         )
         self.brokers.append(broker)
         return broker

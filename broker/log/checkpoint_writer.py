@@ -1,64 +1,123 @@
-"""Checkpoints of log directories, written periodically in a worker, or at once where that cannot wait."""
+"""Checkpoints of log directories, written by workers: from time to time, and after truncations.
+
+One file speaks of all logs of a directory, so one write at a time goes through all of them. A request that
+arrives while a write is running shares the next one with all others that arrive meanwhile.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from broker.log.directory import LogDirectory, write_files
 from broker.log.disk import Disk
+from broker.log.pressure import retried
 from broker.workers import Workers, all_back
+from coordinator.clock import Clock
 from protocol.topic_partition import TopicPartition
 
 
+class DirectoryFailed(Protocol):
+    def __call__(self, directory: LogDirectory, failure: Failure) -> None:
+        """Take `directory` offline."""
+        ...
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The writes of one directory's recovery points and log start offsets."""
+
+    is_running: bool = False
+    waiting: list[Deferred[None]] = field(default_factory=list)
+
+
 class CheckpointWriter:
-    """Writes the checkpoints of live directories; calls `failed` with a directory that cannot be written."""
+    """Writes for the directories that work. `failed` is called with one whose disk refuses a write.
+
+    The Deferreds of `write_offsets`, `write_high_watermarks` and `write_after_truncation` never fail: the
+    `failure` of a directory says whether its write failed.
+    """
 
     def __init__(
         self,
         directories: Sequence[LogDirectory],
         disk: Disk,
         workers: Workers,
-        failed: Callable[[LogDirectory, Failure], None],
+        clock: Clock,
+        failed: DirectoryFailed,
     ) -> None:
         self._directories = directories
         self._disk = disk
         self._workers = workers
+        self._clock = clock
         self._failed = failed
+        self._turns = {directory.path: _Turn() for directory in directories}
 
     def write_offsets(self) -> Deferred[None]:
-        """Write recovery points and log start offsets, in a worker."""
-        return self._write_all(lambda directory: directory.offset_checkpoints())
+        """Write down recovery points and log start offsets."""
+        return all_back([self._request(directory) for directory in self._live()])
+
+    def write_after_truncation(self, directory: LogDirectory) -> Deferred[None]:
+        """Write down recovery points and log start offsets as they are now or later. Fires once they are
+        durable, or the directory has failed."""
+        return self._request(directory)
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> Deferred[None]:
-        """Write high watermarks, in a worker."""
-        return self._write_all(lambda directory: directory.high_watermark_checkpoint(offsets))
+        """Write down high watermarks."""
+        return all_back([self._write_high_watermarks(directory, offsets) for directory in self._live()])
 
     def write_last(self, directory: LogDirectory, offsets: Mapping[TopicPartition, int]) -> Deferred[None]:
-        """Write all checkpoints of a directory whose logs are closed, in a worker; `offsets` are high
-        watermarks."""
-        files = directory.offset_checkpoints() | directory.high_watermark_checkpoint(offsets)
-        return self._workers.run(write_files, self._disk, files)
+        """Write down all of a directory whose logs are closed, after any write that is still running;
+        `offsets` are high watermarks. Fails with OSError."""
+        running = self._request(directory) if self._turns[directory.path].is_running else succeed(None)
+        return running.addCallback(
+            lambda _: self._write(
+                directory, directory.offset_checkpoints() | directory.high_watermark_checkpoint(offsets)
+            )
+        )
 
-    def write_now(self, directory: LogDirectory) -> None:
-        """Write recovery points and log start offsets before returning. Raises OSError."""
-        directory.checkpoints_written_now += 1
-        write_files(self._disk, directory.offset_checkpoints())
+    def _live(self) -> list[LogDirectory]:
+        return [directory for directory in self._directories if directory.failure is None]
 
-    def _write_all(self, content: Callable[[LogDirectory], dict[str, bytes]]) -> Deferred[None]:
-        live = [directory for directory in self._directories if directory.failure is None]
-        return all_back([self._write(directory, content(directory)) for directory in live])
+    def _write_high_watermarks(
+        self, directory: LogDirectory, offsets: Mapping[TopicPartition, int]
+    ) -> Deferred[None]:
+        written = self._write(directory, directory.high_watermark_checkpoint(offsets))
+        return written.addErrback(lambda failure: self._failed(directory, failure))
+
+    def _request(self, directory: LogDirectory) -> Deferred[None]:
+        done: Deferred[None] = Deferred()
+        turn = self._turns[directory.path]
+        turn.waiting.append(done)
+        if not turn.is_running:
+            self._begin(directory, turn)
+        return done
+
+    def _begin(self, directory: LogDirectory, turn: _Turn) -> None:
+        turn.is_running = True
+        served, turn.waiting = turn.waiting, []
+        written = self._write(directory, directory.offset_checkpoints())
+        written.addErrback(lambda failure: self._failed(directory, failure))
+        written.addBoth(self._written, directory, turn, served)
+
+    def _written(
+        self, result: object, directory: LogDirectory, turn: _Turn, served: Sequence[Deferred[None]]
+    ) -> object:
+        turn.is_running = False
+        # Before the callbacks, which may ask again at once.
+        if turn.waiting:
+            self._begin(directory, turn)
+        for done in served:
+            done.callback(None)
+        return result
 
     def _write(self, directory: LogDirectory, files: Mapping[str, bytes]) -> Deferred[None]:
-        written_now = directory.checkpoints_written_now
-        written = self._workers.run(write_files, self._disk, files)
-
-        def check(_: None) -> None:
-            # A checkpoint that was written meanwhile, because it could not wait, may have been replaced.
-            if written_now != directory.checkpoints_written_now:
-                self.write_now(directory)
-
-        written.addCallback(check)
-        return written.addErrback(lambda failure: self._failed(directory, failure))
+        return retried(
+            self._clock,
+            f"write of the checkpoints in {directory.path}",
+            lambda: self._workers.run(write_files, self._disk, files),
+        )

@@ -38,8 +38,6 @@ class LogDirectory:
         self.log_start_offsets: dict[TopicPartition, int] = {}
         self.is_clean = False
         """Whether the last stop was clean: all logs closed and all checkpoints written."""
-        self.checkpoints_written_now = 0
-        """Number of checkpoint writes that did not wait for a worker."""
 
     def open(self) -> list[TopicPartition]:
         """Read the files of the directory. Returns the partitions that it holds. Raises OSError."""

@@ -1,8 +1,8 @@
 """Leader epochs of a log: which epoch began at which offset (KIP-101, KIP-279).
 
-Kept in memory and, for restarts, in `leader-epoch-checkpoint`. The file may lag behind: batches carry their
-epoch, so recovery finds the epochs of batches beyond the recovery point again. The file must never hold an
-entry that a truncation removed; the truncation rewrites it.
+Kept in memory and, for restarts, in `leader-epoch-checkpoint`. The file may lag behind: each flush brings it
+up to date before the recovery point moves on, and batches carry their epoch. After an unclean stop, recovery
+keeps the file's epochs that began before the recovery point and reads the others from the batches beyond it.
 """
 
 from __future__ import annotations

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 
 from broker.log import checkpoints, names
 from broker.log.disk import Disk, DiskFile
 from broker.log.log import Log
+from broker.log.pressure import is_pressure
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +25,10 @@ class FlushJob:
     truncations: int
 
     def run(self) -> None:
-        """Raises OSError; then it is unknown what is durable, and another attempt would not reveal it."""
+        """Raises OSError. Another attempt makes sense only where `is_pressure` says so: after any other error
+        it is unknown what is durable, and another fsync would not reveal it."""
         for file in self.files:
-            file.fsync()
+            _fsync(file)
         for directory in self.directories:
             self.disk.fsync_directory(directory)
         # Before the recovery point moves on: recovery reads epochs again only from batches beyond it.
@@ -33,18 +36,33 @@ class FlushJob:
             self.disk.write_atomically(self.epochs_path, self.epochs)
 
 
+def _fsync(file: DiskFile) -> None:
+    try:
+        file.fsync()
+    except OSError as error:
+        if is_pressure(error):
+            # Unlike a refused `open`, it leaves unknown what is durable.
+            raise OSError(errno.EIO, f"fsync failed: {error}", file.path) from error
+        raise
+
+
 def begin_flush(log: Log, now_ms: int = 0) -> FlushJob:
     """The work that makes all records now in the log durable. The caller must run it, or the log has failed.
 
-    Raises BrokerError with KAFKA_STORAGE_ERROR where the file system fails.
+    Raises BrokerError with KAFKA_STORAGE_ERROR where the file system fails, or where there are no descriptors
+    for it; after the latter the log is as it was.
     """
     log.check_usable()
-    log.last_flush_ms = now_ms
     unflushed = [
         segment
         for segment in log.segments
         if segment.next_offset > log.recovery_point or segment.needs_directory_sync
     ]
+    try:
+        files = tuple(segment.file() for segment in unflushed)
+    except OSError as error:
+        raise log.refused(error) from error
+    log.last_flush_ms = now_ms
     epochs = None
     if log.epochs.is_dirty:
         epochs = checkpoints.encode_epochs(log.epochs.entries)
@@ -57,10 +75,6 @@ def begin_flush(log: Log, now_ms: int = 0) -> FlushJob:
         log.is_new = False
     for segment in unflushed:
         segment.needs_directory_sync = False
-    try:
-        files = tuple(segment.file() for segment in unflushed)
-    except OSError as error:
-        raise log.failed(error) from error
     return FlushJob(
         log.disk,
         log.log_end_offset,
@@ -73,17 +87,25 @@ def begin_flush(log: Log, now_ms: int = 0) -> FlushJob:
 
 
 def finish_flush(log: Log, job: FlushJob) -> None:
-    """Record that a job has run: the records that it covered are durable."""
+    """Record that a job has run: the records that it covered are durable.
+
+    Raises OSError where a file that was released meanwhile could not be made durable.
+    """
+    for segment in log.segments:
+        segment.check_synced()
     if job.truncations != log.truncations:
         # Offsets below the job's may have been rewritten since. If the job wrote the epochs, it may have put
-        # back some that truncation had removed.
+        # back some that truncation had removed: the next flush writes them again, before the recovery point
+        # moves on.
         if job.epochs is not None:
-            log.write_epochs()
+            log.epochs.is_dirty = True
+        log.segments.active.settle(log.recovery_point)
         return
     log.recovery_point = max(log.recovery_point, job.offset)
     for segment in log.segments[:-1]:
         if segment.next_offset <= log.recovery_point:
             segment.release()
+    log.segments.active.settle(log.recovery_point)
 
 
 def flush_at_once(log: Log, now_ms: int = 0) -> None:
@@ -94,9 +116,9 @@ def flush_at_once(log: Log, now_ms: int = 0) -> None:
     job = begin_flush(log, now_ms)
     try:
         job.run()
+        finish_flush(log, job)
     except OSError as error:
         raise log.failed(error) from error
-    finish_flush(log, job)
 
 
 def close_log(log: Log, now_ms: int = 0) -> None:

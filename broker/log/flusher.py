@@ -13,16 +13,23 @@ from twisted.python.failure import Failure
 
 from broker.log.flush_job import FlushJob, begin_flush, finish_flush
 from broker.log.log import Log
+from broker.log.pressure import RETRY_S, retried
 from broker.workers import Workers
+from coordinator.clock import Clock
 from protocol.errors import BrokerError, ErrorCode, error_for
 
 
 class Flusher:
-    """Runs the flushes of many logs in worker threads. `now_ms` stamps them."""
+    """Runs the flushes of many logs in worker threads. `now_ms` stamps them.
 
-    def __init__(self, workers: Workers, now_ms: Callable[[], int]) -> None:
+    With a `clock`, a flush for which descriptors or memory are lacking is tried again every second; without
+    one it fails.
+    """
+
+    def __init__(self, workers: Workers, now_ms: Callable[[], int], clock: Clock | None = None) -> None:
         self._workers = workers
         self._now_ms = now_ms
+        self._clock = clock
         self._waiting: dict[Log, list[tuple[int, Deferred[None]]]] = {}
         """The logs being flushed, each with the offsets that callers wait for, and their Deferreds."""
 
@@ -51,23 +58,31 @@ class Flusher:
         try:
             job = begin_flush(log, self._now_ms())
         except BrokerError as error:
-            self._refuse_all(log, error)
+            if log.failure is None and self._clock is not None:
+                # Descriptors are lacking: those who wait wait on.
+                self._clock.callLater(RETRY_S, self._begin, log)
+            else:
+                self._refuse_all(log, error)
             return
-        running = self._workers.run(job.run)
-        running.addCallbacks(lambda _: self._done(log, job), lambda failure: self._failed(log, failure))
+        except Exception:
+            self._failed(log, Failure())
+            return
+        running = retried(self._clock, f"flush of {log.directory}", lambda: self._workers.run(job.run))
+        running.addCallback(lambda _: self._done(log, job))
+        running.addErrback(lambda failure: self._failed(log, failure))
 
     def _done(self, log: Log, job: FlushJob) -> None:
-        try:
-            finish_flush(log, job)
-        except BrokerError as error:
-            self._refuse_all(log, error)
-            return
+        finish_flush(log, job)
         waiting = self._waiting.pop(log)
         durable = log.recovery_point
         rest = [(offset, done) for offset, done in waiting if durable < offset <= log.log_end_offset]
         # Before the callers are answered: they may append and ask again at once.
         if rest:
             self._waiting[log] = rest
+            self._begin(log)
+        elif job.truncations != log.truncations and log.epochs.is_dirty and log.failure is None:
+            # The job may have written leader epochs that a truncation had removed.
+            self._waiting[log] = []
             self._begin(log)
         for offset, done in waiting:
             if offset <= durable:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from broker.log.directory import LogDirectory
 from broker.log.log import Log
+from broker.log.pressure import retried
 from broker.log.recovery import LoadRequest, load_log
 from broker.workers import Workers, all_back
+from coordinator.clock import Clock
 from protocol.topic_partition import TopicPartition
+
+T = TypeVar("T")
 
 
 class Loader:
@@ -24,11 +29,13 @@ class Loader:
     def __init__(
         self,
         workers: Workers,
+        clock: Clock,
         lanes: int,
         request: Callable[[LogDirectory, TopicPartition], LoadRequest],
         loaded: Callable[[LogDirectory, Log], None],
     ) -> None:
         self._workers = workers
+        self._clock = clock
         self._lanes = lanes
         self._request = request
         self._loaded = loaded
@@ -42,9 +49,12 @@ class Loader:
         )
 
     def _load(self, directory: LogDirectory) -> Deferred[None]:
-        opened = self._workers.run(directory.open)
+        opened = self._run(directory.path, directory.open)
         loaded = opened.addCallback(lambda found: self._load_logs(directory, found))
-        return loaded.addCallback(lambda _: self._workers.run(directory.begin_running))
+        return loaded.addCallback(lambda _: self._run(directory.path, directory.begin_running))
+
+    def _run(self, path: str, work: Callable[[], T]) -> Deferred[T]:
+        return retried(self._clock, f"load of {path}", lambda: self._workers.run(work))
 
     def _load_logs(self, directory: LogDirectory, found: Sequence[TopicPartition]) -> Deferred[None]:
         remaining = iter(found)
@@ -53,7 +63,8 @@ class Loader:
             partition = next(remaining, None)
             if partition is None:
                 return None
-            read = self._workers.run(load_log, directory.disk, self._request(directory, partition))
+            request = self._request(directory, partition)
+            read = self._run(request.directory, lambda: load_log(directory.disk, request))
             read.addCallback(lambda log: self._loaded(directory, log))
             return read.addCallback(load_next)
 

@@ -9,16 +9,15 @@ once to `LogEvents.failed`, and every later call raises KAFKA_STORAGE_ERROR.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.log import checkpoints, names
 from broker.log.append import AppendOrigin, AppendResult, PreparedAppend, check_batches, check_fetched
 from broker.log.epochs import LeaderEpochs
 from broker.log.open_files import OpenFiles
+from broker.log.pressure import REMEDY, is_pressure
 from broker.log.producer_state import ProducerStates
 from broker.log.recompression import recompressed
 from broker.log.segment import Segment
@@ -57,14 +56,16 @@ class LogEvents:
 
     `discard` removes files that were renamed to `.deleted`, when it sees fit; None: they are removed at once.
     `flush_due`: a flush should begin. `unflushed`: the log was durable and no longer is.
-    `recovery_point_lowered`: the checkpoint must say so before the log is used again. `failed`: the log's
-    directory cannot be used.
+    `recovery_point_lowered`: the checkpoint must say so before the log grows again; the callback calls
+    `Log.begin_settling`, and `Log.settled` once the checkpoint is durable. `pressed`: an operation was
+    refused for lack of descriptors or memory. `failed`: the log's directory cannot be used.
     """
 
     discard: Callable[[Log, list[str]], None] | None = None
     flush_due: Callable[[Log], None] = _ignore
     unflushed: Callable[[Log], None] = _ignore
     recovery_point_lowered: Callable[[Log], None] = _ignore
+    pressed: Callable[[Log, OSError], None] = _ignore_failure
     failed: Callable[[Log, OSError], None] = _ignore_failure
 
 
@@ -111,6 +112,8 @@ class Log:
         self.roll_jitter_ms = roll_jitter_ms
         self.truncations = 0
         """Number of truncations, after which offsets or leader epochs may be assigned again."""
+        self._settling = 0
+        """Truncations for which the checkpoint of recovery points is not durable yet."""
 
     def __repr__(self) -> str:
         return f"<Log {self.topic_partition} {self.log_start_offset}..{self.log_end_offset}>"
@@ -132,10 +135,11 @@ class Log:
         """Check whether batches may be appended, and whether they are in the log already; nothing changes.
 
         `records` is writable: offsets will be assigned in it. Raises BrokerError as `check_batches` and
-        `ProducerStates.check` do.
+        `ProducerStates.check` do, and NOT_LEADER_OR_FOLLOWER for the moment after a truncation in which its
+        checkpoint is written.
         """
-        if self.failure is not None:
-            raise self._storage_error()
+        if self.failure is not None or self._settling:
+            self._check_may_grow()
         headers = check_batches(records, self.settings, origin, now_ms)
         duplicate = self.producers.check(headers)
         if (
@@ -178,7 +182,8 @@ class Log:
         Raises BrokerError as `check_fetched` does. With no whole batch nothing happens, and the result's
         last offset lies before its first.
         """
-        self.check_usable()
+        if self.failure is not None or self._settling:
+            self._check_may_grow()
         headers = check_fetched(records, self.log_end_offset)
         if not headers:
             end = self.log_end_offset
@@ -202,7 +207,7 @@ class Log:
                 self._roll(base_offsets[0], now_ms)
             self.segments.active.append(records, headers, base_offsets)
         except OSError as error:
-            raise self.failed(error) from error
+            raise self.refused(error) from error
         was_durable = self.recovery_point >= self.log_end_offset
         self.log_end_offset = last_offset + 1
         for header, base_offset in zip(headers, base_offsets, strict=True):
@@ -230,16 +235,18 @@ class Log:
         try:
             self._roll(self.log_end_offset, now_ms)
         except OSError as error:
-            raise self.failed(error) from error
+            raise self.refused(error) from error
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
-        if self.segments.active.size:
-            self.segments.active.finish()
+        # Whatever fails for lack of descriptors leaves a log whose next append rolls again.
+        last = self.segments.active
+        if last.size:
+            last.finish()
             self._write_snapshot()
-        else:
-            # An empty segment in which the offsets do not fit: compaction left a gap before them.
-            self._discard([self.segments.active])
         self.segments.add(base_offset, self.settings, now_ms)
+        if not last.size:
+            # An empty segment in which the offsets do not fit: compaction left a gap before them.
+            self._discard([last])
         self.events.flush_due(self)
 
     # Reading.
@@ -267,11 +274,11 @@ class Log:
             extent = segment.extent(start, max_bytes, upper_offset, min_one_batch=min_one_batch)
             if extent is None:
                 return LogRead(None, offset, offset)
-            file = segment.file()
+            file = segment.file_to_send()
             length = extent.end_position - start
             is_cold = not file.is_cached(length, start)
         except OSError as error:
-            raise self.failed(error) from error
+            raise self.refused(error) from error
         return LogRead(FileSlice(file, start, length), offset, extent.next_offset, is_cold)
 
     def _check_offset(self, offset: int) -> None:
@@ -296,10 +303,7 @@ class Log:
         """
         self.check_usable()
         if offset >= self.log_end_offset:
-            try:
-                self._truncate_epochs(offset)
-            except OSError as error:
-                raise self.failed(error) from error
+            self._truncate_epochs(offset)
             return False
         if offset <= self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
@@ -358,11 +362,11 @@ class Log:
         if offset <= self.log_start_offset:
             return
         self._check_offset(offset)
+        if offset == self.log_end_offset:
+            self.roll(now_ms)
         self.log_start_offset = offset
         self.epochs.advance_start(offset)
         try:
-            if offset == self.log_end_offset and self.segments.active.size:
-                self._roll(offset, now_ms)
             self._discard(self.segments.before(offset))
         except OSError as error:
             raise self.failed(error) from error
@@ -387,7 +391,7 @@ class Log:
             self.segments.active.finish()
             self._write_snapshot()
         except OSError as error:
-            raise self.failed(error) from error
+            raise self.refused(error) from error
 
     def release(self) -> None:
         """Close all files without writing."""
@@ -407,14 +411,22 @@ class Log:
         if self.epochs.latest != before:
             # A flush in progress may still write the removed epochs: see `finish_flush`.
             self.truncations += 1
-        if self.epochs.is_dirty:
-            self.write_epochs()
 
-    def write_epochs(self) -> None:
-        """Replace the checkpoint of leader epochs. Raises OSError."""
-        path = os.path.join(self.directory, names.LEADER_EPOCHS)
-        self.disk.write_atomically(path, checkpoints.encode_epochs(self.epochs.entries))
-        self.epochs.is_dirty = False
+    def begin_settling(self) -> None:
+        """Refuse appends until `settled` is called: a truncation lowered the recovery point, and where the
+        checkpoint has the old one, a recovery would not check what is written below it now."""
+        self._settling += 1
+
+    def settled(self) -> None:
+        """The checkpoint that `begin_settling` waits for is durable."""
+        self._settling -= 1
+
+    def _check_may_grow(self) -> None:
+        self.check_usable()
+        raise error_for(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"the truncation of {self.topic_partition} is being written to disk: try again",
+        )
 
     def check_usable(self) -> None:
         """Raises BrokerError with KAFKA_STORAGE_ERROR once the log has failed."""
@@ -432,6 +444,14 @@ class Log:
             self.failure = error
             self.events.failed(self, error)
         return self._storage_error()
+
+    def refused(self, error: OSError) -> BrokerError:
+        """An operation failed that may be tried again if descriptors or memory were lacking: then the log
+        stays in use. Any other error ends it, as in `failed`. The error for the caller."""
+        if self.failure is not None or not is_pressure(error):
+            return self.failed(error)
+        self.events.pressed(self, error)
+        return error_for(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}; {REMEDY}")
 
     def _storage_error(self) -> BrokerError:
         return error_for(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory} failed: {self.failure}")

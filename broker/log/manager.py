@@ -28,6 +28,7 @@ from broker.log.flusher import Flusher
 from broker.log.loader import Loader
 from broker.log.log import Log, LogEvents
 from broker.log.open_files import OpenFiles
+from broker.log.pressure import REMEDY, is_pressure
 from broker.log.recovery import LoadRequest, create_log, write_partition_metadata
 from broker.log.settings import BROKER_SETTINGS
 from broker.log.settings_in_force import LogSettingsInForce
@@ -40,6 +41,9 @@ from protocol.topic_partition import TopicPartition
 logger = logging.getLogger(__name__)
 
 ZERO_ID = uuid.UUID(int=0)
+
+_PRESSURE_LOG_MS = 10_000
+"""Minimum time between two log lines about refused operations."""
 
 
 @settings_group(BROKER_SETTINGS)
@@ -54,7 +58,8 @@ class ManagerLimits:
 class LogManager:
     """The map of partitions to logs.
 
-    `defaults` are the broker's values of topic settings (see `topic_defaults`).
+    `defaults` are the broker's values of topic settings (see `topic_defaults`). `open_files_max` bounds the
+    files that are open, those of responses that are being sent included.
     """
 
     def __init__(
@@ -67,18 +72,20 @@ class LogManager:
         flusher: Flusher,
         defaults: Mapping[str, Any],
         limits: ManagerLimits | None = None,
+        open_files_max: int = 1024,
     ) -> None:
         self.disk = disk
         self.flusher = flusher
         self._failure_listeners: list[Callable[[str], None]] = []
         self.directories = [LogDirectory(disk, os.path.abspath(path)) for path in paths]
         self.settings = LogSettingsInForce(defaults, self, self._settings_changed)
-        self.checkpoints = CheckpointWriter(self.directories, disk, workers, self._directory_failed)
+        self.checkpoints = CheckpointWriter(self.directories, disk, workers, clock, self._writing_failed)
         self._workers = workers
         self._clock = clock
         self._random = chance
         self._limits = limits or ManagerLimits()
-        self._files = OpenFiles(disk)
+        self._files = OpenFiles(disk, open_files_max * 2 // 3, open_files_max, self._flush_soon)
+        self._pressure_logged_ms: int | None = None
         self._flush_schedule = FlushSchedule(flusher.flush)
 
     def add_failure_listener(self, listener: Callable[[str], None]) -> None:
@@ -102,7 +109,11 @@ class LogManager:
         """Load what is there, several logs of a directory at a time. A directory that cannot be read is
         offline from the beginning."""
         loader = Loader(
-            self._workers, self._limits.num_recovery_threads_per_data_dir, self._request, self._loaded
+            self._workers,
+            self._clock,
+            self._limits.num_recovery_threads_per_data_dir,
+            self._request,
+            self._loaded,
         )
         return loader.load(self.directories, self._directory_failed)
 
@@ -111,6 +122,14 @@ class LogManager:
         failure.trap(OSError)
         assert isinstance(failure.value, OSError)
         self.fail_directory(directory, failure.value)
+
+    def _writing_failed(self, directory: LogDirectory, failure: Failure) -> None:
+        """A write of checkpoints failed: whatever the error is, the directory is offline."""
+        error = failure.value
+        if not isinstance(error, OSError):
+            logger.error("A checkpoint could not be written\n%s", failure.getTraceback())
+            error = OSError(f"a checkpoint could not be written: {error!r}")
+        self.fail_directory(directory, error)
 
     def _request(
         self, directory: LogDirectory, partition: TopicPartition, topic_id: uuid.UUID | None = None
@@ -157,7 +176,8 @@ class LogManager:
             discard=partial(self._discard, log.settings.file_delete_delay_ms),
             flush_due=self.flusher.flush,
             unflushed=self._flush_schedule.note,
-            recovery_point_lowered=lambda _: self.checkpoints.write_now(directory),
+            recovery_point_lowered=partial(self._settle, directory),
+            pressed=self._pressed,
             failed=lambda _, error: self.fail_directory(directory, error),
         )
         log.last_flush_ms = self.now_ms()
@@ -205,8 +225,11 @@ class LogManager:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory.path)
             log = create_log(self.disk, self._request(directory, partition, topic_id))
         except OSError as error:
-            self.fail_directory(directory, error)
-            raise error_for(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            if not is_pressure(error):
+                self.fail_directory(directory, error)
+            raise error_for(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be created: {error}"
+            ) from error
         return self._adopt(directory, log)
 
     def _check_topic_id(self, log: Log, topic_id: uuid.UUID | None) -> None:
@@ -220,7 +243,8 @@ class LogManager:
         try:
             write_partition_metadata(self.disk, log.directory, topic_id)
         except OSError as error:
-            self.fail_directory(self._directory_of(log), error)
+            if not is_pressure(error):
+                self.fail_directory(self._directory_of(log), error)
             raise error_for(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         log.topic_id = topic_id
 
@@ -267,6 +291,7 @@ class LogManager:
         try:
             self.disk.rename(log.directory, path)
         except OSError as error:
+            log.fail(error)
             self.fail_directory(directory, error)
             raise error_for(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         log.move(path)
@@ -294,6 +319,26 @@ class LogManager:
         )
 
     # Durability.
+
+    def _settle(self, directory: LogDirectory, log: Log) -> None:
+        """Let the log grow again once its lowered recovery point is durable."""
+        log.begin_settling()
+        self.checkpoints.write_after_truncation(directory).addCallback(lambda _: log.settled())
+
+    def _flush_soon(self, path: str) -> None:
+        """Begin to flush the log of which `path` is a segment."""
+        name = os.path.basename(os.path.dirname(path))
+        partition = names.parse_directory(name)
+        log = None if partition is None else self.find(partition)
+        if log is not None:
+            self.flusher.flush(log)
+
+    def _pressed(self, log: Log, error: OSError) -> None:
+        now_ms = self.now_ms()
+        logged_ms = self._pressure_logged_ms
+        if logged_ms is None or not 0 <= now_ms - logged_ms < _PRESSURE_LOG_MS:
+            self._pressure_logged_ms = now_ms
+            logger.warning("An operation on %s is refused: %s; %s", log.topic_partition, error, REMEDY)
 
     def _settings_changed(self, log: Log) -> None:
         self._flush_schedule.note(log)
@@ -347,8 +392,11 @@ class LogManager:
 
 
 def _close_failed(directory: LogDirectory, failure: Failure) -> None:
-    failure.trap(OSError, BrokerError)
-    logger.error("%s could not be closed cleanly: %s", directory.path, failure.value)
+    # The other directories are closed all the same.
+    if failure.check(OSError, BrokerError):
+        logger.error("%s could not be closed cleanly: %s", directory.path, failure.value)
+    else:
+        logger.error("%s could not be closed cleanly\n%s", directory.path, failure.getTraceback())
 
 
 def _close_logs(logs: Sequence[Log], now_ms: int) -> None:

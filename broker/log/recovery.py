@@ -318,6 +318,9 @@ def _load_epochs(loading: _Loading, log_start_offset: int, end_offset: int) -> N
     epochs = loading.epochs
     epochs.truncate_to(0 if loading.begins_anew else end_offset)
     if not request.is_clean or scan_from == log_start_offset:
+        if not request.is_clean:
+            # The file may have epochs that a truncation removed, and others began there since.
+            epochs.truncate_to(scan_from)
         for segment in loading.segments:
             if segment.next_offset > scan_from:
                 for header in segment.headers(0):

@@ -6,6 +6,7 @@ raise OSError as the disk does.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -33,13 +34,13 @@ class Segment:
     """Batches from `base_offset` on.
 
     `size` is in bytes; `next_offset` is the offset after the last record. The segment holds its file open
-    between `open` and `release`; otherwise each use opens it.
+    from an append until `settle` or `release`; otherwise the file is opened when it is needed.
     """
 
     __slots__ = (
         "_bytes_since_entry", "_directory", "_file", "_files", "_first_timestamp", "_index_interval",
-        "_max_timestamp", "_offset_of_max_timestamp", "_positions", "base_offset", "created_ms",
-        "needs_directory_sync", "next_offset", "offset_index", "size", "time_index",
+        "_max_timestamp", "_offset_of_max_timestamp", "_positions", "_sync_error", "base_offset",
+        "created_ms", "needs_directory_sync", "next_offset", "offset_index", "size", "time_index",
     )  # fmt: skip
 
     def __init__(self, files: OpenFiles, directory: str, base_offset: int, settings: LogSettings) -> None:
@@ -52,6 +53,7 @@ class Segment:
         self._directory = directory
         self._files = files
         self._file: DiskFile | None = None
+        self._sync_error: OSError | None = None
         self._index_interval = settings.index_interval_bytes
         self._bytes_since_entry = 0
         self._max_timestamp: int | None = None  # None until first needed.
@@ -70,7 +72,7 @@ class Segment:
     def create(
         cls, files: OpenFiles, directory: str, base_offset: int, settings: LogSettings, now_ms: int
     ) -> Segment:
-        """A new, empty segment, open for appending. Files at its paths are replaced."""
+        """A new, empty segment. Files at its paths are replaced."""
         segment = cls(files, directory, base_offset, settings)
         for path in segment.paths():
             files.forget(path)
@@ -79,7 +81,7 @@ class Segment:
         segment.time_index.begin_empty()
         segment.created_ms = now_ms
         segment._max_timestamp = NO_TIMESTAMP
-        segment._file = files.disk.open(segment.path, create=True)
+        files.get(segment.path, create=True)
         segment.needs_directory_sync = True
         return segment
 
@@ -97,7 +99,13 @@ class Segment:
 
     def file(self) -> DiskFile:
         """The open file."""
+        self.check_synced()
         return self._file if self._file is not None else self._files.get(self.path)
+
+    def file_to_send(self) -> DiskFile:
+        """The open file, for a response. Raises OSError with EMFILE where responses keep too many open."""
+        self.check_synced()
+        return self._file if self._file is not None else self._files.get_to_send(self.path)
 
     def use_files(self, files: OpenFiles) -> None:
         """Open files through `files` from now on."""
@@ -105,10 +113,42 @@ class Segment:
         self.offset_index.use_files(files)
         self.time_index.use_files(files)
 
-    def open(self) -> None:
+    def hold(self) -> None:
         """Hold the file open, for appending."""
+        if self._file is not None:
+            return
+        self.check_synced()
+        file = self._files.hold(self.path, self)
+        size = file.size()
+        if size != self.size:
+            if size < self.size:
+                raise OSError(errno.EIO, f"the file has {size} bytes, not {self.size}", self.path)
+            file.truncate(self.size)  # An append that failed has left part of its records.
+        self._file = file
+
+    def settle(self, durable_offset: int) -> None:
+        """A flush has made all before `durable_offset` durable: the file may be closed if that is all."""
         if self._file is None:
-            self._file = self._files.disk.open(self.path, create=True)
+            return
+        if self.next_offset > durable_offset:
+            self._files.hold_on(self.path)
+            return
+        self._files.settle(self.path, self._file)
+        self._file = None
+
+    def check_synced(self) -> None:
+        """Raises OSError where `sync_and_release` has failed."""
+        if self._sync_error is not None:
+            raise OSError(errno.EIO, f"fsync failed: {self._sync_error}", self.path)
+
+    def sync_and_release(self) -> None:
+        """Make the file's content durable, then release the file. `check_synced` reports an error."""
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.fsync()
+            except OSError as error:
+                self._sync_error = error
 
     def release(self) -> None:
         """Release the file. Reads that are in progress continue."""
@@ -140,7 +180,9 @@ class Segment:
     def append(self, records: Buffer, headers: Sequence[BatchHeader], base_offsets: Sequence[int]) -> None:
         """Write the batches that `headers` describe, which fill `records`. `base_offsets` are their offsets:
         headers that were read before offsets were assigned hold others."""
-        assert self._file is not None, "the segment was released"
+        if self._file is None:
+            self.hold()
+        assert self._file is not None
         start = self.size
         self._file.append((records,))
         if not start:

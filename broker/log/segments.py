@@ -23,7 +23,6 @@ class Segments(Sequence[Segment]):
         self._base_offsets = [segment.base_offset for segment in segments]
         self._directory = directory
         self._files = files
-        self.active.open()
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -82,7 +81,6 @@ class Segments(Sequence[Segment]):
     def reopen(self) -> None:
         """Make the last remaining segment the active one."""
         self.active = self._segments[-1]
-        self.active.open()
 
     def use_files(self, files: OpenFiles) -> None:
         """Open files through `files` from now on, and close those opened before."""

@@ -23,7 +23,7 @@ def offset_for_timestamp(log: Log, timestamp: int) -> LookUp:
                 if found is not None:
                     return found
     except OSError as error:
-        raise log.failed(error) from error
+        raise log.refused(error) from error
     return None
 
 
@@ -33,7 +33,7 @@ def offset_of_max_timestamp(log: Log) -> LookUp:
     try:
         latest = max(segment.max_timestamp for segment in log.segments)
     except OSError as error:
-        raise log.failed(error) from error
+        raise log.refused(error) from error
     return (yield from offset_for_timestamp(log, latest)) if latest >= 0 else None
 
 

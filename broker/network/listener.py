@@ -22,6 +22,9 @@ _log = logging.getLogger(__name__)
 
 _SWEEP_MS_MAX = 30_000
 
+_REFUSAL_LOG_S = 10.0
+"""Minimum time between two log lines about connections for which there are no descriptors."""
+
 
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,8 @@ class ListenerLimits:
 class Listeners:
     """Opens and closes the ports, keeps the connections, and closes those that idle.
 
-    Iterating gives the open connections, oldest first.
+    Iterating gives the open connections, oldest first. `descriptors` is the number of file descriptors that
+    connections may take; None: no limit besides those in `limits`.
     """
 
     def __init__(
@@ -47,7 +51,10 @@ class Listeners:
         handler: FrameHandler,
         limits: ListenerLimits,
         monotonic_s: Callable[[], float] | None = None,
+        descriptors: int | None = None,
     ) -> None:
+        self._descriptors = descriptors
+        self._refusal_logged_s: float | None = None
         self._monotonic_s = monotonic_s or clock.seconds
         self.accepted = 0
         self.refused = 0
@@ -103,6 +110,10 @@ class Listeners:
             connection.close_when_sent(reason)
 
     def _accept(self, listener: str, peer: Address) -> ServerConnection | None:
+        if self._descriptors is not None and len(self._connections) >= self._descriptors:
+            self.refused += 1
+            self._log_no_descriptor(listener, peer, self._descriptors)
+            return None
         refusal = self._refusal(peer)
         if refusal is not None:
             self.refused += 1
@@ -130,6 +141,19 @@ class Listeners:
         if self._per_host[peer.host] >= limits.connections_per_ip_max:
             return f"max.connections.per.ip={limits.connections_per_ip_max} are open from that address"
         return None
+
+    def _log_no_descriptor(self, listener: str, peer: Address, descriptors: int) -> None:
+        now_s = self._monotonic_s()
+        if self._refusal_logged_s is not None and now_s - self._refusal_logged_s < _REFUSAL_LOG_S:
+            return
+        self._refusal_logged_s = now_s
+        _log.warning(
+            "Refusing connections, the last one from %s on %s: the limit of open files leaves descriptors "
+            "for %d connections, and as many are open; raise the limit (ulimit -n, LimitNOFILE) and restart",
+            peer,
+            listener,
+            descriptors,
+        )
 
     def _forget(self, connection: ServerConnection) -> None:
         del self._connections[connection.id]

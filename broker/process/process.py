@@ -26,6 +26,7 @@ from broker.log.settings import log_directories
 from broker.network.memory import RequestMemory
 from broker.network.transport import SocketOptions, TcpNetwork
 from broker.process import pid_file
+from broker.process.descriptors import raise_limit, shares
 from broker.process.directory_locks import DirectoryInUse, DirectoryLocks
 from broker.process.lifecycle import Broker, StartError
 from broker.process.session_file import SessionFile, boot_id
@@ -94,6 +95,7 @@ class BrokerProcess:
             workers=self._workers,
             random=random.SystemRandom(),
             monotonic_s=time.monotonic,
+            descriptors=shares(raise_limit()),
         )
         self._broker = Broker(settings, around, machine_name=socket.getfqdn(), fatal=self._fail)
         self._locks = DirectoryLocks(directories)

@@ -109,6 +109,7 @@ def build_cluster(
         dispatcher.dispatch,
         read_group(ListenerLimits, parts.static),
         around.monotonic_s,
+        around.descriptors.connections,
     )
 
     def address_of(other_id: int) -> Address | None:

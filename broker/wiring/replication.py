@@ -48,9 +48,10 @@ def build_logs(settings: Settings, around: Surroundings) -> LogManager:
         around.workers,
         around.clock,
         around.random,
-        Flusher(around.workers, around.now_ms),
+        Flusher(around.workers, around.now_ms, around.clock),
         topic_defaults(settings),
         read_group(ManagerLimits, settings),
+        around.descriptors.log_files,
     )
 
 

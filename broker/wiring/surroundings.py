@@ -14,6 +14,16 @@ from coordinator.zookeeper.interface import ZooKeeper
 
 
 @dataclass(frozen=True, slots=True)
+class Descriptors:
+    """How many file descriptors a broker may use: `log_files` for logs between two operations, `connections`
+    for connections that clients and other brokers open. `limit` is the process's, named in log lines."""
+
+    limit: int = 1 << 30
+    log_files: int = 1024
+    connections: int = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
 class Surroundings:
     """The world of a broker: time, disk, network, ZooKeeper, worker threads and randomness.
 
@@ -28,6 +38,7 @@ class Surroundings:
     workers: Workers
     random: random.Random
     monotonic_s: Callable[[], float]
+    descriptors: Descriptors = Descriptors()
 
     def now_ms(self) -> int:
         return int(self.clock.seconds() * 1000)

@@ -6,6 +6,8 @@ import random
 import shutil
 import threading
 import uuid
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from broker.log.settings import LogSettings, topic_defaults
 from protocol.errors import BrokerError, ErrorCode
 from protocol.topic_partition import TopicPartition
 from tests.models.batches import timed_batch
+from tests.models.disk import SimDisk, SimFile
 from tests.models.logs import NOW_MS, append, append_as_leader, headers_of, make_rivals, sim_disk
 from tests.models.workers import ImmediateWorkers
 
@@ -40,7 +43,12 @@ class Broker:
     """A manager on a test clock, with workers that run at once unless others are given."""
 
     def __init__(
-        self, disk: Disk, paths: tuple[str, ...] = PATHS, workers: Any = None, **defaults: Any
+        self,
+        disk: Disk,
+        paths: tuple[str, ...] = PATHS,
+        workers: Any = None,
+        open_files_max: int = 1024,
+        **defaults: Any,
     ) -> None:
         self.clock = Clock()
         self.clock.advance(NOW_MS / 1000)
@@ -54,6 +62,7 @@ class Broker:
             random.Random(1),
             Flusher(self.workers, lambda: int(self.clock.seconds() * 1000)),
             defaults=topic_defaults(defaults),
+            open_files_max=open_files_max,
         )
         self.logs.add_failure_listener(self.failed.append)
         self.started = finished(self.logs.start()) if workers is None else []
@@ -62,6 +71,23 @@ class Broker:
         log = self.logs.find(partition)
         assert log is not None
         return log
+
+
+class CountingDisk(SimDisk):
+    """Counts the files that its users have open."""
+
+    def __init__(self, rng: random.Random, now_ms: Callable[[], int]) -> None:
+        super().__init__(rng, now_ms)
+        self._opened: list[weakref.ref[SimFile]] = []
+
+    def open(self, path: str, *, create: bool = False) -> SimFile:
+        file = super().open(path, create=create)
+        self._opened.append(weakref.ref(file))
+        return file
+
+    def open_count(self) -> int:
+        self._opened = [ref for ref in self._opened if ref() is not None]
+        return len(self._opened)
 
 
 def finished(deferred: Deferred[Any]) -> list[Any]:
@@ -413,11 +439,95 @@ def test_a_truncation_below_the_recovery_point_is_checkpointed_first() -> None:
     flush_at_once(log)
     written = broker.logs.checkpoints.write_offsets()
     log.truncate_to(1)
-    assert b"flights 0 1\n" in disk.read("/d1/recovery-point-offset-checkpoint")
-    # The older write comes late, and must not overwrite the newer one.
+    # The older write is still running, and has the old recovery point: the log must not grow.
     workers.work()
     finished(written)
+    assert b"flights 0 3\n" in disk.read("/d1/recovery-point-offset-checkpoint")
+    for grow in (append, lambda log: log.append_as_follower(timed_batch(), now_ms=NOW_MS)):
+        with pytest.raises(BrokerError, match="NOT_LEADER_OR_FOLLOWER"):
+            grow(log)
+    workers.work()
     assert b"flights 0 1\n" in disk.read("/d1/recovery-point-offset-checkpoint")
+    assert append(log) == 1
+    assert not workers.jobs
+
+
+def test_truncations_of_many_logs_share_their_checkpoint() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, ("/d1",))
+    workers = broker.workers
+    logs = [broker.logs.get_or_create(partition) for partition in partitions(50)]
+    for log in logs:
+        append(log)
+        append(log)
+        flush_at_once(log)
+    workers.is_held = True
+    for log in logs:
+        log.truncate_to(1)
+    workers.work()
+    assert len(workers.jobs) == 1
+    workers.work()
+    assert not workers.jobs
+    assert [append(log) for log in logs] == [1] * 50
+
+
+def test_more_logs_than_open_files_are_written_flushed_and_read() -> None:
+    disk = CountingDisk(random.Random(0), lambda: NOW_MS)
+    broker = Broker(disk, ("/d1",), open_files_max=16)
+    logs = [broker.logs.get_or_create(partition) for partition in partitions(60)]
+    for round_ in range(3):
+        for log in logs:
+            assert append(log) == round_
+            assert disk.open_count() <= 20
+    for log in logs:
+        assert len(headers_of(log)) == 3
+    finished(broker.logs.close({}))
+    again = Broker(disk, ("/d1",), open_files_max=16)
+    assert [log.log_end_offset for log in again.logs] == [3] * 60
+    assert disk.open_count() <= 20
+
+
+def test_responses_that_are_being_sent_do_not_take_all_descriptors() -> None:
+    disk = CountingDisk(random.Random(0), lambda: NOW_MS)
+    broker = Broker(disk, ("/d1",), open_files_max=12)
+    logs = [broker.logs.get_or_create(partition) for partition in partitions(40)]
+    for log in logs:
+        append(log)
+    being_sent: list[Any] = []
+    refused = []
+    for log in logs:
+        try:
+            being_sent.append(log.read(0, 1000, upper_offset=1).slice)
+        except BrokerError as error:
+            assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
+            refused.append(log)
+    assert len(being_sent) >= 4
+    assert disk.open_count() <= 16
+    assert broker.failed == []
+    # Writes do not depend on how fast consumers read, and reads go on once responses are sent.
+    assert [append(log) for log in logs] == [1] * 40
+    being_sent.clear()
+    assert [len(headers_of(log)) for log in refused] == [2] * len(refused)
+
+
+def test_a_file_is_synced_before_it_closes_and_its_error_takes_the_directory_offline() -> None:
+    """Workers are busy, so that no flush comes in time."""
+    disk = sim_disk()
+    broker = Broker(disk, ("/d1",), open_files_max=6)
+    logs = [broker.logs.get_or_create(partition) for partition in partitions(6)]
+    broker.workers.is_held = True
+    append(logs[0])
+    answers: list[Any] = []
+    broker.logs.flusher.durable(logs[0], 1).addBoth(answers.append)
+    for log in logs[1:4]:
+        append(log)
+    disk.fail("/d1/flights-0", only_writes=True)
+    append(logs[4])
+    disk.mend("/d1/flights-0")
+    # The error was reported once, to the sync at the release: the flush itself finds nothing.
+    broker.workers.release()
+    assert answers[0].value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert broker.failed == ["/d1"]
 
 
 def test_logs_load_side_by_side_on_real_threads(tmp_path: Path) -> None:

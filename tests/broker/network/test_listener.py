@@ -25,12 +25,16 @@ LIMITS = ListenerLimits(100, 100, 60_000, ConnectionLimits(1000, 1000, 10))
 
 
 class World:
-    def __init__(self, limits: ListenerLimits = LIMITS) -> None:
+    def __init__(self, limits: ListenerLimits = LIMITS, descriptors: int | None = None) -> None:
         self.clock = Clock()
         self.network = FakeNetwork()
         self.replies: list[ReplySlot] = []
         self.listeners = Listeners(
-            self.network, self.clock, lambda connection, frame, reply: self.replies.append(reply), limits
+            self.network,
+            self.clock,
+            lambda connection, frame, reply: self.replies.append(reply),
+            limits,
+            descriptors=descriptors,
         )
 
     def arrive(self, host: str = "192.0.2.1", listener: int = 0) -> tuple[ServerConnection, FakeWire]:
@@ -150,3 +154,22 @@ async def test_a_real_free_port_is_reported() -> None:
     assert len(set(ports)) == 2 and 0 not in ports
     assert [endpoint.port for endpoint in endpoints.advertised] == ports
     listeners.stop("the test is over")
+
+
+def test_connections_beyond_the_descriptors_are_refused_with_one_line_in_ten_seconds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(descriptors=2)
+    world.listeners.start(ENDPOINTS)
+    first, _ = world.arrive()
+    world.arrive("192.0.2.2")
+    for _ in range(5):
+        assert world.try_to_arrive("192.0.2.3") is None
+    (line,) = caplog.messages
+    assert "ulimit -n" in line and "2 connections" in line
+    assert world.listeners.refused == 5
+    world.clock.advance(11)
+    assert world.try_to_arrive() is None
+    assert len(caplog.messages) == 2
+    first.connection_lost("the peer left")
+    world.arrive()

@@ -1,0 +1,44 @@
+"""A lack of file descriptors or memory: the operation may succeed later, and no disk has failed."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from twisted.internet.defer import Deferred, fail
+from twisted.python.failure import Failure
+
+from coordinator.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RETRY_S = 1.0
+"""Delay between two attempts, in seconds."""
+
+REMEDY = "raise the limit of open files (ulimit -n, LimitNOFILE) or give the machine more memory"
+
+_ERRNOS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+
+
+def is_pressure(error: BaseException | None) -> bool:
+    """Whether `error` reports a lack of descriptors or memory, and says nothing about a disk."""
+    return isinstance(error, OSError) and error.errno in _ERRNOS
+
+
+def retried(clock: Clock | None, what: str, attempt: Callable[[], Deferred[T]]) -> Deferred[T]:
+    """The result of `attempt`, which is called again every second while it fails for lack of descriptors or
+    memory. `what` names the work in log lines. Without a clock there is one attempt."""
+
+    def again(failure: Failure) -> Deferred[T]:
+        if clock is None or not is_pressure(failure.value):
+            return fail(failure)
+        logger.warning("%s failed, next attempt in %g s: %s; %s", what, RETRY_S, failure.value, REMEDY)
+        pause: Deferred[None] = Deferred()
+        clock.callLater(RETRY_S, pause.callback, None)
+        return pause.addCallback(lambda _: retried(clock, what, attempt))
+
+    return cast("Deferred[T]", attempt().addErrback(again))
