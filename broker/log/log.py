@@ -451,6 +451,9 @@ class Log:
         if self.failure is not None or not is_pressure(error):
             return self.failed(error)
         self.events.pressed(self, error)
+        # The traceback leads back to the caller, which may keep the error: a reference cycle that keeps open
+        # the very files that are lacking, until the next garbage collection.
+        error.__traceback__ = None
         return error_for(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}; {REMEDY}")
 
     def _storage_error(self) -> BrokerError:

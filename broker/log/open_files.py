@@ -73,7 +73,11 @@ class OpenFiles:
 
     def get_to_send(self, path: str) -> DiskFile:
         """As `get`, for a response. Raises OSError with EMFILE where responses keep too many files open."""
-        if self._open_max is not None and path not in self._files and len(self._opened) >= self._open_max:
+        if self._open_max is None or path in self._files:
+            return self.get(path)
+        while self._files and len(self._opened) >= self._open_max:
+            self._files.popitem(last=False)
+        if len(self._opened) >= self._open_max:
             raise OSError(errno.EMFILE, "responses that are being sent keep too many log files open", path)
         return self.get(path)
 
