@@ -61,6 +61,9 @@ def _parent(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
+NORMAL_DELAY_MS_MAX = 3.0
+
+
 class ZooKeeperModel:
     """The ensemble, as if it were one machine that never forgets."""
 
@@ -72,6 +75,8 @@ class ZooKeeperModel:
         """Called with every write and the process that made it, before that process gets its answer."""
         self.observers: list[Callable[[Sequence[WriteOperation]], None]] = []
         """Called with every write, before the process that made it gets its answer."""
+        self.delay_ms_max = NORMAL_DELAY_MS_MAX
+        """Time that a request or an answer takes at most."""
         self.slow_share = 0.0
         """The share of writes that take up to `slow_ms_max`. The session's later requests wait for them."""
         self.slow_ms_max = 0.0
@@ -494,7 +499,6 @@ class SimZooKeeper:
         self.process = process
         self.rng: random.Random = process.rng("zookeeper")
         self.session_timeout_ms = session_timeout_ms
-        self.delay_ms_max = 3.0
         self._listeners: list[SessionListener] = []
         self._session = SimSession(self)
         self._started = False
@@ -528,7 +532,7 @@ class SimZooKeeper:
         return closed
 
     def delay_s(self) -> float:
-        return self.rng.random() * self.delay_ms_max / 1000
+        return self.rng.random() * self.model.delay_ms_max / 1000
 
     # What the simulation does to it.
 

@@ -206,10 +206,10 @@ class Claimant(Client):
             self._granted(asked.place, asked.named, asked.asked_s, standing, home)
         elif standing.error_code == ErrorCode.CLAIM_QUEUED:
             now_s = self.world.seconds()
-            until_s = None if asked.wait_ms < 0 else now_s + asked.wait_ms / 1000
+            patience_s = None if asked.wait_ms < 0 else asked.wait_ms / 1000
             home = self._decided_at(asked, standing)
             self.in_queue = Place(
-                self.owner_id, asked.place, self.access, home, asked.asked_s, now_s, until_s
+                self.owner_id, asked.place, self.access, home, asked.asked_s, now_s, patience_s
             )
             self.told.queues.queued(self.in_queue, standing.position)
         elif standing.error_code == ErrorCode.REQUEST_TIMED_OUT:

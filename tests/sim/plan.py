@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.models.network import Weather
+from tests.models.zookeeper import NORMAL_DELAY_MS_MAX
 from tests.sim.consumer import IDS_VERSION, NAMES_VERSION
 from tests.sim.producer import ProducerHabits
 
@@ -105,6 +106,8 @@ class Plan:
     work_ms_max: float = 5.0
     """How long the brokers' worker threads take at most for a job."""
     settings: Mapping[str, str | int | bool] = field(default_factory=dict)
+    zookeeper_delay_ms_max: float = NORMAL_DELAY_MS_MAX
+    """How long ZooKeeper's requests and answers travel at most."""
 
 
 def draw(shape: Shape, kinds: Sequence[str], rng: random.Random) -> Plan:
@@ -136,6 +139,7 @@ def draw(shape: Shape, kinds: Sequence[str], rng: random.Random) -> Plan:
             "min.insync.replicas": shape.min_in_sync,
             "flush.before.ack": is_flushed,
         },
+        zookeeper_delay_ms_max=rng.choice([NORMAL_DELAY_MS_MAX] * 3 + [60.0, 400.0]),
     )
 
 

@@ -6,6 +6,7 @@ A queue lives in the memory of the broker that decides: only clients that wait a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from broker.network.interfaces import Address
@@ -37,7 +38,7 @@ class Home:
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """A place in a queue. `until_s` is when its patience ends, None: never."""
+    """A place in a queue. `patience_s` is how long it waits; None: without end."""
 
     owner: str
     place: Incarnation
@@ -45,11 +46,22 @@ class Place:
     home: Home
     asked_s: float
     told_s: float
-    until_s: float | None
+    patience_s: float | None
     position: int = 0
     heard_s: float = 0.0
     """When it asked last what was answered."""
     promoted_s: float | None = None
+
+    @property
+    def ends_not_before_s(self) -> float:
+        """Earliest time at which the patience may end: a broker counts it from the claim's arrival, which is
+        long before its answer if ZooKeeper was slow meanwhile."""
+        return math.inf if self.patience_s is None else self.asked_s + self.patience_s
+
+    @property
+    def ends_not_after_s(self) -> float:
+        """Latest time at which the patience may end."""
+        return math.inf if self.patience_s is None else self.told_s + self.patience_s
 
     def __str__(self) -> str:
         return f"{self.owner}, who waits for {self.place} since {self.told_s:.4f} s,"
@@ -77,8 +89,10 @@ class QueueHistory:
         if position > place.position:
             self.history.violation(f"{place} was number {place.position} and is number {position}")
         place.position, place.heard_s = position, asked_s
-        if place.until_s is not None and asked_s > max(place.until_s, awake_since_s) + _SLACK_S:
-            self.history.violation(f"{place} waits still, though its patience ended at {place.until_s:.4f} s")
+        if asked_s > max(place.ends_not_after_s, awake_since_s) + _SLACK_S:
+            self.history.violation(
+                f"{place} waits still, though its patience ended at {place.ends_not_after_s:.4f} s"
+            )
         for other in self._promoted:
             if self._has_overtaken(other, place, asked_s):
                 self.history.violation(f"{place} was overtaken by {other.owner}")
@@ -96,6 +110,6 @@ class QueueHistory:
     def ran_out(self, place: Place, asked_s: float) -> None:
         """One that waits was told, where it waits, that it does so no more."""
         now_s = self.history.world.seconds()
-        is_early = place.until_s is None or now_s < place.until_s - _SLACK_S
+        is_early = now_s < place.ends_not_before_s - _SLACK_S
         if is_early and now_s - place.heard_s < _HEARD_WITHIN_S:
             self.history.violation(f"{place} has lost its place, and its patience had not ended")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from broker.replication.leadership import Leadership
 from tests.models.network import Weather
 from tests.models.world import StandsStill, World
+from tests.models.zookeeper import NORMAL_DELAY_MS_MAX
 from tests.sim.checkers import StoredLog, check_all
 from tests.sim.client import Client, Surroundings
 from tests.sim.cluster import Cluster, logs_in_trace
@@ -132,6 +133,7 @@ class Story:
         self.owned = OwnerHistory(self.history, has_resets=tenants is not None and tenants.has_resets)
         self.tenants = None if tenants is None else TenantLife(around, tenants, self.owned)
         self.cluster.network.weather = plan.weather
+        self.cluster.zookeeper.delay_ms_max = plan.zookeeper_delay_ms_max
 
     @property
     def clients(self) -> list[Client]:
@@ -173,6 +175,7 @@ class Story:
         world.trace("scenario", "peace")
         self.cluster.zookeeper.written = None
         self.cluster.zookeeper.slow_share = 0.0
+        self.cluster.zookeeper.delay_ms_max = NORMAL_DELAY_MS_MAX
         self.cluster.network.meddled.clear()
         self.cluster.mend()
         self.operator.end_changes()

@@ -38,7 +38,7 @@ def waits(
     home: Home = HOME,
     patience_s: float = 60.0,
 ) -> Place:
-    place = Place(owner, PLACE, Access.WRITE, home, since_s, since_s + 0.1, since_s + patience_s)
+    place = Place(owner, PLACE, Access.WRITE, home, since_s, since_s + 0.1, patience_s)
     queues.queued(place, position)
     return place
 
@@ -110,3 +110,23 @@ def test_one_loses_its_place_after_silence_or_when_its_patience_ends(
     queues.ran_out(silent, asked_s=9.4)
     queues.ran_out(impatient, asked_s=9.4)
     assert found(queues) == []
+
+
+def test_patience_counts_from_the_claim_not_from_its_answer(world: World, queues: QueueHistory) -> None:
+    """The broker answered the claim 3 s after it had come, because ZooKeeper was slow."""
+    place = Place("x0", PLACE, Access.WRITE, HOME, asked_s=1.0, told_s=4.0, patience_s=4.0)
+    queues.queued(place, 1)
+    at(world, 4.5)
+    queues.ran_out(place, asked_s=4.4)
+    assert found(queues) == []
+
+
+def test_patience_may_end_as_late_as_if_it_counted_from_the_answer(queues: QueueHistory) -> None:
+    place = Place("x0", PLACE, Access.WRITE, HOME, asked_s=1.0, told_s=4.0, patience_s=4.0)
+    queues.queued(place, 1)
+    queues.waits(place, 1, asked_s=8.9, awake_since_s=0.0)
+    assert found(queues) == []
+    queues.waits(place, 1, asked_s=9.1, awake_since_s=0.0)
+    assert found(queues) == [
+        "x0, who waits for owned-0 since 4.0000 s, waits still, though its patience ended at 8.0000 s"
+    ]
