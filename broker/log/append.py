@@ -106,12 +106,12 @@ def _check_timestamps(header: BatchHeader, settings: LogSettings, now_ms: int) -
         )
 
 
-def check_fetched(records: memoryview, log_end_offset: int) -> list[BatchHeader]:
+def check_fetched(records: memoryview, log_end_offset: int, *, is_dense: bool) -> list[BatchHeader]:
     """The headers of the whole batches that a follower fetched, the last of which may be cut off.
 
-    Offsets must rise and none may lie below `log_end_offset`; they need not be dense, for compaction leaves
-    gaps. Raises BrokerError: CORRUPT_MESSAGE for a damaged batch, OFFSET_OUT_OF_RANGE for one that would land
-    on others.
+    None may lie below `log_end_offset`. In a log that `is_dense` each begins where the one before it ended: a
+    gap means that the leader's files have lost records. Compaction alone leaves gaps. Raises BrokerError:
+    CORRUPT_MESSAGE for a damaged batch, OFFSET_OUT_OF_RANGE for one that would land on others or leave a gap.
     """
     headers = whole_batches(records)
     expected = log_end_offset
@@ -124,6 +124,12 @@ def check_fetched(records: memoryview, log_end_offset: int) -> list[BatchHeader]
             raise error_for(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"a fetched batch begins at {header.base_offset}, the log ends at {expected}",
+            )
+        if header.base_offset > expected and is_dense:
+            raise error_for(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"a fetched batch begins at {header.base_offset}, the log ends at {expected}: the leader has "
+                "lost what lies between, or compacted it: in that case set cleanup.policy=compact,delete",
             )
         expected = header.next_offset
     return headers

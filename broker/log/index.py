@@ -5,6 +5,9 @@ to the log costs no system call for its index. Entries lost in a crash are rebui
 
 Kafka creates an index file at its maximum size, full of zeros, and truncates it when the segment is closed.
 After an unclean stop the zeros are still there; they are recognised and ignored.
+
+Nothing in an index is believed unseen. Loading a log checks that entries ascend and lie within it; a segment
+compares each entry that it uses with the batch to which the entry points. An index that is wrong is replaced.
 """
 
 from __future__ import annotations
@@ -13,8 +16,12 @@ import struct
 import sys
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import islice
+from operator import le, lt
 from typing import NamedTuple
 
+from broker.log.damage import SuspectSegment
 from broker.log.open_files import OpenFiles
 
 _OFFSET_ENTRY = struct.Struct(">ii")
@@ -26,7 +33,8 @@ Pair = tuple[int, int]
 
 
 class _PairFile:
-    """A sorted file of pairs, the newest still in memory. Raises OSError as the disk does."""
+    """A sorted file of pairs, the newest still in memory. Raises OSError as the disk does, and
+    `SuspectSegment` where the file has lost entries."""
 
     __slots__ = ("_entry", "_files", "_first", "_max_count", "_second", "_written", "path")
 
@@ -62,19 +70,31 @@ class _PairFile:
         written = self._count_written() if self._written is None else self._written
         if number >= written:
             return self._first[number - written], self._second[number - written]
+        return _as_pair(self._entry.unpack(self._read(number, 1)))
+
+    def _read(self, number: int, count: int) -> bytes:
+        """The bytes of `count` entries of the file."""
         size = self._entry.size
-        data = self._files.get(self.path).pread(size, number * size)
-        return _as_pair(self._entry.unpack(data))
+        data = self._files.get(self.path).pread(count * size, number * size)
+        if len(data) < count * size:
+            raise SuspectSegment(f"{self.path} has lost entries")
+        return data
 
     def pairs(self) -> list[Pair]:
         """All entries."""
         written = self._count_written() if self._written is None else self._written
-        size = self._entry.size
-        data = self._files.get(self.path).pread(written * size, 0) if written else b""
+        data = self._read(0, written) if written else b""
         return [
             *map(_as_pair, self._entry.iter_unpack(data)),
             *zip(self._first, self._second, strict=True),
         ]
+
+    def reload(self) -> None:
+        """Another file has taken the place of this one, with all entries."""
+        self._files.forget(self.path)
+        self._written = None
+        self._first.clear()
+        self._second.clear()
 
     def last(self) -> Pair | None:
         if self._first:
@@ -153,6 +173,34 @@ def _as_pair(values: tuple[int, ...]) -> Pair:
     return values[0], values[1]
 
 
+def encode_offsets(pairs: Iterable[Pair]) -> bytes:
+    """The content of an `.index` with these entries."""
+    return b"".join([_OFFSET_ENTRY.pack(*pair) for pair in pairs])
+
+
+def encode_times(pairs: Iterable[Pair]) -> bytes:
+    """The content of a `.timeindex` with these entries."""
+    return b"".join([_TIME_ENTRY.pack(*pair) for pair in pairs])
+
+
+def decode_offset_entries(data: bytes) -> list[Pair]:
+    """The entries of an `.index`, without the zeros behind them."""
+    return _decode_entries(_OFFSET_ENTRY, data)
+
+
+def decode_time_entries(data: bytes) -> list[Pair]:
+    """The entries of a `.timeindex`, without the zeros behind them."""
+    return _decode_entries(_TIME_ENTRY, data)
+
+
+def _decode_entries(entry: struct.Struct, data: bytes) -> list[Pair]:
+    size = len(data) - len(data) % entry.size
+    pairs = [_as_pair(values) for values in entry.iter_unpack(memoryview(data)[:size])]
+    while len(pairs) > 1 and pairs[-1] == (0, 0):
+        pairs.pop()
+    return [] if pairs == [(0, 0)] else pairs
+
+
 class _Window(NamedTuple):
     """Consecutive entries of an offset index, as last read from the file."""
 
@@ -196,10 +244,8 @@ class OffsetIndex(_PairFile):
         return self.pair(number)[1]
 
     def _window_from(self, number: int) -> _Window:
-        size = self._entry.size
         written = len(self) - len(self._first)
-        count = min(_WINDOW_ENTRIES, written - number)
-        values = array("i", self._files.get(self.path).pread(count * size, number * size))
+        values = array("i", self._read(number, min(_WINDOW_ENTRIES, written - number)))
         if sys.byteorder == "little":
             values.byteswap()
         return _Window(values[0::2], values[1::2])
@@ -219,10 +265,25 @@ class OffsetIndex(_PairFile):
             count -= 1
         self.truncate(count)
 
-    def is_sane(self, log_size: int) -> bool:
-        """Whether the last entry is possible in a log of `log_size` bytes."""
-        last = self.last()
-        return last is None or (last[0] > 0 and 0 < last[1] < log_size)
+    def reload(self) -> None:
+        self._window = None
+        super().reload()
+
+    def is_sound(self, log_size: int, next_offset: int) -> bool:
+        """Whether all entries ascend and are possible in a log of `log_size` bytes up to `next_offset`. Reads
+        the whole file."""
+        values = array("i", self._read(0, len(self) - len(self._first)))
+        if sys.byteorder == "little":
+            values.byteswap()
+        offsets, positions = values[0::2], values[1::2]
+        return not values or (
+            offsets[0] > 0
+            and positions[0] > 0
+            and offsets[-1] < next_offset - self.base_offset
+            and positions[-1] < log_size
+            and all(map(lt, offsets, islice(offsets, 1, None)))
+            and all(map(lt, positions, islice(positions, 1, None)))
+        )
 
 
 class TimeIndex(_PairFile):
@@ -245,16 +306,29 @@ class TimeIndex(_PairFile):
         if is_later:
             self.append_pair(timestamp, offset - self.base_offset)
 
-    def offset_below(self, timestamp: int) -> int:
-        """An offset before which no record has `timestamp` or a later one."""
-        number = self.floor(0, timestamp)
-        return self.base_offset + (self.pair(number)[1] if number >= 0 else 0)
-
     def truncate_to(self, end_offset: int) -> None:
         """Remove the entries of records at or after `end_offset`."""
         self.truncate(self.floor(1, end_offset - self.base_offset - 1) + 1)
 
-    def is_sane(self, next_offset: int) -> bool:
-        """Whether the last entry is possible in a segment up to `next_offset`."""
-        last = self.last()
-        return last is None or (last[0] >= 0 and 0 <= last[1] < next_offset - self.base_offset)
+    def entry_below(self, timestamp: int) -> Pair | None:
+        """(largest timestamp so far, offset of the last record of its batch) of the last entry that has
+        `timestamp` or an earlier one; None if there is none."""
+        number = self.floor(0, timestamp)
+        if number < 0:
+            return None
+        found, relative_offset = self.pair(number)
+        return found, self.base_offset + relative_offset
+
+    def is_sound(self, next_offset: int) -> bool:
+        """Whether all entries ascend and are possible in a segment up to `next_offset`. Reads the whole
+        file."""
+        pairs = list(self._entry.iter_unpack(self._read(0, len(self) - len(self._first))))
+        timestamps = [timestamp for timestamp, _ in pairs]
+        offsets = [offset for _, offset in pairs]
+        return not pairs or (
+            timestamps[0] >= 0
+            and offsets[0] >= 0
+            and offsets[-1] < next_offset - self.base_offset
+            and all(map(lt, timestamps, islice(timestamps, 1, None)))
+            and all(map(le, offsets, islice(offsets, 1, None)))
+        )

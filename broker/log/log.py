@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.log.append import AppendOrigin, AppendResult, PreparedAppend, check_batches, check_fetched
+from broker.log.damage import Damage, SuspectSegment
 from broker.log.epochs import LeaderEpochs
 from broker.log.open_files import OpenFiles
 from broker.log.pressure import REMEDY, is_pressure
@@ -25,7 +26,7 @@ from broker.log.segments import Segments
 from broker.log.settings import KEEP_PRODUCERS_CODEC, LogSettings
 from broker.log.snapshots import remove_snapshots, restore_producers, write_snapshot
 from protocol import batches
-from protocol.batches import NO_TIMESTAMP, BatchHeader
+from protocol.batches import NO_TIMESTAMP, BatchHeader, whole_batches
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.frames import FileSlice
 from protocol.topic_partition import TopicPartition
@@ -50,6 +51,9 @@ def _ignore(log: Log) -> None: ...
 def _ignore_failure(log: Log, error: OSError) -> None: ...
 
 
+def _ignore_suspicion(log: Log, base_offset: int, why: str) -> None: ...
+
+
 @dataclass(slots=True)
 class LogEvents:
     """Callbacks of a log to its manager, each called with the log.
@@ -58,7 +62,8 @@ class LogEvents:
     `flush_due`: a flush should begin. `unflushed`: the log was durable and no longer is.
     `recovery_point_lowered`: the checkpoint must say so before the log grows again; the callback calls
     `Log.begin_settling`, and `Log.settled` once the checkpoint is durable. `pressed`: an operation was
-    refused for lack of descriptors or memory. `failed`: the log's directory cannot be used.
+    refused for lack of descriptors or memory. `suspected`: a read met something impossible in the segment
+    with this base offset, which should be examined. `failed`: the log's directory cannot be used.
     """
 
     discard: Callable[[Log, list[str]], None] | None = None
@@ -66,6 +71,7 @@ class LogEvents:
     unflushed: Callable[[Log], None] = _ignore
     recovery_point_lowered: Callable[[Log], None] = _ignore
     pressed: Callable[[Log, OSError], None] = _ignore_failure
+    suspected: Callable[[Log, int, str], None] = _ignore_suspicion
     failed: Callable[[Log, OSError], None] = _ignore_failure
 
 
@@ -117,6 +123,11 @@ class Log:
 
     def __repr__(self) -> str:
         return f"<Log {self.topic_partition} {self.log_start_offset}..{self.log_end_offset}>"
+
+    @property
+    def damages(self) -> list[Damage]:
+        """Where segments are known to be unreadable, in order of offsets."""
+        return [segment.damage for segment in self.segments if segment.damage is not None]
 
     @property
     def size_bytes(self) -> int:
@@ -184,7 +195,10 @@ class Log:
         """
         if self.failure is not None or self._settling:
             self._check_may_grow()
-        headers = check_fetched(records, self.log_end_offset)
+        start = self.log_start_offset
+        if start == self.log_end_offset:
+            self._begin_with(records, now_ms)
+        headers = check_fetched(records, self.log_end_offset, is_dense=self.settings.is_dense)
         if not headers:
             end = self.log_end_offset
             return AppendResult(end, end - 1, NO_TIMESTAMP, self.log_start_offset)
@@ -192,7 +206,15 @@ class Log:
         for header in headers:
             self.epochs.assign(header.leader_epoch, header.base_offset)
         self._write(records[: headers[-1].end], headers, base_offsets, now_ms)
+        self.log_start_offset = max(start, self.log_start_offset)
         return AppendResult(base_offsets[0], headers[-1].last_offset, NO_TIMESTAMP, self.log_start_offset)
+
+    def _begin_with(self, records: memoryview, now_ms: int) -> None:
+        """Let an empty log begin where the first of these batches does, if its start lies inside that batch:
+        the leader's records were deleted up to there."""
+        first = next(iter(whole_batches(records)), None)
+        if first is not None and first.base_offset < self.log_end_offset <= first.last_offset:
+            self.truncate_fully_and_start_at(first.base_offset, now_ms=now_ms)
 
     def _write(
         self, records: memoryview, headers: Sequence[BatchHeader], base_offsets: Sequence[int], now_ms: int
@@ -261,14 +283,19 @@ class Log:
             self._check_offset(offset)
         if offset >= upper_offset:
             return LogRead(None, offset, offset)
+        segment = self.segments.active
         try:
-            segment = self.segments.active
             start = segment.position_of(offset) if offset >= segment.base_offset else None
             if start is None:
                 for segment in self.segments.from_offset(offset):
+                    if segment.damage is not None:
+                        self._check_readable(segment.damage, offset)
+                        upper_offset = min(upper_offset, segment.damage.offset)
                     start = segment.position_of(offset)
                     if start is not None:
                         break
+                    if segment.is_dense and offset < segment.next_offset:
+                        raise SuspectSegment(f"{segment.path} has no offset {offset}")
                 else:
                     return LogRead(None, offset, offset)
             extent = segment.extent(start, max_bytes, upper_offset, min_one_batch=min_one_batch)
@@ -277,9 +304,27 @@ class Log:
             file = segment.file_to_send()
             length = extent.end_position - start
             is_cold = not file.is_cached(length, start)
+            if segment is not self.segments.active and not is_cold:
+                segment.check_first(start, offset)
         except OSError as error:
             raise self.refused(error) from error
+        except SuspectSegment as error:
+            raise self.suspect(segment, error) from error
         return LogRead(FileSlice(file, start, length), offset, extent.next_offset, is_cold)
+
+    def _check_readable(self, damage: Damage, offset: int) -> None:
+        if offset >= damage.offset:
+            raise error_for(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{self.topic_partition} is damaged from offset {damage.offset} on: {damage.reason}",
+            )
+
+    def suspect(self, segment: Segment, error: SuspectSegment) -> BrokerError:
+        """A segment holds something impossible: have it examined. Returns the error for the caller."""
+        # The traceback leads back to the caller, which may keep the error: a cycle of references.
+        error.__traceback__ = None
+        self.events.suspected(self, segment.base_offset, str(error))
+        return error_for(ErrorCode.KAFKA_STORAGE_ERROR, f"{error}; the segment is being examined")
 
     def _check_offset(self, offset: int) -> None:
         self.check_usable()

@@ -30,6 +30,7 @@ from broker.log.log import Log, LogEvents
 from broker.log.open_files import OpenFiles
 from broker.log.pressure import REMEDY, is_pressure
 from broker.log.recovery import LoadRequest, create_log, write_partition_metadata
+from broker.log.scrubber import Scrubber, ScrubSettings
 from broker.log.settings import BROKER_SETTINGS
 from broker.log.settings_in_force import LogSettingsInForce
 from broker.setting_groups import settings_group
@@ -73,10 +74,12 @@ class LogManager:
         defaults: Mapping[str, Any],
         limits: ManagerLimits | None = None,
         open_files_max: int = 1024,
+        scrub: ScrubSettings | None = None,
     ) -> None:
         self.disk = disk
         self.flusher = flusher
         self._failure_listeners: list[Callable[[str], None]] = []
+        self._damage_listeners: list[Callable[[Log], None]] = []
         self.directories = [LogDirectory(disk, os.path.abspath(path)) for path in paths]
         self.settings = LogSettingsInForce(defaults, self, self._settings_changed)
         self.checkpoints = CheckpointWriter(self.directories, disk, workers, clock, self._writing_failed)
@@ -87,10 +90,19 @@ class LogManager:
         self._files = OpenFiles(disk, open_files_max * 2 // 3, open_files_max, self._flush_soon)
         self._pressure_logged_ms: int | None = None
         self._flush_schedule = FlushSchedule(flusher.flush)
+        self.scrubber = Scrubber(self, disk, workers, clock, scrub or ScrubSettings(), self._log_damaged)
 
     def add_failure_listener(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the path of each directory that goes offline from now on."""
         self._failure_listeners.append(listener)
+
+    def add_damage_listener(self, listener: Callable[[Log], None]) -> None:
+        """Call `listener` with each log in which damage is found from now on."""
+        self._damage_listeners.append(listener)
+
+    def _log_damaged(self, log: Log) -> None:
+        for listener in self._damage_listeners:
+            listener(log)
 
     def __iter__(self) -> Iterator[Log]:
         for directory in self.live_directories:
@@ -178,6 +190,7 @@ class LogManager:
             unflushed=self._flush_schedule.note,
             recovery_point_lowered=partial(self._settle, directory),
             pressed=self._pressed,
+            suspected=self.scrubber.examine,
             failed=lambda _, error: self.fail_directory(directory, error),
         )
         log.last_flush_ms = self.now_ms()
@@ -341,6 +354,8 @@ class LogManager:
             logger.warning("An operation on %s is refused: %s; %s", log.topic_partition, error, REMEDY)
 
     def _settings_changed(self, log: Log) -> None:
+        for segment in log.segments:
+            segment.is_dense = log.settings.is_dense
         self._flush_schedule.note(log)
 
     def flush_due(self) -> None:
@@ -358,6 +373,7 @@ class LogManager:
 
         The manager and its logs must not be used afterwards.
         """
+        self.scrubber.stop()
         # The fsyncs side by side, then the rest, for which a log belongs to one worker at a time.
         flushes = [self.flusher.durable(log, log.log_end_offset) for log in self]
         closed: Deferred[Any] = DeferredList(flushes, consumeErrors=True)

@@ -13,6 +13,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from broker.log import checkpoints, names, scan
+from broker.log.damage import Damage, SuspectSegment, decode_damage, encode_damage
 from broker.log.disk import Disk
 from broker.log.epochs import LeaderEpochs
 from broker.log.log import Log
@@ -180,7 +181,8 @@ def _complete_swap(loading: _Loading, base_offset: int) -> None:
 
 def _find_segments(loading: _Loading) -> None:
     request, disk = loading.request, loading.disk
-    found = [(name, names.parse_offset_file(name)) for name in disk.list(request.directory)]
+    present = disk.list(request.directory)
+    found = [(name, names.parse_offset_file(name)) for name in present]
     logs = sorted(file.offset for _, file in found if file and file.kind == names.LOG and not file.marker)
     known = set(logs)
     for name, file in found:
@@ -191,9 +193,33 @@ def _find_segments(loading: _Loading) -> None:
         segment = Segment(loading.files, request.directory, offset, request.settings)
         segment.size = disk.size(segment.path)
         segment.created_ms = disk.modified_ms(segment.path)
+        if names.offset_file(offset, names.DAMAGED) in present:
+            _read_damage(loading, segment)
         loading.segments.append(segment)
     for segment, following in zip(loading.segments, loading.segments[1:], strict=False):
         segment.next_offset = following.base_offset
+
+
+def _note_damage(loading: _Loading, segment: Segment, end: int, next_offset: int) -> None:
+    """Mark a closed segment whose batches end at `end` and `next_offset` as damaged, if that is too early."""
+    if end == segment.size and (not segment.is_dense or next_offset == segment.next_offset):
+        return
+    reason = f"its batches end at byte {end} of {segment.size}, before offset {segment.next_offset}"
+    segment.damage = damage = Damage(segment.base_offset, end, next_offset, reason)
+    logger.error(
+        "%s is damaged: offsets %d to %d cannot be read: %s; they are copied from the leader if it has them",
+        segment.path, next_offset, segment.next_offset - 1, reason,
+    )  # fmt: skip
+    loading.disk.write_atomically(segment.path_of(names.DAMAGED), encode_damage(damage))
+
+
+def _read_damage(loading: _Loading, segment: Segment) -> None:
+    """A former run found the segment damaged: it is not read there until it has been replaced."""
+    path = segment.path_of(names.DAMAGED)
+    try:
+        segment.damage = decode_damage(segment.base_offset, loading.disk.read(path))
+    except ValueError as error:
+        logger.warning("Ignoring %s: %s", path, error)
 
 
 def _check_segments(loading: _Loading) -> None:
@@ -213,10 +239,12 @@ def _check_segments(loading: _Loading) -> None:
                 _drop_after(loading, number)
                 return
             continue
-        if segment.base_offset in loading.swapped or not _has_sane_indexes(segment):
-            logger.info("Rebuilding the indexes of %s", segment.path)
+        if segment.base_offset in loading.swapped or not _has_sound_indexes(segment, is_last=is_last):
+            logger.warning("Rebuilding the indexes of %s, which are missing or do not fit", segment.path)
             _remove_indexes(loading, segment)
-            segment.rebuild_indexes()
+            end, next_offset = segment.rebuild_indexes()
+            if not is_last and segment.damage is None:
+                _note_damage(loading, segment, end, next_offset)
         if is_last:
             _find_end(segment)
 
@@ -256,11 +284,31 @@ def _drop_after(loading: _Loading, number: int) -> None:
     del loading.segments[number + 1 :]
 
 
-def _has_sane_indexes(segment: Segment) -> bool:
-    return segment.has_index_files() and (
-        segment.offset_index.is_sane(segment.size)
-        and (segment.time_index.is_sane(max(segment.next_offset, segment.base_offset + 2**31)))
-    )
+def _has_sound_indexes(segment: Segment, *, is_last: bool) -> bool:
+    """Whether the indexes may be believed until a read compares an entry with its batch."""
+    next_offset = segment.base_offset + 2**31 if is_last else segment.next_offset
+    try:
+        return (
+            segment.has_index_files()
+            and segment.offset_index.is_sound(segment.size, next_offset)
+            and segment.time_index.is_sound(next_offset)
+            and (not is_last or _leads_to_its_batch(segment))
+        )
+    except SuspectSegment:
+        return False
+
+
+def _leads_to_its_batch(segment: Segment) -> bool:
+    """Whether the last entry of the offset index leads to its batch, from where the end of the log is looked
+    for."""
+    last = segment.offset_index.last()
+    if last is None:
+        return True
+    offset = segment.base_offset + last[0]
+    for header in segment.headers(last[1]):
+        if header.last_offset >= offset:
+            return header.last_offset == offset
+    return False
 
 
 def _remove_indexes(loading: _Loading, segment: Segment) -> None:

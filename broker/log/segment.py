@@ -1,7 +1,8 @@
 """One segment of a log: a file of batches and its two indexes, all named after its first offset.
 
 A segment finds positions and bytes; it does not check appended batches and does not know its log. Methods
-raise OSError as the disk does.
+raise OSError as the disk does. Those that find something raise `SuspectSegment` where a header or an index
+entry that they pass cannot be right.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from broker.log import names, scan
+from broker.log.damage import Damage, SuspectSegment
 from broker.log.disk import DiskFile
 from broker.log.index import OffsetIndex, TimeIndex
 from broker.log.open_files import OpenFiles
@@ -40,7 +42,8 @@ class Segment:
     __slots__ = (
         "_bytes_since_entry", "_directory", "_file", "_files", "_first_timestamp", "_index_interval",
         "_max_timestamp", "_offset_of_max_timestamp", "_positions", "_sync_error", "base_offset",
-        "created_ms", "needs_directory_sync", "next_offset", "offset_index", "size", "time_index",
+        "created_ms", "damage", "is_dense", "needs_directory_sync", "next_offset", "offset_index", "size",
+        "time_index",
     )  # fmt: skip
 
     def __init__(self, files: OpenFiles, directory: str, base_offset: int, settings: LogSettings) -> None:
@@ -50,6 +53,10 @@ class Segment:
         self.created_ms = 0
         self.needs_directory_sync = False
         """Whether the directory entry of the file may be lost in a power failure."""
+        self.is_dense = settings.is_dense
+        """Whether every batch begins at the offset after the batch before it."""
+        self.damage: Damage | None = None
+        """Where the file is known to be unreadable."""
         self._directory = directory
         self._files = files
         self._file: DiskFile | None = None
@@ -94,7 +101,7 @@ class Segment:
 
     def paths(self) -> list[str]:
         """Paths of the files of the segment, existing or not; the log itself comes first."""
-        kinds = (names.LOG, names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX)
+        kinds = (names.LOG, names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, names.DAMAGED)
         return [self.path_of(kind) for kind in kinds]
 
     def file(self) -> DiskFile:
@@ -256,7 +263,11 @@ class Segment:
         self._max_timestamp = timestamp
         self._offset_of_max_timestamp = self.base_offset + relative_offset
         # The index of a closed segment ends with its largest timestamp; read the batches after that entry.
-        start = self.offset_index.position_below(self._offset_of_max_timestamp) if last else 0
+        start = 0
+        if last is not None and self._confirms(timestamp, self._offset_of_max_timestamp):
+            start = self.offset_index.position_below(self._offset_of_max_timestamp)
+        else:
+            self._max_timestamp, self._offset_of_max_timestamp = NO_TIMESTAMP, self.base_offset
         for header in self.headers(start):
             if header.max_timestamp > self._max_timestamp:
                 self._max_timestamp = header.max_timestamp
@@ -273,10 +284,73 @@ class Segment:
 
     def header_at(self, offset: int) -> BatchHeader | None:
         """Header of the first batch that ends at or after `offset`; None if all batches lie before it."""
-        for header in self.headers(self.offset_index.position_below(offset)):
+        start = end = self._checked(self.offset_index.position_below(offset))
+        for header in self.headers(start):
+            if header.base_offset > offset and header.position == start > 0:
+                raise SuspectSegment(
+                    f"{self.offset_index.path} leads to position {start} for offset {offset}, but the batch "
+                    f"there begins at {header.base_offset}"
+                )
             if header.last_offset >= offset:
+                self._check(header, offset)
                 return header
+            end = header.end
+        if end != self.size:
+            raise SuspectSegment(f"no batch begins at position {end} of {self.path}")
         return None
+
+    def _checked(self, position: int) -> int:
+        """A position that an index names."""
+        if not 0 <= position < max(self.size, 1):
+            raise SuspectSegment(
+                f"{self.offset_index.path} names position {position}, the log has {self.size} bytes"
+            )
+        return position
+
+    def _check(self, header: BatchHeader, offset: int) -> None:
+        """Check that a batch may be the first one that ends at or after `offset`."""
+        if (header.base_offset > offset and self.is_dense) or header.last_offset >= self.next_offset:
+            raise SuspectSegment(
+                f"the batch at position {header.position} of {self.path} has offsets {header.base_offset} to "
+                f"{header.last_offset}, where offset {offset} was expected"
+            )
+
+    def check_first(self, position: int, offset: int) -> None:
+        """Check the header of the batch at `position`, which is about to be read for `offset`."""
+        header = next(self.headers(position), None)
+        if header is None or self.file().size() < self.size:
+            raise SuspectSegment(
+                f"no batch begins at position {position} of {self.path}, or the file is short"
+            )
+        if header.last_offset < offset:
+            raise SuspectSegment(
+                f"the batch at position {position} of {self.path} ends before offset {offset}"
+            )
+        self._check(header, max(offset, self.base_offset))
+
+    def _confirms(self, timestamp: int, offset: int) -> bool:
+        """Whether the batch with `offset` has this largest timestamp, as an entry of the time index says."""
+        try:
+            header = self.header_at(offset)
+        except SuspectSegment:
+            return False
+        return header is not None and header.max_timestamp == timestamp
+
+    def offset_before(self, timestamp: int) -> int:
+        """An offset before which no record has `timestamp` or a later one."""
+        entry = self.time_index.entry_below(timestamp)
+        if entry is None:
+            return self.base_offset
+        if not self._confirms(*entry):
+            raise SuspectSegment(
+                f"{self.time_index.path} has timestamp {entry[0]} at offset {entry[1]}, where it is not"
+            )
+        return entry[1]
+
+    def headers_from(self, offset: int) -> Iterator[BatchHeader]:
+        """The headers of the batches from the one with `offset` on, maybe some before it."""
+        header = self.header_at(offset)
+        return iter(()) if header is None else self.headers(header.position)
 
     def position_of(self, offset: int) -> int | None:
         """Position of the first batch that ends at or after `offset`; None if all lie before it."""
@@ -302,11 +376,22 @@ class Segment:
             below = index.position_up_to(min(limit, self.size))
             if upper_offset < self.next_offset:
                 below = min(below, index.position_below(upper_offset))
-            position = max(start, below)
+            position = max(start, self._checked(below))
         next_offset = -1
+        first = position
         for header in self.headers(position):
             end, base_offset = header.end, header.base_offset
             end_offset = base_offset + header.last_offset_delta + 1
+            if header.position == first:
+                if base_offset > upper_offset or end_offset > self.next_offset:
+                    raise SuspectSegment(
+                        f"{self.offset_index.path} leads to position {first} for offset {upper_offset}, but "
+                        f"the batch there has offsets {base_offset} to {end_offset - 1}"
+                    )
+            elif base_offset < next_offset or (base_offset > next_offset and self.is_dense):
+                raise SuspectSegment(
+                    f"offset {base_offset} follows {next_offset - 1} at byte {header.position} of {self.path}"
+                )
             if end_offset > upper_offset:
                 break
             if end > limit and not (min_one_batch and header.position == start):
@@ -316,6 +401,9 @@ class Segment:
             position, next_offset = end, end_offset
             if position >= limit:
                 break
+        else:
+            if position != self.size:
+                raise SuspectSegment(f"no batch begins at position {position} of {self.path}")
         if position == start:
             return None
         if next_offset < 0:
@@ -334,19 +422,37 @@ class Segment:
     # Truncation.
 
     def truncate_to(self, offset: int) -> None:
-        """Remove the batch with `offset`, if there is one, and all later ones. The next append goes there."""
-        position = self.position_of(offset)
-        if position is None:
-            self.resume_indexing()
-            return
-        last = None
-        for header in self.headers(self.offset_index.position_below(offset - 1), position):
-            last = header
+        """Remove the batch with `offset`, if there is one, and all later ones. The next append goes there.
+
+        Where the file is damaged before that batch, the segment ends before the damage.
+        """
+        try:
+            position = self.position_of(offset)
+            if position is None:
+                self.resume_indexing()
+                return
+            last = None
+            for header in self.headers(self._checked(self.offset_index.position_below(offset - 1)), position):
+                last = header
+            is_sound = position == 0 or (last is not None and last.end == position)
+        except SuspectSegment:
+            is_sound = False
+        if not is_sound:
+            position, last = 0, None
+            for header in self.headers(0):
+                if header.last_offset >= offset or header.last_offset_delta < 0:
+                    break
+                position, last = header.end, header
+            self._empty_indexes()
+        assert position is not None
         self.file().truncate(position)
         self.size = position
         self.next_offset = self.base_offset if last is None else last.next_offset
-        self.offset_index.truncate_to(self.next_offset, position)
-        self.time_index.truncate_to(self.next_offset)
+        if is_sound:
+            self.offset_index.truncate_to(self.next_offset, position)
+            self.time_index.truncate_to(self.next_offset)
+        else:
+            self.rebuild_indexes()
         self._positions.clear()
         self._max_timestamp = None
         self._first_timestamp = self._first_timestamp if position else None
@@ -358,12 +464,38 @@ class Segment:
         disk = self._files.disk
         return disk.exists(self.offset_index.path) and disk.exists(self.time_index.path)
 
-    def rebuild_indexes(self) -> None:
-        """Fill both indexes, which are empty, from the log."""
+    def _empty_indexes(self) -> None:
+        for index in (self.offset_index, self.time_index):
+            self._files.forget(index.path)
+            self._files.disk.remove(index.path)
+            index.reload()
+
+    def reload_indexes(self) -> None:
+        """Both files have been replaced by what the batches say."""
+        self.offset_index.reload()
+        self.time_index.reload()
+        self._positions.clear()
+        self._max_timestamp = None
+
+    def replaced(self, size: int) -> None:
+        """Another file has taken the place of the log, with the same records in `size` bytes."""
+        self._files.forget(self.path)
+        self._file = None
+        self.size = size
+        self.damage = None
+        self._first_timestamp = None
+        self.reload_indexes()
+
+    def rebuild_indexes(self) -> tuple[int, int]:
+        """Fill both indexes, which are empty, from the log. Returns the position and the offset after the
+        last whole batch."""
         self.begin_indexing()
+        position, next_offset = 0, self.base_offset
         for header in self.headers(0):
             self.index_batch(header)
+            position, next_offset = header.end, header.next_offset
         self.finish()
+        return position, next_offset
 
     def begin_indexing(self) -> None:
         """Prepare for calls of `index_batch` for every batch, from the first on."""

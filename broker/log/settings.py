@@ -273,6 +273,17 @@ _OWN_BROKER_SETTINGS = (
         minimum=1,
     ),
     Setting(
+        "log.scrub.interval.ms", SettingType.LONG, 7 * _DAY_MS,
+        "Time in ms within which every segment is read once and compared with its checksums. A damaged "
+        "segment is reported and copied from the partition's leader. -1: only segments that a read suspects.",
+        minimum=-1,
+    ),
+    Setting(
+        "log.scrub.max.bytes.per.second", SettingType.LONG, 4 << 20,
+        "Maximum rate at which segments are read for log.scrub.interval.ms, in bytes per second.",
+        minimum=1,
+    ),
+    Setting(
         "producer.id.expiration.ms", SettingType.INT, _DAY_MS,
         "How long a producer's sequence numbers are remembered after its last write, in ms.",
         minimum=1,
@@ -403,6 +414,11 @@ class LogSettings:
     @property
     def uses_log_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether offsets have no gaps: only compaction removes records from the middle of a log."""
+        return "compact" not in self.cleanup_policy
 
     @property
     def is_deleted(self) -> bool:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 
 from broker.log import names
+from broker.log.damage import SuspectSegment
 from broker.log.disk import Disk
 from broker.log.producer_state import ProducerStates
 from broker.log.segment import Segment
@@ -67,7 +68,11 @@ def restore_producers(
     for segment in segments:
         if segment.next_offset <= producers.map_end_offset:
             continue
-        start = segment.position_of(producers.map_end_offset)
+        try:
+            start = segment.position_of(producers.map_end_offset)
+        except SuspectSegment as error:
+            logger.warning("Reading %s from its beginning: %s", segment.path, error)
+            start = 0
         for header in segment.headers(segment.size if start is None else start):
             if header.base_offset >= producers.map_end_offset:
                 producers.update(header, header.base_offset, now_ms)

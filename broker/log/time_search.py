@@ -5,6 +5,7 @@ All functions raise BrokerError with KAFKA_STORAGE_ERROR if the file system fail
 
 from __future__ import annotations
 
+from broker.log.damage import SuspectSegment
 from broker.log.log import Log
 from broker.log.segment import Segment
 from broker.log.timestamps import LOOK_UP_BYTES_MAX, BatchSearch, LookUp, TimestampOffset
@@ -24,6 +25,8 @@ def offset_for_timestamp(log: Log, timestamp: int) -> LookUp:
                     return found
     except OSError as error:
         raise log.refused(error) from error
+    except SuspectSegment as error:
+        raise log.suspect(segment, error) from error
     return None
 
 
@@ -38,9 +41,9 @@ def offset_of_max_timestamp(log: Log) -> LookUp:
 
 
 def _search(log: Log, segment: Segment, timestamp: int) -> LookUp:
-    start_offset = max(segment.time_index.offset_below(timestamp), log.log_start_offset)
+    start_offset = max(segment.offset_before(timestamp), log.log_start_offset)
     file = segment.file()
-    for header in segment.headers(segment.offset_index.position_below(start_offset)):
+    for header in segment.headers_from(start_offset):
         if header.max_timestamp < timestamp or header.last_offset < log.log_start_offset:
             continue
         if header.timestamp_type is TimestampType.LOG_APPEND_TIME:

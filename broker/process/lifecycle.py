@@ -184,6 +184,7 @@ class Broker:
         )
         every(max(1, settings.replica_lag_ms_max // 2), replicas.shrink_in_sync_sets)
         every(settings.expire_offsets_interval_ms, node.groups.service.expire_offsets)
+        logs.scrubber.start()
 
     def describe(self) -> dict[str, Any]:
         """The broker's id, cluster, addresses and log directories, for the ready file."""

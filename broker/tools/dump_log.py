@@ -25,7 +25,7 @@ from protocol.errors import BrokerError
 from protocol.records import Record, iterate
 
 
-class Damage(Exception):
+class DamagedFile(Exception):
     """A file is damaged; the message gives the file and the position."""
 
 
@@ -69,10 +69,10 @@ def main(
                 case _ if os.path.basename(path) == names.LEADER_EPOCHS:
                     lines = _epoch_lines(path)
                 case _:
-                    raise Damage(f"ignoring a file of unknown kind: {path}")
+                    raise DamagedFile(f"ignoring a file of unknown kind: {path}")
             for line in lines:
                 click.echo(line)
-        except (Damage, ValueError, BrokerError, OSError) as error:
+        except (DamagedFile, ValueError, BrokerError, OSError) as error:
             click.echo(str(error), err=True)
             status = 1
     sys.exit(status)
@@ -85,7 +85,7 @@ def _log_lines(path: str, max_bytes: int, max_batch: int, deep: bool, print_data
     position, invalid = 0, 0
     for header in scan.headers(file, 0, end):
         if header.size > max_batch:
-            raise Damage(
+            raise DamagedFile(
                 f"a batch of {header.size} bytes at position {position}, at most {max_batch} are read"
             )
         data = file.pread(header.size, header.position)
@@ -98,9 +98,9 @@ def _log_lines(path: str, max_bytes: int, max_batch: int, deep: bool, print_data
                 yield _record_line(record, header, print_data)
         position = header.end
     if position < end and end == file.size():
-        raise Damage(f"{end - position} bytes from position {position} on are no whole batch")
+        raise DamagedFile(f"{end - position} bytes from position {position} on are no whole batch")
     if invalid:
-        raise Damage(f"{path}: the checksums of {invalid} batches do not fit")
+        raise DamagedFile(f"{path}: the checksums of {invalid} batches do not fit")
 
 
 def _batch_line(header: BatchHeader, is_valid: bool) -> str:
@@ -162,12 +162,15 @@ def _index_lines(path: str, only_sanity: bool, only_verify: bool) -> Iterator[st
     segment, is_time_index = _segment_of(path)
     index = segment.time_index if is_time_index else segment.offset_index
     fits = (
-        segment.time_index.is_sane(segment.next_offset)
+        segment.time_index.is_sound(segment.next_offset)
         if is_time_index
-        else segment.offset_index.is_sane(segment.size)
+        else segment.offset_index.is_sound(segment.size, segment.next_offset)
     )
     if not fits:
-        raise Damage(f"{path} does not fit its log: its last entry is {index.last()}")
+        raise DamagedFile(
+            f"{path} does not fit its log: its entries do not ascend, or the last one is impossible, "
+            f"{index.last()}"
+        )
     if only_sanity:
         yield f"{path} passed sanity check."
         return
@@ -187,7 +190,7 @@ def _index_lines(path: str, only_sanity: bool, only_verify: bool) -> Iterator[st
             wrong += 1
             yield problem
     if wrong:
-        raise Damage(f"{path}: {wrong} of {len(index)} entries do not fit the log")
+        raise DamagedFile(f"{path}: {wrong} of {len(index)} entries do not fit the log")
     if only_verify:
         yield f"{path}: all {len(index)} entries fit the log."
 
@@ -204,7 +207,7 @@ def _offset_problem(segment: Segment, relative_offset: int, position: int) -> st
 
 def _time_problem(segment: Segment, timestamp: int, relative_offset: int) -> str | None:
     offset = segment.base_offset + relative_offset
-    header = segment.header_at(offset)
+    header = next((header for header in segment.headers(0) if header.last_offset >= offset), None)
     if header is None:
         return f"  no batch has offset {offset}"
     if header.max_timestamp != timestamp:
@@ -244,7 +247,7 @@ def _epoch_lines(path: str) -> Iterator[str]:
 def _offset_in_name(path: str) -> int:
     file = names.parse_offset_file(os.path.basename(path))
     if file is None:
-        raise Damage(f"{path} is not named after an offset")
+        raise DamagedFile(f"{path} is not named after an offset")
     return file.offset
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from broker.log.flusher import Flusher
 from broker.log.manager import LogManager, ManagerLimits
+from broker.log.scrubber import ScrubSettings
 from broker.log.settings import log_directories, topic_defaults
 from broker.orders.strays import Strays
 from broker.replication.fetch_sessions import FetchSessions, SessionLimits
@@ -52,6 +53,7 @@ def build_logs(settings: Settings, around: Surroundings) -> LogManager:
         topic_defaults(settings),
         read_group(ManagerLimits, settings),
         around.descriptors.log_files,
+        read_group(ScrubSettings, settings),
     )
 
 

@@ -159,6 +159,14 @@ class SimDisk:
         self.make_directory(directory)
         self._sync_names()
 
+    def rot(self, path: str, position: int, bit: int) -> None:
+        """One bit of a file changes while nobody looks."""
+        self._inode(path).data[position] ^= 1 << bit
+
+    def cut(self, path: str, size: int) -> None:
+        """A file loses its end while nobody looks."""
+        del self._inode(path).data[size:]
+
     def fail(self, directory: str, *, only_writes: bool = False) -> None:
         """From now on I/O below `directory` answers EIO."""
         self._failing[directory] = only_writes

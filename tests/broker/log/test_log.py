@@ -242,6 +242,42 @@ def test_a_follower_refuses_damaged_or_overlapping_batches() -> None:
     assert follower.log_end_offset == 2
 
 
+@pytest.mark.parametrize("policy", [("delete",), ("compact",), ("compact", "delete")])
+def test_a_follower_takes_a_gap_only_where_compaction_may_have_left_it(policy: tuple[str, ...]) -> None:
+    disk = sim_disk()
+    leader = new_log(disk, "/a/flights-3")
+    follower = new_log(disk, "/b/flights-3", cleanup_policy=policy)
+    ends = []
+    for _ in range(3):
+        append(leader)
+        ends.append(len(read_all(leader)))
+    data = read_all(leader)
+    follower.append_as_follower(memoryview(data[: ends[0]]), now_ms=NOW_MS)
+    if "compact" in policy:
+        follower.append_as_follower(memoryview(data[ends[1] :]), now_ms=NOW_MS)
+        assert [header.base_offset for header in headers_of(follower)] == [0, 2]
+        return
+    with pytest.raises(BrokerError, match="begins at 2, the log ends at 1") as raised:
+        follower.append_as_follower(memoryview(data[ends[1] :]), now_ms=NOW_MS)
+    assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    with pytest.raises(BrokerError, match="begins at 2, the log ends at 1"):
+        follower.append_as_follower(memoryview(data[ends[1] :]), now_ms=NOW_MS)
+    assert read_all(follower) == data[: ends[0]]
+
+
+def test_an_empty_follower_begins_with_the_batch_in_which_its_leaders_log_starts() -> None:
+    disk = sim_disk()
+    leader, follower = new_log(disk, "/a/flights-3"), new_log(disk, "/b/flights-3")
+    for _ in range(3):
+        append(leader, NOW_MS, NOW_MS)
+    follower.truncate_fully_and_start_at(3)
+    data = leader.read(3, 1000, upper_offset=6).slice
+    assert data is not None
+    follower.append_as_follower(memoryview(data.read()), now_ms=NOW_MS)
+    assert (follower.log_start_offset, follower.log_end_offset) == (3, 6)
+    assert [header.base_offset for header in headers_of(follower)] == [2, 4]
+
+
 @pytest.mark.parametrize("offset", range(12))
 def test_a_log_truncated_at_any_offset_accepts_further_appends(offset: int) -> None:
     log = new_log(sim_disk(), segment_bytes=300, index_interval_bytes=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import uuid
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ from tests.models.logs import (
 ACTIVE = f"{DIRECTORY}/{8:020d}"
 
 
-def filled(disk: Disk, **config: int) -> Log:
+def filled(disk: Disk, **config: Any) -> Log:
     """Eleven batches of two records in three segments, of one producer, through four leader epochs."""
     log = new_log(disk, **({"segment_bytes": 500, "index_interval_bytes": 100} | config))
     for number in range(11):
@@ -267,7 +268,7 @@ def test_files_of_unfinished_deletes_and_writes_are_removed() -> None:
 
 def test_a_finished_replacement_of_segments_is_completed() -> None:
     disk = sim_disk()
-    log = filled(disk)
+    log = filled(disk, cleanup_policy=("compact",))
     close_log(log)
     # A cleaner kept the second and the last batch of the first two segments, in one file.
     headers, data = headers_of(log), read_all(log)

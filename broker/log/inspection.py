@@ -1,0 +1,184 @@
+"""The examination of one segment: every batch's checksum and place, and every index entry.
+
+Work for a worker thread, in parts of bounded size. An inspection shares nothing with the log: it opens the
+files itself, and the log's owner applies what it found.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from broker.log import scan
+from broker.log.damage import Damage
+from broker.log.disk import Disk
+from broker.log.index import decode_offset_entries, decode_time_entries, encode_offsets, encode_times
+from protocol.batches import NO_LEADER_EPOCH, NO_TIMESTAMP, BatchHeader
+
+
+@dataclass(slots=True)
+class _Expected:
+    """The index entries that the coming batches must confirm, in the order of the file."""
+
+    entries: Sequence[tuple[int, int]]
+    number: int = 0
+
+    @property
+    def next(self) -> tuple[int, int] | None:
+        return self.entries[self.number] if self.number < len(self.entries) else None
+
+
+@dataclass(slots=True)
+class Inspection:
+    """Examines `size` bytes of the log file at `path`, which begins at `base_offset`.
+
+    `next_offset` is that of the segment that follows, None for the last one. `is_dense`: offsets may have no
+    gap, since the topic is not compacted. `epochs` are (leader epoch, start offset); they say nothing of
+    records before `log_start_offset`. An index path of None is not examined.
+    """
+
+    disk: Disk
+    path: str
+    base_offset: int
+    size: int
+    next_offset: int | None
+    is_dense: bool
+    epochs: Sequence[tuple[int, int]]
+    log_start_offset: int
+    index_interval: int
+    offset_index: str | None = None
+    time_index: str | None = None
+    damage: Damage | None = None
+    are_indexes_sound: bool = True
+    is_done: bool = False
+    _position: int = 0
+    _next_offset: int = -1
+    _offsets: _Expected | None = None
+    _times: _Expected | None = None
+    _pending_offset: int | None = None
+    _bytes_since_entry: int = 0
+    _max_timestamp: int = NO_TIMESTAMP
+    _offset_of_max_timestamp: int = 0
+    _positions: array[int] = field(default_factory=lambda: array("i"))
+    _last_offsets: array[int] = field(default_factory=lambda: array("i"))
+    _timed: list[tuple[int, int]] = field(default_factory=list)
+
+    def advance(self, bytes_max: int) -> int:
+        """Examine about `bytes_max` more bytes; `is_done` says whether these were the last. Returns the
+        number of bytes read. Raises OSError."""
+        if self._offsets is None:
+            self._begin()
+        start = self._position
+        file = self.disk.open(self.path)
+        try:
+            end = min(self.size, file.size())
+            for header, _ in scan.valid_batches(file, start, end):
+                reason = self._implausible(header)
+                if reason is not None:
+                    self._found(reason)
+                    return self._position - start
+                self._note(header)
+                if self._position - start >= bytes_max and self._position < self.size:
+                    return self._position - start
+        finally:
+            file.close()
+        self._end(end)
+        return self._position - start
+
+    def _begin(self) -> None:
+        self._next_offset = self._offset_of_max_timestamp = self.base_offset
+        offsets: Sequence[tuple[int, int]] = ()
+        times: Sequence[tuple[int, int]] = ()
+        try:
+            if self.offset_index is not None:
+                offsets = decode_offset_entries(self.disk.read(self.offset_index))
+            if self.time_index is not None:
+                times = decode_time_entries(self.disk.read(self.time_index))
+        except FileNotFoundError:
+            self.are_indexes_sound = False
+        self._offsets, self._times = _Expected(offsets), _Expected(times)
+
+    def _implausible(self, header: BatchHeader) -> str | None:
+        """Why no broker can have written this batch at its place; None where one can."""
+        offset, expected = header.base_offset, self._next_offset
+        if header.last_offset_delta < 0 or offset < expected:
+            return f"a batch of offset {offset} follows, {expected} was expected"
+        if self.is_dense and offset > expected:
+            return f"the records from offset {expected} to {offset - 1} are missing"
+        if self.next_offset is not None and header.last_offset >= self.next_offset:
+            return (
+                f"a batch reaches offset {header.last_offset}, the next segment begins at {self.next_offset}"
+            )
+        if offset >= self.log_start_offset:
+            number = bisect_right(self.epochs, offset, key=lambda entry: entry[1]) - 1
+            epoch = self.epochs[number][0] if number >= 0 else NO_LEADER_EPOCH
+            if header.leader_epoch != epoch and NO_LEADER_EPOCH not in (header.leader_epoch, epoch):
+                return f"offset {offset} has leader epoch {header.leader_epoch}, it was written in {epoch}"
+        return None
+
+    def _found(self, reason: str) -> None:
+        self.damage = Damage(self.base_offset, self._position, self._next_offset, reason)
+        self.is_done = True
+
+    def _end(self, end: int) -> None:
+        if end < self.size:
+            self._found(f"the file has {end} bytes, not {self.size}")
+        elif self._position < self.size:
+            self._found("no sound batch begins there")
+        elif self.is_dense and self.next_offset not in (None, self._next_offset):
+            self._found(f"the records before offset {self.next_offset}, of the next segment, are missing")
+        assert self._offsets is not None and self._times is not None
+        if self._pending_offset is not None or self._offsets.next or self._times.next:
+            self.are_indexes_sound = False
+        self._note_time()
+        self.is_done = True
+
+    # What the indexes must say, and whether they do.
+
+    def _note(self, header: BatchHeader) -> None:
+        last_offset = header.last_offset
+        self._compare(header)
+        if header.max_timestamp > self._max_timestamp:
+            self._max_timestamp, self._offset_of_max_timestamp = header.max_timestamp, last_offset
+        if self._bytes_since_entry > self.index_interval:
+            self._last_offsets.append(last_offset - self.base_offset)
+            self._positions.append(header.position)
+            self._note_time()
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += header.size
+        self._position, self._next_offset = header.end, header.next_offset
+
+    def _note_time(self) -> None:
+        if self._max_timestamp != NO_TIMESTAMP and (
+            not self._timed or self._max_timestamp > self._timed[-1][0]
+        ):
+            self._timed.append((self._max_timestamp, self._offset_of_max_timestamp - self.base_offset))
+
+    def _compare(self, header: BatchHeader) -> None:
+        """Let a batch confirm the entries that point to it. Kafka's followers make one entry for all batches
+        of a response: it has the position of the first and the last offset of the last."""
+        offsets, times = self._offsets, self._times
+        assert offsets is not None and times is not None
+        relative = header.last_offset - self.base_offset
+        entry = offsets.next
+        if entry is not None and entry[1] <= header.position:
+            if entry[1] < header.position or self._pending_offset is not None:
+                self.are_indexes_sound = False
+            offsets.number += 1
+            self._pending_offset = entry[0]
+        if self._pending_offset is not None and relative >= self._pending_offset:
+            if relative > self._pending_offset:
+                self.are_indexes_sound = False
+            self._pending_offset = None
+        while (timed := times.next) is not None and timed[1] <= relative:
+            if timed[0] != header.max_timestamp or timed[1] < header.base_offset - self.base_offset:
+                self.are_indexes_sound = False
+            times.number += 1
+
+    def write_indexes(self, offset_index: str, time_index: str) -> None:
+        """Replace both index files by what the batches say. Raises OSError."""
+        pairs = list(zip(self._last_offsets, self._positions, strict=True))
+        self.disk.write_atomically(offset_index, encode_offsets(pairs))
+        self.disk.write_atomically(time_index, encode_times(self._timed))

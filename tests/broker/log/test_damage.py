@@ -1,0 +1,181 @@
+"""Bits that change at rest: a reader gets what was written, or a refusal that ends when it is mended."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from twisted.internet.task import Clock
+
+from broker.log.damage import decode_damage
+from broker.log.flush_job import close_log
+from broker.log.log import Log, LogEvents
+from broker.log.scrubber import Scrubber, ScrubSettings
+from broker.log.time_search import offset_for_timestamp
+from protocol.batches import whole_batches
+from protocol.errors import BrokerError, ErrorCode
+from tests.models.logs import append, look_up_at_once, new_log, reopen, sim_disk
+from tests.models.workers import ImmediateWorkers
+
+FIRST_MS = 1_600_000_000_000
+BATCHES = 32
+END = 2 * BATCHES
+
+
+class Scene:
+    """A log of three segments that is closed, a scrubber, and what the two reported."""
+
+    def __init__(self, **config: Any) -> None:
+        self.disk = sim_disk()
+        self.clock = Clock()
+        self.damaged: list[Log] = []
+        self.failures: list[OSError] = []
+        log = new_log(self.disk, **({"segment_bytes": 1200, "index_interval_bytes": 100} | config))
+        for number in range(BATCHES):
+            append(log, FIRST_MS + number, FIRST_MS + number, leader_epoch=number // 8)
+        self.values = [bytes(data) for data in batches_of(log)]
+        self.segments = [segment.base_offset for segment in log.segments]
+        assert len(self.segments) == 3 and log.log_end_offset == END
+        close_log(log)
+        self.log = log
+        self.start()
+
+    def start(self) -> None:
+        """Load the log anew, as after a clean stop."""
+        self.log = reopen(self.disk, self.log, is_clean=True, recovery_point=END)
+        self.scrubber = Scrubber(
+            [self.log],
+            self.disk,
+            ImmediateWorkers(),
+            self.clock,
+            ScrubSettings(1000, 1 << 20),
+            self.damaged.append,
+        )
+        self.log.events = LogEvents(
+            suspected=self.scrubber.examine, failed=lambda log, error: self.failures.append(error)
+        )
+
+    def path(self, number: int, kind: str) -> str:
+        return self.log.segments[number].path_of(kind)
+
+    def read(self, offset: int, max_bytes: int = 300) -> int:
+        """Read from an offset, compare, and return the offset after what was read. Raises BrokerError."""
+        read = self.log.read(offset, max_bytes, upper_offset=END)
+        assert read.slice is not None, f"nothing at {offset}"
+        data = read.slice.read()
+        headers = whole_batches(
+            memoryview(data)
+        )  # As a reader does: a batch that is cut off ends the response.
+        assert headers[0].base_offset <= offset <= headers[0].last_offset
+        for header in headers:
+            assert bytes(data[header.position : header.end]) == self.values[header.base_offset // 2]
+        return headers[-1].next_offset
+
+    def readable(self) -> set[int]:
+        """The offsets that reads of several sizes return, each compared with what was written."""
+        found = set()
+        for offset in range(END):
+            for max_bytes in (1,) if offset % 5 else (1, 170, 5000):
+                try:
+                    found.update(range(offset, self.read(offset, max_bytes)))
+                except BrokerError as error:
+                    assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
+        return found
+
+    def look_up(self, number: int) -> int | None:
+        found = look_up_at_once(offset_for_timestamp(self.log, FIRST_MS + number))
+        return None if found is None else found.offset
+
+
+def batches_of(log: Log) -> Iterator[bytes]:
+    offset = 0
+    while offset < log.log_end_offset:
+        read = log.read(offset, 1, upper_offset=log.log_end_offset)
+        assert read.slice is not None
+        yield read.slice.read()
+        offset = read.next_offset
+
+
+KINDS = (".index", ".timeindex")
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", [0, 2])
+def test_one_wrong_bit_anywhere_in_an_index_misleads_no_reader_and_is_mended(
+    kind: str, number: int, is_restarted: bool
+) -> None:
+    size = len((scene := Scene()).disk.read(scene.path(number, kind)))
+    assert size > 40
+    chance = random.Random(f"{kind}{number}")
+    for position in range(size):
+        scene = Scene()
+        scene.disk.rot(scene.path(number, kind), position, chance.randrange(8))
+        if is_restarted:
+            scene.start()
+        assert scene.log.log_end_offset == END
+        refused = scene.readable() != set(range(END))
+        try:
+            assert [scene.look_up(number) for number in range(BATCHES)] == list(range(0, END, 2))
+        except BrokerError as error:
+            assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
+            refused = True
+        # A refused read has the segment examined; the round finds what no read has met.
+        if not refused:
+            scene.scrubber.start()
+        scene.clock.pump([0.1] * 20)
+        assert scene.readable() == set(range(END))
+        assert [scene.look_up(number) for number in range(BATCHES)] == list(range(0, END, 2))
+        assert not scene.failures and not scene.damaged
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_one_wrong_bit_anywhere_in_a_log_is_found_and_refused(number: int) -> None:
+    scene = Scene()
+    size = len(scene.disk.read(scene.path(number, ".log")))
+    chance = random.Random(number)
+    for position in range(number, size, 13):
+        scene = Scene()
+        path = scene.path(number, ".log")
+        scene.disk.rot(path, position, chance.randrange(8))
+        scene.scrubber.start()
+        scene.clock.pump([0.1] * 20)
+        assert set(scene.damaged) == {scene.log}, position
+        [damage] = scene.log.damages
+        end = [*scene.segments, END][number + 1]
+        assert scene.readable() == {*range(damage.offset), *range(end, END)}
+        assert damage.position <= position and damage.offset <= end
+        # The next start knows it before anything is examined.
+        close_log(scene.log)
+        scene.start()
+        assert scene.log.damages == [damage]
+        assert not scene.failures
+
+
+@pytest.mark.parametrize("cut", [0, 1, 60, 130, 500])
+def test_a_log_that_has_lost_its_end_is_no_hole_for_readers(cut: int) -> None:
+    scene = Scene()
+    path = scene.path(1, ".log")
+    size = len(scene.disk.read(path))
+    first, end = scene.segments[1:3]
+    scene.disk.cut(path, size - size % 130 - cut if cut else size // 2)
+    for _ in range(2):
+        offset, refused = first, False
+        while offset < end:
+            try:
+                offset = scene.read(offset)
+            except BrokerError as error:
+                assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
+                refused = True
+                break
+        assert refused and offset < end
+        scene.clock.pump([0.1] * 20)
+        [damage] = scene.log.damages
+        assert damage.offset >= offset
+        assert decode_damage(first, scene.disk.read(scene.path(1, ".damaged"))) == damage
+        scene.disk.remove(scene.path(1, ".damaged"))
+        close_log(scene.log)
+        scene.start()
+    assert not scene.failures
