@@ -1,4 +1,4 @@
-"""Checkpoints of log directories, written periodically in a worker, or at once where that cannot wait."""
+"""Writes the checkpoints of log directories: periodically in a worker, or immediately where needed."""
 
 from __future__ import annotations
 

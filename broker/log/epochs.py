@@ -1,8 +1,8 @@
 """Leader epochs of a log: which epoch began at which offset (KIP-101, KIP-279).
 
-Kept in memory and, for restarts, in `leader-epoch-checkpoint`. The file may lag behind: batches carry their
-epoch, so recovery finds the epochs of batches beyond the recovery point again. The file must never hold an
-entry that a truncation removed; the truncation rewrites it.
+The epochs are kept in memory and, for restarts, in `leader-epoch-checkpoint`. The file may lag behind:
+recovery reads the epochs beyond the recovery point from the batches. A truncation rewrites the file, which
+must never hold a removed entry.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._offsets, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Record that `epoch` began at `start_offset`. No effect if it or a later one has begun already."""
+        """Record that `epoch` began at `start_offset`. No effect if this or a later epoch is recorded."""
         epochs = self._epochs
         if epoch <= (epochs[-1] if epochs else UNDEFINED_EPOCH):
             return
@@ -54,7 +54,7 @@ class LeaderEpochs:
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(the largest known epoch not above `epoch`, the offset after its last record).
 
-        (-1, -1) for an epoch above all known ones. For an epoch below all known ones, the epoch itself and
+        For an epoch above all known ones: (-1, -1). For an epoch below all known ones: the epoch itself and
         the start offset of the first known epoch.
         """
         if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:

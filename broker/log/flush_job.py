@@ -1,4 +1,4 @@
-"""Making a log durable: worked out on the reactor's thread, carried out by a worker."""
+"""Makes a log durable: the reactor's thread prepares the work, a worker thread does it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.log.log import Log
 
 @dataclass(frozen=True, slots=True)
 class FlushJob:
-    """Everything that makes a log durable up to `offset`: work for a thread, which touches no log."""
+    """The work that makes a log durable up to `offset`. Any thread may run it: it does not use the log."""
 
     disk: Disk
     offset: int
@@ -23,12 +23,12 @@ class FlushJob:
     truncations: int
 
     def run(self) -> None:
-        """Raises OSError; then it is unknown what is durable, and another attempt would not reveal it."""
+        """Raises OSError; then the durable offset is unknown, and a retry would not reveal it."""
         for file in self.files:
             file.fsync()
         for directory in self.directories:
             self.disk.fsync_directory(directory)
-        # Before the recovery point moves on: recovery reads epochs again only from batches beyond it.
+        # Before the recovery point advances: recovery reads epochs only from the batches after it.
         if self.epochs is not None:
             self.disk.write_atomically(self.epochs_path, self.epochs)
 

@@ -54,7 +54,7 @@ class _PairFile:
         self._files = files
 
     def begin_empty(self) -> None:
-        """Start without entries, and without looking at the disk: the file does not exist."""
+        """Start without entries and without a file access: the file does not exist."""
         self._written = 0
 
     def pair(self, number: int) -> Pair:
@@ -135,8 +135,8 @@ class _PairFile:
             self._written = 0
             return 0
         count = self._files.get(self.path).size() // self._entry.size
-        # Entries ascend, and only the first may be all zeros: Kafka has written neither a later zero entry
-        # nor those after it.
+        # Entries ascend, so only the first may be all zeros. A later zero entry is the start of the part that
+        # Kafka reserved but never wrote.
         self._written = count
         low, high = min(1, count), count
         while low < high:
@@ -174,7 +174,7 @@ class OffsetIndex(_PairFile):
         self.append_pair(last_offset - self.base_offset, position)
 
     def position_below(self, offset: int) -> int:
-        """The nearest known position at or before that of the batch with `offset`."""
+        """The last known position that is not after the batch with `offset`."""
         return self._position(0, offset - self.base_offset)
 
     def position_up_to(self, position: int) -> int:
@@ -220,7 +220,7 @@ class OffsetIndex(_PairFile):
         self.truncate(count)
 
     def is_sane(self, log_size: int) -> bool:
-        """Whether the last entry is possible in a log of `log_size` bytes."""
+        """Whether the last entry is plausible in a log file of `log_size` bytes."""
         last = self.last()
         return last is None or (last[0] > 0 and 0 < last[1] < log_size)
 
@@ -235,7 +235,7 @@ class TimeIndex(_PairFile):
         self.base_offset = base_offset
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Add an entry for the largest timestamp so far. No effect if an entry has it already."""
+        """Add an entry for the largest timestamp so far. No effect if the index has that timestamp."""
         newest = self._first
         if newest:
             is_later = timestamp > newest[-1]
@@ -246,7 +246,7 @@ class TimeIndex(_PairFile):
             self.append_pair(timestamp, offset - self.base_offset)
 
     def offset_below(self, timestamp: int) -> int:
-        """An offset before which no record has `timestamp` or a later one."""
+        """An offset such that no earlier record has `timestamp` or a later one."""
         number = self.floor(0, timestamp)
         return self.base_offset + (self.pair(number)[1] if number >= 0 else 0)
 
@@ -255,6 +255,6 @@ class TimeIndex(_PairFile):
         self.truncate(self.floor(1, end_offset - self.base_offset - 1) + 1)
 
     def is_sane(self, next_offset: int) -> bool:
-        """Whether the last entry is possible in a segment up to `next_offset`."""
+        """Whether the last entry is plausible in a segment that ends before `next_offset`."""
         last = self.last()
         return last is None or (last[0] >= 0 and 0 <= last[1] < next_offset - self.base_offset)

@@ -1,11 +1,11 @@
 """Open files of many logs, with a bound on how many there are.
 
-A broker with ten thousand partitions has far more files than it reads at any moment. A file is opened when it
-is first wanted, and the one wanted longest ago is dropped when there are too many. Dropping does not close
-it: a response may still be sending from it, and it closes when its last reference goes.
+A broker with ten thousand partitions has far more files than it reads at any moment. A file is opened on its
+first use; when there are too many, the least recently used one is dropped. A dropped file stays open until
+the last reference to it is dropped: a response may still be sent from it.
 
-Segments that are written to, or that no fsync has covered yet, hold their file themselves: there are about as
-many of these as partitions, and they are not counted here.
+Segments with unflushed records hold their file open themselves, about one per partition. They do not count
+here.
 """
 
 from __future__ import annotations

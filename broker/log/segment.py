@@ -32,8 +32,8 @@ class Extent(NamedTuple):
 class Segment:
     """Batches from `base_offset` on.
 
-    `size` is in bytes; `next_offset` is the offset after the last record. The segment holds its file open
-    between `open` and `release`; otherwise each use opens it.
+    `size` is in bytes; `next_offset` is the offset after the last record. The segment keeps its file open
+    from `open` until `release`; otherwise each use opens the file.
     """
 
     __slots__ = (
@@ -138,8 +138,8 @@ class Segment:
         )
 
     def append(self, records: Buffer, headers: Sequence[BatchHeader], base_offsets: Sequence[int]) -> None:
-        """Write the batches that `headers` describe, which fill `records`. `base_offsets` are their offsets:
-        headers that were read before offsets were assigned hold others."""
+        """Write `records`, the batches that `headers` describe. `base_offsets` are their assigned offsets,
+        which the headers may lack."""
         assert self._file is not None, "the segment was released"
         start = self.size
         self._file.append((records,))
@@ -292,7 +292,7 @@ class Segment:
     # Truncation.
 
     def truncate_to(self, offset: int) -> None:
-        """Remove the batch with `offset`, if there is one, and all later ones. The next append goes there."""
+        """Remove the batch with `offset`, if there is one, and all later ones."""
         position = self.position_of(offset)
         if position is None:
             self.resume_indexing()
@@ -332,8 +332,7 @@ class Segment:
     def resume_indexing(self) -> None:
         """Prepare complete indexes for further appends.
 
-        Removes the entry that closed the time index: with entries after it, it would be one without a
-        counterpart in the offset index.
+        Removes the last entry of the time index, which has no counterpart in the offset index.
         """
         self._bytes_since_entry = self.size - self.offset_index.position_up_to(self.size)
         last = self.offset_index.last()

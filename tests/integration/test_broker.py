@@ -181,4 +181,4 @@ def test_an_unknown_setting_is_named_with_the_one_that_was_meant(
     bootstrap: str, shared_cluster: Cluster
 ) -> None:
     (broker,) = shared_cluster.brokers
-    assert "There is no setting num.partition; did you mean num.partitions?" in broker.log
+    assert "Ignoring unknown setting num.partition; did you mean num.partitions?" in broker.log
