@@ -1,7 +1,7 @@
-"""The answers that waiting clients got, and their judges: first come, first served, and none is dropped
-(PIP-68 and the queues of the own API).
+"""The answers that waiting clients got, and the judge of queues (PIP-68, own API): clients are served in the
+order of arrival, and none is dropped.
 
-A queue lives in the memory of the broker that decides: only clients that wait at the same one are compared.
+The deciding broker keeps its queue in memory, so only clients that wait at the same broker are compared.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from tests.sim.history import History, Incarnation
 
 _SLACK_S = 1.0
 _HEARD_WITHIN_S = 2.0
-"""Less than the session timeout of a waiting client."""
+"""Seconds within which a client must have been heard; shorter than its session timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A broker that decides: where it is, in which of its lives, in which leader epoch, and the number of
-    the connection that leads there."""
+    """A deciding broker: its address, process number and leader epoch, and the number of the client's
+    connection to it."""
 
     address: Address
     life: int
@@ -28,7 +28,7 @@ class Home:
     connection: int
 
     def in_no_epoch(self) -> Home:
-        """The same, where it is not known in which leader epoch."""
+        """The same broker and connection with an unknown leader epoch."""
         return replace(self, leader_epoch=-2)
 
     def is_same_broker(self, other: Home) -> bool:
@@ -37,7 +37,7 @@ class Home:
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """A place in a queue. `until_s` is when its patience ends, None: never."""
+    """A client's place in a queue. `until_s` is the time at which its wait timeout ends (None: never)."""
 
     owner: str
     place: Incarnation
@@ -48,16 +48,16 @@ class Place:
     until_s: float | None
     position: int = 0
     heard_s: float = 0.0
-    """When it asked last what was answered."""
+    """When the client sent its last answered request."""
     promoted_s: float | None = None
 
     def __str__(self) -> str:
-        return f"{self.owner}, who waits for {self.place} since {self.told_s:.4f} s,"
+        return f"{self.owner}, waiting for {self.place} since {self.told_s:.4f} s,"
 
 
 @dataclass(slots=True)
 class QueueHistory:
-    """All places in queues that clients were given."""
+    """All places in queues that brokers gave to clients."""
 
     history: History
     _promoted: list[Place] = field(default_factory=list)
@@ -73,12 +73,12 @@ class QueueHistory:
         self._promoted.append(place)
 
     def waits(self, place: Place, position: int, asked_s: float, awake_since_s: float) -> None:
-        """One that waits was told its position. The broker is at work since `awake_since_s`."""
+        """Check the position reported to a waiting client. The broker has run since `awake_since_s`."""
         if position > place.position:
-            self.history.violation(f"{place} was number {place.position} and is number {position}")
+            self.history.violation(f"{place} moved back from {place.position} to {position}")
         place.position, place.heard_s = position, asked_s
         if place.until_s is not None and asked_s > max(place.until_s, awake_since_s) + _SLACK_S:
-            self.history.violation(f"{place} waits still, though its patience ended at {place.until_s:.4f} s")
+            self.history.violation(f"{place} still waits, though its timeout ended at {place.until_s:.4f} s")
         for other in self._promoted:
             if self._has_overtaken(other, place, asked_s):
                 self.history.violation(f"{place} was overtaken by {other.owner}")
@@ -94,8 +94,8 @@ class QueueHistory:
         )
 
     def ran_out(self, place: Place, asked_s: float) -> None:
-        """One that waits was told, where it waits, that it does so no more."""
+        """Check that a client dropped from its queue was silent or had reached its wait timeout."""
         now_s = self.history.world.seconds()
         is_early = place.until_s is None or now_s < place.until_s - _SLACK_S
         if is_early and now_s - place.heard_s < _HEARD_WITHIN_S:
-            self.history.violation(f"{place} has lost its place, and its patience had not ended")
+            self.history.violation(f"{place} lost its place before its timeout ended")
