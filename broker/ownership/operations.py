@@ -1,11 +1,11 @@
-"""What can be asked about resources. An operation is judged when its turn has come, and carried out once it
-is durable.
+"""The operations on resources. The table judges an operation when its turn has come, and carries it out once
+its records are durable.
 
 The table carries out the operations on one resource one after the other, so what was judged still holds when
 it is carried out. One thing may have changed in between: an owner's connection may have closed.
 
-Here are the base class and the operations that end or resume grants; `claims` has those that make grants for
-clients, and `readers` those for members of consumer groups.
+This file has the base class and the operations that end or resume grants; `claims` has those that make grants
+for clients, and `readers` those for members of consumer groups.
 """
 
 from __future__ import annotations

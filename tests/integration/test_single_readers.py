@@ -237,7 +237,7 @@ def test_a_member_that_pays_no_heed_to_its_group_is_refused_by_the_leader(cluste
         until(lambda: len(seen) == RECORDS - 5, lambda: seen.extend(r.offset for r in heir.poll(50)))
         fetched = zombie.fetch()
         assert (fetched.error_code, fetched.records) == (ErrorCode.OWNERSHIP_FENCED, b"")
-        assert fetched.error_message is not None and "stop, and ask the group's" in fetched.error_message
+        assert fetched.error_message is not None and "stop reading, send the group's" in fetched.error_message
         assert zombie.attach().error_code == ErrorCode.OWNERSHIP_FENCED
         assert zombie.commit(3) == ErrorCode.UNKNOWN_MEMBER_ID
     assert seen == list(range(5, RECORDS))
