@@ -237,7 +237,7 @@ class DecidedResources:
         return done
 
     def read_all_names(self) -> Deferred[None]:
-        """Fires once the names of all groups that this broker coordinates have been read or have failed to be.
+        """Fires once the names of all groups that this broker coordinates are read, or their reading failed.
 
         Fails with `SessionExpired` once ZooKeeper is closed.
         """

@@ -287,7 +287,7 @@ class Admin:
 
     def feedback(self) -> AdminFeedback:
         """Counts of requests so far. Thread-safe."""
-        from clients.feedback.snapshots import AdminFeedback  # Slow to import, and many do without.
+        from clients.feedback.snapshots import AdminFeedback  # Slow to import, seldom used.
 
         return AdminFeedback(self._connection.feedback(), self._asking.retries)
 

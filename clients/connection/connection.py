@@ -204,7 +204,7 @@ class Connection:
 
     def feedback(self) -> ConnectionFeedback:
         """The counts so far. May be called by any thread."""
-        from clients.feedback.snapshots import connection_feedback  # Slow to import, and many do without.
+        from clients.feedback.snapshots import connection_feedback  # Slow to import, seldom used.
 
         return connection_feedback(self._traffic)
 
@@ -264,7 +264,7 @@ class Connection:
             return []
         if call.node not in (ANY_NODE, CONTROLLER):
             self.metadata.renew()
-            error = NoBrokerError(f"no broker is known by the id {call.node}")
+            error = NoBrokerError(f"the cluster's metadata has no broker {call.node}")
             return [Reply(call, error=error, was_sent=False)]
         timeout_ms = self._request_timeout_ms if call.timeout_ms is None else call.timeout_ms
         self._unplaced.append((call, now_ms + timeout_ms))

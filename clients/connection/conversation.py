@@ -153,12 +153,12 @@ class Conversation:
         answers = []
         for frame in self._frames.advance(count):
             if not self._in_flight:
-                raise MalformedMessage("a response although no request waits for one")
+                raise MalformedMessage("received a response although no request waits for one")
             sent = self._in_flight.popleft()
             correlation_id = decode_correlation_id(frame)
             if correlation_id != sent.correlation_id:
                 raise MalformedMessage(
-                    f"a response to request {correlation_id} instead of {sent.correlation_id}"
+                    f"received a response to request {correlation_id} instead of {sent.correlation_id}"
                 )
             response = self._decode(sent, frame)
             if sent.token is self:

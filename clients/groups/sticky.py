@@ -108,7 +108,7 @@ def _kept(
     claims: Mapping[str, OwnedPartitions],
     order: Sequence[str],
 ) -> MemberPartitions:
-    """The partitions that each member keeps. Of two that report one in the same generation, neither does."""
+    """The partitions that each member keeps. Two that report the same one in one generation both lose it."""
     owner: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in order:
         owned, generation = claims[member]

@@ -365,6 +365,6 @@ def test_an_expired_wait_raises_a_timeout(cluster: FakeCluster) -> None:
 
 def test_an_unknown_topic_is_waited_for_at_most_max_block_ms(cluster: FakeCluster) -> None:
     given = {"bootstrap.servers": cluster.bootstrap, "max.block.ms": 3000}
-    with pytest.raises(RequestTimeoutError, match="nothing is known of topic nowhere") as over:
+    with pytest.raises(RequestTimeoutError, match="no broker described topic nowhere") as over:
         ExclusiveProducer(given, "nowhere", network=cluster.network(), is_threaded=False)
     assert over.value.__cause__ is not None
