@@ -41,7 +41,8 @@ from protocol.messages.create_topics import (
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
-from tests.broker.test_metadata import ID, broker, news, state
+from tests.broker.test_metadata import ID, state
+from tests.models.orders import broker_metadata, update_metadata
 
 VIEW = SettingsView(SettingsInForce(broker_settings({"zookeeper.connect": "z:1"})))
 
@@ -98,7 +99,7 @@ def ask(handler: Handler[Any, Any], request: Request[Any]) -> Any:
 
 def known_cluster() -> MetadataCache:
     cache = MetadataCache()
-    cache.update(news(states=[state(0)], brokers=[broker(1)]))
+    cache.update(update_metadata(states=[state(0)], live=[broker_metadata(1)]))
     return cache
 
 

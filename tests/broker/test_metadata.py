@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import cast
 
@@ -17,76 +16,42 @@ from broker.identity import BrokerIdentity
 from broker.metadata import LEADER_DURING_DELETE, MetadataCache
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.update_metadata import (
-    UpdateMetadataBroker,
-    UpdateMetadataEndpoint,
-    UpdateMetadataPartitionState,
-    UpdateMetadataRequest,
-    UpdateMetadataTopicState,
-)
+from protocol.messages.update_metadata import UpdateMetadataPartitionState
+from tests.models.orders import broker_metadata, partition_metadata, update_metadata
 
 ID, OTHER_ID = uuid.UUID(int=1), uuid.UUID(int=2)
 
 
-def broker(number: int, listener: str = "PLAINTEXT") -> UpdateMetadataBroker:
-    endpoint = UpdateMetadataEndpoint(port=9000 + number, host="h", listener=listener, security_protocol=0)
-    return UpdateMetadataBroker(id=number, endpoints=[endpoint], rack=None)
-
-
 def state(index: int, leader: int = 1) -> UpdateMetadataPartitionState:
-    return UpdateMetadataPartitionState(
-        partition_index=index,
-        controller_epoch=1,
-        leader=leader,
-        leader_epoch=4,
-        isr=[1],
-        zk_version=0,
-        replicas=[1, 2],
-        offline_replicas=[2],
-    )
-
-
-def news(
-    topic: str = "t",
-    states: Sequence[UpdateMetadataPartitionState] = (),
-    brokers: Sequence[UpdateMetadataBroker] = (),
-    topic_id: uuid.UUID = ID,
-) -> UpdateMetadataRequest:
-    topics = [UpdateMetadataTopicState(topic_name=topic, topic_id=topic_id, partition_states=list(states))]
-    return UpdateMetadataRequest(
-        controller_id=1,
-        controller_epoch=1,
-        topic_states=topics if states else [],
-        live_brokers=list(brokers),
-    )
+    return partition_metadata(index, leader=leader, leader_epoch=4, offline=[2])
 
 
 @pytest.fixture
 def cache() -> MetadataCache:
     known = MetadataCache()
-    known.update(news(states=[state(0), state(1)], brokers=[broker(1), broker(2)]))
+    known.update(update_metadata(states=[state(0), state(1)], live=[broker_metadata(1), broker_metadata(2)]))
     return known
 
 
 class TestCache:
     def test_partitions_add_up(self, cache: MetadataCache) -> None:
-        cache.update(news(states=[state(2)]))
+        cache.update(update_metadata(states=[state(2)]))
         assert sorted(cache.topics["t"].partitions) == [0, 1, 2]
         assert sorted(cache.brokers) == [1, 2]
 
     def test_brokers_are_those_last_named(self, cache: MetadataCache) -> None:
-        cache.update(news(brokers=[broker(2)]))
+        cache.update(update_metadata(live=[broker_metadata(2)]))
         assert not cache.is_live(1)
         assert cache.is_live(2)
 
     def test_a_deleted_topic_is_gone_by_name_and_id(self, cache: MetadataCache) -> None:
-        assert cache.update(news(states=[state(0, LEADER_DURING_DELETE)])) == []
-        assert cache.update(news(states=[state(1, LEADER_DURING_DELETE)])) == ["t"]
+        assert cache.update(update_metadata(states=[state(0, LEADER_DURING_DELETE)])) == []
+        assert cache.update(update_metadata(states=[state(1, LEADER_DURING_DELETE)])) == ["t"]
         assert cache.name_of(ID) is None
         assert cache.partition("t", 0) is None
 
     def test_a_topic_made_anew_has_nothing_of_the_old_one(self, cache: MetadataCache) -> None:
-        cache.update(news(states=[state(0)], topic_id=OTHER_ID))
+        cache.update(update_metadata(states=[state(0)], topic_id=OTHER_ID))
         assert sorted(cache.topics["t"].partitions) == [0]
         assert cache.name_of(ID) is None
         assert cache.name_of(OTHER_ID) == "t"
@@ -95,7 +60,7 @@ class TestCache:
     def test_the_next_update_can_be_awaited(self, cache: MetadataCache) -> None:
         awaited = cache.next_update()
         assert not awaited.called
-        cache.update(news())
+        cache.update(update_metadata())
         assert awaited.called
 
 
@@ -135,8 +100,8 @@ class TestAnswer:
     def test_brokers_controller_and_partitions(self, cache: MetadataCache) -> None:
         response, _ = ask(cache, [by_name("t")])
         assert [(node.node_id, node.host, node.port) for node in response.brokers] == [
-            (1, "h", 9001),
-            (2, "h", 9002),
+            (1, "127.0.0.1", 9001),
+            (2, "127.0.0.1", 9002),
         ]
         assert (response.controller_id, response.cluster_id) == (1, "cluster")
         (topic,) = response.topics
@@ -153,13 +118,8 @@ class TestAnswer:
         assert ask(cache, [], version=1)[0].topics == []
 
     def test_topics_are_found_by_id(self, cache: MetadataCache) -> None:
-        response, _ = ask(
-            cache,
-            [
-                MetadataRequestTopic(topic_id=ID, name=None),
-                MetadataRequestTopic(topic_id=OTHER_ID, name=None),
-            ],
-        )
+        wanted = [MetadataRequestTopic(topic_id=each, name=None) for each in (ID, OTHER_ID)]
+        response, _ = ask(cache, wanted)
         known, unknown = response.topics
         assert (known.name, known.error_code) == ("t", 0)
         assert (unknown.topic_id, unknown.error_code) == (OTHER_ID, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -187,10 +147,10 @@ class TestAnswer:
         ]
 
     def test_a_leader_that_is_gone_or_not_reachable_here_is_told(self, cache: MetadataCache) -> None:
-        cache.update(news(brokers=[broker(2)]))
+        cache.update(update_metadata(live=[broker_metadata(2)]))
         (topic,) = ask(cache, [by_name("t")])[0].topics
         assert topic.partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
-        cache.update(news(brokers=[broker(1, "ELSEWHERE"), broker(2)]))
+        cache.update(update_metadata(live=[broker_metadata(1, listener="ELSEWHERE"), broker_metadata(2)]))
         response, _ = ask(cache, [by_name("t")])
         assert response.topics[0].partitions[0].error_code == ErrorCode.LISTENER_NOT_FOUND
         assert [node.node_id for node in response.brokers] == [2]

@@ -19,13 +19,9 @@ from broker.replication.roles import Roles
 from coordinator.cluster.dynamic_configs import DynamicConfigs
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from protocol.messages.update_metadata import (
-    UpdateMetadataBroker,
-    UpdateMetadataPartitionState,
-    UpdateMetadataRequest,
-    UpdateMetadataTopicState,
-)
+from protocol.messages.update_metadata import UpdateMetadataRequest
 from tests.broker.world import World
+from tests.models.orders import broker_metadata, leader_and_isr, partition_metadata, update_metadata
 
 BROKER_EPOCH = 50
 TOPIC_ID = uuid.UUID(int=5)
@@ -86,41 +82,17 @@ class Told:
     ) -> None:
         """What the controller says of the live brokers, and of the partitions of topic t by their leaders."""
         states = [
-            UpdateMetadataPartitionState(
-                partition_index=index,
-                controller_epoch=controller_epoch,
-                leader=leader,
-                leader_epoch=0,
-                isr=[leader],
-                zk_version=0,
-                replicas=[1, 3],
-                offline_replicas=[],
-            )
+            partition_metadata(index, leader=leader, isr=[leader], controller_epoch=controller_epoch)
             for index, leader in enumerate(leaders)
         ]
-        topic = UpdateMetadataTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=states)
-        self.client.ask(
-            UpdateMetadataRequest(
-                controller_id=1,
-                controller_epoch=controller_epoch,
-                broker_epoch=broker_epoch,
-                topic_states=[topic] if leaders else [],
-                live_brokers=[UpdateMetadataBroker(id=broker, endpoints=[], rack=None) for broker in live],
-            )
-        )
+        epochs = {"controller_epoch": controller_epoch, "broker_epoch": broker_epoch}
+        self.client.ask(update_metadata("t", TOPIC_ID, states, list(map(broker_metadata, live)), **epochs))
 
     def begin_roles(self) -> None:
         """The controller says what this broker leads; `end_roles` says when that has been carried out."""
-        self.orders.leader_and_isr(
-            LeaderAndIsrRequest(
-                controller_id=1,
-                controller_epoch=1,
-                broker_epoch=BROKER_EPOCH,
-                type=0,
-                topic_states=[],
-                live_leaders=[],
-            )
-        )
+        request = leader_and_isr("t", TOPIC_ID, broker_epoch=BROKER_EPOCH)
+        request.topic_states = []
+        self.orders.leader_and_isr(request)
 
     def end_roles(self) -> None:
         self.roles.outcome.callback(LeaderAndIsrResponse(error_code=0, topics=[]))

@@ -41,11 +41,7 @@ from protocol.api import Request, Response
 from protocol.frames import join_parts
 from protocol.headers import decode_response, encode_request
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from protocol.messages.leader_and_isr import (
-    LeaderAndIsrPartitionState,
-    LeaderAndIsrRequest,
-    LeaderAndIsrTopicState,
-)
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -53,14 +49,15 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.messages.update_metadata import (
-    UpdateMetadataBroker,
-    UpdateMetadataEndpoint,
-    UpdateMetadataPartitionState,
-    UpdateMetadataRequest,
-    UpdateMetadataTopicState,
-)
+from protocol.messages.update_metadata import UpdateMetadataPartitionState
 from tests.models.batches import START_MS
+from tests.models.orders import (
+    broker_metadata,
+    leader_and_isr,
+    partition_metadata,
+    partition_role,
+    update_metadata,
+)
 from tests.models.wires import FakeWire
 from tests.models.workers import ImmediateWorkers
 
@@ -226,37 +223,17 @@ class World:
         topic: str,
         index: int = 0,
         *,
-        leader: int = LOCAL_ID,
-        leader_epoch: int = 0,
         replicas: Sequence[int] = (LOCAL_ID,),
         isr: Sequence[int] | None = None,
-        partition_epoch: int = 0,
-        controller_epoch: int = 1,
+        **role: int,
     ) -> int:
         """What the controller says of a partition, to this broker and to its metadata; the error code."""
         isr = replicas if isr is None else isr
-        request = self.leader_and_isr(
-            topic,
-            index,
-            leader=leader,
-            leader_epoch=leader_epoch,
-            replicas=replicas,
-            isr=isr,
-            partition_epoch=partition_epoch,
-            controller_epoch=controller_epoch,
-        )
+        request = self.leader_and_isr(topic, index, replicas=replicas, isr=isr, **role)
         response = fired(self.roles.apply_leader_and_isr(request))
-        told = UpdateMetadataPartitionState(
-            partition_index=index,
-            controller_epoch=controller_epoch,
-            leader=leader,
-            leader_epoch=leader_epoch,
-            isr=list(isr),
-            zk_version=partition_epoch,
-            replicas=list(replicas),
-            offline_replicas=[],
-        )
-        self.tell(topic, [told], live=sorted({LOCAL_ID, *replicas}), controller_epoch=controller_epoch)
+        told = partition_metadata(index, replicas=replicas, isr=isr, **role)
+        epoch = request.controller_epoch
+        self.tell(topic, [told], live=sorted({LOCAL_ID, *replicas}), controller_epoch=epoch)
         if response.error_code:
             return response.error_code
         return response.topics[0].partition_errors[0].error_code
@@ -266,35 +243,13 @@ class World:
         topic: str,
         index: int,
         *,
-        leader: int = LOCAL_ID,
-        leader_epoch: int = 0,
         replicas: Sequence[int] = (LOCAL_ID,),
         isr: Sequence[int] = (LOCAL_ID,),
-        partition_epoch: int = 0,
         controller_epoch: int = 1,
+        **role: int,
     ) -> LeaderAndIsrRequest:
-        state = LeaderAndIsrPartitionState(
-            partition_index=index,
-            controller_epoch=controller_epoch,
-            leader=leader,
-            leader_epoch=leader_epoch,
-            isr=list(isr),
-            partition_epoch=partition_epoch,
-            replicas=list(replicas),
-            adding_replicas=[],
-            removing_replicas=[],
-            is_new=True,
-        )
-        topic_id = self.topic_id(topic)
-        return LeaderAndIsrRequest(
-            controller_id=LOCAL_ID,
-            controller_epoch=controller_epoch,
-            type=0,
-            topic_states=[
-                LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id, partition_states=[state])
-            ],
-            live_leaders=[],
-        )
+        state = partition_role(index, replicas=replicas, isr=isr, controller_epoch=controller_epoch, **role)
+        return leader_and_isr(topic, self.topic_id(topic), [state], controller_epoch=controller_epoch)
 
     def tell(
         self,
@@ -303,31 +258,10 @@ class World:
         live: Sequence[int],
         controller_epoch: int = 1,
     ) -> None:
+        brokers = list(map(broker_metadata, live))
+        epoch = controller_epoch
         self.metadata.update(
-            UpdateMetadataRequest(
-                controller_id=LOCAL_ID,
-                controller_epoch=controller_epoch,
-                topic_states=[
-                    UpdateMetadataTopicState(
-                        topic_name=topic, topic_id=self.topic_id(topic), partition_states=partitions
-                    )
-                ],
-                live_brokers=[
-                    UpdateMetadataBroker(
-                        id=broker,
-                        endpoints=[
-                            UpdateMetadataEndpoint(
-                                port=9000 + broker,
-                                host="127.0.0.1",
-                                listener="PLAINTEXT",
-                                security_protocol=0,
-                            )
-                        ],
-                        rack=None,
-                    )
-                    for broker in live
-                ],
-            )
+            update_metadata(topic, self.topic_id(topic), partitions, brokers, controller_epoch=epoch)
         )
 
 

@@ -13,11 +13,7 @@ from broker.replication.admission import Origin
 from broker.replication.leadership import REFUSED_PAUSE_MS, IsrProposal, Leadership
 from protocol.errors import BrokerError, ErrorCode
 from protocol.frames import Part
-from protocol.messages.leader_and_isr import (
-    LeaderAndIsrPartitionState,
-    LeaderAndIsrRequest,
-    LeaderAndIsrTopicState,
-)
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import (
     StopReplicaPartitionState,
     StopReplicaRequest,
@@ -34,6 +30,7 @@ from tests.broker.world import (
     produce_request,
 )
 from tests.models.batches import batch
+from tests.models.orders import leader_and_isr, partition_role
 
 
 @pytest.fixture
@@ -69,25 +66,9 @@ def _new_topic(
 ) -> LeaderAndIsrRequest:
     """What a controller says of a topic whose replicas are this broker's, and its leader's."""
     replicas = sorted({1, leader})
-    states = [
-        LeaderAndIsrPartitionState(
-            partition_index=index,
-            controller_epoch=1,
-            leader=leader,
-            leader_epoch=leader_epoch,
-            isr=replicas,
-            partition_epoch=0,
-            replicas=replicas,
-            adding_replicas=[],
-            removing_replicas=[],
-            is_new=True,
-        )
-        for index in range(partitions)
-    ]
-    topic = LeaderAndIsrTopicState(topic_name=name, topic_id=world.topic_id(name), partition_states=states)
-    return LeaderAndIsrRequest(
-        controller_id=1, controller_epoch=1, type=0, topic_states=[topic], live_leaders=[]
-    )
+    role = {"leader": leader, "leader_epoch": leader_epoch}
+    states = [partition_role(index, isr=replicas, replicas=replicas, **role) for index in range(partitions)]
+    return leader_and_isr(name, world.topic_id(name), states)
 
 
 class TestRoles:

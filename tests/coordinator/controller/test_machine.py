@@ -30,18 +30,12 @@ from coordinator.controller.requests import EPOCH_DURING_DELETE, FULL, INCREMENT
 from coordinator.controller.state import LiveBroker
 from coordinator.znodes.topics import NO_LEADER, PartitionState
 from protocol.errors import ErrorCode
-from protocol.messages.alter_partition import (
-    AlterPartitionRequest,
-    AlterPartitionResponse,
-    BrokerState,
-    ProposedPartition,
-    TopicData,
-)
+from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
 from tests.coordinator.controller.machine import Machine, answers, led, sent, sent_to, writes
-from tests.coordinator.members import healthy_answer
+from tests.coordinator.members import healthy_answer, isr_proposal
 
 # Topics
 
@@ -70,21 +64,9 @@ def test_a_new_topic_is_durable_before_brokers_and_client_are_answered() -> None
 def test_a_request_may_create_some_topics_and_refuse_others() -> None:
     machine = Machine(1)
     machine.create("old", (1,))
-    results = answers(
-        machine.handle(
-            CreateTopics(
-                9,
-                [
-                    TopicCreation("new"),
-                    TopicCreation("old"),
-                    TopicCreation("twice"),
-                    TopicCreation("twice"),
-                    TopicCreation("wide", 1, 2),
-                    TopicCreation("odd", configs={"bad": "1"}),
-                ],
-            )
-        )
-    )
+    creations = [TopicCreation(name) for name in ("new", "old", "twice", "twice")]
+    creations += [TopicCreation("wide", 1, 2), TopicCreation("odd", configs={"bad": "1"})]
+    results = answers(machine.handle(CreateTopics(9, creations)))
     assert {name: result.error for name, result in results.items()} == {
         "new": ErrorCode.NONE,
         "old": ErrorCode.TOPIC_ALREADY_EXISTS,
@@ -423,35 +405,12 @@ def test_a_controlled_shutdown_of_an_unknown_broker_is_refused(
 def proposal(
     machine: Machine,
     *isr: int,
-    broker_id: int = 1,
-    leader_epoch: int = 0,
-    partition_epoch: int = 0,
     topic: str = "t",
-    partition: int = 0,
     epochs: dict[int, int] | None = None,
+    **fields: int,
 ) -> AlterPartitionRequest:
-    known = {**{each: broker.epoch for each, broker in machine.brokers.items()}, **(epochs or {})}
-    return AlterPartitionRequest(
-        broker_id=broker_id,
-        broker_epoch=known.get(broker_id, 0),
-        topics=[
-            TopicData(
-                topic_id=machine.controller.state.topics[topic].topic_id,
-                partitions=[
-                    ProposedPartition(
-                        partition_index=partition,
-                        leader_epoch=leader_epoch,
-                        new_isr=[],
-                        new_isr_with_epochs=[
-                            BrokerState(broker_id=member, broker_epoch=known.get(member, -1))
-                            for member in isr
-                        ],
-                        partition_epoch=partition_epoch,
-                    )
-                ],
-            )
-        ],
-    )
+    topic_id = machine.controller.state.topics[topic].topic_id
+    return isr_proposal(topic_id, isr, machine.epochs() | (epochs or {}), **fields)
 
 
 def altered(machine: Machine, *requests: AlterPartitionRequest) -> list[AlterPartitionResponse]:
@@ -534,19 +493,7 @@ def test_leadership_returns_to_preferred_leaders() -> None:
         ("x", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
     for partition in (0, 1):
-        state, version = machine.store.states["t", partition]
-        altered(
-            machine,
-            proposal(
-                machine,
-                2,
-                1,
-                broker_id=2,
-                partition=partition,
-                leader_epoch=state.leader_epoch,
-                partition_epoch=version,
-            ),
-        )
+        machine.propose("t", 2, 1, partition=partition)
     effects = machine.handle(ElectLeaders(6, None))
     assert answers(effects)[None] == {("t", 0): ErrorCode.NONE}
     assert machine.state("t").leader == 1
