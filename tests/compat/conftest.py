@@ -1,4 +1,4 @@
-"""One broker for all stock clients, as they would find it anywhere: default settings."""
+"""One broker with default settings for all stock clients."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from broker.tools.broker_process import BackgroundBroker
 
 @pytest.fixture(scope="module")
 def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
-    """A running broker whose new topics have three partitions, which is what kcat can ask for."""
+    """A running broker whose new topics have three partitions, because kcat cannot request a number."""
     broker = BackgroundBroker(
         tmp_path_factory.mktemp("broker"),
         broker_id=1,
         zookeeper_connect=f"{zookeeper_server}/compat",
-        # Groups begin at once: how long they wait for more members is Kafka's default otherwise.
+        # Groups assign at once instead of waiting 3 s for more members, as is Kafka's default.
         properties={"num.partitions": "3", "group.initial.rebalance.delay.ms": "0"},
     )
     broker.start()

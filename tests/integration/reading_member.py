@@ -1,8 +1,8 @@
-"""A member of a group with single readers as a process that polls on command.
+"""A process that is a member of a group with single readers and polls on command.
 
     python -m tests.integration.reading_member BOOTSTRAP GROUP TOPIC SESSION_MS
 
-Each line on its standard input is one poll of at most one record, answered by a line of JSON.
+For each line on standard input, it polls for at most one record and prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ POLL_MS = 100
 
 
 class Losses(RebalanceListener):
-    """The partitions that were lost."""
+    """Collects the numbers of the partitions that the member has lost."""
 
     def __init__(self) -> None:
         self.partitions: list[int] = []

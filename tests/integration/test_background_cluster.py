@@ -1,4 +1,4 @@
-"""A cluster in the background: started, used, stopped, and started again on what it left."""
+"""A background cluster is started, used, stopped, and restarted on the same data."""
 
 from __future__ import annotations
 

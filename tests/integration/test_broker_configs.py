@@ -23,7 +23,7 @@ def configs(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]
 
 
 def is_taken(bootstrap: str, value: bytes) -> bool:
-    """Whether a record is small enough for the broker."""
+    """Whether the broker accepts a record of this size."""
     try:
         produce(bootstrap, "events", [value])
     except AssertionError as refusal:

@@ -1,4 +1,4 @@
-"""aiokafka."""
+"""Driver of aiokafka."""
 
 from __future__ import annotations
 

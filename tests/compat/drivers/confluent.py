@@ -1,4 +1,4 @@
-"""confluent-kafka, and so librdkafka."""
+"""Driver of confluent-kafka, which uses librdkafka."""
 
 from __future__ import annotations
 

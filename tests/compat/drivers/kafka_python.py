@@ -1,4 +1,4 @@
-"""kafka-python, both 2.x and 3.x: which one is a matter of the interpreter that runs this file."""
+"""Driver of kafka-python, 2.x or 3.x, whichever the interpreter has installed."""
 
 from __future__ import annotations
 

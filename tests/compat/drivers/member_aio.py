@@ -1,4 +1,4 @@
-"""A member of a mixed group: aiokafka."""
+"""A member of a mixed group that uses aiokafka."""
 
 from __future__ import annotations
 

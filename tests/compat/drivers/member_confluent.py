@@ -1,4 +1,4 @@
-"""A member of a mixed group: confluent-kafka, and so librdkafka."""
+"""A member of a mixed group that uses confluent-kafka."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._MAX
 
 
 def generation_of(consumer: Any) -> int:
-    """librdkafka tells the generation in the bytes that are meant for a transactional producer only."""
+    """The member's generation, decoded from the group metadata that librdkafka has for transactional
+    producers."""
     metadata = bytes(consumer.consumer_group_metadata())
     assert metadata.startswith(_MAGIC), metadata
     (generation,) = struct.unpack_from("=i", metadata, len(_MAGIC))
@@ -42,7 +43,7 @@ def member(job: Job, journal: Journal) -> None:
             "heartbeat.interval.ms": HEARTBEAT_MS,
             "max.poll.interval.ms": REBALANCE_MS,
             "auto.commit.interval.ms": COMMIT_MS,
-            # Else librdkafka counts as processed what it has merely handed over.
+            # Otherwise librdkafka commits records that it has delivered but the member has not processed.
             "enable.auto.offset.store": False,
         }
     )

@@ -1,4 +1,4 @@
-"""A member of a mixed group: Holdfast's own consumer."""
+"""A member of a mixed group that uses Holdfast's consumer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def member(job: Job, journal: Journal) -> None:
         while not journal.is_stopping:
             before = consumer.group_identity().generation
             records = consumer.poll(POLL_MS)
-            # It may have joined during the call, or have been told that its place has passed.
+            # During the call, the member may have joined or lost its membership.
             generation = max(before, consumer.group_identity().generation)
             journal.processed(generation, ((record.partition, record.offset) for record in records))
             journal.owns(generation, (partition.partition for partition in consumer.assignment()))

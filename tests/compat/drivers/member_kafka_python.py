@@ -1,4 +1,4 @@
-"""A member of a mixed group: kafka-python, 2.x or 3.x as the interpreter has it."""
+"""A member of a mixed group that uses kafka-python, 2.x or 3.x, whichever the interpreter has installed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.compat.drivers.membership import (
 
 def assignor(strategy: str) -> Any:
     if strategy == "cooperative-sticky":
-        from kafka.coordinator.assignors.cooperative_sticky import (  # Not in 2.x
+        from kafka.coordinator.assignors.cooperative_sticky import (  # kafka-python 2.x has no such option.
             CooperativeStickyAssignor,
         )
 
