@@ -1,4 +1,4 @@
-"""Measures the broker's cost per request, beside another checkout's: python -m benchmarks.cost --help.
+"""Measures the broker's cost per request, and compares another checkout's: python -m benchmarks.cost --help.
 
 Measures processor time, not speed, because other work on the machine hardly changes it. Runs against the two
 brokers alternate; the cheapest run of each counts, since other work only adds cost. Ends with one line of
@@ -41,13 +41,13 @@ CASES = (
 @click.option(
     "--beside",
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
-    help="Another checkout, whose broker is measured in turn with this one's.",
+    help="Directory of another checkout; its broker is measured in turn with this one's.",
 )
 @click.option(
-    "--seconds", default=1.0, show_default=True, type=click.FloatRange(min=0.2), help="Of each run."
+    "--seconds", default=1.0, show_default=True, type=click.FloatRange(min=0.2), help="Seconds of each run."
 )
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="Runs of each case.")
-@click.option("--only", default="", metavar="TEXT", help="Only cases whose name contains this.")
+@click.option("--only", default="", metavar="TEXT", help="Measure only cases whose name contains TEXT.")
 def main(beside: Path | None, seconds: float, rounds: int, only: str) -> None:
     """Measure the processor time of a broker for each request, or each gigabyte."""
     cases = [case for case in CASES if only in case.name]
@@ -78,9 +78,9 @@ def _target(cluster: LocalCluster, name: str) -> Target:
 
 
 def _cost(case: Case, result: Result) -> float:
-    """Microseconds per request of a raw run, whose number of requests is known; otherwise seconds per GB."""
+    """Microseconds per request of a raw run; seconds per GB of other runs, whose requests are not counted."""
     per_gb = result.broker_cpu_seconds_per_gb
-    assert per_gb is not None, "the broker's process is known"
+    assert per_gb is not None, "the broker's process must be known"
     return per_gb * (case.batch_bytes / 1e9) * 1e6 if case.client == "raw" else per_gb
 
 
