@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from broker.tools.broker_process import BackgroundBroker
 from clients.admin import Admin, NewTopic
+from tests.cluster import BackgroundBroker, Cluster
 from tests.compat.churn import PARTITIONS, Library, churn, mixed_group, percentile
 
 CHURNS = int(os.environ.get("HOLDFAST_CHURNS", "12"))
@@ -43,24 +42,14 @@ STRATEGIES = {
 
 
 @pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
+def broker(cluster_of_module: Cluster) -> BackgroundBroker:
     """A broker that allows short sessions, because members are killed, and has no initial rebalance delay."""
-    broker = BackgroundBroker(
-        tmp_path_factory.mktemp("broker"),
-        broker_id=1,
-        zookeeper_connect=f"{zookeeper_server}/mixed-groups",
-        properties={
-            "group.min.session.timeout.ms": "1000",
-            "group.initial.rebalance.delay.ms": "0",
-            "offsets.topic.num.partitions": "4",
-        },
-    )
-    broker.start()
-    try:
-        broker.wait_ready()
-        yield broker
-    finally:
-        broker.stop()
+    properties = {
+        "group.min.session.timeout.ms": "1000",
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": "4",
+    }
+    return cluster_of_module.start(1, properties)[0]
 
 
 @pytest.mark.timeout(120 + CHURNS * 30)

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 
-from broker.tools.broker_process import BackgroundBroker
 from protocol import batches
 from protocol.api import Response
 from protocol.batches import Compression
@@ -43,6 +42,7 @@ from protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from tests.cluster import BackgroundBroker, Cluster
 from tests.integration.raw_socket import TIMEOUT_S, RawSocket, request_frame
 from tests.models.batches import batch as dated_batch
 from tests.protocol.fuzz import Frames
@@ -110,29 +110,19 @@ class Neighbour:
 
 
 @pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
-    directory = tmp_path_factory.mktemp("bad-input")
-    process = BackgroundBroker(
-        directory,
-        broker_id=1,
-        zookeeper_connect=f"{zookeeper_server}/{directory.name}",
-        properties={
-            "auto.create.topics.enable": "false",
-            "connections.max.idle.ms": str(IDLE_MS),
-            "max.connections": str(CONNECTIONS_MAX),
-            "socket.request.max.bytes": str(FRAME_BYTES_MAX),
-            "socket.request.max.elements": "20000",
-        },
-    )
-    process.start()
-    try:
-        process.wait_ready()
-        for topic in ("neighbour", "target"):
-            assert create(process, topic).error_code == ErrorCode.NONE
-        yield process
-    finally:
-        process.stop()
-        print(f"--- the broker's log\n{process.log[-8000:]}")
+def broker(cluster_of_module: Cluster) -> Iterator[BackgroundBroker]:
+    properties = {
+        "auto.create.topics.enable": "false",
+        "connections.max.idle.ms": str(IDLE_MS),
+        "max.connections": str(CONNECTIONS_MAX),
+        "socket.request.max.bytes": str(FRAME_BYTES_MAX),
+        "socket.request.max.elements": "20000",
+    }
+    (process,) = cluster_of_module.start(1, properties)
+    for topic in ("neighbour", "target"):
+        assert create(process, topic).error_code == ErrorCode.NONE
+    yield process
+    cluster_of_module.show()
 
 
 @pytest.fixture(scope="module")
@@ -174,14 +164,15 @@ def create(
     replicas: int = 1,
     configs: dict[str, str] | None = None,
 ) -> CreatableTopicResult:
-    topic = CreatableTopic(
-        name=name,
-        num_partitions=partitions,
-        replication_factor=replicas,
-        assignments=[],
-        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
-    )
+    topic = creatable(name, partitions, replicas)
+    topic.configs = [CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
     return create_as_said(broker, [topic])[0]
+
+
+def creatable(name: str, partitions: int = 1, replicas: int = 1) -> CreatableTopic:
+    return CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=replicas, assignments=[], configs=[]
+    )
 
 
 def create_as_said(
@@ -571,9 +562,7 @@ class TestTopics:
         assert message in (result.error_message or "")
 
     def test_a_topic_or_a_setting_named_twice_is_refused(self, broker: BackgroundBroker) -> None:
-        topic = CreatableTopic(
-            name="twice", num_partitions=1, replication_factor=1, assignments=[], configs=[]
-        )
+        topic = creatable("twice")
         (result,) = create_as_said(broker, [topic, topic])
         assert result.error_code == ErrorCode.INVALID_REQUEST
         setting = CreatableTopicConfig(name="retention.ms", value="1")
@@ -587,16 +576,11 @@ class TestTopics:
     def test_an_invalid_replica_assignment_is_refused(
         self, broker: BackgroundBroker, assignments: list[tuple[int, list[int]]]
     ) -> None:
-        topic = CreatableTopic(
-            name="assigned",
-            num_partitions=-1,
-            replication_factor=-1,
-            assignments=[
-                CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
-                for index, brokers in assignments
-            ],
-            configs=[],
-        )
+        topic = creatable("assigned", -1, -1)
+        topic.assignments = [
+            CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
+            for index, brokers in assignments
+        ]
         (result,) = create_as_said(broker, [topic])
         assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
         assert result.error_message
@@ -605,14 +589,7 @@ class TestTopics:
     def test_a_creation_with_a_negative_timeout_is_answered(
         self, broker: BackgroundBroker, timeout_ms: int
     ) -> None:
-        topic = CreatableTopic(
-            name=f"hurried-{next(_topics)}",
-            num_partitions=1,
-            replication_factor=1,
-            assignments=[],
-            configs=[],
-        )
-        (result,) = create_as_said(broker, [topic], timeout_ms)
+        (result,) = create_as_said(broker, [creatable(f"hurried-{next(_topics)}")], timeout_ms)
         assert result.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
 
     def test_deleting_missing_topics_is_refused(self, client: RawSocket) -> None:

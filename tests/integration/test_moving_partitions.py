@@ -37,13 +37,6 @@ def cluster(shared_cluster: Cluster) -> Cluster:
     return shared_cluster
 
 
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    """A topic name that no other test uses."""
-    name: str = request.node.name
-    return name
-
-
 def program(cluster: Cluster, command: click.Command, *arguments: str, status: int = 0) -> str:
     """Run a program that must exit with `status`. Returns its output."""
     result = CliRunner().invoke(

@@ -39,13 +39,6 @@ def three(shared_cluster: Cluster) -> Cluster:
     return shared_cluster
 
 
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    """A topic name that no other test uses."""
-    name: str = request.node.name
-    return name
-
-
 def test_records_reach_every_replica(three: Cluster, topic: str) -> None:
     create_topic(three.bootstrap, topic, partitions=3, replicas=3)
     for partition in range(3):

@@ -7,16 +7,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from tests.compat.drivers.membership import (
-    COMMIT_MS,
-    HEARTBEAT_MS,
-    POLL_MS,
-    REBALANCE_MS,
-    SESSION_MS,
-    Job,
-    Journal,
-    run,
-)
+from tests.compat.drivers.membership import POLL_MS, Job, Journal, run
 
 _MAGIC = b"CGMDv2:"
 _PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._MAX_POLL_EXCEEDED)
@@ -34,15 +25,8 @@ def generation_of(consumer: Any) -> int:
 def member(job: Job, journal: Journal) -> None:
     consumer = Consumer(
         {
-            "bootstrap.servers": job.bootstrap,
-            "client.id": "confluent",
-            "group.id": job.group,
+            **job.settings("confluent"),
             "partition.assignment.strategy": job.strategy,
-            "auto.offset.reset": "earliest",
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": HEARTBEAT_MS,
-            "max.poll.interval.ms": REBALANCE_MS,
-            "auto.commit.interval.ms": COMMIT_MS,
             # Otherwise librdkafka commits records that it has delivered but the member has not processed.
             "enable.auto.offset.store": False,
         }

@@ -3,30 +3,11 @@
 from __future__ import annotations
 
 from clients.consumer import Consumer
-from tests.compat.drivers.membership import (
-    COMMIT_MS,
-    HEARTBEAT_MS,
-    POLL_MS,
-    REBALANCE_MS,
-    SESSION_MS,
-    Job,
-    Journal,
-    run,
-)
+from tests.compat.drivers.membership import POLL_MS, Job, Journal, run
 
 
 def member(job: Job, journal: Journal) -> None:
-    properties = {
-        "bootstrap.servers": job.bootstrap,
-        "client.id": "holdfast",
-        "group.id": job.group,
-        "partition.assignment.strategy": job.strategy,
-        "auto.offset.reset": "earliest",
-        "session.timeout.ms": SESSION_MS,
-        "heartbeat.interval.ms": HEARTBEAT_MS,
-        "max.poll.interval.ms": REBALANCE_MS,
-        "auto.commit.interval.ms": COMMIT_MS,
-    }
+    properties = {**job.settings("holdfast"), "partition.assignment.strategy": job.strategy}
     with Consumer(properties) as consumer:
         consumer.add_topic(job.topic)
         while not journal.is_stopping:

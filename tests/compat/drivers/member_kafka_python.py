@@ -9,16 +9,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from tests.compat.drivers.membership import (
-    COMMIT_MS,
-    HEARTBEAT_MS,
-    POLL_MS,
-    REBALANCE_MS,
-    SESSION_MS,
-    Job,
-    Journal,
-    run,
-)
+from tests.compat.drivers.membership import POLL_MS, Job, Journal, run
 
 
 def assignor(strategy: str) -> Any:
@@ -38,15 +29,8 @@ def assignor(strategy: str) -> Any:
 def member(job: Job, journal: Journal) -> None:
     consumer = KafkaConsumer(
         job.topic,
-        bootstrap_servers=job.bootstrap,
-        client_id="kafka-python",
-        group_id=job.group,
         partition_assignment_strategy=[assignor(job.strategy)],
-        auto_offset_reset="earliest",
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=HEARTBEAT_MS,
-        max_poll_interval_ms=REBALANCE_MS,
-        auto_commit_interval_ms=COMMIT_MS,
+        **job.arguments("kafka-python"),
     )
     while not journal.is_stopping:
         found = consumer.poll(POLL_MS)

@@ -30,6 +30,23 @@ class Job(argparse.Namespace):
     strategy: str
     journal: str
 
+    def settings(self, client_id: str) -> dict[str, Any]:
+        """The settings of a consumer, by Kafka's names."""
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "client.id": client_id,
+            "group.id": self.group,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": HEARTBEAT_MS,
+            "max.poll.interval.ms": REBALANCE_MS,
+            "auto.commit.interval.ms": COMMIT_MS,
+        }
+
+    def arguments(self, client_id: str) -> dict[str, Any]:
+        """The same settings as keyword arguments."""
+        return {name.replace(".", "_"): value for name, value in self.settings(client_id).items()}
+
 
 class Journal:
     """Lines of JSON, each written immediately, so that a kill loses none. Times are in seconds of the

@@ -64,6 +64,12 @@ class Checker:
         self._next[partition] = index + PARTITIONS
         self.seen += 1
 
+    def stamp(self, partition: int, offset: int, stamp: tuple[int, int], base: tuple[int, int]) -> None:
+        """Check the type and time of a record's timestamp; `base` are those of record 0."""
+        index = offset * PARTITIONS + partition
+        if stamp != (base[0], base[1] + index):
+            self.problems.append(f"record {index} has timestamp {stamp}")
+
     def result(self) -> dict[str, Any]:
         return {"seen": self.seen, "wanted": self.wanted, "problems": self.problems}
 
