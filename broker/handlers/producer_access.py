@@ -15,6 +15,7 @@ from broker.ownership import requests
 from broker.ownership.answers import Standings
 from broker.ownership.claims import AccessClaim, wait_until_ms
 from broker.ownership.guards import CLAIMED, REQUIRED
+from broker.ownership.rules import NO_EPOCH
 from broker.ownership.service import OwnershipService
 from broker.ownership.settings import SessionTimeouts
 from coordinator.ownership.records import PartitionKey
@@ -25,8 +26,6 @@ from protocol.messages.producer_access import (
     ProducerAccessRequest,
     ProducerAccessResponse,
 )
-
-_NO_EPOCH = -1
 
 
 @dataclass(eq=False)
@@ -80,7 +79,7 @@ class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessRespons
 
 
 def _mode(request: ProducerAccessRequest) -> ProducerAccessMode:
-    if request.partition < 0 or request.epoch < _NO_EPOCH:
+    if request.partition < 0 or request.epoch < NO_EPOCH:
         raise error_for(
             ErrorCode.INVALID_REQUEST, f"partition {request.partition} or epoch {request.epoch} is negative"
         )
