@@ -1,9 +1,9 @@
 """Measures the broker's cost per request, and compares another checkout's: python -m benchmarks.cost --help.
 
 Measures processor time, not speed, because other work on the machine hardly changes it. Each case first runs
-once uncounted against each broker: the first megabytes that a machine writes after a pause cost less than
-half of what later ones do. Each round then runs here, beside, beside, here. The table shows the median cost of
-all runs, and the median of the rounds' ratios with its 95 % confidence interval. Ends with one line of JSON.
+once uncounted on each broker: the first megabytes that a machine writes after a pause cost less than half of
+what later ones do. Each round then runs here, beside, beside, here. The table shows the median cost of all
+runs, and the median of the rounds' ratios with its 95 % confidence interval. Ends with one line of JSON.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def main(beside: Path | None, seconds: float, rounds: int, only: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CaseCost:
-    """Median cost of a case by broker, and the ratio of this checkout's cost to the other's, if there is one."""
+    """Median cost of a case by broker, and this checkout's cost divided by the other's, if there is one."""
 
     case: Case
     medians: list[float]
