@@ -1,4 +1,4 @@
-"""The producer against brokers in memory, a turn at a time: batching, order, retries, and how it ends."""
+"""The producer, run turn by turn against brokers in memory: batching, order, retries and closing."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class TestPlacing:
         cluster.add_topic("flights", 5)
         producer = producer_on(cluster)
         early = [producer.send(Message("flights", f"key-{n % 20}", str(n))) for n in range(100)]
-        producer.flush()  # These were sent before the topic's partitions were known, the next after it.
+        producer.flush()  # These precede the topic's metadata; the next ones follow it.
         late = [producer.send(Message("flights", f"key-{n % 20}", str(n))) for n in range(100)]
         producer.flush()
 
@@ -228,7 +228,7 @@ class TestRetries:
             assert values == [b"%03d" % n for n in range(40)]
             assert [r.offset for r in responses] == list(range(1, 41))
         else:
-            # Nobody can tell such a batch from one that did not arrive: it is there twice, and in order.
+            # Without idempotence, a batch whose answer was lost is written twice, but in order.
             assert len(values) > 40 and list(dict.fromkeys(values)) == [b"%03d" % n for n in range(40)]
         assert all(response.error is None for response in responses)
 

@@ -1,4 +1,4 @@
-"""What consumers and the admin client count and tell, against brokers in memory."""
+"""The counters and events of consumers and the admin client, against brokers in memory."""
 
 from __future__ import annotations
 

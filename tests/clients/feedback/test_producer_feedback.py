@@ -1,4 +1,4 @@
-"""What a producer counts and tells, against brokers in memory, a turn at a time."""
+"""The counters and events of a producer, run turn by turn against brokers in memory."""
 
 from __future__ import annotations
 
