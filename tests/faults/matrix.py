@@ -112,7 +112,11 @@ def main() -> int:
     )
     parser.add_argument("--list", action="store_true", help="print the names of the cells and exit")
     parser.add_argument(
-        "--seconds", type=float, default=30.0, metavar="N", help="length of a pause, cut or outage [30]"
+        "--seconds",
+        type=float,
+        default=30.0,
+        metavar="N",
+        help="length of a pause, cut or outage, in seconds [30]",
     )
     parser.add_argument(
         "--network", choices=(NAMESPACES, RELAYS), help="how brokers are cut off [namespaces, if possible]"

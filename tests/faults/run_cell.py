@@ -135,7 +135,9 @@ def main() -> None:
         default=LOOPBACK,
         help=f"network of the brokers [{LOOPBACK}]",
     )
-    parser.add_argument("--seconds", type=float, default=30.0, help="length of a pause, cut or outage [30]")
+    parser.add_argument(
+        "--seconds", type=float, default=30.0, help="length of a pause, cut or outage, in seconds [30]"
+    )
     parser.add_argument(
         "--session-timeout-ms",
         type=int,
