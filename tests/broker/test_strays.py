@@ -77,7 +77,7 @@ def test_what_has_moved_to_others_is_moved_aside(back: Return, caplog: pytest.Lo
     back.machine.controller.state.partition(("moved", 0)).assignment = ReplicaAssignment((OTHER,))
     back.tell()
     assert (back.logs(), back.moved_aside()) == (["kept"], ["moved"])
-    assert "moved-0 is a stray, for its partition has moved to other brokers" in caplog.text
+    assert "stray log of moved-0, because its partition has moved to other brokers, to" in caplog.text
     assert list(back.directory.glob("moved-0.*-stray/*.log")), "its records are still there"
 
 

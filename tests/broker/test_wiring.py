@@ -126,7 +126,7 @@ def test_dynamic_settings_are_not_handed_over_as_values_of_the_moment() -> None:
         rack: Balance  # type: ignore[assignment]
 
     Frozen.__annotations__["rack"] = Balance
-    with pytest.raises(TypeError, match="hand over Live"):
+    with pytest.raises(TypeError, match="pass Live"):
         build_handlers([Frozen], [], SETTINGS)
 
 

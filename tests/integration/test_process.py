@@ -56,7 +56,7 @@ def test_a_broker_writes_its_ready_file_and_cleans_up_when_stopped(zookeeper: st
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, output
-    assert "SIGTERM: stopping" in output
+    assert "Received SIGTERM: stopping the broker" in output
     assert "stopped" in output
     assert not (tmp_path / "ready.json").exists()
     assert not (tmp_path / "data" / "broker.pid").exists()
@@ -126,7 +126,8 @@ def test_a_start_on_a_port_in_use_fails_with_the_reason(cluster: Cluster, tmp_pa
     )
     assert ended.returncode == 1
     assert (
-        f"Stopping: listener PLAINTEXT://{broker.address} cannot be opened: another program" in ended.stderr
+        f"Stopping the broker: listener PLAINTEXT://{broker.address} cannot be opened: another program"
+        in ended.stderr
     )
 
 
@@ -144,7 +145,7 @@ def test_a_second_broker_on_a_log_directory_in_use_is_refused(cluster: Cluster, 
     log_dir = f"log.dirs={broker.log_dirs[0]}"
     start = command(cluster.zookeeper_connect, tmp_path, "--override", log_dir, "--override", "broker.id=1")
     line = refused(start)
-    assert f"log directory {broker.log_dirs[0]} is in use by another broker: stop that one" in line
+    assert f"log directory {broker.log_dirs[0]} is in use by another broker: stop that broker" in line
     create_topic(cluster.bootstrap, "events")
     assert produce(cluster.bootstrap, "events", [b"undisturbed"]) == [0]
     broker.kill()
@@ -181,7 +182,7 @@ def test_a_start_on_log_directories_of_another_cluster_is_refused(zookeeper: str
 def test_a_start_with_unusable_log_directories_fails_with_the_reason(zookeeper: str, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file where the directory should be")
     line = refused(command(zookeeper, tmp_path))
-    assert "none of the log directories (log.dirs) can be used" in line
+    assert "all log directories (log.dirs) have failed" in line
     assert f"File exists: '{tmp_path / 'data'}'" in line
 
 

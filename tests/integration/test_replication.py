@@ -265,4 +265,4 @@ def test_a_broker_stays_up_until_its_last_log_directory_fails(
         produce(cluster.bootstrap, "events", [bytes(20_000)] * 2, partition=partition)
         states.wait_for_isr("events", partition, {2})
     assert broker.wait() != 0
-    assert "the last log directory has failed" in broker.log
+    assert "all log directories have failed" in broker.log
