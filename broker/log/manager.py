@@ -312,7 +312,11 @@ class LogManager:
             log.producers.expire(now_ms)
 
     def close(self, high_watermarks: Mapping[TopicPartition, int]) -> Deferred[None]:
+        """Close all logs, write the checkpoints, and mark the stop as clean.
 
+        The manager and its logs must not be used afterwards.
+        """
+        # First the fsyncs, in parallel; then the rest, for which one worker at a time uses a log.
         flushes = [self.flusher.durable(log, log.log_end_offset) for log in self]
         closed: Deferred[Any] = DeferredList(flushes, consumeErrors=True)
         for directory in self.live_directories:

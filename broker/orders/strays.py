@@ -2,8 +2,8 @@
 
 While a broker is down, its replicas may be moved to other brokers, and topics may be deleted and created
 again under the same names. It receives no StopReplica for these. It recognises their logs by topic id once
-the controller has sent a LeaderAndIsr of type FULL and the UpdateMetadata after it, which lists every partition
-of the cluster.
+the controller has sent a LeaderAndIsr of type FULL and the UpdateMetadata after it, which lists every
+partition of the cluster.
 
 A stray log is not deleted: it is moved to a directory whose name ends in `-stray`, for an administrator to
 inspect and remove. A log that may still be needed is not moved.

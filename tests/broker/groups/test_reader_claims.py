@@ -110,7 +110,7 @@ def test_a_leader_that_cannot_be_reached_holds_members_up_for_a_while_only(
     world.fail(1)
     world.clock.advance(TIMEOUT_MS / 1000)
     assert told == [True]
-    assert "The leaders of 1 partitions do not know the readers yet" in caplog.text
+    assert "The leaders of 1 partitions have not accepted their reader claims in time" in caplog.text
     assert "t-1 for g (broker 2: " in caplog.text and "gone" in caplog.text
     assert world.claims.pending == 1, "it is told once it can be"
     assert [leader for leader, _ in world.asked[2:]] == [2]

@@ -92,7 +92,7 @@ class TestRoles:
                 world.clock.advance(0)
                 fired(assigned)
         assert [line for line in caplog.messages if line.startswith("Leading")] == [
-            "Leading t-0 from epoch 4 on, and 2 partitions more"
+            "Leading t-0 in leader epoch 4, and 2 more partitions"
         ]
 
     def test_the_reactor_serves_others_while_many_logs_are_created(self, world: World) -> None:
