@@ -99,7 +99,7 @@ def test_a_database_is_read_in_order_although_its_reader_is_paused(
     records_of(broker, "rows", 2000)
     reader.send_signal(signal.SIGCONT)
     assert reader.stdout is not None
-    while "another has taken over" not in reader.stdout.readline():
+    while "another process has taken over" not in reader.stdout.readline():
         _insert(database, *_next(database))
     standby.kill()
     standby.communicate(timeout=TIMEOUT_S)
