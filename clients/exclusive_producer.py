@@ -4,7 +4,7 @@
         producer.send(Message("journal", value="I lead"))
 
 Four modes: SHARED is granted beside other SHARED producers; EXCLUSIVE is refused if any producer has access;
-WAIT_FOR_EXCLUSIVE waits until the producers before it have gone; EXCLUSIVE_WITH_FENCING takes access from
+WAIT_FOR_EXCLUSIVE waits until the producers before it have left; EXCLUSIVE_WITH_FENCING takes access from
 the owner at that time.
 """
 
@@ -43,9 +43,9 @@ _CLOSE_MS = 5_000
 class ExclusiveProducer(ProducerFace):
     """A producer of one topic, with access to `partitions`, or to all if none are named.
 
-    The constructor returns when access is granted. With `is_waiting` false it returns at once: what is sent
-    waits until access is granted, `on_ownership` reports that, and `claim` waits for it. `timeout_ms` is the
-    longest wait; None means no limit with WAIT_FOR_EXCLUSIVE, else `max.block.ms`. The sending thread calls
+    The constructor returns when access is granted. With `is_waiting` false it returns at once: messages
+    wait until access is granted, `on_ownership` reports that, and `claim` waits for it. `timeout_ms` is the
+    maximum wait; None means no limit with WAIT_FOR_EXCLUSIVE, else `max.block.ms`. The sending thread calls
     `on_ownership` for every OwnershipEvent, and the callback must not block. The other arguments and methods
     are those of Producer.
 

@@ -109,11 +109,11 @@ class ErrorCode(IntEnum):
     REASSIGNMENT_IN_PROGRESS = 60, FATAL, "The partition is being reassigned."
     DELEGATION_TOKEN_AUTH_DISABLED = 61, FATAL, "Delegation tokens are not enabled."
     DELEGATION_TOKEN_NOT_FOUND = 62, FATAL, "There is no such delegation token."
-    DELEGATION_TOKEN_OWNER_MISMATCH = 63, FATAL, "The delegation token belongs to someone else."
+    DELEGATION_TOKEN_OWNER_MISMATCH = 63, FATAL, "The delegation token belongs to another principal."
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = (
         64,
         FATAL,
-        "Delegation tokens cannot be asked for on this connection.",
+        "Delegation tokens cannot be requested on this connection.",
     )
     DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, FATAL, "Not authorised for the delegation token."
     DELEGATION_TOKEN_EXPIRED = 66, FATAL, "The delegation token has expired."

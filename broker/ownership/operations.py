@@ -2,7 +2,7 @@
 its records are durable.
 
 The table carries out the operations on one resource one after the other, so what was judged still holds when
-it is carried out. One thing may have changed in between: an owner's connection may have closed.
+it is carried out. Only an owner's connection may have closed in between.
 
 This file has the base class and the operations that end or resume grants; `claims` has those that make grants
 for clients, and `readers` those for members of consumer groups.
@@ -235,7 +235,7 @@ class ForceRelease(Operation):
 
 
 class FlushUnwritten(Operation):
-    """Write changes for which no request waits: owners that are gone, and fence offsets."""
+    """Write changes for which no request waits: owners that have left, and fence offsets."""
 
     __slots__ = ()
 

@@ -96,7 +96,7 @@ class Entry:
     connection: int | None = None
     deadline_ms: int = NEVER_MS
     pinged_ms: int = NEVER_MS
-    """When the owner was asked for a sign of life that has not come yet."""
+    """When the owner was asked to send a request that has not arrived yet."""
     is_complete: bool = True
     is_contended: bool = False
     counts: Counts = field(default_factory=Counts)

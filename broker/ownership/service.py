@@ -195,7 +195,7 @@ class OwnershipService:
             return outcome(named.key, refusal.code, refusal.message)
         return self.table.standing(requester, named)
 
-    # -- what the table asks for -----------------------------------------------------------------------
+    # -- for the table ---------------------------------------------------------------------------------
 
     def _log_end(self, key: PartitionKey) -> LogEnd:
         partition = self.decided.partition(key)
@@ -322,7 +322,7 @@ class OwnershipService:
             self._not_written(write.number, error)
         except (Superseded, ZooKeeperError, BadZnode) as error:
             if not isinstance(error, SessionExpired):
-                _log.error("Could not write ownership records to ZooKeeper; they are read again: %s", error)
+                _log.error("Could not write ownership records to ZooKeeper; reading them again: %s", error)
             for item in write.items:
                 await self.decided.reload(item.key)
             message = "the ownership record has changed in ZooKeeper meanwhile: try again"
@@ -340,7 +340,9 @@ class OwnershipService:
 
     def _failed(self, failure: Failure) -> None:
         if failure.check(SessionExpired) is None:
-            _log.error("Ownership records could not be written or read: %s", failure.getTraceback())
+            _log.error(
+                "Unexpected error while writing or reading ownership records: %s", failure.getTraceback()
+            )
 
     # -- fences ----------------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ _FLUSHED_BYTES_MAX = 512 * 1024
 
 
 class _Stage(enum.Enum):
-    """How far a submitted operation has come."""
+    """The stage of a submitted operation."""
 
     WAITING = enum.auto()
     """It waits for its turn, and can still be given up."""
@@ -82,7 +82,7 @@ class OwnershipTable:
         """The submissions whose records are being written, by the number of the write."""
         self._write_number = 0
         self._ready: deque[_Submission] = deque()
-        """Submissions that may have come to the heads of their queues."""
+        """Submissions that may be at the heads of their queues by now."""
         self._to_retry: dict[ResourceKey, None] = {}
         """Resources with waiters whose promotion could not be written."""
 
@@ -363,7 +363,7 @@ class OwnershipTable:
         self._settle(now_ms)
 
     def pinged(self, connection: int, now_ms: int) -> None:
-        """The owners on a connection were asked for a sign of life, due within `own.ping.timeout.ms`."""
+        """The owners on a connection were asked to send a request within `own.ping.timeout.ms`."""
         holdings = self._state.connections.get(connection)
         for key in holdings.keys if holdings is not None else ():
             resource = self._state.resources.get(key)

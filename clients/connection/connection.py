@@ -5,7 +5,7 @@
         ...
 
 As in the client rewrite, "Low-level RPC API": every `poll` is one turn of a select loop; it sends the
-calls it is given and returns the replies that have come, which need not belong to those calls. `ask` sends
+calls it is given and returns the replies that have arrived, which need not belong to those calls. `ask` sends
 one request and waits for its response. Producer, consumer and admin client are built on this.
 """
 
@@ -102,7 +102,7 @@ class Connection:
     # The interface ------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int, *calls: Call) -> list[Reply]:
-        """Send `calls` and return the replies that have come, after waiting `timeout_ms` for a first event.
+        """Send `calls` and return the replies that have arrived, after waiting `timeout_ms` for an event.
 
         May return early and without a reply: not every event is one. A call that fails has its error in its
         reply. Raises ClosedError, and UnreachableError if no broker has answered for `bootstrap.timeout.ms`.

@@ -147,7 +147,7 @@ class Conversation:
     def received(self, count: int) -> list[Received]:
         """Record that `count` bytes are in the receive buffer. Returns the responses completed by them.
 
-        Raises MalformedMessage for bytes that are no response to a request of ours, and BrokerError or
+        Raises MalformedMessage for bytes that answer no request of this client, and BrokerError or
         UnsupportedRequestError if the broker declines the handshake. The caller then closes the connection.
         """
         answers = []

@@ -3,7 +3,7 @@
 At startup the consumer asks any broker for the group's controller (ListGroups), creates the group if it does
 not exist (CreateGroup), and registers at the controller. The answer has its partitions and their offsets.
 From then on it sends heartbeats. After an error code in their answers it stops fetching, commits, locates the
-controller again and registers anew. A member may also rewind partitions of the group, its own or others'.
+controller and registers again. A member may also rewind partitions of the group, its own or others'.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class ManagedMembership(Member):
         return self._heartbeat
 
     def _stop(self) -> None:
-        """End the registration and revoke every partition, before leaving or registering anew."""
+        """End the registration and revoke every partition, before leaving or registering again."""
         self._advance(ManagedEvent.REVOKE if self._revoke() else ManagedEvent.REREGISTER)
 
     def _next_step(self, now_ms: int) -> Call:
@@ -396,7 +396,7 @@ class ManagedMembership(Member):
             if not self._group_topics.issuperset(self._topics):
                 self._want_join()
             elif self._goal is MemberGoal.JOIN:
-                self._goal = MemberGoal.NOTHING  # The rewind has registered every member anew.
+                self._goal = MemberGoal.NOTHING  # The rewind has registered every member again.
         rewind.errors = refused
         rewind.found = {
             TopicPartition(row.topic, row.partition): row.offset

@@ -1,6 +1,6 @@
 """One resource that is claimed, waited for, held, resumed and released: the machine, without any network.
 
-`clients.ownership.claims` sends the requests that a claim is due to send and hands in the answers. A grant
+`clients.ownership.claims` sends the requests that a claim is due to send and passes on the answers. A grant
 belongs to a connection: `is_held` is true only while the connection on which the grant was made or resumed is
 the one on which the next request would be sent.
 

@@ -42,7 +42,7 @@ class ClaimInput(enum.Enum):
     SENT = enum.auto()
     """A request about it was sent."""
     GRANTED = enum.auto()
-    """The broker answers that the resource is ours."""
+    """The broker answers that this owner has the resource."""
     QUEUED = enum.auto()
     """The broker answers that the claim waits in its queue."""
     TIMED_OUT = enum.auto()

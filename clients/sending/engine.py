@@ -172,7 +172,7 @@ class SendingEngine:
     def close(self, timeout_ms: int | None = None) -> None:
         """Flush for at most `timeout_ms`, then stop and close the connection.
 
-        What is not acknowledged by then fails with ClosedError. May be called again, and by a callback.
+        Messages not acknowledged by then fail with ClosedError. May be called again, and by a callback.
         """
         is_own_thread = self.is_own_thread()
         if not self.is_closed and not is_own_thread:

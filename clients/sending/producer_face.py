@@ -39,7 +39,7 @@ class ProducerFace:
     def close(self, timeout_ms: int | None = None) -> None:
         """Send what is queued, for at most `timeout_ms`, then stop.
 
-        What is not acknowledged by then fails with ClosedError. May be called again, and by a callback.
+        Messages not acknowledged by then fail with ClosedError. May be called again, and by a callback.
         """
         self._engine.close(timeout_ms)
 
