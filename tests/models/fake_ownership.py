@@ -44,7 +44,7 @@ _PEER = Address("127.0.0.1", 40_000)
 
 @dataclass(frozen=True, slots=True)
 class _Connection:
-    """What the handlers read of the connection of a request."""
+    """The connection of a request, with the fields that handlers read."""
 
     id: int
     peer: Address = _PEER
@@ -59,7 +59,7 @@ class FakeOwnership(TableHost):
         self._connections: dict[FakeChannel, int] = {}
         super().__init__(settings)
         self._clock = Clock()
-        """Times the Renew requests that wait. Its zero is the cluster's."""
+        """The clock of waiting Renew requests. It starts at 0, as the cluster's clock does."""
         self.renewals = Renewals(self._clock, self.standings, self.table.renewed)
         self.asked = 0
         """The broker whose request is being handled."""
@@ -74,7 +74,7 @@ class FakeOwnership(TableHost):
         ]
         self._handlers = {each.request: each for each in handlers}
 
-    # What the table stands on
+    # Called by the table
 
     def time_ms(self) -> int:
         return _START_MS + self._cluster.time_ms
@@ -99,7 +99,7 @@ class FakeOwnership(TableHost):
     # What happens in the cluster
 
     def tick(self) -> None:
-        """Have happen what is due."""
+        """Carry out everything that is due."""
         for channel in [each for each in self._connections if each.is_closed or each.is_cut]:
             self._close(channel)
         self.table.tick(self.time_ms())
@@ -109,7 +109,7 @@ class FakeOwnership(TableHost):
         self._clock.rightNow = now_s
 
     def next_ms(self) -> list[int]:
-        """When something is due, by the cluster's clock."""
+        """Times of the next due events on the cluster's clock."""
         times = [round(call.getTime() * 1000) for call in self._clock.getDelayedCalls()]
         deadline_ms = self.table.next_deadline_ms
         return times if deadline_ms is None else [*times, deadline_ms - _START_MS]
@@ -120,14 +120,14 @@ class FakeOwnership(TableHost):
             self.last_heard_ms[self._connections[channel]] = self.time_ms()
 
     def begin_anew(self, topic: str, index: int) -> None:
-        """Have the leader of a partition know no more of it than what is written, as the next leader does."""
+        """Make the leader of a partition forget what is not written, as a new leader would."""
         key = resource_key(PRODUCERS_GROUP, topic, index)
         self.table.unload(key, BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), self.time_ms())
         if key in self.znodes:
             self.load(key)
 
     def may_write(self, channel: FakeChannel, topic: str, index: int) -> ErrorCode:
-        """How an append is refused that has come by a channel; NONE where it is not."""
+        """The error for an append that arrived on a channel; NONE if the append is allowed."""
         resource = self.table.resource(resource_key(PRODUCERS_GROUP, topic, index))
         writer = None if resource is None else resource.writer
         connection = self._connections.get(channel)
@@ -140,7 +140,7 @@ class FakeOwnership(TableHost):
         )
 
     def may_read(self, channel: FakeChannel, topic: str, index: int) -> bool:
-        """Whether a channel may fetch: not where another reads in a group that it has named."""
+        """Whether a channel may fetch: not if another client is the reader in a group that it has named."""
         resource = self.table.resource(resource_key(PRODUCERS_GROUP, topic, index))
         holdings = self.table.holdings(self._connections.get(channel, -1))
         if resource is None or holdings is None:
@@ -170,7 +170,7 @@ class FakeOwnership(TableHost):
     def respond(
         self, node: int, channel: FakeChannel, header: RequestHeader, request: Request[Any], error: ErrorCode
     ) -> Response | None:
-        """The response of a broker; None where it comes later."""
+        """The response of a broker; None if it comes later."""
         handler = self._handlers[type(request)]
         connection = cast(ServerConnection, _Connection(self._id(channel)))
         context = RequestContext(header.api_version, header.client_id or "", connection)
@@ -199,7 +199,7 @@ class FakeOwnership(TableHost):
 
 
 class _Service:
-    """What the handlers ask of their `OwnershipService`, and of its `DecidedResources`."""
+    """The parts of `OwnershipService`, and of its `DecidedResources`, that the handlers use."""
 
     def __init__(self, owners: FakeOwnership) -> None:
         self._owners = owners
@@ -230,7 +230,7 @@ class _Service:
         return key
 
     def partition(self, key: PartitionKey) -> None:
-        """No log, whose settings would forbid a mode."""
+        """None: a fake partition has no log settings that could forbid an access mode."""
 
 
 def resource_key(group: str, name: str, partition: int) -> ResourceKey:

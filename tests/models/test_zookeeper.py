@@ -1,4 +1,4 @@
-"""The model of ZooKeeper does what its users build on."""
+"""The model of ZooKeeper keeps the guarantees that its users rely on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.models.zookeeper import SimZooKeeper, ZooKeeperModel
 
 
 class Listener:
-    """Writes down what becomes of a client's sessions."""
+    """Records the session events of a client."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -117,7 +117,7 @@ def test_a_paused_process_learns_of_its_expired_session_when_it_resumes(ensemble
     assert heard.heard == ["connected", "suspended", "expired", "connected"]
 
 
-def test_no_session_runs_out_during_an_outage(ensemble: Ensemble) -> None:
+def test_no_session_expires_during_an_outage(ensemble: Ensemble) -> None:
     client, heard = ensemble.client("a")
     ensemble.result(client.session.create("/mine", ephemeral=True))
     ensemble.model.stop()

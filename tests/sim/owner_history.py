@@ -124,7 +124,7 @@ class OwnerHistory:
             if other is grant or not other.excludes(grant):
                 continue
             if other.asked_s > grant.told_s and other.told_s < asked_s and other.owner != grant.owner:
-                self.history.violation(f"{grant} stands beside {other}")
+                self.history.violation(f"{grant} was confirmed beside {other}")
 
     def resumed(self, grant: Told, asked_s: float) -> None:
         """Check a resumption on a new connection: no newer conflicting grant was given before it."""

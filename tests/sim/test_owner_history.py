@@ -195,7 +195,9 @@ def test_shared_access_beside_an_exclusive_grant_is_found(told: OwnerHistory) ->
     told.stands(shared, asked_s=2.5)
     assert found(told) == []
     told.stands(shared, asked_s=4)
-    assert found(told) == ["shared access to owned-0 for x0 stands beside generation 1 (1) of owned-0 for x1"]
+    assert found(told) == [
+        "shared access to owned-0 for x0 was confirmed beside generation 1 (1) of owned-0 for x1"
+    ]
 
 
 def test_a_resumption_of_exclusive_access_after_a_shared_grant_is_found(told: OwnerHistory) -> None:
