@@ -57,7 +57,7 @@ class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessRespons
         return standings.addCallback(_response)
 
     def _check_policy(self, key: PartitionKey, mode: ProducerAccessMode) -> None:
-        """Raises BrokerError where the topic's `single.writer` would not enforce the requested access."""
+        """Raises BrokerError if the topic's `single.writer` would not enforce the requested access."""
         partition = self.ownership.decided.partition(key)
         policy = CLAIMED if partition is None else partition.log.settings.single_writer
         is_shared = mode is ProducerAccessMode.SHARED

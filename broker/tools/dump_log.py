@@ -98,9 +98,9 @@ def _log_lines(path: str, max_bytes: int, max_batch: int, deep: bool, print_data
                 yield _record_line(record, header, print_data)
         position = header.end
     if position < end and end == file.size():
-        raise Damage(f"{end - position} bytes from position {position} on are no whole batch")
+        raise Damage(f"{end - position} bytes from position {position} on are not a complete batch")
     if invalid:
-        raise Damage(f"{path}: the checksums of {invalid} batches do not fit")
+        raise Damage(f"{path}: the checksums of {invalid} batches do not match")
 
 
 def _batch_line(header: BatchHeader, is_valid: bool) -> str:
@@ -167,7 +167,7 @@ def _index_lines(path: str, only_sanity: bool, only_verify: bool) -> Iterator[st
         else segment.offset_index.is_sane(segment.size)
     )
     if not fits:
-        raise Damage(f"{path} does not fit its log: its last entry is {index.last()}")
+        raise Damage(f"{path} does not match its log: its last entry is {index.last()}")
     if only_sanity:
         yield f"{path} passed sanity check."
         return
