@@ -28,8 +28,8 @@ from protocol.topic_partition import TopicPartition
 _FIRST_PAUSE_MS = 20
 """Pause in ms after a first refusal, doubled after each further one. The leader may not know its role yet."""
 _PARTITIONS_PER_PAUSE_MS = 50
-"""Number of refused partitions for each of which 1 ms is added to the first pause: retries must not delay a
-leader that is starting very many roles."""
+"""The first pause grows by 1 ms per this many refused partitions: retries must not delay a leader that is
+starting very many roles."""
 
 
 @settings_group(SETTINGS)

@@ -130,7 +130,7 @@ def _start_at(partition: Partition, offset: int, now_ms: int) -> None:
     """Empty the log and copy the leader's from its start: the two have no offset in common."""
     log = partition.log
     _log.warning(
-        "%s-%d has offsets %d to %d, of which its leader has none: deleting them, and copying from %d on",
+        "Deleting all records of %s-%d, offsets %d to %d: its leader has none of them; copying from %d on",
         partition.topic,
         partition.index,
         log.log_start_offset,

@@ -27,7 +27,7 @@ from clients.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class ReplicationParts:
-    """The partitions of which this broker has replicas."""
+    """This broker's replicas, and the parts that serve and copy them."""
 
     logs: LogManager
     replicas: Replicas
