@@ -36,6 +36,12 @@ def fill(partition: FakePartition, count: int, *, per_batch: int = 10, codec: in
         partition.append(memoryview(encoded(rows, Compression(codec))))
 
 
+def fill_all(cluster: FakeCluster, count: int) -> None:
+    """Append `count` records to each partition of "flights"."""
+    for partition in cluster.topics["flights"]:
+        fill(partition, count)
+
+
 def consumer_on(cluster: FakeCluster, properties: dict[str, Any] | None = None, **more: Any) -> Consumer:
     given = {
         "bootstrap.servers": cluster.bootstrap,
@@ -43,6 +49,19 @@ def consumer_on(cluster: FakeCluster, properties: dict[str, Any] | None = None, 
         **(properties or {}),
     }
     return Consumer(given, network=cluster, rng=random.Random(1), **more)
+
+
+def reader_on(
+    cluster: FakeCluster,
+    properties: dict[str, Any] | None = None,
+    *,
+    partition: int | None = None,
+    **more: Any,
+) -> Consumer:
+    """A consumer of "flights", or of one of its partitions."""
+    consumer = consumer_on(cluster, properties, **more)
+    consumer.add_topic("flights", partition)
+    return consumer
 
 
 def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
@@ -65,8 +84,7 @@ class TestReading:
     @pytest.mark.parametrize("codec", list(Compression))
     def test_all_records_are_read_once_and_in_order(self, cluster: FakeCluster, codec: int) -> None:
         fill(cluster.topics["flights"][0], 1000, codec=codec)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster)
         records = read(consumer, 1000)
 
         assert [record.offset for record in records] == list(range(1000))
@@ -77,8 +95,7 @@ class TestReading:
         cluster = FakeCluster(3)
         for partition in cluster.add_topic("flights", 5):
             fill(partition, 100)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster)
         records = read(consumer, 500)
 
         for number in range(5):
@@ -88,15 +105,13 @@ class TestReading:
         cluster = FakeCluster()
         for partition in cluster.add_topic("flights", 2):
             fill(partition, 10)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights", 1)
+        consumer = reader_on(cluster, partition=1)
 
         assert {record.partition for record in read(consumer, 10)} == {1}
         assert consumer.poll(100) == []
 
     def test_partitions_added_later_are_read_from_their_start(self, cluster: FakeCluster) -> None:
-        consumer = consumer_on(cluster, {"auto.offset.reset": "latest", "metadata.max.age.ms": 1000})
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster, {"auto.offset.reset": "latest", "metadata.max.age.ms": 1000})
         consumer.poll(100)
         cluster.topics["flights"].append(FakePartition(1))
         fill(cluster.topics["flights"][1], 5)
@@ -113,16 +128,14 @@ class TestReading:
 
     def test_poll_returns_at_most_max_records(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 100)
-        consumer = consumer_on(cluster, {"max.poll.records": 7})
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster, {"max.poll.records": 7})
 
         assert max(len(consumer.poll(1000)) for _ in range(5)) == 7
         assert len(consumer.poll(1000, 3)) == 3
 
     def test_poll_batches_returns_columns(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 30)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster)
         batches = consumer.poll_batches(1000)
 
         assert [len(batch) for batch in batches] == [10, 10, 10]
@@ -131,8 +144,7 @@ class TestReading:
 
     def test_poll_batches_continues_where_poll_stopped(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 30)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster)
         first = []
         while len(first) < 5:
             first += consumer.poll(1000, 5)
@@ -153,16 +165,14 @@ class TestReading:
 
     def test_a_consumer_can_be_iterated(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 3)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster)
         records = iter(consumer)
 
         assert [next(records).offset for _ in range(3)] == [0, 1, 2]
 
     def test_the_next_fetch_is_in_flight_while_records_are_returned(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 100)
-        consumer = consumer_on(cluster, {"max.partition.fetch.bytes": 500})
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster, {"max.partition.fetch.bytes": 500})
         read(consumer, 1)
         before = len(cluster.brokers[1].requests)
         consumer.poll(0)
@@ -185,8 +195,7 @@ class TestReading:
 class TestPositions:
     def test_seek_sets_the_next_offset(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 100)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, partition=0)
         consumer.seek(FLIGHTS, 42)
         assert read(consumer, 1)[0].offset == 42
         consumer.seek(FLIGHTS, 7)
@@ -198,8 +207,7 @@ class TestPositions:
 
     def test_position_and_lag_count_returned_records(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 100)
-        consumer = consumer_on(cluster, {"max.poll.records": 13})
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, {"max.poll.records": 13}, partition=0)
         assert consumer.lag(FLIGHTS) is None
         count = len(consumer.poll(1000)) or len(consumer.poll(1000))
 
@@ -207,16 +215,14 @@ class TestPositions:
 
     def test_reset_to_latest_reads_only_new_records(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 10)
-        consumer = consumer_on(cluster, {"auto.offset.reset": "latest"})
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, {"auto.offset.reset": "latest"}, partition=0)
         assert consumer.poll(100) == []
         fill(cluster.topics["flights"][0], 5)
 
         assert [record.offset for record in read(consumer, 5)] == [10, 11, 12, 13, 14]
 
     def test_without_a_reset_policy_a_position_is_required(self, cluster: FakeCluster) -> None:
-        consumer = consumer_on(cluster, {"auto.offset.reset": "none"})
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, {"auto.offset.reset": "none"}, partition=0)
         with pytest.raises(NoOffsetError):
             consumer.poll(100)
 
@@ -226,8 +232,7 @@ class TestPositions:
     ) -> None:
         fill(cluster.topics["flights"][0], 30)
         cluster.topics["flights"][0].start_offset = 20
-        consumer = consumer_on(cluster, {"auto.offset.reset": reset})
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, {"auto.offset.reset": reset}, partition=0)
         consumer.seek(FLIGHTS, 3)
         while consumer.position(FLIGHTS) == 3:
             consumer.poll(100, 0)
@@ -235,8 +240,7 @@ class TestPositions:
         assert consumer.position(FLIGHTS) == expected
 
     def test_a_deleted_offset_without_a_reset_policy_is_an_error(self, cluster: FakeCluster) -> None:
-        consumer = consumer_on(cluster, {"auto.offset.reset": "none"})
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, {"auto.offset.reset": "none"}, partition=0)
         consumer.seek(FLIGHTS, 99)
         with pytest.raises(OffsetOutOfRangeError, match="flights-0 does not have offset 99"):
             consumer.poll(1000)
@@ -245,8 +249,7 @@ class TestPositions:
         cluster = FakeCluster()
         for partition in cluster.add_topic("flights", 2):
             fill(partition, 50)
-        consumer = consumer_on(cluster, {"max.poll.records": 5})
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster, {"max.poll.records": 5})
         seen = read(consumer, 5)
         consumer.pause(FLIGHTS)
         while len(seen) < 50 or {r.partition for r in seen[-5:]} != {1}:
@@ -281,8 +284,7 @@ class TestPositions:
 
     def test_a_removed_topic_is_no_longer_read(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 100)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster)
         read(consumer, 1)
         consumer.remove_topic("flights")
 
@@ -297,8 +299,7 @@ class TestFaults:
         fill(cluster.topics["flights"][0], 50)
         cluster.brokers[1].fail_next(FetchRequest, how)
         cluster.brokers[1].fail_next(ListOffsetsRequest, how)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster)
 
         assert [record.offset for record in read(consumer, 50)] == list(range(50))
 
@@ -306,8 +307,7 @@ class TestFaults:
         cluster = FakeCluster(2)
         (partition,) = cluster.add_topic("flights")
         fill(partition, 10)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster)
         read(consumer, 10)
         cluster.brokers[1].stop()
         partition.leader, partition.leader_epoch = 2, 1
@@ -322,8 +322,7 @@ class TestFaults:
             partitions = cluster.add_topic("flights", 4)
             for partition in partitions:
                 fill(partition, 300, per_batch=rng.choice([1, 10, 50]), codec=rng.choice([0, 4]))
-            consumer = consumer_on(cluster, {"max.partition.fetch.bytes": 2000})
-            consumer.add_topic("flights")
+            consumer = reader_on(cluster, {"max.partition.fetch.bytes": 2000})
             offsets: list[list[int]] = [[] for _ in partitions]
             while sum(len(each) for each in offsets) < 1200:
                 for record in consumer.poll(rng.randint(0, 100), rng.randint(1, 50)):
@@ -339,8 +338,7 @@ class TestFaults:
 
     def test_an_authorization_error_is_raised(self, cluster: FakeCluster) -> None:
         cluster.brokers[1].fail_next(FetchRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, partition=0)
         consumer.seek(FLIGHTS, 0)
         with pytest.raises(BrokerError) as caught:
             consumer.poll(1000)
@@ -352,8 +350,7 @@ class TestFaults:
         damaged = bytearray(partition.batches[1])
         damaged[-1] ^= 0xFF
         partition.batches[1] = bytes(damaged)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, partition=0)
         records = []
         with pytest.raises(CorruptMessageError, match="flights-0, batch at offset 10"):
             for _ in range(10):
@@ -366,8 +363,7 @@ class TestFaults:
     def test_a_decompression_bomb_is_refused(self, cluster: FakeCluster) -> None:
         bomb = encoded([(0, None, bytes(10_000_000))], Compression.ZSTD)
         cluster.topics["flights"][0].append(memoryview(bomb))
-        consumer = consumer_on(cluster, {"batch.max.bytes": 1_000_000})
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, {"batch.max.bytes": 1_000_000}, partition=0)
         with pytest.raises(CorruptMessageError, match="1000000"):
             for _ in range(5):
                 consumer.poll(1000)

@@ -21,6 +21,7 @@ from clients.message import Message
 from clients.producer import Producer
 from protocol.errors import ErrorCode, MessageTooLargeError, NotLeaderOrFollowerError
 from protocol.messages.produce import ProduceRequest
+from tests.clients.test_producer import write
 from tests.models.fake_cluster import FakeCluster
 
 
@@ -65,8 +66,7 @@ def test_records_wait_and_are_then_acknowledged(cluster: FakeCluster, told: list
 def test_a_snapshot_does_not_change(cluster: FakeCluster, told: list[Event]) -> None:
     producer = producer_on(cluster, told)
     before = producer.feedback()
-    producer.send(Message("flights", value=b"v"))
-    producer.flush()
+    write(producer, b"v")
 
     assert (before.records_queued, before.connection.total.requests) == (0, 0)
     assert before.batch_fill is None
@@ -74,8 +74,7 @@ def test_a_snapshot_does_not_change(cluster: FakeCluster, told: list[Event]) -> 
 
 def test_batch_fill_is_the_mean_fill_of_sent_batches(cluster: FakeCluster, told: list[Event]) -> None:
     producer = producer_on(cluster, told, {"batch.size": 10_000})
-    producer.send(Message("flights", value=b"the topic is known"))
-    producer.flush()
+    write(producer, b"the topic is known")
     small = producer.feedback().batch_fill
     for _ in range(40):
         producer.send(Message("flights", value=bytes(970)))
@@ -105,11 +104,9 @@ def test_a_batch_that_is_sent_again_is_reported_and_counted(cluster: FakeCluster
 
 def test_a_batch_that_is_given_up_is_reported_and_counted(cluster: FakeCluster, told: list[Event]) -> None:
     producer = producer_on(cluster, told, {"retries": 0})
-    producer.send(Message("flights", value=b"the topic is known"))
-    producer.flush()
+    write(producer, b"the topic is known")
     cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.NOT_ENOUGH_REPLICAS)
-    lost = producer.send(Message("flights", value=b"1"))
-    producer.flush()
+    lost = write(producer, b"1")
 
     (failed,) = [event for event in told if isinstance(event, BatchFailed)]
     assert failed == BatchFailed("flights", 0, 1, lost.error)
@@ -132,8 +129,7 @@ def test_a_split_batch_is_reported_before_its_halves_arrive(cluster: FakeCluster
 
 def test_refused_records_and_the_wait_for_room_are_counted(cluster: FakeCluster, told: list[Event]) -> None:
     producer = producer_on(cluster, told, {"buffer.memory": 20_000, "max.block.ms": 100})
-    producer.send(Message("flights", value=b"the topic is known"))
-    producer.flush()
+    write(producer, b"the topic is known")
     cluster.brokers[1].stop()
     assert isinstance(producer.send(Message("flights", value=bytes(30_000))).error, RecordTooLargeError)
     responses = [producer.send(Message("flights", value=bytes(100))) for _ in range(100)]
@@ -151,8 +147,7 @@ def test_refused_records_and_the_wait_for_room_are_counted(cluster: FakeCluster,
 def test_throttling_is_reported(cluster: FakeCluster, told: list[Event]) -> None:
     producer = producer_on(cluster, told)
     cluster.brokers[1].throttle_time_ms = 2000
-    producer.send(Message("flights", value=b"1"))
-    producer.flush()
+    write(producer, b"1")
 
     assert Throttled(1, "broker-1:9092", "Produce", 2000) in told
     seen = producer.feedback().connection
@@ -163,11 +158,9 @@ def test_a_change_of_leader_is_reported() -> None:
     cluster, told = FakeCluster(2), []
     (partition,) = cluster.add_topic("flights", 1)
     producer = producer_on(cluster, told)
-    producer.send(Message("flights", value=b"1"))
-    producer.flush()
+    write(producer, b"1")
     partition.leader, partition.leader_epoch = 2, 1
-    producer.send(Message("flights", value=b"2"))
-    producer.flush()
+    write(producer, b"2")
 
     moves = [event for event in told if isinstance(event, LeaderMoved)]
     assert moves == [LeaderMoved("flights", 0, leader=2, leader_epoch=1, leader_before=1)]

@@ -92,6 +92,13 @@ class Party:
         self.members.append(member)
         return member
 
+    def settled(self, *names: str, run_ms: int = 0, **properties: Any) -> list[Member]:
+        """Members that join together, once the party has settled and `run_ms` have passed."""
+        members = [self.join(name, **properties) for name in names]
+        self.settle()
+        self.run(run_ms)
+        return members
+
     def leave(self, member: Member) -> None:
         self.members.remove(member)
         member.consumer.close()

@@ -14,7 +14,7 @@ from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.sync_group import SyncGroupRequest
 from protocol.topic_partition import TopicPartition
 from tests.clients.groups.party import Member, Party
-from tests.clients.test_consumer import consumer_on, fill
+from tests.clients.test_consumer import consumer_on, fill, fill_all
 from tests.models.fake_cluster import FakeCluster
 
 
@@ -46,39 +46,32 @@ def offsets_of(*members: Member) -> dict[int, list[int]]:
 
 class TestComingAndGoing:
     def test_one_member_reads_everything_once(self, party: Party) -> None:
-        alone = party.join("alone")
-        party.settle()
-        party.run(500)
+        (alone,) = party.settled("alone", run_ms=500)
 
         assert alone.owned == (0, 1, 2, 3, 4, 5)
         assert offsets_of(alone) == {number: list(range(100)) for number in range(6)}
 
     def test_members_share(self, party: Party) -> None:
-        members = [party.join(name) for name in "abc"]
-        party.settle()
+        members = party.settled(*"abc")
 
         assert [len(member.owned) for member in members] == [2, 2, 2]
 
     def test_one_more_and_one_less(self, party: Party, cluster: FakeCluster) -> None:
-        first = party.join("first")
-        party.settle()
-        second = party.join("second")
-        party.settle()
+        (first,) = party.settled("first")
+        (second,) = party.settled("second")
         assert [len(member.owned) for member in (first, second)] == [3, 3]
         party.leave(first)
         party.settle()
 
         assert second.owned == (0, 1, 2, 3, 4, 5)
-        for partition in cluster.topics["flights"]:
-            fill(partition, 10)
+        fill_all(cluster, 10)
         party.run(1000)
         assert {number: sorted(found) for number, found in offsets_of(first, second).items()} == {
             number: list(range(110)) for number in range(6)
         }
 
     def test_a_member_that_leaves_is_not_waited_for(self, ranges: Party, cluster: FakeCluster) -> None:
-        first, second = ranges.join("first"), ranges.join("second")
-        ranges.settle()
+        first, second = ranges.settled("first", "second")
         ranges.leave(first)
         left_at_ms = cluster.time_ms
         ranges.settle()
@@ -89,8 +82,7 @@ class TestComingAndGoing:
     def test_a_member_that_crashes_is_replaced_when_its_session_is_over(
         self, party: Party, cluster: FakeCluster
     ) -> None:
-        first, second = party.join("first"), party.join("second")
-        party.settle()
+        first, second = party.settled("first", "second")
         party.crash(first)
         party.run(2_000)
         assert len(second.owned) == 3
@@ -100,8 +92,7 @@ class TestComingAndGoing:
 
     def test_partitions_that_are_added_are_shared_out(self, party: Party, cluster: FakeCluster) -> None:
         party._properties["metadata.max.age.ms"] = 1_000
-        members = [party.join(name) for name in "ab"]
-        party.settle()
+        members = party.settled(*"ab")
         cluster.topics["flights"] += FakeCluster(3).add_topic("flights", 2)
         party.run(5_000)
 
@@ -125,8 +116,7 @@ class TestComingAndGoing:
         assert {partition.topic for partition in alone.consumer.assignment()} == {"carriers"}
 
     def test_the_last_topic_is_dropped(self, ranges: Party, cluster: FakeCluster) -> None:
-        alone = ranges.join("alone")
-        ranges.settle()
+        (alone,) = ranges.settled("alone")
         alone.consumer.remove_topic("flights")
         ranges.run(1_000)
 
@@ -145,8 +135,7 @@ class TestComingAndGoing:
                 party.leave(gone[-1])
             party.run(number * 137 % 900)
             members.append(party.join(f"n{number}"))
-            for partition in cluster.topics["flights"]:
-                fill(partition, 10)
+            fill_all(cluster, 10)
         party.settle()
         party.run(2_000)
 
@@ -161,10 +150,8 @@ class TestComingAndGoing:
 
 class TestListeners:
     def test_eager_members_give_up_everything(self, ranges: Party) -> None:
-        first = ranges.join("first")
-        ranges.settle()
-        ranges.join("second")
-        ranges.settle()
+        (first,) = ranges.settled("first")
+        ranges.settled("second")
 
         assert first.told == [
             ("assigned", (0, 1, 2, 3, 4, 5)),
@@ -174,10 +161,8 @@ class TestListeners:
 
     def test_cooperative_members_give_up_what_they_lose(self, cluster: FakeCluster) -> None:
         party = Party(cluster, partition_assignment_strategy="cooperative-sticky")
-        first = party.join("first")
-        party.settle()
-        second = party.join("second")
-        party.settle()
+        (first,) = party.settled("first")
+        (second,) = party.settled("second")
 
         assert first.told[0] == ("assigned", (0, 1, 2, 3, 4, 5))
         assert [each for each in first.told[1:] if each[1]] == [("revoked", second.owned)]
@@ -188,8 +173,7 @@ class TestListeners:
         first.on_revoked = lambda member: member.consumer.commit()
         party.settle()
         party.run(500)
-        party.join("second")
-        party.settle()
+        party.settled("second")
 
         assert cluster.groups.committed("g") == {("flights", number): 100 for number in range(6)}
 
@@ -208,13 +192,11 @@ class TestListeners:
     def test_one_who_was_away_for_too_long_loses_its_partitions(
         self, ranges: Party, cluster: FakeCluster
     ) -> None:
-        first, second = ranges.join("first"), ranges.join("second")
-        ranges.settle()
+        first, second = ranges.settled("first", "second")
         ranges.members.remove(first)
         ranges.run(5_000)
         assert len(second.owned) == 6
-        for partition in cluster.topics["flights"]:
-            fill(partition, 10)
+        fill_all(cluster, 10)
         ranges.members.append(first)
         before = len(first.records)
         first.poll(0)
@@ -243,8 +225,7 @@ class TestListeners:
 
     def test_max_poll_interval(self, cluster: FakeCluster) -> None:
         party = Party(cluster, max_poll_interval_ms=1_000)
-        alone = party.join("alone")
-        party.settle()
+        (alone,) = party.settled("alone")
         cluster.time_ms += 1_500
         alone.poll(0)
         alone.poll(0)
@@ -285,8 +266,7 @@ class TestCommitting:
 
     def test_offsets_of_ones_own_choice(self, cluster: FakeCluster) -> None:
         party = Party(cluster, enable_auto_commit=False)
-        alone = party.join("alone")
-        party.settle()
+        (alone,) = party.settled("alone")
         here, there = TopicPartition("flights", 0), TopicPartition("flights", 1)
         alone.consumer.commit(offsets={here: 7, there: OffsetAndMetadata(8, "note")})
 
@@ -320,13 +300,9 @@ class TestCommitting:
 
     def test_one_who_was_replaced_cannot_commit(self, cluster: FakeCluster) -> None:
         party = Party(cluster, enable_auto_commit=False)
-        first = party.join("first")
-        party.settle()
-        party.run(100)
+        (first,) = party.settled("first", run_ms=100)
         party.crash(first)
-        second = party.join("second")
-        party.settle()
-        party.run(100)
+        (second,) = party.settled("second", run_ms=100)
         second.consumer.commit()
 
         with pytest.raises(CommitFailedError, match="was rebalanced"):
@@ -335,9 +311,7 @@ class TestCommitting:
 
     def test_a_commit_is_tried_again(self, cluster: FakeCluster) -> None:
         party = Party(cluster, enable_auto_commit=False)
-        alone = party.join("alone")
-        party.settle()
-        party.run(500)
+        (alone,) = party.settled("alone", run_ms=500)
         for how in ("cut", ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "cut after"):
             cluster.brokers[1].fail_next(OffsetCommitRequest, how)
         alone.consumer.commit()
@@ -346,8 +320,7 @@ class TestCommitting:
 
     def test_a_commit_that_takes_too_long(self, cluster: FakeCluster) -> None:
         party = Party(cluster, enable_auto_commit=False)
-        alone = party.join("alone")
-        party.settle()
+        (alone,) = party.settled("alone")
         cluster.brokers[1].stop()
         with pytest.raises(Exception, match="broker-1"):
             alone.consumer.commit(offsets={TopicPartition("flights", 0): 1}, timeout_ms=2_000)
@@ -411,18 +384,15 @@ class TestStaticMembers:
         generation, owned = second.generation, first.owned
         ranges.leave(first)
         ranges.run(500)
-        again = ranges.join("again", group_instance_id="first")
-        ranges.settle()
+        (again,) = ranges.settled("again", group_instance_id="first")
 
         assert again.owned == owned
         assert second.generation == generation
 
     def test_two_of_one_name(self, ranges: Party) -> None:
-        first = ranges.join("first", group_instance_id="one")
-        ranges.settle()
+        (first,) = ranges.settled("first", group_instance_id="one")
         ranges.members.remove(first)
-        ranges.join("second", group_instance_id="one")
-        ranges.settle()
+        ranges.settled("second", group_instance_id="one")
 
         for _ in range(2):
             with pytest.raises(
@@ -444,8 +414,7 @@ class TestTrouble:
         for broker in cluster.brokers.values():
             broker.fail_next(request_type, how)
         party = Party(cluster)
-        party.join("alone")
-        party.settle()
+        party.settled("alone")
 
     @pytest.mark.parametrize(
         "error", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS]
@@ -455,8 +424,7 @@ class TestTrouble:
         self, cluster: FakeCluster, error: ErrorCode, request_type: type
     ) -> None:
         party = Party(cluster)
-        alone = party.join("alone")
-        party.settle()
+        (alone,) = party.settled("alone")
         cluster.brokers[1].fail_next(request_type, error)
         party.run(1_000)
         party.join("second")
@@ -482,8 +450,7 @@ class TestTrouble:
             party.settle()
 
     def test_the_coordinator_moves(self, party: Party, cluster: FakeCluster) -> None:
-        members = [party.join(name) for name in "ab"]
-        party.settle()
+        members = party.settled(*"ab")
         generation = members[0].generation
         cluster.groups.move(2)
         party.run(5_000)
@@ -492,15 +459,13 @@ class TestTrouble:
         assert [member for member in members if ("lost" in dict(member.told))] == []
 
     def test_the_coordinator_dies_and_another_takes_over(self, party: Party, cluster: FakeCluster) -> None:
-        members = [party.join(name) for name in "ab"]
-        party.settle()
+        members = party.settled(*"ab")
         cluster.brokers[1].stop()
         for partition in cluster.topics["flights"]:
             if partition.leader == 1:
                 partition.leader, partition.leader_epoch = 3, 1
         cluster.groups.move(2)
-        for partition in cluster.topics["flights"]:
-            fill(partition, 10)
+        fill_all(cluster, 10)
         party.run(10_000)
 
         assert {n: sorted(set(found)) for n, found in offsets_of(*members).items()} == {
@@ -509,8 +474,7 @@ class TestTrouble:
 
     def test_no_strategy_in_common(self, cluster: FakeCluster) -> None:
         party = Party(cluster)
-        party.join("first", partition_assignment_strategy="range")
-        party.settle()
+        party.settled("first", partition_assignment_strategy="range")
         party.join("second", partition_assignment_strategy="roundrobin")
         with pytest.raises(BrokerError, match="INCONSISTENT_GROUP_PROTOCOL"):
             party.settle()
@@ -527,9 +491,7 @@ class TestTrouble:
 class TestCooperativeMembers:
     def test_a_commit_in_the_middle_of_a_rebalance_succeeds(self, cluster: FakeCluster) -> None:
         party = Party(cluster, partition_assignment_strategy="cooperative-sticky", enable_auto_commit=False)
-        first = party.join("first")
-        party.settle()
-        party.run(500)
+        (first,) = party.settled("first", run_ms=500)
         second = party.join("second")
         second.poll(200)
         generation = first.generation
@@ -544,14 +506,11 @@ class TestCooperativeMembers:
 
     def test_they_read_on_while_the_group_waits_for_one(self, cluster: FakeCluster) -> None:
         party = Party(cluster, partition_assignment_strategy="cooperative-sticky", session_timeout_ms=6_000)
-        first, second = party.join("first"), party.join("second")
-        party.settle()
-        party.run(1_000)
+        first, second = party.settled("first", "second", run_ms=1_000)
         party.members.remove(second)  # Slow to join again
         party.join("third")
         party.run(1_000)
-        for partition in cluster.topics["flights"]:
-            fill(partition, 7)
+        fill_all(cluster, 7)
         before = len(first.records)
         party.run(500)
 

@@ -25,7 +25,7 @@ from protocol.messages.join_group import JoinGroupRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.topic_partition import TopicPartition
 from tests.clients.groups.party import Member, Party, numbers
-from tests.clients.test_consumer import fill
+from tests.clients.test_consumer import fill, fill_all
 from tests.models.fake_cluster import FakeCluster
 
 GROUP_REQUESTS = (
@@ -95,26 +95,22 @@ class TestOnStartup:
         assert askers == {1, 2, 3}
 
     def test_it_registers_with_the_controller(self, cluster: FakeCluster, party: Party) -> None:
-        party.join("alone")
-        party.settle()
+        party.settled("alone")
 
         assert {node for node, _ in asked(cluster, RegisterConsumerRequest)} == {2}
         assert asked(cluster, JoinGroupRequest) == []
 
     def test_a_group_that_nobody_has_made_is_made(self, cluster: FakeCluster, party: Party) -> None:
-        party.join("alone", session_timeout_ms=2_500)
-        party.settle()
+        party.settled("alone", session_timeout_ms=2_500)
 
         ((_, request),) = asked(cluster, CreateGroupRequest)
         assert isinstance(request, CreateGroupRequest)
         assert (request.consumer_group, request.session_timeout, request.topics) == ("g", 2_500, ["flights"])
 
     def test_a_group_that_is_there_is_joined_as_it_is(self, cluster: FakeCluster, party: Party) -> None:
-        party.join("first", session_timeout_ms=2_500)
-        party.settle()
+        party.settled("first", session_timeout_ms=2_500)
         forget(cluster)
-        second = party.join("second", session_timeout_ms=9_000)
-        party.settle()
+        (second,) = party.settled("second", session_timeout_ms=9_000)
 
         assert asked(cluster, CreateGroupRequest) == []
         assert second.owned == (3, 4, 5)
@@ -122,11 +118,9 @@ class TestOnStartup:
     def test_the_others_learn_of_it_in_their_heartbeats_and_register(
         self, cluster: FakeCluster, party: Party
     ) -> None:
-        first, second = party.join("first"), party.join("second")
-        party.settle()
+        first, second = party.settled("first", "second")
         forget(cluster)
-        third = party.join("third")
-        party.settle()
+        (third,) = party.settled("third")
 
         registered = [request.consumer_id for _, request in asked(cluster, RegisterConsumerRequest)]  # type: ignore[attr-defined]
         assert sorted(name.split("-")[0] for name in registered) == ["first", "second", "third"]
@@ -135,11 +129,8 @@ class TestOnStartup:
     def test_on_an_error_code_it_stops_fetching_commits_looks_for_the_controller_and_registers(
         self, cluster: FakeCluster, party: Party
     ) -> None:
-        first = party.join("first")
-        party.settle()
-        party.run(300)
-        for partition in cluster.topics["flights"]:
-            fill(partition, 1)
+        (first,) = party.settled("first", run_ms=300)
+        fill_all(cluster, 1)
         party.run(10)
         forget(cluster)
         cluster.brokers[2].fail_next(ConsumerHeartbeatRequest, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -156,15 +147,12 @@ class TestOnStartup:
     def test_while_it_waits_for_the_others_it_fetches_nothing(
         self, cluster: FakeCluster, party: Party
     ) -> None:
-        first, second = party.join("first"), party.join("second")
-        party.settle()
-        party.run(500)
+        first, second = party.settled("first", "second", run_ms=500)
         party.members.remove(second)  # It is slow: the others have to wait for it.
         third = party.join("third")
         party.run(1_000)
         forget(cluster)
-        for partition in cluster.topics["flights"]:
-            fill(partition, 5)
+        fill_all(cluster, 5)
         before = len(first.records) + len(third.records)
         party.run(500)
 
@@ -189,16 +177,13 @@ class TestOnStartup:
 
     def test_where_there_is_one_consumption_restarts_there(self, cluster: FakeCluster, party: Party) -> None:
         cluster.groups.commit("g", {("flights", number): 90 + number for number in range(6)})
-        alone = party.join("alone")
-        party.settle()
-        party.run(500)
+        (alone,) = party.settled("alone", run_ms=500)
 
         for number in range(6):
             assert offsets_by(alone, number) == list(range(90 + number, 100))
 
     def test_it_sends_heartbeats_with_its_generation(self, cluster: FakeCluster, party: Party) -> None:
-        alone = party.join("alone")
-        party.settle()
+        (alone,) = party.settled("alone")
         forget(cluster)
         began_ms = cluster.time_ms
         party.run(5_000)
@@ -213,8 +198,7 @@ class TestWhenTheHeartbeatFails:
     def test_it_looks_for_the_controller_and_registers(
         self, cluster: FakeCluster, party: Party, how: str | ErrorCode
     ) -> None:
-        alone = party.join("alone")
-        party.settle()
+        (alone,) = party.settled("alone")
         forget(cluster)
         cluster.brokers[2].fail_next(ConsumerHeartbeatRequest, how)
         party.run(1_000)
@@ -225,9 +209,7 @@ class TestWhenTheHeartbeatFails:
         assert alone.owned == (0, 1, 2, 3, 4, 5)
 
     def test_the_controller_dies_and_another_takes_over(self, cluster: FakeCluster, party: Party) -> None:
-        members = [party.join(name) for name in "ab"]
-        party.settle()
-        party.run(2_000)
+        members = party.settled(*"ab", run_ms=2_000)
         cluster.brokers[2].stop()
         for partition in cluster.topics["flights"]:
             if partition.leader == 2:
@@ -244,8 +226,7 @@ class TestWhenTheHeartbeatFails:
 
 class TestLeavingAndCrashing:
     def test_one_who_closes_is_not_waited_for(self, cluster: FakeCluster, party: Party) -> None:
-        first, second = party.join("first"), party.join("second")
-        party.settle()
+        first, second = party.settled("first", "second")
         party.leave(first)
         left_at_ms = cluster.time_ms
         party.settle()
@@ -256,9 +237,7 @@ class TestLeavingAndCrashing:
     def test_one_who_crashes_is_replaced_when_its_session_is_over(
         self, cluster: FakeCluster, party: Party
     ) -> None:
-        first, second = party.join("first"), party.join("second")
-        party.settle()
-        party.run(1_500)
+        first, second = party.settled("first", "second", run_ms=1_500)
         party.crash(first)
         party.run(6_000)
 
@@ -268,13 +247,10 @@ class TestLeavingAndCrashing:
     def test_one_who_was_away_loses_its_partitions_and_comes_back(
         self, cluster: FakeCluster, party: Party
     ) -> None:
-        first, second = party.join("first"), party.join("second")
-        party.settle()
-        party.run(1_500)
+        first, second = party.settled("first", "second", run_ms=1_500)
         party.members.remove(first)
         party.run(6_000)
-        for partition in cluster.topics["flights"]:
-            fill(partition, 5)
+        fill_all(cluster, 5)
         party.members.append(first)
         before = len(first.records)
         first.poll(0)
@@ -287,11 +263,8 @@ class TestLeavingAndCrashing:
 
     def test_a_shorter_session_of_ones_own(self, cluster: FakeCluster) -> None:
         party = Party(cluster, group_protocol="managed", session_timeout_ms=30_000)
-        first = party.join("first")
-        party.settle()
-        hasty = party.join("hasty", session_timeout_ms=1_500)
-        party.settle()
-        party.run(1_000)
+        (first,) = party.settled("first")
+        (hasty,) = party.settled("hasty", session_timeout_ms=1_500, run_ms=1_000)
         party.crash(hasty)
         party.run(8_000)
 
@@ -299,18 +272,14 @@ class TestLeavingAndCrashing:
 
     def test_an_ephemeral_group_goes_with_its_last_member(self, cluster: FakeCluster) -> None:
         party = Party(cluster, group_protocol="managed", group_ephemeral=True)
-        alone = party.join("alone")
-        party.settle()
-        party.run(1_500)
+        (alone,) = party.settled("alone", run_ms=1_500)
         party.leave(alone)
 
         assert cluster.groups.state("g") == "Dead"
         assert cluster.groups.committed("g") == {}
 
     def test_any_other_group_stays(self, cluster: FakeCluster, party: Party) -> None:
-        alone = party.join("alone")
-        party.settle()
-        party.run(1_500)
+        (alone,) = party.settled("alone", run_ms=1_500)
         party.leave(alone)
 
         assert cluster.groups.state("g") == "Empty"
@@ -322,8 +291,7 @@ class TestNewPartitionsAndTopics:
         self, cluster: FakeCluster, party: Party
     ) -> None:
         party._properties["auto.offset.reset"] = "latest"
-        members = [party.join(name) for name in "ab"]
-        party.settle()
+        members = party.settled(*"ab")
         added = FakeCluster(3).add_topic("flights", 2)
         for partition in added:
             fill(partition, 20)
@@ -355,8 +323,7 @@ class TestNewPartitionsAndTopics:
 
     def test_a_member_with_one_more_topic_widens_the_group(self, cluster: FakeCluster, party: Party) -> None:
         cluster.add_topic("carriers", 2)
-        first = party.join("first")
-        party.settle()
+        (first,) = party.settled("first")
         second = party.join("second", "flights", "carriers")
         party.settle()
 
@@ -385,9 +352,7 @@ class TestOffsetRewind:
             member.consumer._loop.turn = turn  # type: ignore[method-assign]
 
     def test_ones_own_partitions(self, party: Party) -> None:
-        alone = party.join("alone")
-        party.settle()
-        party.run(500)
+        (alone,) = party.settled("alone", run_ms=500)
         generation = alone.generation
 
         assert alone.consumer.rewind({where(0): 10, where(1): 50}) == {where(0): 10, where(1): 50}
@@ -418,12 +383,9 @@ class TestOffsetRewind:
     def test_while_it_waits_the_one_who_asks_fetches_nothing(
         self, cluster: FakeCluster, party: Party
     ) -> None:
-        first, second = party.join("first"), party.join("second")
-        party.settle()
-        party.run(1_500)
+        first, second = party.settled("first", "second", run_ms=1_500)
         party.members.remove(second)  # Slow to answer
-        for partition in cluster.topics["flights"]:
-            fill(partition, 5)
+        fill_all(cluster, 5)
         forget(cluster)
         fetched: list[int] = []
         turn = first.consumer._loop.turn
@@ -441,9 +403,7 @@ class TestOffsetRewind:
         assert len(fetched) > 20
 
     def test_the_middle_of_a_change(self, cluster: FakeCluster, party: Party) -> None:
-        first, second = party.join("first"), party.join("second")
-        party.settle()
-        party.run(1_500)
+        first, second = party.settled("first", "second", run_ms=1_500)
         party.join("third")
         party.turn()
         assert self.rewind(party, first, {where(0): 3, where(5): 4}) == {where(0): 3, where(5): 4}
@@ -456,17 +416,14 @@ class TestOffsetRewind:
         assert second.owned
 
     def test_an_offset_that_cannot_be(self, party: Party) -> None:
-        alone = party.join("alone")
-        party.settle()
+        (alone,) = party.settled("alone")
         with pytest.raises(OffsetOutOfRangeError, match="flights-0"):
             alone.consumer.rewind({where(0): -5})
         with pytest.raises(UnknownTopicOrPartitionError, match="flights-9"):
             alone.consumer.rewind({where(9): 0})
 
     def test_an_answer_that_is_lost(self, cluster: FakeCluster, party: Party) -> None:
-        alone = party.join("alone")
-        party.settle()
-        party.run(500)
+        (alone,) = party.settled("alone", run_ms=500)
         cluster.brokers[2].fail_next(RewindConsumerRequest, "cut after")
         assert alone.consumer.rewind({where(0): 10}) == {where(0): 10}
         party.run(1_000)
@@ -475,9 +432,7 @@ class TestOffsetRewind:
         assert set(offsets_by(alone, 0)[100:]) == set(range(10, 100))
 
     def test_a_coordinator_that_moves_meanwhile(self, cluster: FakeCluster, party: Party) -> None:
-        first, second = party.join("first"), party.join("second")
-        party.settle()
-        party.run(1_500)
+        first, second = party.settled("first", "second", run_ms=1_500)
         cluster.at(cluster.time_ms + 20, lambda: cluster.groups.move(3))
         theirs = second.consumer.assignment()[0]
 
@@ -503,8 +458,7 @@ class TestTrouble:
     ) -> None:
         for broker in cluster.brokers.values():
             broker.fail_next(request_type, how)
-        party.join("alone")
-        party.settle()
+        party.settled("alone")
 
     @pytest.mark.parametrize(
         "error",
@@ -519,8 +473,7 @@ class TestTrouble:
         self, cluster: FakeCluster, party: Party, error: ErrorCode
     ) -> None:
         cluster.brokers[2].fail_next(RegisterConsumerRequest, error)
-        party.join("alone")
-        party.settle()
+        party.settled("alone")
 
     def test_a_broker_that_does_not_know_the_protocol(self, cluster: FakeCluster, party: Party) -> None:
         for broker in cluster.brokers.values():
@@ -536,11 +489,9 @@ class TestTrouble:
             party.run(1_000)
 
     def test_two_of_one_name(self, cluster: FakeCluster, party: Party) -> None:
-        first = party.join("first", group_instance_id="one")
-        party.settle()
+        (first,) = party.settled("first", group_instance_id="one")
         party.members.remove(first)
-        party.join("second", group_instance_id="one")
-        party.settle()
+        party.settled("second", group_instance_id="one")
         with pytest.raises(
             FencedInstanceIdError, match="another consumer of group g uses group\\.instance\\.id=one"
         ):
@@ -571,8 +522,7 @@ class TestTrouble:
                 party.leave(gone[-1])
             party.run(number * 137 % 900)
             members.append(party.join(f"n{number}"))
-            for partition in cluster.topics["flights"]:
-                fill(partition, 10)
+            fill_all(cluster, 10)
         party.settle()
         party.run(2_000)
 

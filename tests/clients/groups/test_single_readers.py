@@ -14,7 +14,7 @@ from protocol.messages.group_membership import ConsumerHeartbeatRequest
 from protocol.messages.group_readers import AttachReaderRequest
 from protocol.topic_partition import TopicPartition
 from tests.clients.groups.party import Member, Party
-from tests.clients.test_consumer import fill
+from tests.clients.test_consumer import fill, fill_all
 from tests.models.fake_cluster import FakeBroker, FakeCluster
 
 PARTITIONS = 6
@@ -56,9 +56,7 @@ class TestAttaching:
     def test_a_member_says_that_it_reads_before_it_fetches_once_to_each_leader(
         self, cluster: FakeCluster, party: Party
     ) -> None:
-        member = party.join("alone")
-        party.settle()
-        party.run(500)
+        (member,) = party.settled("alone", run_ms=500)
 
         assert len(member.records) == PARTITIONS * RECORDS
         for broker in cluster.brokers.values():
@@ -82,24 +80,19 @@ class TestAttaching:
         assert len(member.records) == PARTITIONS * RECORDS
 
     def test_after_a_reconnect_it_says_so_again_first(self, cluster: FakeCluster, party: Party) -> None:
-        member = party.join("alone")
-        party.settle()
-        party.run(500)
+        (member,) = party.settled("alone", run_ms=500)
         broker = cluster.brokers[3]
         broker.requests.clear()
         for channel in broker.channels:
             channel.cut()
-        for partition in cluster.topics["flights"]:
-            fill(partition, RECORDS)
+        fill_all(cluster, RECORDS)
         party.run(2_000)
 
         assert kinds(broker)[0] is AttachReaderRequest
         assert len(member.records) == 2 * PARTITIONS * RECORDS
 
     def test_to_a_new_leader_too(self, cluster: FakeCluster, party: Party) -> None:
-        member = party.join("alone")
-        party.settle()
-        party.run(500)
+        (member,) = party.settled("alone", run_ms=500)
         partition = cluster.topics["flights"][0]
         before, partition.leader = partition.leader, partition.leader % 3 + 1
         partition.leader_epoch += 1
@@ -113,11 +106,8 @@ class TestAttaching:
     def test_members_of_a_group_that_has_single_readers_attach_themselves_whatever_they_ask_for(
         self, cluster: FakeCluster, party: Party
     ) -> None:
-        party.join("first")
-        party.settle()
-        party.join("second", group_single_reader=False)
-        party.settle()
-        party.run(500)
+        party.settled("first")
+        party.settled("second", group_single_reader=False, run_ms=500)
 
         asked = [
             request.member_id[:6]
@@ -130,8 +120,7 @@ class TestAttaching:
     def test_one_that_asks_for_them_does_not_join_a_group_without(
         self, cluster: FakeCluster, party: Party
     ) -> None:
-        party.join("first", group_single_reader=False)
-        party.settle()
+        party.settled("first", group_single_reader=False)
         party.join("second")
         with pytest.raises(BrokerError, match="exists without single readers"):
             party.run(1_000)
@@ -146,12 +135,10 @@ class TestLosing:
     def test_what_was_fetched_ahead_is_not_handed_out_once_a_leader_refuses(
         self, cluster: FakeCluster, party: Party
     ) -> None:
-        member = party.join("alone", max_poll_records=1)
-        party.settle()
+        (member,) = party.settled("alone", max_poll_records=1)
         seen = len(offsets(member, 2))
         give_away(cluster, 2)
-        for partition in cluster.topics["flights"]:
-            fill(partition, RECORDS)
+        fill_all(cluster, RECORDS)
         party.run(2_000)
         noted = len(offsets(member, 2))
         party.run(2_000)
@@ -164,9 +151,7 @@ class TestLosing:
         assert isinstance(error, BrokerError) and error.code is ErrorCode.OWNERSHIP_FENCED
 
     def test_the_coordinator_is_asked_at_once(self, cluster: FakeCluster, party: Party) -> None:
-        party.join("alone", heartbeat_interval_ms=2_500)
-        party.settle()
-        party.run(100)
+        party.settled("alone", heartbeat_interval_ms=2_500, run_ms=100)
         coordinator = cluster.brokers[cluster.groups.node]
         coordinator.requests.clear()
         give_away(cluster, 2)
@@ -200,9 +185,7 @@ class TestLosing:
     def test_the_same_partition_in_the_next_generation_is_read_on(
         self, cluster: FakeCluster, party: Party
     ) -> None:
-        member = party.join("alone")
-        party.settle()
-        party.run(500)
+        (member,) = party.settled("alone", run_ms=500)
         member.consumer.rewind({TopicPartition("flights", 4): 50})
         party.run(1_000)
 
@@ -215,9 +198,7 @@ class TestOldBrokers:
         self, cluster: FakeCluster, party: Party
     ) -> None:
         del cluster.brokers[3].features["holdfast.single.reader"]
-        member = party.join("alone")
-        party.settle()
-        party.run(2_000)
+        (member,) = party.settled("alone", run_ms=2_000)
         old = [number for number, each in enumerate(cluster.topics["flights"]) if each.leader == 3]
 
         assert sorted({record.partition for record in member.records}) == [

@@ -238,6 +238,13 @@ class Machine:
         known.state, known.version = new, version + 1
 
 
+def with_topic(*replicas: int, brokers: int | None = None) -> Machine:
+    """Brokers 1, 2 and so on with a topic "t" of one partition, which has these replicas."""
+    machine = Machine(*range(1, (brokers or max(replicas)) + 1))
+    machine.create("t", replicas)
+    return machine
+
+
 def sent(effects: list[ControllerEffect]) -> list[tuple[int, Any]]:
     """The (broker id, request) pairs among effects."""
     return [request for effect in effects if isinstance(effect, SendToBrokers) for request in effect.requests]
