@@ -19,7 +19,7 @@ __all__ = ["BackgroundBroker", "Cluster", "cluster", "cluster_of_module", "share
 
 _TIMEOUT_S = 60.0
 _PROPERTIES = {"offsets.topic.num.partitions": "1"}
-"""Kafka's default is 50 partitions, which would slow every test with a group down."""
+"""Kafka's default of 50 partitions would slow down every test with a group."""
 
 
 class Cluster:
@@ -35,7 +35,7 @@ class Cluster:
         return ",".join(broker.address for broker in self.brokers)
 
     def add(self, properties: Mapping[str, str] | None = None) -> BackgroundBroker:
-        """One more broker, not yet started."""
+        """Add a broker without starting it."""
         number = len(self.brokers) + 1
         broker = BackgroundBroker(
             self._directory / f"broker-{number}",

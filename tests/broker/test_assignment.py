@@ -1,4 +1,4 @@
-"""The controller's orders at moments when they no longer count."""
+"""Orders of the controller that have become outdated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.models.orders import leader_and_isr
 
 @pytest.mark.parametrize("broker_epoch", [6, 7])
 def test_an_assignment_for_a_registration_that_has_ended_changes_nothing(broker_epoch: int) -> None:
-    """The session may end before the request comes, or while it waits for the settings of a new topic."""
+    """The session may end before the request arrives, or while it waits for the settings of a new topic."""
     orders = ControllerOrders(
         cast(Any, None),
         cast(Any, SimpleNamespace(has=lambda topic: False, resume=lambda: pytest.fail("it was applied"))),

@@ -1,4 +1,5 @@
-"""Produce, fetch and what is around them, through the dispatcher: what a client sends and gets."""
+"""Produce, Fetch, ListOffsets and DeleteRecords through the dispatcher: requests and responses of a
+client."""
 
 from __future__ import annotations
 
@@ -83,12 +84,12 @@ class TestProduce:
         assert led.replicas.partition("t", 0).log.log_end_offset == 1
         assert not client.connection.is_closed
 
-    def test_without_acknowledgement_a_failure_closes_the_connection(self, world: World) -> None:
+    def test_a_failure_with_acks_0_closes_the_connection(self, world: World) -> None:
         client = world.client()
         client.ask(produce_request("t", batch(b"a"), acks=0))
         assert client.connection.is_closed
 
-    def test_partitions_fail_by_themselves(self, world: World) -> None:
+    def test_a_failed_partition_does_not_fail_the_others(self, world: World) -> None:
         world.assign("t", 0)
         world.assign("t", 1, leader=2, replicas=(1, 2))
         world.assign("t", 2, leader=2, replicas=(2,))
@@ -106,9 +107,7 @@ class TestProduce:
         moved = only_produced(client.call(produce_request("t", batch(b"a"), 1)))
         assert (moved.current_leader.leader_id, moved.current_leader.leader_epoch) == (2, 0)
 
-    def test_a_leader_that_was_relieved_names_the_next_one_before_the_metadata_does(
-        self, world: World
-    ) -> None:
+    def test_a_former_leader_names_its_successor_before_the_metadata_does(self, world: World) -> None:
         topic_id = world.topic_id("t")
         world.assign("t", replicas=(1, 2))
         world.replicas.partition("t", 0).follow(LeaderAndIsr(2, 1, (2,), 1, (1, 2)))
@@ -155,7 +154,7 @@ class TestProduce:
 
 
 class TestAcknowledgedByAll:
-    def test_the_answer_waits_for_the_in_sync_replicas(self, world: World) -> None:
+    def test_acks_all_waits_for_the_in_sync_replicas(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
         producer, follower = world.client(), world.client()
         producer.ask(produce_request("t", batch(b"a")))
@@ -166,7 +165,7 @@ class TestAcknowledgedByAll:
         (answer,) = producer.answers()
         assert only_produced(answer).base_offset == 0
 
-    def test_it_times_out_though_the_record_is_there(self, world: World) -> None:
+    def test_acks_all_times_out_although_the_record_is_appended(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
         producer = world.client()
         producer.ask(produce_request("t", batch(b"a"), timeout_ms=500))
@@ -175,7 +174,7 @@ class TestAcknowledgedByAll:
         assert only_produced(answer).error_code == ErrorCode.REQUEST_TIMED_OUT
         assert world.replicas.partition("t", 0).log.log_end_offset == 1
 
-    def test_too_few_in_sync_replicas_refuse_the_write(self, tmp_path: Path) -> None:
+    def test_a_write_with_too_few_in_sync_replicas_is_refused(self, tmp_path: Path) -> None:
         world = World(tmp_path, topic_config={"min.insync.replicas": 2})
         world.assign("t", replicas=(1, 2), isr=(1,))
         client = world.client()
@@ -183,7 +182,7 @@ class TestAcknowledgedByAll:
         assert produced.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert only_produced(client.call(produce_request("t", batch(b"a"), acks=1))).error_code == 0
 
-    def test_in_sync_replicas_lost_after_the_append_are_told(self, tmp_path: Path) -> None:
+    def test_in_sync_replicas_lost_after_the_append_are_an_error(self, tmp_path: Path) -> None:
         world = World(tmp_path, topic_config={"min.insync.replicas": 2})
         world.assign("t", replicas=(1, 2))
         producer = world.client()
@@ -192,7 +191,7 @@ class TestAcknowledgedByAll:
         (answer,) = producer.answers()
         assert only_produced(answer).error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
-    def test_a_lost_leadership_ends_the_wait(self, world: World) -> None:
+    def test_a_waiting_produce_fails_when_leadership_is_lost(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
         producer = world.client()
         producer.ask(produce_request("t", batch(b"a")))
@@ -200,7 +199,7 @@ class TestAcknowledgedByAll:
         (answer,) = producer.answers()
         assert only_produced(answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_nothing_is_acknowledged_while_zookeeper_is_out_of_reach(self, world: World) -> None:
+    def test_no_produce_is_acknowledged_while_zookeeper_is_unreachable(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
         producer, follower = world.client(), world.client()
         producer.ask(produce_request("t", batch(b"a"), timeout_ms=5000))
@@ -216,7 +215,7 @@ class TestAcknowledgedByAll:
 
 class TestFlushBeforeAck:
     @pytest.mark.parametrize("acks", [1, -1])
-    def test_the_answer_waits_for_the_fsync_which_all_share(self, tmp_path: Path, acks: int) -> None:
+    def test_produce_requests_wait_for_a_shared_fsync(self, tmp_path: Path, acks: int) -> None:
         world = World(tmp_path, topic_config={"flush.before.ack": True})
         world.assign("t")
         world.workers.is_held = True
@@ -241,7 +240,7 @@ class TestFlushBeforeAck:
 
 
 def follow(world: World, follower: Client, offset: int, topic: str = "t"):  # type: ignore[no-untyped-def]
-    """Replica 2 fetches: it has all before `offset`."""
+    """Fetch as replica 2, which has all records before `offset`."""
     return only_fetched(follower.call(fetch_request(world.topic_id(topic), offset, replica_id=2)))
 
 
@@ -303,7 +302,7 @@ class TestFetch:
             fetched = only_fetched(client.call(fetch_request(led.topic_id("t"), **limits)))
             assert values_in(fetched.records) == [b"a" * 1000]
 
-    def test_the_bytes_are_shared_by_the_partitions(self, world: World) -> None:
+    def test_max_bytes_limits_all_partitions_together(self, world: World) -> None:
         client = world.client()
         for index in range(3):
             world.assign("t", index)
@@ -334,7 +333,7 @@ class TestFetch:
             fetched = only_fetched(client.call(fetch_request(led.topic_id("t"), offset, max_wait_ms=500)))
             assert fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
-    def test_an_unknown_topic_id_is_told(self, world: World) -> None:
+    def test_a_fetch_of_an_unknown_topic_id_is_an_error(self, world: World) -> None:
         fetched = only_fetched(world.client().call(fetch_request(world.topic_id("nothing"))))
         assert fetched.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -347,12 +346,14 @@ class TestFetch:
             (6, ErrorCode.UNKNOWN_LEADER_EPOCH),
         ],
     )
-    def test_leader_epochs_fence(self, world: World, epoch: int, expected: ErrorCode) -> None:
+    def test_a_fetch_with_another_leader_epoch_is_refused(
+        self, world: World, epoch: int, expected: ErrorCode
+    ) -> None:
         world.assign("t", leader_epoch=5)
         fetched = only_fetched(world.client().call(fetch_request(world.topic_id("t"), leader_epoch=epoch)))
         assert fetched.error_code == expected
 
-    def test_a_reader_whose_log_diverges_is_told_where(self, world: World) -> None:
+    def test_a_fetch_from_a_diverging_log_returns_the_diverging_epoch(self, world: World) -> None:
         world.assign("t", leader_epoch=1)
         client = world.client()
         client.call(produce_request("t", batch(b"a", b"b")))
@@ -408,7 +409,7 @@ class TestListOffsets:
         found = self.ask(led, -3)
         assert (found.offset, found.timestamp) == (1, start_ms + 5)
 
-    def test_an_unknown_partition_is_told(self, world: World) -> None:
+    def test_an_offset_query_for_an_unknown_partition_is_an_error(self, world: World) -> None:
         assert self.ask(world, -1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def test_a_worker_looks_into_batches_and_others_are_served_meanwhile(self, led: World) -> None:
@@ -465,7 +466,7 @@ class TestDeleteRecords:
         deleted = led.client().call(self.request(1)).topics[0].partitions[0]
         assert deleted.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
-    def test_the_answer_waits_for_the_followers(self, world: World) -> None:
+    def test_deleting_records_waits_for_the_followers(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
         client, follower = world.client(), world.client()
         client.call(produce_request("t", batch(b"x"), acks=1))
@@ -489,7 +490,7 @@ class TestBadInput:
             pytest.param(b"\x00\x00\x00\x03\x00\x00\x00\x01\x7f\xff", id="a client id longer than the frame"),
         ],
     )
-    def test_what_is_no_request_closes_the_connection_with_one_line(
+    def test_an_invalid_request_closes_the_connection_with_one_log_line(
         self, world: World, frame: bytes, caplog: pytest.LogCaptureFixture
     ) -> None:
         client = world.client()
@@ -498,7 +499,7 @@ class TestBadInput:
         assert len(caplog.records) == 1
         assert "Closing connection 1" in caplog.text
 
-    def test_a_newer_api_versions_is_answered_in_version_0(self, world: World) -> None:
+    def test_an_unknown_version_of_api_versions_is_answered_in_version_0(self, world: World) -> None:
         client = world.client()
         client.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
         client.answers()
@@ -521,7 +522,7 @@ class TestBadInput:
         assert only_produced(client.call(produce_request("t", batch(b"a")))).error_code == 0
 
 
-def test_only_what_has_a_handler_is_advertised(world: World) -> None:
+def test_only_apis_with_a_handler_are_advertised(world: World) -> None:
     request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
     answer = world.client().call(request)
     ranges = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}

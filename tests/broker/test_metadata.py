@@ -1,4 +1,4 @@
-"""What a broker remembers of the cluster, and what clients are told of it."""
+"""A broker's cache of the cluster's metadata, and its Metadata responses."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ def cache() -> MetadataCache:
 
 
 class TestCache:
-    def test_partitions_add_up(self, cache: MetadataCache) -> None:
+    def test_updates_add_partitions(self, cache: MetadataCache) -> None:
         cache.update(update_metadata(states=[state(2)]))
         assert sorted(cache.topics["t"].partitions) == [0, 1, 2]
         assert sorted(cache.brokers) == [1, 2]
 
-    def test_brokers_are_those_last_named(self, cache: MetadataCache) -> None:
+    def test_an_update_replaces_the_brokers(self, cache: MetadataCache) -> None:
         cache.update(update_metadata(live=[broker_metadata(2)]))
         assert not cache.is_live(1)
         assert cache.is_live(2)
 
-    def test_a_deleted_topic_is_gone_by_name_and_id(self, cache: MetadataCache) -> None:
+    def test_a_deleted_topic_is_removed_by_name_and_id(self, cache: MetadataCache) -> None:
         assert cache.update(update_metadata(states=[state(0, LEADER_DURING_DELETE)])) == []
         assert cache.update(update_metadata(states=[state(1, LEADER_DURING_DELETE)])) == ["t"]
         assert cache.name_of(ID) is None
         assert cache.partition("t", 0) is None
 
-    def test_a_topic_made_anew_has_nothing_of_the_old_one(self, cache: MetadataCache) -> None:
+    def test_a_recreated_topic_has_no_partition_of_the_old_one(self, cache: MetadataCache) -> None:
         cache.update(update_metadata(states=[state(0)], topic_id=OTHER_ID))
         assert sorted(cache.topics["t"].partitions) == [0]
         assert cache.name_of(ID) is None
@@ -67,7 +67,7 @@ class TestCache:
 def ask(
     cache: MetadataCache, topics: list[MetadataRequestTopic] | None, version: int = 12, auto: bool = False
 ) -> tuple[MetadataResponse, list[str]]:
-    """The answer, and the topics that were to be made for it."""
+    """The response, and the topics that the request would create."""
     made: list[str] = []
 
     def create(names: list[str]) -> Deferred[dict[str, ErrorCode]]:
@@ -97,7 +97,7 @@ def by_name(name: str) -> MetadataRequestTopic:
 
 
 class TestAnswer:
-    def test_brokers_controller_and_partitions(self, cache: MetadataCache) -> None:
+    def test_a_response_has_brokers_controller_and_partitions(self, cache: MetadataCache) -> None:
         response, _ = ask(cache, [by_name("t")])
         assert [(node.node_id, node.host, node.port) for node in response.brokers] == [
             (1, "127.0.0.1", 9001),
@@ -110,7 +110,7 @@ class TestAnswer:
         assert (first.leader_id, first.leader_epoch) == (1, 4)
         assert (first.replica_nodes, first.isr_nodes, first.offline_replicas) == ([1, 2], [1], [2])
 
-    def test_all_topics_are_asked_for_by_null_and_in_version_0_by_an_empty_list(
+    def test_all_topics_are_requested_by_null_or_in_version_0_by_an_empty_list(
         self, cache: MetadataCache
     ) -> None:
         assert len(ask(cache, None)[0].topics) == 1
@@ -124,20 +124,20 @@ class TestAnswer:
         assert (known.name, known.error_code) == ("t", 0)
         assert (unknown.topic_id, unknown.error_code) == (OTHER_ID, ErrorCode.UNKNOWN_TOPIC_ID)
 
-    def test_a_missing_topic_is_unknown_where_none_is_made(self, cache: MetadataCache) -> None:
+    def test_a_missing_topic_is_unknown_without_auto_creation(self, cache: MetadataCache) -> None:
         response, made = ask(cache, [by_name("other")])
         assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert made == []
 
     @pytest.mark.parametrize("name", ["bad topic!", "", ".", "x" * 250])
-    def test_a_topic_that_can_never_be_is_told_from_a_missing_one(
-        self, cache: MetadataCache, name: str
-    ) -> None:
-        """Clients wait for those that are missing."""
+    def test_an_invalid_topic_name_has_its_own_error(self, cache: MetadataCache, name: str) -> None:
+        """Clients wait for missing partitions."""
         response, _ = ask(cache, [by_name(name)])
         assert response.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
-    def test_a_missing_topic_is_made_and_asked_for_again(self, cache: MetadataCache) -> None:
+    def test_a_missing_topic_is_created_and_answered_with_a_retriable_error(
+        self, cache: MetadataCache
+    ) -> None:
         response, made = ask(cache, [by_name("t"), by_name("other"), by_name("bad!")], auto=True)
         assert made == ["other", "bad!"]
         assert [topic.error_code for topic in response.topics] == [
@@ -146,7 +146,7 @@ class TestAnswer:
             ErrorCode.INVALID_TOPIC_EXCEPTION,
         ]
 
-    def test_a_leader_that_is_gone_or_not_reachable_here_is_told(self, cache: MetadataCache) -> None:
+    def test_a_dead_or_unreachable_leader_has_its_own_error(self, cache: MetadataCache) -> None:
         cache.update(update_metadata(live=[broker_metadata(2)]))
         (topic,) = ask(cache, [by_name("t")])[0].topics
         assert topic.partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE

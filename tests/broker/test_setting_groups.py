@@ -1,4 +1,4 @@
-"""Groups of settings: what is checked where they are declared, and how they are read."""
+"""Groups of settings: the checks of their declaration, and their values."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Throttling:
     rate: Annotated[int, "throttled.rate"]
 
 
-def test_a_group_is_read_whole_with_the_groups_in_it() -> None:
+def test_a_group_is_read_with_its_nested_groups() -> None:
     assert read_group(Place, VALUES) == Place(Waits(500), None)
 
 
-def test_dynamic_settings_are_those_of_the_moment() -> None:
+def test_a_group_of_dynamic_settings_has_the_present_values() -> None:
     values = dict(VALUES)
     throttling = Live(Throttling, values)
     assert throttling.current() == Throttling(7)
@@ -75,7 +75,7 @@ def test_dynamic_settings_are_those_of_the_moment() -> None:
         (("wait", Annotated[int, "fetch.wait.max.ms"]), r"wait is in no unit, fetch\.wait\.max\.ms in .*ms"),
     ],
 )
-def test_a_field_that_does_not_fit_its_setting_is_refused(declaration: Any, complaint: str) -> None:
+def test_a_field_that_does_not_match_its_setting_is_refused(declaration: Any, complaint: str) -> None:
     group = make_dataclass("Group", [declaration], frozen=True)
     with pytest.raises(TypeError, match=rf"Group\.{complaint}"):
         settings_group(ROWS)(group)

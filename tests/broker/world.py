@@ -1,5 +1,5 @@
-"""A broker's inside without sockets and ZooKeeper: the real logs, replicas and handlers, on a clock of the
-test's own. What the controller would say is said by the test.
+"""A broker without sockets and ZooKeeper: the real logs, replicas and handlers, on a fake clock. The test
+sends the controller's requests.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ START_S = START_MS / 1000
 
 
 class Client:
-    """A client with one connection, which asks one thing at a time."""
+    """A client with one connection and one request at a time."""
 
     def __init__(self, world: World, number: int) -> None:
         limits = ConnectionLimits(100 << 20, 100 << 20, 1000)
@@ -88,7 +88,7 @@ class Client:
         self.connection.frames_received([memoryview(frame)])
 
     def ask_together(self, requests: Sequence[Request[Any]]) -> None:
-        """Ask several things, which arrive in one go."""
+        """Send several requests, which arrive together."""
         frames = []
         for request in requests:
             version = request.api.max_version
@@ -102,7 +102,7 @@ class Client:
         self.connection.frames_received([memoryview(bytearray(frame))])
 
     def answers(self) -> list[Any]:
-        """The responses that have come since this was last asked."""
+        """The responses since the last call."""
         found = []
         for frame in self.wire.frames():
             (correlation_id,) = struct.unpack_from(">i", frame)
@@ -111,14 +111,14 @@ class Client:
         return found
 
     def call(self, request: Request[R], version: int | None = None) -> R:
-        """The response to a request that is answered at once."""
+        """Send a request that must be answered at once. Returns the response."""
         self.ask(request, version)
         (answer,) = self.answers()
         return cast(R, answer)
 
 
 class NotedCopier:
-    """Notes what is to be copied, and copies nothing."""
+    """Records the partitions to copy, and copies nothing."""
 
     def __init__(self) -> None:
         self.followed: dict[tuple[str, int], tuple[int, int]] = {}
@@ -132,7 +132,7 @@ class NotedCopier:
 
 
 class World:
-    """The inside of a broker, of broker 1 unless another number is given."""
+    """A broker without its process; its id is 1 by default."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class World:
         self._clients = 0
 
     def surroundings(self, zookeeper: ZooKeeper | None = None) -> Surroundings:
-        """What builders of the wiring stand on here; there is no network."""
+        """The base of the wiring's builders, without a network."""
         return Surroundings(
             self.clock,
             self.logs.disk,
@@ -207,7 +207,7 @@ class World:
         return int(self.clock.seconds() * 1000)
 
     def set_clock_forward(self, seconds: float) -> None:
-        """Somebody sets the machine's clock; no time passes."""
+        """Set the machine's clock without advancing the monotonic one."""
         self._set_forward_s += seconds
         self.clock.rightNow += seconds
 
@@ -227,7 +227,7 @@ class World:
         isr: Sequence[int] | None = None,
         **role: int,
     ) -> int:
-        """What the controller says of a partition, to this broker and to its metadata; the error code."""
+        """Assign a partition as the controller does, and update the metadata. Returns the error code."""
         isr = replicas if isr is None else isr
         request = self.leader_and_isr(topic, index, replicas=replicas, isr=isr, **role)
         response = fired(self.roles.apply_leader_and_isr(request))
@@ -266,7 +266,7 @@ class World:
 
 
 def fired(deferred: Deferred[T]) -> T:
-    """The result of a Deferred that has it, which is raised where it is a failure."""
+    """The result of a fired Deferred; a failure is raised."""
     results: list[T] = []
     failures: list[Failure] = []
     deferred.addCallbacks(results.append, failures.append)
@@ -303,7 +303,7 @@ def fetch_request(
     last_fetched_epoch: int = -1,
     replica_id: int = -1,
 ) -> FetchRequest:
-    """A fetch in the newest version, where topics go by id."""
+    """A Fetch request of the newest version, which names topics by id."""
     wanted = FetchPartition(
         partition=index,
         current_leader_epoch=leader_epoch,

@@ -1,5 +1,5 @@
-"""Members of a managed group with single readers: they attach themselves at the leaders before they read, and
-hand nothing out that a leader does not let them read."""
+"""Members of a managed group with single readers attach at the leaders before they read, and return no
+records of partitions that a leader refuses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def offsets(member: Member, number: int) -> list[int]:
 
 
 def give_away(cluster: FakeCluster, number: int, member_id: str = "thief", generation: int = 99) -> None:
-    """The leader hears of an assignment that the member has not heard of."""
+    """The leader knows an assignment that the member does not know yet."""
     cluster.readers.assigned["g", ("flights", number)] = (member_id, generation)
     cluster.readers.forget("g", ("flights", number))
 
@@ -53,7 +53,7 @@ def withheld(member: Member) -> list[tuple[int, Exception]]:
 
 
 class TestAttaching:
-    def test_a_member_says_that_it_reads_before_it_fetches_once_to_each_leader(
+    def test_a_member_attaches_once_at_each_leader_before_it_fetches(
         self, cluster: FakeCluster, party: Party
     ) -> None:
         (member,) = party.settled("alone", run_ms=500)
@@ -65,7 +65,7 @@ class TestAttaching:
             assert asked.count(AttachReaderRequest) == 1
             assert FetchRequest in asked
 
-    def test_nothing_is_read_before_the_leaders_know_of_it(self, cluster: FakeCluster, party: Party) -> None:
+    def test_a_member_reads_nothing_before_it_is_attached(self, cluster: FakeCluster, party: Party) -> None:
         cluster.readers.is_held_up = True
         member = party.join("alone")
         party.run(3_000)
@@ -103,7 +103,7 @@ class TestAttaching:
         assert offsets(member, 0) == list(range(2 * RECORDS))
         assert withheld(member) == []
 
-    def test_members_of_a_group_that_has_single_readers_attach_themselves_whatever_they_ask_for(
+    def test_members_attach_if_the_group_has_single_readers_whatever_they_request(
         self, cluster: FakeCluster, party: Party
     ) -> None:
         party.settled("first")
@@ -117,7 +117,7 @@ class TestAttaching:
         ]
         assert "second" in asked
 
-    def test_one_that_asks_for_them_does_not_join_a_group_without(
+    def test_a_member_that_requests_single_readers_does_not_join_a_group_without_them(
         self, cluster: FakeCluster, party: Party
     ) -> None:
         party.settled("first", group_single_reader=False)
@@ -125,14 +125,14 @@ class TestAttaching:
         with pytest.raises(BrokerError, match="exists without single readers"):
             party.run(1_000)
 
-    def test_classic_groups_have_none(self, cluster: FakeCluster) -> None:
+    def test_single_readers_require_the_managed_protocol(self, cluster: FakeCluster) -> None:
         properties = {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "group.single.reader": True}
         with pytest.raises(ConfigError, match=r"group\.protocol=managed"):
             Consumer(properties, network=cluster.network())
 
 
 class TestLosing:
-    def test_what_was_fetched_ahead_is_not_handed_out_once_a_leader_refuses(
+    def test_records_fetched_ahead_are_not_returned_after_a_leader_refuses(
         self, cluster: FakeCluster, party: Party
     ) -> None:
         (member,) = party.settled("alone", max_poll_records=1)
@@ -160,7 +160,7 @@ class TestLosing:
 
         assert ConsumerHeartbeatRequest in map(type, coordinator.requests)
 
-    def test_a_member_that_was_away_hands_nothing_out_and_is_told_that_it_lost(
+    def test_an_absent_member_returns_nothing_and_gets_a_lost_event(
         self, cluster: FakeCluster, party: Party
     ) -> None:
         slow, other = party.join("slow", max_poll_records=1), party.join("other")
@@ -182,7 +182,7 @@ class TestLosing:
             both = {*offsets(slow, number), *offsets(other, number)}
             assert both == set(range(RECORDS))
 
-    def test_the_same_partition_in_the_next_generation_is_read_on(
+    def test_a_partition_kept_in_the_next_generation_is_read_on(
         self, cluster: FakeCluster, party: Party
     ) -> None:
         (member,) = party.settled("alone", run_ms=500)
@@ -194,7 +194,7 @@ class TestLosing:
 
 
 class TestOldBrokers:
-    def test_its_partitions_are_withheld_with_a_reason_and_the_others_read(
+    def test_partitions_of_an_old_broker_are_withheld_and_the_others_read(
         self, cluster: FakeCluster, party: Party
     ) -> None:
         del cluster.brokers[3].features["holdfast.single.reader"]
