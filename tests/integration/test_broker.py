@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from kazoo.client import KazooClient
 
 from tests.cluster import Cluster
 from tests.integration.clients import TIMEOUT_S, consume, create_topic, produce
+from tests.integration.programs import run_module
 
 
 def values(count: int, start: int = 0) -> list[bytes]:
@@ -165,13 +164,7 @@ def test_an_invalid_setting_ends_the_start_with_one_line(
 ) -> None:
     properties = tmp_path / "server.properties"
     properties.write_text("zookeeper.connect=127.0.0.1:1\n")
-    ended = subprocess.run(
-        [sys.executable, "-m", "broker", str(properties), "--override", override],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    ended = run_module("broker", str(properties), "--override", override)
     assert ended.returncode == 1
     assert expected in ended.stderr
     assert len(ended.stderr.splitlines()) == 1

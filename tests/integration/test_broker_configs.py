@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 
 from tests.cluster import Cluster
 from tests.integration.clients import create_topic, produce
+from tests.integration.programs import run_module
 from tests.integration.waiting import until
 
 
 def configs(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "clients.tools.configs", "--bootstrap-server", bootstrap, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    return run_module("clients.tools.configs", "--bootstrap-server", bootstrap, *arguments)
 
 
 def is_taken(bootstrap: str, value: bytes) -> bool:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,8 +28,8 @@ from protocol.errors import (
 )
 from protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
+from tests.integration.programs import run_module
 
-HOME = Path(__file__).parents[2]
 RECORDS = 20_000
 
 
@@ -167,18 +164,10 @@ def test_a_killed_and_restarted_broker_loses_no_record(cluster: Cluster) -> None
 class TestCommandLine:
     @staticmethod
     def run(tool: str, *arguments: str, text: str = "", status: int = 0) -> str:
-        answer = subprocess.run(
-            [sys.executable, "-m", f"clients.tools.{tool}", *arguments],
-            input=text.encode(),
-            cwd=HOME,
-            env={**os.environ, "PYTHONPATH": str(HOME)},
-            capture_output=True,
-            timeout=180,
-            check=False,
-        )
-        assert answer.returncode == status, answer.stderr.decode()
-        assert b"Traceback" not in answer.stderr
-        return (answer.stdout + answer.stderr if status else answer.stdout).decode()
+        answer = run_module(f"clients.tools.{tool}", *arguments, text=text)
+        assert answer.returncode == status, answer.stderr
+        assert "Traceback" not in answer.stderr
+        return answer.stdout + answer.stderr if status else answer.stdout
 
     def test_the_topics_tool_creates_lists_alters_describes_and_deletes(self, bootstrap: str) -> None:
         server = ("--bootstrap-server", bootstrap)

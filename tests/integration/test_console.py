@@ -7,7 +7,6 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from clients.producer import Producer
 from protocol.topic_partition import TopicPartition
 from tests.cluster import BackgroundBroker, Cluster
 from tests.integration.clients import create_topic
+from tests.integration.programs import finished
 
 HOME = Path(__file__).parent.parent.parent
 GROUPS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
@@ -35,12 +35,8 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
-    cluster = Cluster(tmp_path_factory.mktemp("console"), f"{zookeeper_server}/console")
-    try:
-        yield cluster.start(1, GROUPS)[0]
-    finally:
-        cluster.stop()
+def broker(cluster_of_module: Cluster) -> BackgroundBroker:
+    return cluster_of_module.start(1, GROUPS)[0]
 
 
 @pytest.fixture
@@ -58,10 +54,7 @@ def command(tool: str, place: Place, *arguments: str) -> list[str]:
 
 
 def run(tool: str, place: Place, *arguments: str, text: str = "", status: int = 0) -> str:
-    done = subprocess.run(
-        command(tool, place, *arguments),
-        cwd=HOME, input=text, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = finished(command(tool, place, *arguments), text)
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout if status == 0 else done.stderr

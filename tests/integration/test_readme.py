@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.cluster import Cluster
+from tests.integration.programs import finished
 
 HOME = Path(__file__).parent.parent.parent
 README = (HOME / "README.md").read_text()
@@ -21,9 +21,7 @@ def block(language: str, containing: str) -> str:
 
 
 def run(command: list[str], given: str | None = None) -> str:
-    done = subprocess.run(
-        command, cwd=HOME, input=given, capture_output=True, text=True, timeout=180, check=False
-    )
+    done = finished(command, given)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -29,6 +29,7 @@ from protocol.messages.offset_commit import (
 from tests.cluster import Cluster
 from tests.integration import clients
 from tests.integration.raw_socket import RawSocket
+from tests.integration.reading_member import single_reader
 
 R = TypeVar("R", bound=Response)
 WAIT_S = 90
@@ -44,14 +45,10 @@ PARTITIONS = 4
 
 
 @pytest.fixture(scope="module")
-def cluster(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(cluster_of_module: Cluster) -> Cluster:
     """Two brokers, so that most claims go from the coordinator to another broker."""
-    cluster = Cluster(tmp_path_factory.mktemp("single"), f"{zookeeper_server}/single")
-    try:
-        cluster.start(2, BROKERS)
-        yield cluster
-    finally:
-        cluster.stop()
+    cluster_of_module.start(2, BROKERS)
+    return cluster_of_module
 
 
 def new_topic(cluster: Cluster, name: str, partitions: int = PARTITIONS, replicas: int = 1) -> str:
@@ -68,18 +65,7 @@ def fill(cluster: Cluster, topic: str, partitions: int = PARTITIONS) -> None:
 
 
 def consumer_on(cluster: Cluster, group: str, topic: str, session_ms: int = SESSION_MS) -> Consumer:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": group,
-            "group.protocol": "managed",
-            "group.single.reader": True,
-            "session.timeout.ms": session_ms,
-            "heartbeat.interval.ms": 500,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-    )
+    consumer = Consumer(single_reader(cluster.bootstrap, group, session_ms))
     consumer.add_topic(topic)
     return consumer
 
