@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -17,6 +18,9 @@ from clients.message import Message
 from clients.producer import Producer
 
 ROOT = Path(__file__).parent.parent.parent
+OLD_KAFKA_PYTHON = Path(
+    os.environ.get("HOLDFAST_KAFKA_PYTHON_2", ROOT / ".venv-kafka-python-2" / "bin" / "python")
+)
 SETTLE_S = 90
 LEAVE_S = 30
 LOOK_S = 0.02

@@ -15,16 +15,10 @@ import pytest
 
 from clients.admin import Admin, NewTopic
 from tests.cluster import BackgroundBroker, Cluster
-from tests.compat.churn import PARTITIONS, Library, churn, mixed_group, percentile
+from tests.compat.churn import OLD_KAFKA_PYTHON, PARTITIONS, Library, churn, mixed_group, percentile
 
 CHURNS = int(os.environ.get("HOLDFAST_CHURNS", "12"))
 MEMBERS = 6
-OLD_KAFKA_PYTHON = Path(
-    os.environ.get(
-        "HOLDFAST_KAFKA_PYTHON_2",
-        Path(__file__).parent.parent.parent / ".venv-kafka-python-2" / "bin" / "python",
-    )
-)
 
 OURS = Library("holdfast", "member_holdfast")
 CONFLUENT = Library("confluent-kafka", "member_confluent")

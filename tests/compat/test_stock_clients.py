@@ -9,35 +9,23 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.tools.broker_process import BackgroundBroker
+from tests.compat.churn import OLD_KAFKA_PYTHON, ROOT, Library
 from tests.compat.drivers.workload import late_index
 
-ROOT = Path(__file__).parent.parent.parent
 RECORDS = int(os.environ.get("HOLDFAST_COMPAT_RECORDS", "50000"))
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-OLD_KAFKA_PYTHON = Path(
-    os.environ.get("HOLDFAST_KAFKA_PYTHON_2", ROOT / ".venv-kafka-python-2" / "bin" / "python")
-)
 
 
 @dataclass(frozen=True, slots=True)
-class StockClient:
-    """A stock client: its driver, and the interpreter that has it installed."""
-
-    name: str
-    driver: str
-    python: Path = Path(sys.executable)
-
-    def __str__(self) -> str:
-        return self.name
+class StockClient(Library):
+    """A library that runs the workload against a broker."""
 
     def missing(self) -> str | None:
         """The reason why this machine cannot run the client; None if it can."""
