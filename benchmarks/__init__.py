@@ -1,1 +1,1 @@
-"""Measurements, ours beside a peer's in the same run. Each is started as python -m benchmarks.NAME."""
+"""Benchmarks, most of them beside a peer in the same run: python -m benchmarks.NAME."""

@@ -1,7 +1,7 @@
 """Measures how fast a broker is: python -m benchmarks.broker --help.
 
-Ends with one line of JSON. Numbers of different machines, or of one machine at different times, compare
-badly; give --peer to measure two brokers in turn, case by case, and look at the ratios.
+Ends with one line of JSON. Results of different machines or times are hardly comparable: use --peer to
+measure two brokers in turn in each case, and compare the ratios.
 """
 
 from __future__ import annotations
@@ -27,22 +27,33 @@ PROPERTIES = {"message.max.bytes": str(4 * 2**20), "log.segment.bytes": str(512 
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="A handful of cases, a minute or two.")
+@click.option("--quick", is_flag=True, help="Measure a few cases only, in one or two minutes.")
 @click.option(
-    "--seconds", type=click.FloatRange(min=0.2), help="Load per run. [default: 4, with --quick 1.5]"
+    "--seconds",
+    type=click.FloatRange(min=0.2),
+    help="Seconds of load in each run. [default: 4, with --quick 1.5]",
 )
 @click.option(
-    "--rounds", default=1, show_default=True, type=click.IntRange(1), help="Runs per case; best counts."
+    "--rounds",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Runs of each case; the fastest counts.",
 )
-@click.option("--only", metavar="TEXT", help="Only cases whose name contains this.")
+@click.option("--only", metavar="TEXT", help="Measure only cases whose name contains TEXT.")
 @click.option(
-    "--part", metavar="K/N", help="Only the K-th of N parts of the cases, for runs that must be short."
+    "--part", metavar="K/N", help="Measure only the K-th of N parts of the cases, to split a long run."
 )
 @click.option("--bootstrap", metavar="HOST:PORT", help="Measure this broker instead of starting one.")
-@click.option("--peer", metavar="HOST:PORT", help="Measure this broker too, in turn, and show ratios.")
-@click.option("--peer-pid", type=int, multiple=True, help="A process of the peer, for its CPU time.")
 @click.option(
-    "--peer-log-dir", type=click.Path(path_type=Path), multiple=True, help="Its logs, for cold fetches."
+    "--peer", metavar="HOST:PORT", help="Measure this broker too, in turn with ours, and print ratios."
+)
+@click.option("--peer-pid", type=int, multiple=True, help="Process id of the peer, to measure its CPU time.")
+@click.option(
+    "--peer-log-dir",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Log directory of the peer, needed for cold fetches.",
 )
 @click.option("--directory", type=click.Path(path_type=Path), help="Directory for our broker's data.")
 def main(
@@ -57,7 +68,7 @@ def main(
     peer_log_dir: tuple[Path, ...],
     directory: Path | None,
 ) -> None:
-    """Measure a broker, by default one that is started for it, with librdkafka and with raw sockets."""
+    """Measure a broker with librdkafka and with raw sockets, by default one started for the benchmark."""
     cases = [
         case
         for case in (quick_cases() if quick else raw_cases() + librdkafka_cases())

@@ -24,7 +24,7 @@ _GRACE_S = 180.0
 
 
 class CaseError(RuntimeError):
-    """A run failed; the message has the output of the load generator."""
+    """A run failed; the message contains the load generator's output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def quick_cases() -> list[Case]:
 
 
 def run(case: Case, target: Target, topic: str, seconds: float, replicas: int = 1) -> Result:
-    """One run, on a topic of its own. Raises `CaseError`."""
+    """Run a case once, on a new topic. Raises `CaseError`."""
     create_topic(target, topic, case.partitions, replicas)
     try:
         if case.client == "raw":
@@ -134,7 +134,7 @@ def _measured(target: Target, module: str, job: str, seconds: float) -> Result:
 
 
 def _load(module: str, job: str, seconds: float) -> Result:
-    """Run a load generator in a process of its own: it must not share a core's lock with anything."""
+    """Run a load generator in its own process, so that it shares Python's global lock with no other code."""
     command: Sequence[str] = [sys.executable, "-m", module, job]
     try:
         done = subprocess.run(

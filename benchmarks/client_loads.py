@@ -1,7 +1,7 @@
-"""A load made with one client library, in a process of its own: python -m benchmarks.client_loads JOB.
+"""A load made with one client library, run in its own process: python -m benchmarks.client_loads JOB.
 
-JOB is the JSON of a `ClientJob`. The last line printed is the JSON of a `ClientResult`. Every client has its
-own defaults, but for acks=all, a linger of 5 ms, and reading from the start.
+JOB is the JSON of a `ClientJob`. The last line printed is the JSON of a `ClientResult`. Every client keeps
+its defaults, except for acks=all, a linger of 5 ms, and reading from the start.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main(text: str) -> None:
 
 
 def _repeat_call(job: ClientJob, send: Callable[[bytes], object]) -> tuple[_Stopwatch, int]:
-    """Send one record after the other until the time has passed."""
+    """Call `send` with one value after the other until the job's time has passed."""
     value = os.urandom(job.record_bytes)
     sent = 0
     stopwatch = _Stopwatch(job.seconds)
@@ -232,7 +232,7 @@ def confluent_consume_bulk(job: ClientJob) -> ClientResult:
     received = size = 0
     stopwatch = _Stopwatch(job.seconds)
     while received < job.records and not stopwatch.is_over():
-        # What is there, and not what comes within a second: a whole chunk is not waited for.
+        # The short timeout returns the records already fetched, instead of waiting for a whole chunk.
         for message in consumer.consume(CHUNK, 0.01):
             received += 1
             size += len(message.value())

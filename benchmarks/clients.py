@@ -1,8 +1,8 @@
 """Measures how fast the clients are: python -m benchmarks.clients --help.
 
-Ours against confluent-kafka, kafka-python and aiokafka, on the same broker process: short rounds in which
-every client has its turn, so that what disturbs the machine disturbs all of them. Medians, and our ratio to
-each. Ends with one line of JSON.
+Measures ours, confluent-kafka, kafka-python and aiokafka on the same broker process, in turns of short
+rounds, so that other work on the machine slows all alike. Prints medians and our ratio to each. Ends with one
+line of JSON.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _GRACE_S = 120.0
 
 
 class RunError(RuntimeError):
-    """A load failed; the message has its output."""
+    """A load failed; the message contains its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,25 @@ class ClientCase:
 
 
 @click.command()
-@click.option("--seconds", default=2.0, show_default=True, type=click.FloatRange(min=0.2), help="Per load.")
-@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="Turns of every client.")
-@click.option("--only", metavar="TEXT", default="", help="Only cases whose name contains this.")
-@click.option("--client", "chosen", metavar="NAME", multiple=True, help="Only these clients.")
+@click.option(
+    "--seconds", default=2.0, show_default=True, type=click.FloatRange(min=0.2), help="Seconds of each load."
+)
+@click.option(
+    "--rounds",
+    default=3,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Loads of each client in each case.",
+)
+@click.option("--only", metavar="TEXT", default="", help="Measure only cases whose name contains TEXT.")
+@click.option(
+    "--client", "chosen", metavar="NAME", multiple=True, help="Measure only this client; may be repeated."
+)
 @click.option("--bootstrap", metavar="HOST:PORT", help="Use this broker instead of starting one.")
-@click.option("--pure", is_flag=True, help="Ours without its compiled part.")
-@click.option("--megabytes", default=300, show_default=True, help="Of records to read, for each size.")
+@click.option("--pure", is_flag=True, help="Run our client without its compiled module.")
+@click.option(
+    "--megabytes", default=300, show_default=True, help="Records to consume for each record size, in MB."
+)
 def main(
     seconds: float,
     rounds: int,
@@ -79,7 +91,7 @@ def main(
     pure: bool,
     megabytes: int,
 ) -> None:
-    """Measure our clients beside others."""
+    """Measure our clients and other clients in turn."""
     if pure:
         os.environ[PURE_PYTHON_VARIABLE] = "1"
     cases = [ClientCase(kind, size) for kind in KINDS for size in (100, 1000)]
@@ -113,7 +125,7 @@ def _filled_topic(record_bytes: int) -> str:
 
 
 def _fill(target: Target, record_bytes: int, megabytes: int) -> int:
-    """Write the records to read. Returns their number."""
+    """Write the records that the clients will read. Returns their number."""
     from confluent_kafka import Producer
 
     topic = _filled_topic(record_bytes)
@@ -133,7 +145,7 @@ def _fill(target: Target, record_bytes: int, megabytes: int) -> int:
 
 
 def _run(case: ClientCase, client: str, target: Target, seconds: float, records: int) -> ClientResult:
-    """One load, in a process of its own. Raises `RunError`."""
+    """Run one load in its own process. Raises `RunError`."""
     is_reading = case.kind.startswith("consume")
     topic = _filled_topic(case.record_bytes) if is_reading else f"benchmark-{os.urandom(6).hex()}"
     job = ClientJob(

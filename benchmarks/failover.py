@@ -1,7 +1,7 @@
 """Measures how long failover takes: python -m benchmarks.failover --help.
 
-A leader is killed, and stopped in order, under a steady load of librdkafka and of our own producer; and a
-broker, then the controller, is killed in a cluster of many partitions. Ends with one line of JSON.
+Kills a leader, and stops one in order, under a steady load of librdkafka and of our own producer. Then kills
+a broker and the controller in a cluster of many partitions. Ends with one line of JSON.
 """
 
 from __future__ import annotations
@@ -28,24 +28,32 @@ KILL_AIM_AFTER_SESSION_S = 1.0
 
 
 @click.command()
-@click.option("--only", type=click.Choice(CASES), multiple=True, help="Only these cases; may be repeated.")
+@click.option(
+    "--only", type=click.Choice(CASES), multiple=True, help="Measure only this case; may be repeated."
+)
 @click.option(
     "--partitions",
     type=click.IntRange(1),
     multiple=True,
     default=(1_000, 10_000),
     show_default=True,
-    help="Sizes of the cluster of many partitions; may be repeated.",
+    help="Partitions of a cluster of many partitions; may be repeated.",
 )
-@click.option("--rounds", type=click.IntRange(1), default=2, show_default=True, help="Kills, and stops.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="Number of kills, and number of orderly stops.",
+)
 @click.option(
     "--session-timeout-ms",
     type=click.IntRange(1000),
     default=6000,
     show_default=True,
-    help="zookeeper.session.timeout.ms of the brokers.",
+    help="Session timeout of the brokers in ZooKeeper, in ms (zookeeper.session.timeout.ms).",
 )
-@click.option("--directory", type=click.Path(path_type=Path), help="Where the brokers' data goes.")
+@click.option("--directory", type=click.Path(path_type=Path), help="Directory for the brokers' data.")
 def main(
     only: tuple[str, ...],
     partitions: tuple[int, ...],
@@ -53,7 +61,8 @@ def main(
     session_timeout_ms: int,
     directory: Path | None,
 ) -> None:
-    """Measure what the loss of a broker costs, on three brokers and ZooKeeper started for it."""
+    """Measure the outage after the loss of a broker, on three brokers and ZooKeeper started for the
+    benchmark."""
     cases = only or CASES
     report: dict[str, Any] = {
         "benchmark": "failover",
@@ -85,7 +94,7 @@ def _report_kills(outages: list[Outage], session_timeout_ms: int) -> list[dict[s
     aim_s = session_timeout_ms / 1000 + KILL_AIM_AFTER_SESSION_S
     print_table(
         f"kill -9 of a leader, seconds since the kill (aim: first write by {aim_s:.1f})",
-        ["client", "session over", "leader elected", "first write", "all partitions write", "failed"],
+        ["client", "session ended", "leader elected", "first write", "all partitions writable", "failed"],
         [
             [
                 one.client,
@@ -114,7 +123,7 @@ def _report_kills(outages: list[Outage], session_timeout_ms: int) -> list[dict[s
 def _report_stops(outages: list[Outage]) -> list[dict[str, Any]]:
     print_table(
         f"Controlled shutdown of a leader (aims: no failed write, no pause over {STOP_AIM_MS:.0f} ms)",
-        ["client", "failed", "longest pause of a partition, ms", "usual longest, ms"],
+        ["client", "failed", "longest pause of a partition, ms", "longest before, ms"],
         [
             [one.client, str(one.failed), f"{one.longest_pause_s * 1000:.0f}", f"{one.usual_s * 1000:.0f}"]
             for one in outages
@@ -135,7 +144,16 @@ def _report_failovers(failovers: list[Failover]) -> list[dict[str, Any]]:
     aims = ", ".join(f"{seconds} s for {count:,}" for count, seconds in AIMS.items())
     print_table(
         f"Many partitions on three brokers, seconds from the end of a broker's session (aims: {aims})",
-        ["killed", "partitions", "elected", "told to all", "in all metadata", "states", "writes", "requests"],
+        [
+            "killed",
+            "partitions",
+            "elected",
+            "brokers informed",
+            "metadata complete",
+            "states",
+            "writes",
+            "requests",
+        ],
         [
             [
                 one.killed,

@@ -22,18 +22,18 @@ PARTITIONS = 6
 RECORDS_PER_SECOND = 600.0
 """Rate of each client: a record per partition every 10 ms, the resolution of measured pauses."""
 CONFIG = {"reconnect.backoff.max.ms": 200}
-"""librdkafka would wait up to ten seconds before it tries a broker again; the rest are defaults."""
+"""By default librdkafka waits up to 10 s before it reconnects. Its other settings are the defaults."""
 _SETTLE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """The outage as one client saw it. Times are in s since the broker was killed, or asked to stop.
+    """The outage that one client observed. Times are in s since the broker was killed, or asked to stop.
 
     `gone_s`, `elected_s`: when the broker's session ended, and when the last of its partitions had another
     leader. `first_write_s`, `all_write_s`: when the first, and the last, of those partitions acknowledged a
-    record sent since. `usual_s` is the longest pause before anything was done, `longest_pause_s` that
-    afterwards, of any partition.
+    record sent since. `usual_s` and `longest_pause_s` are the longest pauses of any partition before and
+    after that time.
     """
 
     client: str
@@ -47,7 +47,7 @@ class Outage:
 
 
 class Scene:
-    """Three brokers, a topic of three replicas for each client, and each client's steady load on it."""
+    """Three brokers, and for each client a topic of three replicas and a steady load on it."""
 
     def __init__(self, directory: Path, session_timeout_ms: int) -> None:
         self.cluster = LocalCluster(
@@ -110,7 +110,7 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stroke:
+class _StateBefore:
     """State just before a broker is killed or stopped: by topic, its partitions and the failed records."""
 
     broker: BackgroundBroker
@@ -120,29 +120,30 @@ class _Stroke:
 
 
 def kill_a_leader(scene: Scene) -> list[Outage]:
-    """Kill -9 a leader, wait for writes to every partition, restart it. Returns what each client saw."""
-    stroke = _begin(scene)
-    killed = stroke.broker
+    """Kill a leader with SIGKILL, wait for writes to every partition, restart it. Returns each client's
+    outage."""
+    before = _begin(scene)
+    killed = before.broker
     killed.kill()
     gone = scene.view.wait_until_gone(killed.broker_id)
-    for topic, partitions in stroke.led.items():
+    for topic, partitions in before.led.items():
         for partition in partitions:
             scene.view.leader(topic, partition, other_than=killed.broker_id)
-    return _end(scene, stroke, gone, time.monotonic())
+    return _end(scene, before, gone, time.monotonic())
 
 
 def stop_a_leader(scene: Scene) -> list[Outage]:
-    """Stop a leader by SIGTERM, wait for its end, restart it. Returns what each client saw."""
-    stroke = _begin(scene)
-    stroke.broker.stop()
+    """Stop a leader with SIGTERM, wait for its end, restart it. Returns each client's outage."""
+    before = _begin(scene)
+    before.broker.stop()
     gone = time.monotonic()
     time.sleep(_SETTLE_S)
-    return _end(scene, stroke, gone, gone)
+    return _end(scene, before, gone, gone)
 
 
-def _begin(scene: Scene) -> _Stroke:
+def _begin(scene: Scene) -> _StateBefore:
     broker = scene.leader()
-    return _Stroke(
+    return _StateBefore(
         broker,
         {load.topic: scene.led_by(broker, load.topic) for load in scene.loads},
         {load.topic: len(load.failures) for load in scene.loads},
@@ -150,16 +151,16 @@ def _begin(scene: Scene) -> _Stroke:
     )
 
 
-def _end(scene: Scene, stroke: _Stroke, gone: float, elected: float) -> list[Outage]:
-    concerned = [load for load in scene.loads if stroke.led[load.topic]]
-    outages = [_outage(load, stroke, gone, elected) for load in concerned]
-    scene.start_again(stroke.broker)
+def _end(scene: Scene, before: _StateBefore, gone: float, elected: float) -> list[Outage]:
+    concerned = [load for load in scene.loads if before.led[load.topic]]
+    outages = [_outage(load, before, gone, elected) for load in concerned]
+    scene.start_again(before.broker)
     return outages
 
 
-def _outage(load: SteadyLoad, stroke: _Stroke, gone: float, elected: float) -> Outage:
-    since = stroke.since
-    writes = [_first_write(load, partition, since) - since for partition in stroke.led[load.topic]]
+def _outage(load: SteadyLoad, before: _StateBefore, gone: float, elected: float) -> Outage:
+    since = before.since
+    writes = [_first_write(load, partition, since) - since for partition in before.led[load.topic]]
     pauses = [account.longest_pause_s(since) for account in load.partitions]
     usual = [account.longest_pause_s(since - _SETTLE_S, since) for account in load.partitions]
     return Outage(
@@ -170,7 +171,7 @@ def _outage(load: SteadyLoad, stroke: _Stroke, gone: float, elected: float) -> O
         all_write_s=max(writes),
         longest_pause_s=max(pauses),
         usual_s=max(usual),
-        failed=len(load.failures) - stroke.failed[load.topic],
+        failed=len(load.failures) - before.failed[load.topic],
     )
 
 

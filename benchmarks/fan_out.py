@@ -1,6 +1,6 @@
-"""One producer and many consumers at the end of its partition: python -m benchmarks.fan_out --help.
+"""Measures the delivery to many consumers of one partition: python -m benchmarks.fan_out --help.
 
-Every record is awaited by all consumers, each with a fetch that waits in the broker. Latencies are from the
+Each consumer always has one fetch that waits in the broker for the next record. Latencies are from the
 moment before a record is written to the socket until a consumer has received it. Clients are plain sockets in
 this process, so their share of the latency is the same for every broker. Ends with one line of JSON.
 """
@@ -172,16 +172,27 @@ def pauses_between(path: Path, began: float, ended: float) -> list[float]:
 @click.option(
     "--beside",
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
-    help="Another checkout, whose broker is measured in turn with this one's.",
+    help="Directory of another checkout; its broker is measured in turn with this one's.",
 )
 @click.option(
-    "--peer", metavar="HOST:PORT", help="A running broker of another make, measured in turn with this one's."
+    "--peer", metavar="HOST:PORT", help="Address of a running broker, measured in turn with this checkout's."
 )
 @click.option(
-    "--seconds", default=4.0, show_default=True, type=click.FloatRange(min=0.5), help="Of each run."
+    "--seconds", default=4.0, show_default=True, type=click.FloatRange(min=0.5), help="Seconds of each run."
 )
-@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="Runs of each kind.")
-@click.option("--consumers", multiple=True, type=click.IntRange(1), help="[default: 50 and 200]")
+@click.option(
+    "--rounds",
+    default=3,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Runs for each broker and number of consumers.",
+)
+@click.option(
+    "--consumers",
+    multiple=True,
+    type=click.IntRange(1),
+    help="Number of consumers; may be repeated. [default: 50 and 200]",
+)
 def main(
     beside: Path | None, peer: str | None, seconds: float, rounds: int, consumers: tuple[int, ...]
 ) -> None:

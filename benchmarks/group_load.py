@@ -1,7 +1,8 @@
-"""Members and commits, as a load for one broker: python -m benchmarks.group_load JOB.
+"""A load of group members or commits for one broker: python -m benchmarks.group_load JOB.
 
-Runs in its own process, so that its CPU time is not counted as the broker's. Every member has a connection of
-its own, as stock consumers do. JOB is the JSON of a `GroupJob`; the last line printed that of a `GroupRun`.
+Runs in its own process, so that its CPU time is not counted as the broker's. Every member has its own
+connection, as in stock consumers. JOB is the JSON of a `GroupJob`; the last line printed is the JSON of a
+`GroupRun`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from protocol.messages.offset_commit import (
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from protocol.topic_partition import TopicPartition
 
-JOIN_VERSION = 3  # The last version in which a member may join without an id
+JOIN_VERSION = 3  # The last version in which a member may join without an id.
 _SESSION_MS = 60_000
 _CONNECTING_AT_ONCE = 50
 _GROUPS_AT_ONCE = 100
@@ -48,8 +49,8 @@ R = TypeVar("R", bound=Response)
 
 @dataclass(frozen=True, slots=True)
 class GroupJob:
-    """`kind` is heartbeats, for `seconds`, or commits: `commits` of them, by `members` that have a group each
-    and one commit in flight each."""
+    """`kind` is heartbeats or commits. Heartbeats last `seconds`. With commits, each of `members` has a group
+    of its own and one commit in flight, until `commits` are acknowledged."""
 
     kind: str
     host: str
@@ -64,7 +65,7 @@ class GroupJob:
 
 @dataclass(frozen=True, slots=True)
 class GroupRun:
-    """`began` and `ended` are times since the epoch, between which the load ran."""
+    """`began` and `ended` are the start and end of the load, in seconds since the epoch."""
 
     requests: int
     errors: int
@@ -74,7 +75,7 @@ class GroupRun:
 
 
 class Line(asyncio.Protocol):
-    """One connection: requests with their answers in order."""
+    """One connection, with requests and responses in order."""
 
     def __init__(self) -> None:
         self._received = bytearray()
@@ -115,7 +116,7 @@ def frame_of(request: Request[Any], version: int) -> bytes:
 
 
 async def connect(job: GroupJob, count: int) -> list[Line]:
-    """Open `count` connections, a few at a time: a broker's backlog is short."""
+    """Open `count` connections, a few at a time, because the broker's backlog is short."""
     loop = asyncio.get_running_loop()
     lines: list[Line] = []
     while len(lines) < count:
@@ -149,7 +150,7 @@ class LoadMember:
 
 
 async def become_members(job: GroupJob, group: str, lines: list[Line]) -> list[LoadMember]:
-    """Join a group with every one of `lines`, and take the assignment. All of a group join at once."""
+    """Join a group over each of `lines`, all at once, and wait for the assignment."""
     subscription = encode_subscription([job.topic])
     join = JoinGroupRequest(
         group_id=group,
@@ -195,7 +196,7 @@ async def become_members(job: GroupJob, group: str, lines: list[Line]) -> list[L
 
 
 async def heartbeats(job: GroupJob) -> GroupRun:
-    """Every member heartbeats every `interval_ms`; they are spread evenly over the interval."""
+    """Send a heartbeat of each member every `interval_ms`, spread evenly over the interval."""
     lines = await connect(job, job.groups * job.members)
     await find(lines[0], "group-0")
     members: list[LoadMember] = []
@@ -230,7 +231,7 @@ async def heartbeats(job: GroupJob) -> GroupRun:
 
     for number, member in enumerate(members):
         loop.call_later(number / len(members) * interval_s, beat, member)
-    await asyncio.sleep(interval_s)  # All are under way
+    await asyncio.sleep(interval_s)  # After this, every member sends heartbeats.
     latencies_ms.clear()
     began = time.time()
     await asyncio.sleep(job.seconds)
@@ -244,13 +245,13 @@ async def heartbeats(job: GroupJob) -> GroupRun:
 
 
 async def commits(job: GroupJob) -> GroupRun:
-    """Members commit one offset after the other, each the next when the last is acknowledged.
+    """Members commit offsets, each the next one when its last is acknowledged.
 
-    Requests are encoded beforehand except for their offsets; of responses only the error is read.
+    Requests are encoded beforehand except for their offsets. Only the error of a response is decoded.
     """
     lines = await connect(job, job.members)
     await find(lines[0], "committer-0")
-    for number, line in enumerate(lines):  # Wait for a coordinator that is still loading
+    for number, line in enumerate(lines):  # Wait until the coordinator has loaded the group.
         while _error(await line.ask(_commit(job.topic, number, 0), _COMMIT_VERSION)) != ErrorCode.NONE:
             await asyncio.sleep(0.1)
 

@@ -1,8 +1,8 @@
 """Measures what consumer groups cost one broker: python -m benchmarks.groups --help.
 
-Three questions: how much of the processor many idle members take, how many commits a second there are and how
-long one takes, and how long a broker reads before it can coordinate the groups of a large partition (and how
-others fare meanwhile). Ends with one line of JSON.
+Measures the processor share that many idle members cost, the rate and latency of commits, and how long a
+broker takes to load the groups of a large partition, with the latency of other requests meanwhile. Ends with
+one line of JSON.
 """
 
 from __future__ import annotations
@@ -56,15 +56,17 @@ class Row:
 
 
 @click.command()
-@click.option("--groups", default=1000, show_default=True, help="Groups that heartbeat.")
-@click.option("--members", default=10, show_default=True, help="Members of each.")
-@click.option("--interval-ms", default=3000, show_default=True, help="Between heartbeats of a member.")
-@click.option("--seconds", default=15.0, show_default=True, help="How long they are watched.")
-@click.option("--commits", default=100_000, show_default=True, help="Commits altogether.")
-@click.option("--committers", default=50, show_default=True, help="Who commits at once, one at a time each.")
-@click.option("--records", default=1_000_000, show_default=True, help="Offset records to read back.")
-@click.option("--distinct", default=100_000, show_default=True, help="Partitions of groups they are about.")
-@click.option("--per-batch", default=1, show_default=True, help="Records in one commit.")
+@click.option("--groups", default=1000, show_default=True, help="Groups whose members send heartbeats.")
+@click.option("--members", default=10, show_default=True, help="Members of each group that sends heartbeats.")
+@click.option("--interval-ms", default=3000, show_default=True, help="Heartbeat interval of a member, in ms.")
+@click.option("--seconds", default=15.0, show_default=True, help="Seconds for which heartbeats are measured.")
+@click.option("--commits", default=100_000, show_default=True, help="Total number of offset commits.")
+@click.option("--committers", default=50, show_default=True, help="Clients with one commit in flight each.")
+@click.option("--records", default=1_000_000, show_default=True, help="Offset records that the broker loads.")
+@click.option(
+    "--distinct", default=100_000, show_default=True, help="Distinct group partitions in the records."
+)
+@click.option("--per-batch", default=1, show_default=True, help="Offset records in each loaded batch.")
 @click.option("--only", type=click.Choice(["heartbeats", "commits", "reload"]))
 def main(
     groups: int,
@@ -78,7 +80,7 @@ def main(
     per_batch: int,
     only: str | None,
 ) -> None:
-    """Measure consumer groups on a broker that is started for it."""
+    """Measure consumer groups on a broker started for the benchmark."""
     report: dict[str, Any] = {"benchmark": "groups"}
     rows: list[Row] = []
     if only in (None, "heartbeats"):
@@ -87,7 +89,7 @@ def main(
         rows.append(_measured(name, "heartbeats", job))
     if only in (None, "commits"):
         job = {"groups": committers, "members": committers, "commits": commits}
-        rows.append(_measured(f"{commits} commits by {committers} at once", "commits", job))
+        rows.append(_measured(f"{commits} commits by {committers} clients", "commits", job))
     if rows:
         headings = ("", "requests/s", "p50 ms", "p99 ms", "broker CPU", "errors")
         print_table("Groups on one broker", headings, [_cells(row) for row in rows])
@@ -175,7 +177,7 @@ class _CpuWatch:
             self._seen.append((time.time(), cpu_seconds(self._target.pids) or 0.0))
 
     def used_between(self, began: float, ended: float) -> float:
-        """CPU seconds."""
+        """CPU seconds used during the load."""
         inside = [used for at, used in self._seen if began <= at <= ended]
         return inside[-1] - inside[0]
 
@@ -226,7 +228,7 @@ def _write(path: Path, records: int, distinct: int, per_batch: int) -> int:
                 committed = CommittedOffset(number, 0, "", now_ms)
                 builder.append(now_ms, *offset_record(f"group-{which // 1000}", partition, committed))
             batch = builder.build(base_offset=base_offset)
-            batch[12:16] = bytes(4)  # leader epoch 0
+            batch[12:16] = bytes(4)  # leader epoch 0, set as a broker would
             size += len(batch)
             file.write(batch)
     return size
@@ -239,7 +241,7 @@ def _loaded(broker: Any) -> tuple[int, int]:
         if found is not None:
             return int(found[1]), int(found[2])
         time.sleep(0.05)
-    raise RuntimeError(f"the partition was not loaded:\n{broker.log[-2000:]}")
+    raise RuntimeError(f"the broker did not load the partition:\n{broker.log[-2000:]}")
 
 
 class _Probe:

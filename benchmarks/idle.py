@@ -1,7 +1,7 @@
 """Measures what a cluster costs while nothing is written: python -m benchmarks.idle --help.
 
-Followers fetch all the time, and a broker's upkeep goes over its partitions; both should cost next to nothing
-however many there are. Ends with one line of JSON.
+Followers fetch continuously, and periodic tasks visit every partition; both should cost almost nothing even
+with many partitions. Ends with one line of JSON.
 """
 
 from __future__ import annotations
@@ -27,11 +27,19 @@ _TIMEOUT_S = 120
 
 
 @click.command()
-@click.option("--partitions", default=10_000, show_default=True, type=click.IntRange(1))
-@click.option("--seconds", default=20.0, show_default=True, help="How long to look.")
-@click.option("--settle-seconds", default=15.0, show_default=True, help="How long to wait before.")
+@click.option(
+    "--partitions", default=10_000, show_default=True, type=click.IntRange(1), help="Partitions to create."
+)
+@click.option("--seconds", default=20.0, show_default=True, help="Seconds for which CPU time is measured.")
+@click.option(
+    "--settle-seconds",
+    default=15.0,
+    show_default=True,
+    help="Seconds to wait after the partitions are created.",
+)
 def main(partitions: int, seconds: float, settle_seconds: float) -> None:
-    """Measure the CPU time of three idle brokers, without partitions and with many, each on all three."""
+    """Measure the CPU time of three idle brokers, without partitions and with many that each have three
+    replicas."""
     directory = Path(tempfile.mkdtemp(prefix="holdfast-benchmark-"))
     try:
         with LocalCluster(directory / "cluster", brokers=_BROKERS) as cluster:
@@ -44,7 +52,7 @@ def main(partitions: int, seconds: float, settle_seconds: float) -> None:
         shutil.rmtree(directory, ignore_errors=True)
     print_table(
         f"Idle brokers, {partitions} partitions with {_BROKERS} replicas: share of a processor",
-        ["broker", "without partitions", "with them"],
+        ["broker", "without partitions", "with partitions"],
         [
             [str(number), f"{before:.2%}", f"{after:.2%}"]
             for number, (before, after) in enumerate(zip(empty, full, strict=True), start=1)
@@ -61,7 +69,7 @@ def main(partitions: int, seconds: float, settle_seconds: float) -> None:
 
 
 def _create(bootstrap: str, partitions: int) -> None:
-    """Topics of at most a thousand partitions, one after the other. Raises KafkaException."""
+    """Create topics of at most 1000 partitions, one after the other. Raises KafkaException."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
     for first in range(0, partitions, _TOPIC_PARTITIONS):
         count = min(_TOPIC_PARTITIONS, partitions - first)
@@ -71,7 +79,7 @@ def _create(bootstrap: str, partitions: int) -> None:
 
 
 def _shares(pids: list[int], seconds: float) -> list[float]:
-    """Share of a processor that each process uses, over `seconds`."""
+    """The share of a processor that each process uses during `seconds`."""
     before, began = [cpu_seconds([pid]) for pid in pids], time.monotonic()
     time.sleep(seconds)
     lasted = time.monotonic() - began

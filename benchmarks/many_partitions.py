@@ -1,4 +1,4 @@
-"""Measures how long it takes until each of very many partitions has a leader again."""
+"""Measures the time from the loss of a broker until each of many partitions has a leader again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SAID = re.compile(
     r"(?P<written_ms>\d+) ms, (?P<requests>.*) answered within (?P<told_ms>\d+) ms",
     re.MULTILINE,
 )
-"""What the controller logs of a broker's loss, after it has informed all brokers."""
+"""The controller's log line about a broker's loss, written after all brokers have answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def _kill(
 
 
 def _quiet_zxid(client_port: int) -> int:
-    """The number of ZooKeeper's last transaction, once there has been no other for a while."""
+    """Wait until ZooKeeper's transaction number stops rising. Returns the number."""
     deadline = time.monotonic() + _TIMEOUT_S
     last = transactions(HOST, client_port)
     while time.monotonic() < deadline:
@@ -157,15 +157,16 @@ class MetadataCase:
         self._partitions = partitions
 
     def wait_until_all_in_sync(self) -> None:
-        """Return once every partition has a leader and all its replicas in sync."""
+        """Return once every partition has a leader and all its replicas are in sync."""
         self._wait_until(lambda one: one.leader_id >= 0 and len(one.isr_nodes) == BROKERS)
 
     def wait_until_led_without(self, broker_id: int) -> float:
-        """Wait until every partition has a leader other than this one. Returns when the answer arrived."""
+        """Wait until every partition has a leader other than `lost`. Returns the time of that response."""
         return self._wait_until(lambda one: one.leader_id not in (-1, broker_id))
 
     def _wait_until(self, holds: Callable[[MetadataResponsePartition], bool]) -> float:
-        """Poll one topic, and all topics once that one is as wanted: all at once are expensive."""
+        """Poll one topic until it is as wanted, then all topics, because metadata of all topics is
+        expensive."""
         names: list[str] | None = [_topic(0)]
         deadline = time.monotonic() + _TIMEOUT_S
         with socket.create_connection(self._address, timeout=_TIMEOUT_S) as connection:

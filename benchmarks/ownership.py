@@ -1,9 +1,9 @@
 """Measures what ownership and conditional appends cost: python -m benchmarks.ownership --help.
 
-Five questions, to one broker with ZooKeeper beside it: what `single.writer=required` takes of the
-throughput of a producer, and an expected offset of that of single appends; how many conditional appends a
-second there are; how many claims, each in ZooKeeper before it is answered; and how long a topic has no
-owner after its owner was killed. Ends with one line of JSON.
+Measures, on one broker with ZooKeeper: the throughput that `single.writer=required` costs a producer, and
+that an expected offset costs single appends; the rates of conditional appends and of claims, each written to
+ZooKeeper before it is answered; and the time from an owner's kill until the next process owns its topic. Ends
+with one line of JSON.
 """
 
 from __future__ import annotations
@@ -45,14 +45,23 @@ WAIT_S = 60.0
 
 
 @click.command()
-@click.option("--rounds", default=30, show_default=True, help="Of two runs with a rule and two without.")
-@click.option("--records", default=200_000, show_default=True, help="Of 100 bytes, in each run.")
-@click.option("--only-rules", is_flag=True, help="Measure what the rules cost, and nothing else.")
-@click.option("--seconds", default=2.0, show_default=True, help="How long each measurement lasts.")
-@click.option("--pipeline", default=200, show_default=True, help="Conditional appends, or claims, under way.")
-@click.option("--kills", default=20, show_default=True, help="Owners to be killed.")
+@click.option(
+    "--rounds", default=30, show_default=True, help="Rounds of two runs with a rule and two without it."
+)
+@click.option(
+    "--records",
+    default=200_000,
+    show_default=True,
+    help="Records of 100 bytes written in each run of a rule.",
+)
+@click.option("--only-rules", is_flag=True, help="Measure only the cost of the rules.")
+@click.option(
+    "--seconds", default=2.0, show_default=True, help="Seconds of each measurement of appends or claims."
+)
+@click.option("--pipeline", default=200, show_default=True, help="Conditional appends, or claims, in flight.")
+@click.option("--kills", default=20, show_default=True, help="Number of owners that are killed.")
 def main(rounds: int, records: int, only_rules: bool, seconds: float, pipeline: int, kills: int) -> None:
-    """Measure what ownership costs, on a broker that is started for it."""
+    """Measure the cost of ownership on a broker started for the benchmark."""
     with _cluster() as cluster:
         bootstrap = cluster.bootstrap
         report: dict[str, Any] = {"benchmark": "ownership"}
@@ -121,7 +130,7 @@ def _rules(bootstrap: str, broker_pid: int, rounds: int, records: int) -> dict[s
 
 
 def _conditional(bootstrap: str, topic: str, under_way_max: int, seconds: float) -> int:
-    """Appends a second of one record each, with an expected offset."""
+    """Rate of appends of one record with an expected offset, per second."""
     _create(bootstrap, topic)
     under_way: deque[SendResponse] = deque()
     offset = 0
@@ -141,7 +150,7 @@ def _conditional(bootstrap: str, topic: str, under_way_max: int, seconds: float)
 
 
 def _claims(bootstrap: str, group: str, under_way_max: int, seconds: float) -> int:
-    """Claims a second, each of a new name and written to ZooKeeper before it is answered."""
+    """Rate of claims of new names, per second. The broker writes each to ZooKeeper before it answers."""
     dialect = OwnDialect(group, "claimant", SESSION_MS)
     with Connection(bootstrap) as connection:
         node = _coordinator(connection, group)
@@ -159,7 +168,7 @@ def _claims(bootstrap: str, group: str, under_way_max: int, seconds: float) -> i
                 asked += 1
             for reply in connection.poll(1000, *calls):
                 if reply.response is None:
-                    raise reply.error or AssertionError("neither a response nor an error")
+                    raise reply.error or AssertionError("a claim got neither a response nor an error")
                 (standing,) = standings_in(reply.response, [reply.call.tag])
                 if standing.error_code:
                     raise error_for(standing.error_code, standing.error_message)

@@ -1,9 +1,9 @@
-"""Measures what a rule costs clients that obey it: the same load with the rule and without, in turns.
+"""Measures what a rule costs clients that obey it, by the same load with the rule and without it, in turns.
 
 Two rules: `single.writer=required`, under which the broker checks the writer of every batch, and an
-expected offset, which it compares with the log's end (KIP-27). Either load is a fixed number of records, long
-enough to be measured and short enough that a machine that does other work treats both ways alike. Beside the
-time it takes stands the time that the broker's reactor was busy with it.
+expected offset, which it compares with the log's end (KIP-27). Each load is a fixed number of records, enough
+to be measured, but few enough that other work on the machine affects both loads alike. Measured are the time
+taken and the CPU time of the broker's reactor thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Comparison:
     ruled_per_second: int
 
     def summary(self) -> dict[str, Any]:
-        """For the line of JSON."""
+        """The comparison for the JSON line."""
         return {
             "plain_per_second": self.plain_per_second,
             "ruled_per_second": self.ruled_per_second,
@@ -51,7 +51,7 @@ class Comparison:
         }
 
 
-class _Way:
+class _Load:
     """One of the two compared loads, and the times of its runs."""
 
     def __init__(self, run: Callable[[], object], broker_pid: int) -> None:
@@ -75,7 +75,7 @@ def compare(
     for _ in range(3):  # Warm up both before measuring.
         plain()
         ruled()
-    without, with_rule = _Way(plain, broker_pid), _Way(ruled, broker_pid)
+    without, with_rule = _Load(plain, broker_pid), _Load(ruled, broker_pid)
     throughput, processor = [], []
     for _ in range(rounds):
         before, after = in_turns(without, with_rule)
@@ -115,7 +115,7 @@ def one_condition(bootstrap: str, broker_pid: int, rounds: int) -> Comparison:
     """Compare awaited single appends with and without an expected offset, to the empty topics `conditional`
     and `unconditional`."""
     offset = 0
-    # Conditional records do not linger.
+    # A linger of 0 for both, because conditional records do not linger.
     with Producer({"bootstrap.servers": bootstrap, "linger.ms": "0"}) as producer:
 
         def anywhere() -> None:

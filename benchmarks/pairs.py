@@ -1,6 +1,6 @@
-"""Two ways of doing the same, compared on a machine that does other work too.
+"""Compares two loads on a machine that does other work too.
 
-The other load of a machine changes from second to second, so the two alternate: first, second, second, first.
+The other work changes from second to second, so runs alternate: first, second, second, first.
 A drift over the four runs affects both alike. The result of many such rounds is the median of their ratios,
 with the confidence interval of the true median.
 """
@@ -48,8 +48,8 @@ def median_ratio(ratios: Sequence[float]) -> Ratio:
 
 
 def _outside(count: int) -> int:
-    """How many ratios on either side the interval leaves out: as many as may lie on one side of the true
-    median with a chance of 2.5 % in all, where each does with a chance of a half."""
+    """Number of ratios that the interval leaves out on either side: the most for which the true median lies
+    beyond one end with a probability of at most 2.5 %."""
     cut = 0
     chance = 1 / 2**count
     while cut < (count - 1) // 2:

@@ -1,8 +1,8 @@
 """Measures what one produce request costs inside the broker, and in which functions.
 
-The cost is the broker process's CPU time in a raw run divided by its requests: all of it, from the socket to
-the log. A second run under Python's profiler shows the functions. The profiler slows down Python functions
-but not C functions, so its shares are only a hint, and its times mean nothing.
+The cost is the broker process's CPU time in a raw run, from the socket to the log, divided by the
+requests. A second run under Python's profiler shows the functions. The profiler slows down Python functions
+but not C functions, so its shares are rough, and its times meaningless.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ProfileRow:
 
 
 def cost_us(result: Result) -> float | None:
-    """CPU microseconds of the broker for each request of a raw run of 16 KB batches."""
+    """Run raw produce requests of one 16 KB batch each. Returns the broker's CPU microseconds per request."""
     if result.broker_cpu_seconds is None:
         return None
     return result.broker_cpu_seconds / _requests(result) * 1e6
@@ -94,7 +94,7 @@ def _most_expensive(loaded: _Functions, idle: _Functions, requests: int, rows: i
         idle_calls, idle_time = idle.get(where, (0, 0.0))
         more_calls = calls - idle_calls
         is_of_requests = more_calls * _REQUESTS_PER_CALL_MAX >= requests
-        # Waiting for the network is not work.
+        # Waiting for the network costs no CPU time.
         if is_of_requests and own_time > idle_time and "poll" not in where[2]:
             working[where] = (more_calls, own_time - idle_time)
     total = sum(own_time for _, own_time in working.values())

@@ -1,4 +1,4 @@
-"""A load that costs the sender next to nothing: python -m benchmarks.raw_client JOB.
+"""A load that costs the sender almost nothing: python -m benchmarks.raw_client JOB.
 
 Requests are encoded before the clock starts and written to a plain socket, several in flight; when half of
 them have been answered, as many follow in one system call. Responses are counted by their size and not

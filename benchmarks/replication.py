@@ -33,13 +33,21 @@ PROPERTIES = {"message.max.bytes": str(4 * 2**20), "log.segment.bytes": str(512 
 
 @click.command()
 @click.option(
-    "--seconds", type=click.FloatRange(min=0.2), default=3.0, show_default=True, help="Load per run."
+    "--seconds",
+    type=click.FloatRange(min=0.2),
+    default=3.0,
+    show_default=True,
+    help="Seconds of load in each run.",
 )
 @click.option(
-    "--rounds", default=2, show_default=True, type=click.IntRange(1), help="Runs per case; best counts."
+    "--rounds",
+    default=2,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Runs of each case; the fastest counts.",
 )
-@click.option("--only", metavar="TEXT", default="", help="Only cases whose name contains this.")
-@click.option("--directory", type=click.Path(path_type=Path), help="Where the brokers' data goes.")
+@click.option("--only", metavar="TEXT", default="", help="Measure only cases whose name contains TEXT.")
+@click.option("--directory", type=click.Path(path_type=Path), help="Directory for the brokers' data.")
 def main(seconds: float, rounds: int, only: str, directory: Path | None) -> None:
     """Compare the throughput of a topic of three replicas with that of a single replica."""
     cases = [case for case in CASES if only in case.name]

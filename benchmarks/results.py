@@ -1,4 +1,4 @@
-"""Results of measurements, and their output: rates, percentiles, a table, a line of JSON."""
+"""Results of measurements, and their output as a table and a line of JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MB = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class LatencySummary:
-    """Percentiles in milliseconds; NaN where nothing was sampled."""
+    """Percentiles in milliseconds; NaN without samples."""
 
     p50_ms: float
     p99_ms: float

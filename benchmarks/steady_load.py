@@ -1,4 +1,4 @@
-"""A steady stream of numbered records, by librdkafka or by our own client, with the outcome of each record.
+"""A steady stream of numbered records, sent by librdkafka or our own client, with the outcome of each record.
 The failover benchmark and the fault tests evaluate it.
 
 Records of a partition are numbered from 0 in the order in which they are sent. All times are those of
@@ -23,7 +23,7 @@ TICK_S = 0.01
 FLUSH_TIMEOUT_S = 120.0
 _NUMBER_BYTES = 12
 _PADDING = b"steadily, one record after another, "
-"""Compressible, so that compressed batches are just that."""
+"""Compressible content, so that compressed batches become smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class PartitionAccount:
     failed: dict[int, str] = field(default_factory=dict)
 
     def first_acknowledged_of_those_sent_since(self, moment: float) -> float | None:
-        """When the first record was acknowledged that had been sent at `moment` or later."""
+        """The time of the first acknowledgement of a record sent at `moment` or later."""
         return min(
             (
                 self.acknowledged[number].at
@@ -54,7 +54,8 @@ class PartitionAccount:
         )
 
     def longest_pause_s(self, since: float = -math.inf, until: float = math.inf) -> float:
-        """The longest time from one acknowledgement to the next that ended in the time given."""
+        """The longest time between two successive acknowledgements of which the second came within the
+        period."""
         times = sorted(one.at for one in list(self.acknowledged.values()))
         return max(
             (later - at for at, later in itertools.pairwise(times) if since <= later < until), default=0.0
@@ -62,14 +63,14 @@ class PartitionAccount:
 
 
 ReportOutcome: TypeAlias = Callable[[int, int, int | None, str], None]
-"""(partition, number, offset or None, error): what a client says of one record."""
+"""Called with (partition, number, offset or None, error) for the outcome of one record."""
 
 
 class Client(Protocol):
     """A producer that acknowledges each record by calling back."""
 
     def send(self, partition: int, number: int, value: bytes) -> bool:
-        """Queue a record; False where there is no room at the moment."""
+        """Queue a record. Returns False if the client's buffer is full."""
         ...
 
     def poll(self) -> None:
@@ -259,7 +260,7 @@ class SteadyLoad:
 
 
 def value_of(number: int, padding: bytes) -> bytes:
-    """The value of a partition's record of that number."""
+    """The value of a partition's record with this number."""
     return b"%0*d" % (_NUMBER_BYTES, number) + padding
 
 

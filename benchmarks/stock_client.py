@@ -1,7 +1,7 @@
-"""A load made with librdkafka, in a process of its own: python -m benchmarks.stock_client JOB.
+"""A load made with librdkafka, run in its own process: python -m benchmarks.stock_client JOB.
 
-JOB is the JSON of a `Job`. The last line printed is the JSON of a `Result`. Progress is not printed: what
-this process does is what is being measured.
+JOB is the JSON of a `Job`. The last line printed is the JSON of a `Result`. Progress is not printed, because
+that would slow the measured load.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The brokers that are measured: ours, started for the purpose or running already, and a peer's."""
+"""The measured brokers: ours, either started for the benchmark or already running, and a peer's."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def delete_topic(target: Target, topic: str) -> None:
     try:
         admin.delete_topics([topic], operation_timeout=30)[topic].result(60)
     except KafkaException as error:
-        print(f"(topic {topic} stays behind: {error})")
+        print(f"(topic {topic} was not deleted: {error})")
 
 
 def cpu_seconds(pids: Sequence[int]) -> float | None:
@@ -60,7 +60,7 @@ def cpu_seconds(pids: Sequence[int]) -> float | None:
         return None
     ticks = 0
     for pid in pids:
-        # The command's name, in parentheses, may hold anything: count from behind it.
+        # The command's name, in parentheses, may contain spaces, so fields are counted after it.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[_STAT_FIELDS_BEFORE_UTIME]) + int(fields[_STAT_FIELDS_BEFORE_UTIME + 1])
     return ticks / _TICKS_PER_SECOND

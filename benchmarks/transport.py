@@ -1,8 +1,8 @@
-"""What the transport can move at best, beside the plain Twisted way: python -m benchmarks.transport
+"""Compares the maximum throughput of our transport with plain Twisted: python -m benchmarks.transport
 
-Receiving: frames of a size, each checksummed, appended to a file and answered in a few bytes. Sending: slices
-of a file of 64 KB, each asked for by a small request. The plain way is Twisted's own Int32StringReceiver with
-transport.write, and pread for the slices. The load comes from another process by blocking sockets.
+Receiving: frames of one size, each checksummed, appended to a file and answered in a few bytes. Sending: 64
+KB slices of a file, each requested by a small frame. Plain Twisted uses Int32StringReceiver, transport.write,
+and pread for the slices. The load comes from another process over blocking sockets.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Measured:
 
 
 class Work:
-    """The work on a request that both transports do."""
+    """The work on a request, the same for both transports."""
 
     def __init__(self, file: OsFile, slice_bytes: int) -> None:
         self._file = file
@@ -181,7 +181,7 @@ def make_load(port: int, requests: int, request_bytes: int, response_bytes: int)
     frame = SIZE.pack(request_bytes) + os.urandom(request_bytes)
     together = max(1, min(requests, (1 << 20) // len(frame)))
     if response_bytes > request_bytes:
-        together = 16  # requests in flight; more would only wait in the socket
+        together = 16  # requests in flight; more would wait in the socket
     burst = frame * together
 
     def send() -> None:

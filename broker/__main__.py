@@ -17,8 +17,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="server-start.sh",
         usage="%(prog)s [-daemon] properties [--override key=value]... [--ready-file path] [--log-level …]",
-        description="Run a broker until SIGTERM or SIGINT. With -daemon, which has to come first, it goes to "
-        "the background once it serves, and logs to $LOG_DIR/server.out (var/log/…).",
+        description="Run a broker until SIGTERM or SIGINT. With -daemon, which must be the first argument, "
+        "the broker moves to the background once it serves, and logs to $LOG_DIR/server.out (var/log/…).",
     )
     parser.add_argument("properties", help="file of the broker's settings, in the format of Java properties")
     parser.add_argument(
@@ -31,7 +31,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--ready-file",
         metavar="path",
-        help="file that the broker writes when it is up: its id, process id, cluster and listeners, as JSON",
+        help="file that the broker writes once it serves: its id, process id, cluster and listeners, as JSON",
     )
     parser.add_argument(
         "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"), help="default: INFO"
@@ -42,7 +42,7 @@ def _arguments() -> argparse.Namespace:
 def _warn_of_unknown(settings: Settings) -> None:
     for key, closest in settings.unknown.items():
         hint = f"; did you mean {closest}?" if closest else ""
-        logging.getLogger(__name__).warning("There is no setting %s%s", key, hint)
+        logging.getLogger(__name__).warning("Ignoring unknown setting %s%s", key, hint)
 
 
 def main() -> int:
@@ -56,7 +56,7 @@ def main() -> int:
         print(f"Cannot start: {error}", file=sys.stderr)
         return 1
     _warn_of_unknown(settings)
-    # The first import chooses the reactor, and tests choose another one.
+    # Imported here: the first import of Twisted installs a reactor, and tests install another one.
     from twisted.internet import epollreactor
 
     epollreactor.install()

@@ -1,4 +1,4 @@
-"""Creation of topics on demand: the controller creates them, with its defaults for topics."""
+"""Creates topics that clients ask for: the controller creates them, with its default settings."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ TIMEOUT_MS = 10_000
 
 
 class AutoCreation:
-    """`ask_controller` sends a request to the cluster's controller. `special` are topics with settings of
-    their own, which are created with those."""
+    """`ask_controller` sends a request to the cluster's controller. `special` maps topics to the settings
+    with which they are created."""
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class AutoCreation:
         for topic in response.topics:
             code = results[topic.name] = ErrorCode(topic.error_code)
             if code is ErrorCode.NONE:
-                _log.info("Topic %s was created because a client asked for it", topic.name)
+                _log.info("The controller created topic %s because a client asked for it", topic.name)
             elif code is ErrorCode.NOT_CONTROLLER:
                 results[topic.name] = ErrorCode.LEADER_NOT_AVAILABLE
         return results
 
     def _failed(self, failure: Failure, names: list[str]) -> dict[str, ErrorCode]:
         _log.warning(
-            "The controller did not create %d topics that a client asked for: %s",
+            "The request that the controller create %d topics for a client failed: %s",
             len(names),
             failure.getErrorMessage(),
         )

@@ -1,7 +1,7 @@
-"""From a frame to its handler and back: headers, versions, authorisation, quotas, failures.
+"""Passes each request to its handler and the response back: headers, versions, authorisation, quotas, errors.
 
-Bytes that are no request of the protocol close the connection, with one line in the log. An exception that a
-handler does not expect becomes an error response, and the connection stays open.
+Bytes that are not a valid request close the connection, with one log line. An exception that a handler does
+not expect becomes an error response, and the connection stays open.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _log = logging.getLogger(__name__)
 AnyHandler: TypeAlias = "Handler[Any, Any]"
 
 INTERNAL_ELEMENTS_FACTOR = 10
-"""Requests of a controller list a whole cluster; no client's request is as long."""
+"""A controller's requests list a whole cluster; no client sends requests of that length."""
 
 
 class Authorizer(Protocol):
-    """Decides which requests are allowed: asked about every request, before its handler."""
+    """Decides which requests are allowed. The dispatcher calls it for every request, before the handler."""
 
     def refusal(self, context: RequestContext, request: Request[Any]) -> BrokerError | None:
         """The error that refuses the whole request; None if it is allowed."""
@@ -45,7 +45,7 @@ class Authorizer(Protocol):
 
 
 class Quotas(Protocol):
-    """Decides how long a client is throttled: asked about every response, before it is sent."""
+    """Decides how long a client is throttled. The dispatcher calls it for every response, before sending."""
 
     def throttle_ms(self, context: RequestContext, request: Request[Any], response: Response) -> int:
         """Time in ms for which the client is throttled; 0 if it is within its quota."""
@@ -53,11 +53,11 @@ class Quotas(Protocol):
 
 
 class Dispatcher:
-    """Every request of every connection passes here.
+    """Dispatches every request of every connection.
 
-    Without `authorizer` all is allowed, without `quotas` no client is throttled. A request of more than
-    `elements_max` elements closes its connection (`socket.request.max.elements`); a request between brokers
-    may have `INTERNAL_ELEMENTS_FACTOR` times as many.
+    Without `authorizer` every request is allowed; without `quotas` no client is throttled. A request of more
+    than `elements_max` elements (`socket.request.max.elements`) closes its connection; a request between
+    brokers may have `INTERNAL_ELEMENTS_FACTOR` times as many.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Dispatcher:
             _refuse(connection, f"its request has too many elements: {error} ({limit})")
             return
         except (MalformedMessage, UnsupportedVersion) as error:
-            _refuse(connection, f"it sent bytes that are no request: {error}")
+            _refuse(connection, f"it sent bytes that are not a valid request: {error}")
             return
         client_id = header.client_id or ""
         if connection.client_id != client_id:
@@ -136,15 +136,15 @@ class Dispatcher:
         assert response is not None
         context.answer(response)
 
-    # -- requests of this broker to itself ---------------------------------------------------------------
+    # -- requests from this broker to itself -------------------------------------------------------------
 
     def call_local(self, request: Request[Any]) -> Deferred[Any]:
-        """The response to a request of this broker to itself."""
+        """The response to a request from this broker to itself."""
         done: Deferred[Response] = Deferred()
         self._run(self._handlers[request.api.key], LocalCall(request, done), request)
         return done
 
-    # -- what is common to both --------------------------------------------------------------------------
+    # -- requests of both kinds --------------------------------------------------------------------------
 
     def _run(self, handler: AnyHandler, context: RequestContext, request: Request[Any]) -> None:
         try:
@@ -165,7 +165,7 @@ class Dispatcher:
             context.answer, lambda failure: self._fail_later(handler, context, request, failure)
         )
         answer.addErrback(
-            lambda failure: _log.error("A response could not be sent", exc_info=_exc_info(failure))
+            lambda failure: _log.error("Sending a response failed", exc_info=_exc_info(failure))
         )
 
     def _fail_later(
@@ -181,12 +181,12 @@ class Dispatcher:
     ) -> None:
         if not isinstance(error, BrokerError):
             name = request.api.name
-            _log.error("%s v%d failed unexpectedly", name, context.version, exc_info=error)
+            _log.error("Handling a %s request, version %d, failed", name, context.version, exc_info=error)
             error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
         try:
             response = handler.failed(context, request, error)
         except Exception:
-            _log.exception("No error response could be made for %s", request.api.name)
+            _log.exception("Building the error response to a %s request failed", request.api.name)
             response = None
         if response is None:
             context.close(f"{request.api.name} failed: {error}")
@@ -195,7 +195,7 @@ class Dispatcher:
 
 
 class RemoteCall(RequestContext):
-    """A request that came through a connection."""
+    """A request from a connection."""
 
     __slots__ = ("_correlation_id", "_dispatcher", "_reply", "_request")
 
@@ -223,7 +223,7 @@ class RemoteCall(RequestContext):
         if quotas is not None:
             throttle_ms = quotas.throttle_ms(self, self._request, response)
             if throttle_ms > 0:
-                # The response goes out at once; after it nothing is read from the connection for so long
+                # The response is sent immediately; then the connection is not read for this time
                 # (KIP-219).
                 if hasattr(response, "throttle_time_ms"):
                     response.throttle_time_ms = throttle_ms
@@ -245,7 +245,7 @@ class RemoteCall(RequestContext):
 
 
 class LocalCall(RequestContext):
-    """A request of this broker to itself, in the newest version. It is never encoded."""
+    """A request from this broker to itself, in the newest version. It is never encoded."""
 
     __slots__ = ("_done",)
 
@@ -257,7 +257,7 @@ class LocalCall(RequestContext):
         self._done.callback(response)
 
     def answer_nothing(self) -> None:
-        raise AssertionError("a request of a broker to itself takes a response")
+        raise AssertionError("a request from a broker to itself needs a response")
 
     def close(self, reason: str) -> None:
         self._done.errback(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, reason))

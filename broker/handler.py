@@ -1,4 +1,4 @@
-"""A request on its way through the broker, and what a handler is."""
+"""The base class of request handlers, and the context of one request."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ Q = TypeVar("Q", bound=Request[Any])
 R = TypeVar("R", bound=Response)
 
 Answer: TypeAlias = "R | Deferred[R] | None"
-"""What a handler returns: the response, a Deferred of it, or None where the handler answers the request
-through its context."""
+"""Result of a handler: the response, a Deferred of it, or None if the handler answers through the context."""
 
 
 class RequestContext:
-    """One request, apart from its message: version, client, connection. It is answered exactly once.
+    """The version, client and connection of one request, which is answered exactly once.
 
-    `connection` is None for a request that this broker makes to itself.
+    `connection` is None for a request from this broker to itself.
     """
 
     __slots__ = ("client_id", "connection", "version")
@@ -38,19 +37,18 @@ class RequestContext:
 
     @property
     def listener(self) -> str | None:
-        """Name of the listener through which the request came; None for a request of this broker to
-        itself."""
+        """Name of the listener that received the request; None for a request from this broker to itself."""
         return None if self.connection is None else self.connection.listener
 
     @property
     def client_host(self) -> str:
-        """The client's address as Kafka writes it for group members; empty for a request of this broker to
+        """The client's address as Kafka writes it for group members; empty for a request from this broker to
         itself."""
         return "" if self.connection is None else f"/{self.connection.peer.host}"
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection that the response would go to is closed."""
+        """Whether the connection of the request is closed."""
         return self.connection is not None and self.connection.is_closed
 
     def answer(self, response: Response) -> None:
@@ -61,7 +59,7 @@ class RequestContext:
         raise NotImplementedError
 
     def close(self, reason: str) -> None:
-        """Close the connection that the request came through, with one line in the log."""
+        """Close the connection of the request, with one log line."""
         raise NotImplementedError
 
 
@@ -73,22 +71,24 @@ def refusal(failure: Failure) -> BrokerError:
 
 
 class Handler(Generic[Q, R]):
-    """Answers one API: translates between messages and the objects that decide.
+    """Answers the requests of one API: translates between messages and the objects that decide.
 
-    A module of broker/handlers with a subclass is all that a broker needs for an API:
-    `broker.wiring.handlers` finds it, and gives each dataclass field the part of the broker, or the settings
-    group, of its type.
+    `broker.wiring.handlers` finds each subclass in broker/handlers, and fills each dataclass field with the
+    part of the broker, or the settings group, of the field's type.
     """
 
     request: ClassVar[type[Request[Any]]]
     """The API's request class."""
 
     def handle(self, context: RequestContext, request: Q) -> Answer[R]:
-        """Answer the request. For a BrokerError, raised or in the Deferred, the response is that of `failed`;
-        any other exception is logged, and answered by `failed` with UNKNOWN_SERVER_ERROR."""
+        """Answer the request.
+
+        If this raises a BrokerError, or the Deferred fails with one, `failed` builds the response. Any other
+        exception is logged, and `failed` gets UNKNOWN_SERVER_ERROR.
+        """
         raise NotImplementedError
 
     def failed(self, context: RequestContext, request: Q, error: BrokerError) -> R | None:
-        """The response to a request that failed as a whole. None where the API has no such response: the
-        connection is closed then."""
+        """The response to a request that failed as a whole. None closes the connection: the API has no error
+        response."""
         return None

@@ -1,4 +1,4 @@
-"""Who this broker is."""
+"""This broker's id, cluster and inter-broker listener."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The brokers, topics and leaders of the cluster, as the controller last sent them (UpdateMetadata).
 
-Every broker answers for the whole cluster from this cache, so that clients may ask any of them.
+Every broker answers Metadata requests for the whole cluster from this cache: clients may ask any broker.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class TopicMetadata:
 
 
 class TopicListener(Protocol):
-    """Learns which topics are created and deleted."""
+    """Called when topics are created, extended or deleted."""
 
     def topics_changed(self, topics: Collection[str]) -> None:
         """`topics` have been created or given more partitions."""
         ...
 
     def topics_deleted(self, topics: Collection[str]) -> None:
-        """`topics` have been deleted. A topic that was created again at once is both deleted and changed."""
+        """`topics` have been deleted. A topic that was deleted and created again is in both calls."""
         ...
 
 
@@ -96,11 +96,11 @@ class MetadataCache:
         return awaited
 
     def name_of(self, topic_id: uuid.UUID) -> str | None:
-        """Name of the topic with that id; None where there is none."""
+        """Name of the topic with that id; None if there is no such topic."""
         return self._names.get(topic_id)
 
     def topic_id(self, name: str) -> uuid.UUID:
-        """The topic's id; the zero id where it is unknown."""
+        """The topic's id; the zero id if the topic is unknown."""
         topic = self.topics.get(name)
         return ZERO_ID if topic is None else topic.topic_id
 
@@ -109,12 +109,12 @@ class MetadataCache:
         return None if known is None else known.partitions.get(index)
 
     def leader_of(self, topic: str, index: int) -> int | None:
-        """The leader of a partition, -1 while it has none; None where there is no such partition."""
+        """The leader of a partition, -1 while it has none; None if there is no such partition."""
         known = self.partition(topic, index)
         return None if known is None else known.leader
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has; 0 where there is no such topic."""
+        """Number of partitions of a topic; 0 if there is no such topic."""
         known = self.topics.get(topic)
         return 0 if known is None else len(known.partitions)
 
@@ -132,11 +132,10 @@ class MetadataCache:
         return True
 
     def update(self, request: UpdateMetadataRequest) -> list[str]:
-        """Take over what the controller says. Returns the topics that it deletes, in the order of the
-        request."""
+        """Apply the controller's update. Returns the deleted topics, in the order of the request."""
         self.controller_id = request.controller_id
         self.controller_epoch = request.controller_epoch
-        # A request without brokers is about partitions only; one with brokers names all live ones.
+        # A request without brokers updates partitions only; one with brokers lists all live brokers.
         if request.live_brokers:
             self.brokers = {broker.id: _node(broker) for broker in request.live_brokers}
         gone, grown = [], []

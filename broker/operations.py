@@ -1,6 +1,6 @@
-"""The operations on a resource, and how responses list those that a client is authorised for (KIP-430).
+"""The operations on a resource, and how responses list a client's authorised ones (KIP-430).
 
-Without an authorizer every client is authorised for all operations that its kind of resource has.
+Without an authorizer every client is authorised for all operations of a kind of resource.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import enum
 from collections.abc import Iterable
 
 NOT_ASKED = -(2**31)
-"""In responses to clients that did not ask for their authorised operations."""
+"""Value in responses to clients that did not request their authorised operations."""
 
 
 class AclOperation(enum.IntEnum):
-    """Kafka's numbers of the operations that access control lists speak of."""
+    """Kafka's codes of the operations in access control lists."""
 
     READ = 3
     WRITE = 4
@@ -28,7 +28,7 @@ class AclOperation(enum.IntEnum):
 
 
 def operation_bits(operations: Iterable[AclOperation]) -> int:
-    """A set of operations as the protocol writes it."""
+    """A set of operations as the protocol encodes it: one bit for each code."""
     return sum(1 << operation for operation in operations)
 
 

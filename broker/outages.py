@@ -1,4 +1,4 @@
-"""What this broker does when it loses ZooKeeper, or a log directory."""
+"""Reactions of this broker to the loss of ZooKeeper or of a log directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 class ZooKeeperOutages:
     """A `MembershipListener`: while this broker may have been replaced, no acks=all write is acknowledged.
 
-    `fatal(why)` is called where this broker cannot continue.
+    `fatal(why)` is called if this broker cannot continue.
     """
 
     def __init__(self, replicas: Replicas, fatal: Callable[[str], None]) -> None:
@@ -24,7 +24,7 @@ class ZooKeeperOutages:
         self._fatal = fatal
 
     def registered(self, session: ZooKeeperSession, broker_epoch: int) -> None:
-        # The controller's next LeaderAndIsr says what this broker leads, and ends the suspension.
+        # The controller's next LeaderAndIsr lists what this broker leads, and ends the suspension.
         pass
 
     def suspended(self) -> None:
@@ -32,7 +32,7 @@ class ZooKeeperOutages:
         self._replicas.suspend()
 
     def resumed(self) -> None:
-        _log.info("ZooKeeper connection restored in the same session; acks=all writes are taken again")
+        _log.info("ZooKeeper connection restored in the same session; acks=all writes are accepted again")
         self._replicas.resume()
 
     def expired(self) -> None:
@@ -44,7 +44,7 @@ class ZooKeeperOutages:
 
 
 class DirectoryOutages:
-    """Tells the controller of a log directory that failed. Without any left, `fatal(why)` is called."""
+    """Reports a failed log directory to the controller. Calls `fatal(why)` if none is left."""
 
     def __init__(self, logs: LogManager, events: LogDirEvents, fatal: Callable[[str], None]) -> None:
         self._logs = logs
@@ -55,4 +55,4 @@ class DirectoryOutages:
         if self._logs.live_directories:
             self._events.announce()
         else:
-            self._fatal("the last log directory has failed")
+            self._fatal("all log directories have failed")

@@ -1,4 +1,4 @@
-"""Requests of this broker to brokers, itself included, answered in the order sent."""
+"""Sends requests from this broker to any broker, itself included; each broker answers in order."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ R = TypeVar("R", bound=Response)
 class Peers:
     """One channel to each broker, opened when it is first needed.
 
-    `address_of` returns the address at which a broker listens for other brokers, None where it is not known.
-    It is called for each request, since a broker may come back at another address. Requests to this broker
-    itself never leave the process.
+    `address_of` returns the address at which a broker listens for other brokers, None if it is unknown. It is
+    called for each request, because a broker may restart at another address. Requests to this broker itself
+    do not use the network.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Peers:
             return self._dispatcher.call_local(request)
         address = self._address_of(broker_id)
         if address is None:
-            return fail(ChannelLost(f"broker {broker_id} is not known"))
+            return fail(ChannelLost(f"the address of broker {broker_id} is unknown"))
         channel = self._channels.get(broker_id)
         if channel is None:
             channel = self._channels[broker_id] = BrokerChannel(
@@ -67,14 +67,14 @@ class Peers:
 
 
 class ActiveController:
-    """The cluster's controller, whichever broker that is at the moment."""
+    """Sends requests to the broker that is the controller at the time."""
 
     def __init__(self, candidacy: Candidacy, peers: Peers) -> None:
         self._candidacy = candidacy
         self._peers = peers
 
     def ask(self, request: Request[R]) -> Deferred[R]:
-        """The controller's response. Fails with `ChannelError` where there is no controller."""
+        """The controller's response. Fails with `ChannelError`, also if there is no controller."""
         controller_id = self._candidacy.controller_id
         if controller_id is None:
             return fail(ChannelLost("the cluster has no controller at the moment"))

@@ -1,6 +1,6 @@
 """A rate over sliding windows of time, as Kafka's quotas compute it. Pure.
 
-Many small windows make a limit smooth: an excess is forgotten window by window instead of all at once.
+Many small windows make a limit smooth: an excess expires window by window instead of all at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 class Rate:
     """An amount per second over the last `windows` windows of `window_ms` each.
 
-    A time that is earlier than one passed in before counts as the latest one.
+    A time earlier than the latest one passed in counts as the latest one.
     """
 
     windows: int = 11
@@ -30,8 +30,8 @@ class Rate:
         self._sums[-1][1] += amount
 
     def per_second(self, now_ms: int) -> float:
-        """The amount per second. Until all windows but one have passed, the sum is divided by their whole
-        time, so that a first burst does not count as a lasting rate."""
+        """The amount per second. The sum is divided by the length of at least all windows but one, so that a
+        first burst does not count as a lasting rate."""
         now_ms = self._move_on(now_ms)
         if not self._sums:
             return 0.0

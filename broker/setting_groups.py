@@ -5,9 +5,9 @@
     class FetchRequestSettings:
         max_bytes: Annotated[int, "fetch.max.bytes"]
 
-The object that uses the settings gets the whole group. That each field's setting exists, and has the field's
-type and unit, is checked when the group's module is imported. A group with a dynamic setting is handed over
-as `Live`, so that its reader sees the value of the moment.
+The object that uses the settings gets the whole group. The import of the group's module checks that each
+field's setting exists and has the field's type and unit. A group with a dynamic setting is passed as `Live`,
+so that its reader sees the present value.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _GROUPS: dict[type, _Group] = {}
 def settings_group(rows: Sequence[Setting]) -> Callable[[type[G]], type[G]]:
     """Make a frozen dataclass a group of settings declared in `rows`.
 
-    Each field is annotated with its setting's name, or is a settings group itself. Raises TypeError where the
+    Each field is annotated with its setting's name, or is a settings group itself. Raises TypeError if the
     setting does not exist, or has another type, unit or default than the field.
     """
     by_name = {row.name: row for row in rows}
@@ -87,7 +87,7 @@ def _check_field(where: str, name: str, annotation: Any, row: Setting) -> None:
         raise TypeError(f"{where} is declared as {annotation}, but {row.name} is a {row.type.value}")
     of_field, of_row = _UNITS & set(name.split("_")), _UNITS & set(row.name.split("."))
     if "size" in row.name.split("."):
-        of_row = of_field - {"ms"}  # Of Kafka's sizes some are bytes, and their names do not say so.
+        of_row = of_field - {"ms"}  # Some of Kafka's settings in bytes have no unit in their names.
     if of_field != of_row:
         raise TypeError(f"{where} is in {set(of_field) or 'no unit'}, {row.name} in {set(of_row) or 'none'}")
 
@@ -97,10 +97,10 @@ def is_settings_group(candidate: Any) -> bool:
 
 
 def read_group(group: type[G], settings: Mapping[str, Any]) -> G:
-    """The group with the values of `settings`. Raises TypeError for a group with dynamic settings, whose
-    values would be those of the moment for ever: it is to be handed over as `Live`."""
+    """The group with the values of `settings`. Raises TypeError for a group with dynamic settings, which must
+    be passed as `Live`: its values would never change."""
     if _GROUPS[group].is_dynamic:
-        raise TypeError(f"{group.__qualname__} has dynamic settings: hand over Live[{group.__qualname__}]")
+        raise TypeError(f"{group.__qualname__} has dynamic settings: pass Live[{group.__qualname__}]")
     return _read(group, settings)
 
 
@@ -111,12 +111,12 @@ def _read(group: type[G], settings: Mapping[str, Any]) -> G:
 
 
 class Live(Generic[G]):
-    """A settings group that follows `settings`, the values in force, as they are altered."""
+    """A settings group that follows changes of `settings`, the values in force."""
 
     def __init__(self, group: type[G], settings: Mapping[str, Any]) -> None:
         self._group = group
         self._settings = settings
 
     def current(self) -> G:
-        """The group with the values of the moment."""
+        """The group with the present values."""
         return _read(self._group, self._settings)

@@ -1,4 +1,4 @@
-"""Worker threads, for work that would block the reactor: they get immutable work and hand a result back."""
+"""Worker threads, for work that would block the reactor. They use no state that another thread changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 class Workers(Protocol):
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
-        """Call `function` in a worker; the Deferred has its result, on the reactor's thread."""
+        """Call `function` in a worker; the Deferred fires with its result, on the reactor's thread."""
         ...
 
 

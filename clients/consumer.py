@@ -63,15 +63,15 @@ class BaseConsumer(ConsumerQueries):
         self._buffer = parts.buffer
         self._group = parts.group
 
-    # What is consumed ---------------------------------------------------------------------------------
+    # Topics and partitions ----------------------------------------------------------------------------
 
     def add_topic(self, topic: str, partition: int | None = None) -> None:
         """Consume a topic, or one partition of it.
 
-        With a `group.id` the group divides the topic's partitions among its members, and one of the next
-        calls of `poll` gets this member's. Without one this consumer reads all partitions; those added later
-        from their beginning. A single `partition` is always read by this consumer, from the group's committed
-        offset if it has a group.
+        With a `group.id` the group divides the topic's partitions among its members; this member gets its
+        share in a later call of `poll`. Without one this consumer reads all partitions, those added later
+        from their beginning. It always reads a single `partition` itself, from the group's committed offset
+        if it has a group.
 
         Raises ValueError for a partition of a topic that was added as a whole to the group.
         """
@@ -191,7 +191,7 @@ class BaseConsumer(ConsumerQueries):
 
     def feedback(self) -> ConsumerFeedback:
         """Counts of records, fetches, rebalances, commits and requests so far."""
-        from clients.consumer_feedback import consumer_feedback  # Slow to import, and many do without.
+        from clients.consumer_feedback import consumer_feedback  # Slow to import, seldom used.
 
         return consumer_feedback(self._connection.feedback(), self._fetcher, self._buffer, self._group)
 

@@ -4,9 +4,8 @@
         for record in consumer.poll(1000):
             ...
 
-The claim goes out from `poll`, as fetches do and on the same connections, and is renewed there: a consumer
-that takes longer than the session timeout between two polls loses its partitions to the next that wants
-them.
+`poll` sends and renews the claim, on the connections of the fetches: a consumer that takes longer than the
+session timeout between two polls loses its partitions to the next claimant.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ SESSION_TIMEOUT_MS = 10_000
 
 
 class ExclusiveConsumer(BaseConsumer):
-    """A consumer that has `partitions` for itself. It consumes one from when it is first granted, and while
-    it is not held nothing of it is fetched or handed out; `poll` is to be called all the same.
+    """A consumer that has `partitions` to itself. It begins to read a partition when it is first granted, and
+    neither fetches nor returns records of it while it is not held; the application must keep calling `poll`.
 
-    `own_group` is where it owns them; `generation`, `wait_ms` and `owner_id` are those of a `Lease`, `more`
-    what else a Consumer takes. `on_ownership` is called from within `poll` for every OwnershipEvent: who
-    keeps positions elsewhere seeks when a partition is HELD for the first time. With a `group.id` it begins
-    where the group has committed by then.
+    `own_group` is the group of owners; `generation`, `wait_ms` and `owner_id` are those of a `Lease`, `more`
+    the other arguments of Consumer. `poll` calls `on_ownership` for every OwnershipEvent: an application that
+    stores positions elsewhere seeks when a partition is first HELD. With a `group.id`, reading begins at the
+    offset that the group has committed by then.
 
-    What is lost is lost for good: `poll` then raises OwnershipFencedError, or, where the claim was refused,
-    OwnershipRefusedError, and RequestTimeoutError where `wait_ms` was over first; and closing commits nothing
-    any more. Otherwise as Consumer.
+    A lost partition is not claimed again: `poll` raises OwnershipFencedError from then on, and `close`
+    commits nothing. `poll` raises OwnershipRefusedError if the claim was refused, RequestTimeoutError if it
+    was not granted within `wait_ms`. Otherwise as Consumer.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class ExclusiveConsumer(BaseConsumer):
 
     @property
     def is_owner(self) -> bool:
-        """Whether all partitions are believed to be this consumer's (see `Lease.is_held`)."""
+        """Whether this consumer holds all partitions, with the caveat of `Lease.is_held`."""
         return not self._loop.is_closed and self._own.is_valid(self._network.now_ms())
 
     def generation(self, partition: TopicPartition) -> int | None:
@@ -88,8 +87,8 @@ class ExclusiveConsumer(BaseConsumer):
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """As Consumer's; but once a partition is known to be lost nothing is committed any more: raises what
-        `poll` does. The broker does not know, see docs/ownership.md."""
+        """As `Consumer.commit`. Once a partition is known to be lost, commits nothing and raises what `poll`
+        raises. Brokers do not fence commits by ownership (docs/ownership.md)."""
         self._loop.raise_claims_error()
         super().commit(topic, partition, offsets=offsets, timeout_ms=timeout_ms)
 

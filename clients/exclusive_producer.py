@@ -4,7 +4,7 @@
         producer.send(Message("journal", value="I lead"))
 
 Four modes: SHARED is granted beside other SHARED producers; EXCLUSIVE is refused if any producer has access;
-WAIT_FOR_EXCLUSIVE waits until the producers before it have gone; EXCLUSIVE_WITH_FENCING takes access from
+WAIT_FOR_EXCLUSIVE waits until the producers before it have left; EXCLUSIVE_WITH_FENCING takes access from
 the owner at that time.
 """
 
@@ -14,8 +14,6 @@ import random
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
 
 from clients.config import Properties, producer_settings, required_acks
 from clients.connection.connection import Connection
@@ -32,24 +30,22 @@ from clients.sending.engine import SendingEngine, producer_connection
 from clients.sending.expectations import ANY_EPOCH, NO_GUARDS
 from clients.sending.message_sender import MessageSender, Serializer, to_bytes
 from clients.sending.partitioner import Partitioner, by_key
+from clients.sending.producer_face import ProducerFace
 from clients.sending.responses import BulkResponse, SendResponse
 from protocol.messages.ownership import IF_FREE, ResourceStanding
 from protocol.messages.producer_access import ProducerAccessMode
 from protocol.topic_partition import TopicPartition
 
-if TYPE_CHECKING:
-    from clients.feedback.snapshots import ProducerFeedback
-
 SESSION_TIMEOUT_MS = 10_000
 _CLOSE_MS = 5_000
 
 
-class ExclusiveProducer:
+class ExclusiveProducer(ProducerFace):
     """A producer of one topic, with access to `partitions`, or to all if none are named.
 
-    The constructor returns when access is granted. With `is_waiting` false it returns at once: what is sent
-    waits until access is granted, `on_ownership` reports that, and `claim` waits for it. `timeout_ms` is the
-    longest wait; None means no limit with WAIT_FOR_EXCLUSIVE, else `max.block.ms`. The sending thread calls
+    The constructor returns when access is granted. With `is_waiting` false it returns at once: messages
+    wait until access is granted, `on_ownership` reports that, and `claim` waits for it. `timeout_ms` is the
+    maximum wait; None means no limit with WAIT_FOR_EXCLUSIVE, else `max.block.ms`. The sending thread calls
     `on_ownership` for every OwnershipEvent, and the callback must not block. The other arguments and methods
     are those of Producer.
 
@@ -87,7 +83,7 @@ class ExclusiveProducer:
         self.producer_id = producer_id or str(uuid.uuid4())
         named = None if partitions is None else sorted(set(partitions))
         if named == []:
-            raise ValueError("no partition to have access to")
+            raise ValueError("partitions is empty: name at least one, or None for all")
         may_queue = mode is ProducerAccessMode.WAIT_FOR_EXCLUSIVE
         wait_ms = timeout_ms
         if timeout_ms is None and not may_queue:
@@ -106,12 +102,13 @@ class ExclusiveProducer:
             answer_timeout_ms=2 * third_ms,
         )
         access = ClaimedWriteAccess(self._claims, on_ownership)
-        self._engine = SendingEngine(settings, connection, self._choose, access)
+        engine = SendingEngine(settings, connection, self._choose, access)
+        super().__init__(engine)
         self._sender = MessageSender(
-            self._engine, key_serializer, value_serializer, is_idempotent=settings["enable.idempotence"]
+            engine, key_serializer, value_serializer, is_idempotent=settings["enable.idempotence"]
         )
         if is_threaded:
-            self._engine.start(self)
+            engine.start(self)
         if is_waiting:
             try:
                 self.claim(wait_ms)
@@ -142,7 +139,7 @@ class ExclusiveProducer:
 
     @property
     def has_access(self) -> bool:
-        """Whether all partitions are this producer's, to the best of its knowledge (see `Lease.is_held`)."""
+        """Whether this producer has access to all its partitions, with the caveat of `Lease.is_held`."""
         engine = self._engine
         with engine.lock:
             return engine.fatal_error is None and self._claims.is_valid(engine.network.now_ms())
@@ -203,22 +200,6 @@ class ExclusiveProducer:
             place = topic if partition is None else f"{topic}-{partition}"
             raise ValueError(f"{place}: this producer has access to {self.topic}-{list(self.partitions)}")
 
-    def flush(self, timeout_ms: int | None = None) -> bool:
-        """As `Producer.flush`."""
-        return self._engine.flush(timeout_ms)
-
-    def partitions_for(self, topic: str) -> int | None:
-        """As `Producer.partitions_for`: all partitions of the topic, not only this producer's."""
-        return self._engine.partitions_for(topic)
-
-    def feedback(self) -> ProducerFeedback:
-        """As `Producer.feedback`."""
-        return self._engine.feedback()
-
-    def turn(self, max_wait_ms: int) -> None:
-        """One turn of the loop, for a producer without a thread; waits at most `max_wait_ms`."""
-        self._engine.turn(max_wait_ms)
-
     # The end ------------------------------------------------------------------------------------------
 
     def close(self, timeout_ms: int | None = None) -> None:
@@ -233,17 +214,9 @@ class ExclusiveProducer:
                 engine.wait_until(lambda: self._claims.has_ended or engine.fatal_error is not None, limit_ms)
         engine.close(timeout_ms)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close(0 if kind is KeyboardInterrupt else None)
-
 
 def _partitions_of(connection: Connection, topic: str, timeout_ms: int) -> list[int]:
-    """The numbers of a topic's partitions; closes the connection if they cannot be found out.
+    """The numbers of a topic's partitions; closes the connection if no broker describes the topic.
 
     Raises RequestTimeoutError if that takes longer than `timeout_ms`, and errors that are not retriable at
     once.
@@ -267,6 +240,6 @@ def _await_metadata(connection: Connection, topic: str, timeout_ms: int) -> None
             raise error
         if left_ms <= 0:
             detail = "" if error is None else f": {error}"
-            waited = f"nothing is known of topic {topic} after {timeout_ms} ms{detail}"
+            waited = f"no broker described topic {topic} within {timeout_ms} ms{detail}"
             raise RequestTimeoutError(waited) from error
         connection.keep(connection.poll(left_ms))

@@ -1,10 +1,9 @@
-/* The two loops over the records of a batch, compiled: what record_codec.py does, value for value and error for
- * error. That module explains the format; tests hold the two together. Nothing needs this one: where it was not
- * compiled, the other is used.
+/* The two loops over the records of a batch, compiled. record_codec.py does the same in Python, with equal values
+ * and errors, and explains the format; tests compare the two. Where this file was not compiled, Python is used.
  *
- * Everything that is read was written by a peer. A cursor never moves beyond the end of its bytes, and no size
- * is believed before it has been compared with what is left. No Python code runs while an object is looked at:
- * lists, exact or derived integers and bytes are all that is touched, and the GIL is held throughout.
+ * A peer wrote everything that is read here. A cursor never moves beyond the end of its bytes, and no size is
+ * trusted before it is compared with the bytes that remain. No Python code runs while an object is examined: only
+ * lists, integers (subclasses included) and bytes are touched, and the GIL is held throughout.
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -49,7 +48,7 @@ read_varint_slowly(Cursor *cursor, uint64_t *number)
     }
 }
 
-/* A varint, its zigzag not undone. */
+/* A varint, still in zigzag form. */
 static inline int
 read_varint(Cursor *cursor, uint64_t *number)
 {
@@ -173,7 +172,7 @@ read_headers(Cursor *cursor)
     return tuple;
 }
 
-/* The sum as Python has it, which knows no largest number. */
+/* The sum as a Python integer, which has no maximum. */
 static PyObject *
 exact_sum(int64_t one, int64_t other)
 {
@@ -190,7 +189,7 @@ exact_sum(int64_t one, int64_t other)
 }
 
 typedef struct {
-    PyObject *offsets; /* NULL where they are without a gap */
+    PyObject *offsets; /* NULL if they have no gaps */
     PyObject *timestamps;
     PyObject *keys;
     PyObject *values;
@@ -207,7 +206,7 @@ drop_columns(Columns *columns)
     Py_XDECREF(columns->headers);
 }
 
-/* Append, and give the reference away. */
+/* Append, and release the reference. */
 static inline int
 append(PyObject *list, PyObject *item)
 {
@@ -402,7 +401,7 @@ write_bytes(uint8_t *at, PyObject *item)
     return at + size;
 }
 
-/* What a key or a value takes; -1 for what is neither bytes nor None. */
+/* The encoded size of a key or a value; -1 if it is neither bytes nor None. */
 static inline Py_ssize_t
 bytes_size(PyObject *item)
 {

@@ -255,7 +255,7 @@ def check(buffer: Buffer, header: BatchHeader, max_bytes: int) -> None:
     size = header.length + LOG_OVERHEAD
     if size > max_bytes:
         raise error_for(
-            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes, at most {max_bytes} are allowed"
+            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes; at most {max_bytes} are allowed"
         )
     if not has_valid_crc(buffer, header):
         raise corrupt(f"the CRC-32C of the batch at byte {header.position} does not match its header")
@@ -264,18 +264,18 @@ def check(buffer: Buffer, header: BatchHeader, max_bytes: int) -> None:
         raise error_for(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression codec {compression}")
     record_count = header.record_count
     if record_count <= 0 or record_count != header.last_offset_delta + 1:
-        raise _invalid(f"{record_count} records but last offset delta {header.last_offset_delta}")
+        raise _invalid(f"{record_count} records do not fit the last offset delta {header.last_offset_delta}")
     if not compression and record_count * _MIN_RECORD_SIZE > size - HEADER_SIZE:
-        raise _invalid(f"{record_count} records in {size - HEADER_SIZE} bytes")
+        raise _invalid(f"{record_count} records do not fit in {size - HEADER_SIZE} bytes")
     if header.producer_id < 0:
         if header.producer_id != NO_PRODUCER_ID:
-            raise _invalid(f"producer id {header.producer_id}")
+            raise _invalid(f"producer id {header.producer_id} is negative")
         if header.attributes & _TRANSACTIONAL:
-            raise _invalid("a transactional batch without a producer id")
+            raise _invalid("a transactional batch has no producer id")
     elif header.producer_epoch < 0 or (header.base_sequence < 0 and not header.attributes & _CONTROL):
         raise _invalid(
-            f"producer {header.producer_id} with epoch {header.producer_epoch} "
-            f"and sequence {header.base_sequence}"
+            f"producer {header.producer_id} has a negative epoch or sequence: {header.producer_epoch}, "
+            f"{header.base_sequence}"
         )
 
 

@@ -60,7 +60,7 @@ def decompress(
     match codec:
         case Compression.NONE:
             if len(data) > limit:
-                raise DecompressionError(f"{len(data)} bytes, {limit} allowed")
+                raise DecompressionError(f"{len(data)} bytes; at most {limit} are allowed")
             return data
         case Compression.GZIP:
             return _decompress_gzip(data, limit)
@@ -142,18 +142,18 @@ def _decompress_snappy(data: Buffer, limit: int) -> bytes | bytearray:
 
 
 def _decompress_snappy_block(block: memoryview, limit: int) -> bytearray:
-    # By cramjam, on which the snappy package stands: that package cannot limit the size of its output.
+    # With cramjam: the snappy package, which is built on it, cannot limit the size of its output.
     try:
         size = cramjam.snappy.decompress_raw_len(block)
         # A block of n bytes decompresses to about 22 n at most: a header that claims far more is wrong.
         if size > limit or size > 64 * len(block):
-            raise DecompressionError(f"snappy: {size} bytes claimed, {limit} allowed")
+            raise DecompressionError(f"snappy: the header claims {size} bytes; at most {limit} are allowed")
         output = bytearray(size)
         written = cramjam.snappy.decompress_raw_into(block, output)
     except cramjam.DecompressionError as error:
         raise DecompressionError(f"snappy: {error}") from None
     if written != size:
-        raise DecompressionError(f"snappy: {written} bytes, {size} claimed")
+        raise DecompressionError(f"snappy: {written} bytes, but the header claims {size}")
     return output
 
 
@@ -197,7 +197,7 @@ def _decompress_into(
 ) -> bytearray | memoryview:
     """Decompress into buffers of growing size, up to `limit` bytes.
 
-    Frames seldom contain their decompressed size, and it could be a lie. The library reports a full buffer
+    Frames seldom contain their decompressed size, and it could be wrong. The library reports a full buffer
     and damaged data by the same exception, so damage is certain only after the largest buffer has failed
     too.
     """
@@ -208,7 +208,7 @@ def _decompress_into(
             written = int(decompress_into(data, output))
         except cramjam.DecompressionError as error:
             if size >= limit:
-                raise DecompressionError(f"within {limit} bytes: {error}") from None
+                raise DecompressionError(f"damaged, or more than {limit} bytes: {error}") from None
             size = min(limit, size * _GROWTH)
             continue
         return output if written == size else memoryview(output)[:written]

@@ -115,5 +115,5 @@ def _encoded(value: ProtocolMessage, version: int) -> bytes:
 def _decoded(cls: type[M], data: Buffer) -> M:
     head, position = decode_from(_Version, 0, data)
     if head.version < 0:
-        raise MalformedMessage(f"{cls.__name__}: version {head.version}")
+        raise MalformedMessage(f"{cls.__name__}: version {head.version} is negative")
     return decode(cls, min(head.version, cls.versions.last), memoryview(data)[position:])

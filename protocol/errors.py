@@ -109,11 +109,11 @@ class ErrorCode(IntEnum):
     REASSIGNMENT_IN_PROGRESS = 60, FATAL, "The partition is being reassigned."
     DELEGATION_TOKEN_AUTH_DISABLED = 61, FATAL, "Delegation tokens are not enabled."
     DELEGATION_TOKEN_NOT_FOUND = 62, FATAL, "There is no such delegation token."
-    DELEGATION_TOKEN_OWNER_MISMATCH = 63, FATAL, "The delegation token belongs to someone else."
+    DELEGATION_TOKEN_OWNER_MISMATCH = 63, FATAL, "The delegation token belongs to another principal."
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = (
         64,
         FATAL,
-        "Delegation tokens cannot be asked for on this connection.",
+        "Delegation tokens cannot be requested on this connection.",
     )
     DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, FATAL, "Not authorised for the delegation token."
     DELEGATION_TOKEN_EXPIRED = 66, FATAL, "The delegation token has expired."
@@ -195,7 +195,7 @@ class ErrorCode(IntEnum):
 
     OWNERSHIP_FENCED = 10_000, FATAL, "This owner has lost the resource and must stop using it."
     STALE_GENERATION = 10_001, FATAL, "The resource's generation is higher than the one in the claim."
-    RESOURCE_OWNED = 10_002, FATAL, "Another owns the resource, and the claim does not take it over."
+    RESOURCE_OWNED = 10_002, FATAL, "Another owner has the resource, and the claim does not take it over."
     CLAIM_QUEUED = 10_003, RETRIABLE, "The claim waits in the queue of the resource."
     INVALID_GENERATION = 10_004, FATAL, "The generation is outside the range that may be claimed."
     OFFSET_MISMATCH = 10_005, FATAL, "The log does not end at the expected offset."
@@ -319,12 +319,12 @@ class ProducerFencedError(BrokerError):
 
 
 class OwnershipFencedError(BrokerError):
-    """The owner has lost the resource: another took it, or the session ended. Clients do not claim it again
-    on their own."""
+    """The owner has lost the resource: another owner took it, or the session ended. Clients do not claim it
+    again on their own."""
 
 
 class OwnershipRefusedError(BrokerError):
-    """The claim was refused: the resource's generation is higher, or another owns it."""
+    """The claim was refused: the resource's generation is higher, or another owner has it."""
 
 
 class OwnershipDetachedError(BrokerError):

@@ -1,7 +1,7 @@
 """Real brokers for a test: processes on loopback ports, with their own data, on the shared ZooKeeper.
 
-A failing test shows its brokers' logs. Session timeouts are long, unless a test is about expiry, so that a
-live broker on a busy machine keeps its session.
+A failing test shows its brokers' logs. Session timeouts are long, except in tests of expiry, so that a live
+broker on a busy machine keeps its session.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["BackgroundBroker", "Cluster", "cluster", "cluster_of_module", "share
 
 _TIMEOUT_S = 60.0
 _PROPERTIES = {"offsets.topic.num.partitions": "1"}
-"""Kafka's default is 50 partitions, which would slow every test with a group down."""
+"""Kafka's default of 50 partitions would slow down every test with a group."""
 
 
 class Cluster:
@@ -50,7 +50,7 @@ class Cluster:
         return broker
 
     def start(self, count: int = 1, properties: Mapping[str, str] | None = None) -> list[BackgroundBroker]:
-        """Start `count` more brokers; they are ready, and know of each other, when this returns."""
+        """Start `count` more brokers. Returns when they are ready and know each other."""
         started = [self.add(properties) for _ in range(count)]
         for broker in started:
             broker.start()
@@ -59,7 +59,7 @@ class Cluster:
         return started
 
     def make_whole(self) -> None:
-        """Start the brokers that do not run, and wait until all are ready."""
+        """Start the brokers that are not running, and wait until all are ready."""
         absent = [broker for broker in self.brokers if not broker.running]
         for broker in absent:
             broker.start()
@@ -70,7 +70,7 @@ class Cluster:
         """Kill a broker, and end its ZooKeeper session at once instead of after the session timeout."""
         broker.kill()
         key = SessionFile([str(broker.log_dirs[0])], boot_id()).recall()
-        assert key is not None, "the broker has left no session"
+        assert key is not None, "the broker has no session in ZooKeeper"
         hosts = self.zookeeper_connect.partition("/")[0]
         successor = KazooClient(hosts, client_id=(key.session_id, key.password))
         successor.start(_TIMEOUT_S)
@@ -82,14 +82,14 @@ class Cluster:
             broker.stop()
 
     def show(self) -> None:
-        """Print what brokers wrote last: pytest shows it with a test that fails."""
+        """Print the end of each broker's log. pytest shows it with a failing test."""
         for broker in self.brokers:
             print(f"--- log of broker {broker.broker_id}\n{broker.log[-8000:]}")
 
 
 @pytest.fixture
 def cluster(zookeeper: str, tmp_path: Path) -> Iterator[Cluster]:
-    """An empty cluster: start brokers in it; they are stopped at the end."""
+    """An empty cluster for one test. The brokers that the test starts are stopped at its end."""
     brokers = Cluster(tmp_path, zookeeper)
     try:
         yield brokers
@@ -111,6 +111,6 @@ def cluster_of_module(zookeeper_server: str, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def shared_cluster(cluster_of_module: Cluster) -> Iterator[Cluster]:
-    """A cluster for all tests of a module, empty at first: each has topics of its own in it."""
+    """A cluster for all tests of a module, empty at first. Each test uses its own topics."""
     yield cluster_of_module
     cluster_of_module.show()

@@ -1,8 +1,7 @@
 """Scenarios on Twisted's reactor inside pytest.
 
-A reactor cannot be run a second time, so it is started once and then turned by hand, in pytest's own
-thread, for as long as a scenario lasts: no second thread, and what a scenario left behind stands still until
-the next.
+A reactor can run only once per process. So it is started once, and each scenario turns it by hand in pytest's
+own thread. There is no second thread, and between two scenarios no callback runs.
 
     @on_reactor
     async def test_something(tmp_path: Path) -> None:
@@ -30,7 +29,7 @@ from twisted.logger import LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
 reactor = cast(Any, _installed)
-"""The epoll reactor: pass it where production code wants a clock, a reactor or a way into the thread."""
+"""The epoll reactor: pass it to production code that takes a clock, a reactor or `callFromThread`."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -70,11 +69,11 @@ def turn(until: Callable[[], bool], timeout: float = _TIMEOUT_S) -> None:
 
 
 def run(scenario: Scenario[T], timeout: float = _TIMEOUT_S) -> T:
-    """Turn the reactor until `scenario` is done; its result, or its exception.
+    """Turn the reactor until `scenario` is done. Returns its result, or raises its exception.
 
-    An error that reached Twisted's log meanwhile (an exception in a callback, in doRead, in a Deferred that
-    nobody waited for) fails the scenario too, unless it took the error with `take_errors`. Raises
-    TimeoutError after `timeout` seconds, the scenario having been cancelled.
+    An error in Twisted's log (an exception in a callback, in doRead, in a Deferred without an errback) also
+    fails the scenario, unless the scenario took the error with `take_errors`. After `timeout` seconds the
+    scenario is cancelled and TimeoutError raised.
     """
     del _errors[:]
     deferred = scenario if isinstance(scenario, defer.Deferred) else defer.ensureDeferred(scenario)
@@ -95,14 +94,14 @@ def run(scenario: Scenario[T], timeout: float = _TIMEOUT_S) -> T:
 
 
 def take_errors(kind: type[BaseException]) -> list[BaseException]:
-    """The errors of a kind logged so far in this scenario, which are expected and do not fail it."""
+    """Take the errors of a kind that this scenario has logged so far, so that they do not fail it."""
     taken = [failure.value for failure in _errors if isinstance(failure.value, kind)]
     _errors[:] = [failure for failure in _errors if not isinstance(failure.value, kind)]
     return taken
 
 
 def on_reactor(function: Callable[P, Awaitable[None]]) -> Callable[P, None]:
-    """Make an `async def` test one that pytest can call."""
+    """Turn an `async def` test into a function that pytest can call."""
 
     @functools.wraps(function)
     def test(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -112,18 +111,18 @@ def on_reactor(function: Callable[P, Awaitable[None]]) -> Callable[P, None]:
 
 
 def sleep(seconds: float) -> defer.Deferred[None]:
-    """A pause by the reactor's clock: for yielding to it; what can be awaited should be."""
+    """Pause on the reactor's clock. Await an event instead wherever there is one."""
     done: defer.Deferred[None] = defer.Deferred()
     reactor.callLater(seconds, done.callback, None)
     return done
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Yield to the reactor until a condition holds; the scenario's own time limit bounds the wait."""
+    """Yield to the reactor until a condition holds. The scenario's timeout limits the wait."""
     while not condition():
         await sleep(0.001)
 
 
 def in_thread(function: Callable[..., T], *args: Any) -> defer.Deferred[T]:
-    """The result of a blocking call made on one of the reactor's worker threads."""
+    """Run a blocking call on one of the reactor's worker threads. Fires with its result."""
     return threads.deferToThreadPool(reactor, reactor.getThreadPool(), function, *args)

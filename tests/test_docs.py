@@ -53,7 +53,7 @@ def names_of(paths: list[Path]) -> list[str]:
 
 
 @pytest.mark.parametrize(("page", "module"), GENERATED.items())
-def test_a_generated_page_is_what_its_rows_give(page: str, module: str) -> None:
+def test_a_generated_page_matches_the_output_of_its_module(page: str, module: str) -> None:
     printed = subprocess.run(
         [sys.executable, "-m", module], cwd=HOME, capture_output=True, text=True, timeout=60, check=True
     ).stdout
@@ -74,7 +74,7 @@ def test_every_script_and_module_that_a_page_names_exists(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", names_of(PROSE))
-def test_every_link_inside_the_project_leads_somewhere(name: str) -> None:
+def test_every_link_inside_the_project_has_an_existing_target(name: str) -> None:
     page = HOME / name
     targets = re.findall(r"\]\(([^)#\s]+)", page.read_text())
 
@@ -86,14 +86,14 @@ def test_every_link_inside_the_project_leads_somewhere(name: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["docs/architecture.md", "docs/design-sources.md"])
-def test_every_part_of_the_code_that_a_page_about_it_names_exists(page: str) -> None:
+def test_every_path_that_a_page_about_the_code_names_exists(page: str) -> None:
     named = re.findall(r"`((?:\w+/)+[\w.]*)`", (HOME / page).read_text())
 
     assert named and [path for path in named if not (HOME / path).exists()] == []
 
 
 @pytest.mark.parametrize("pattern", [UNPLAIN, OLD_CITATION], ids=["unplain", "old citation"])
-def test_nothing_written_matches(pattern: re.Pattern[str]) -> None:
+def test_no_text_of_the_project_matches(pattern: re.Pattern[str]) -> None:
     found = [
         f"{path.relative_to(HOME)}:{number}: {line.strip()}"
         for path in WRITTEN
@@ -105,13 +105,13 @@ def test_nothing_written_matches(pattern: re.Pattern[str]) -> None:
 
 
 @pytest.mark.parametrize("name", names_of(PROSE))
-def test_every_python_example_is_python(name: str) -> None:
+def test_every_python_example_can_be_parsed(name: str) -> None:
     for example in re.findall(r"```python\n(.*?)```", (HOME / name).read_text(), re.DOTALL):
         ast.parse(example)
 
 
 @pytest.mark.parametrize("name", names_of(SCRIPTS))
-def test_every_script_explains_itself(name: str) -> None:
+def test_every_script_prints_its_usage(name: str) -> None:
     answer = subprocess.run(
         [HOME / name, "--help"],
         capture_output=True,
@@ -125,7 +125,7 @@ def test_every_script_explains_itself(name: str) -> None:
     assert "usage" in answer.stdout.lower()
 
 
-def test_the_table_of_scripts_has_each_of_them_once() -> None:
+def test_the_table_of_scripts_lists_each_script_once() -> None:
     rows = re.findall(
         r"^\| `(scripts/[\w-]+\.sh)` \| .+ \|$", (HOME / "docs/tools.md").read_text(), re.MULTILINE
     )
@@ -133,7 +133,7 @@ def test_the_table_of_scripts_has_each_of_them_once() -> None:
     assert sorted(rows) == names_of(SCRIPTS)
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     modules = [module for package in PACKAGES for module in sorted(package.rglob("*.py"))]
 
     silent = [
@@ -151,7 +151,7 @@ def test_every_folder_of_python_files_is_a_package() -> None:
     assert not [str(folder.relative_to(HOME)) for folder in folders if not (folder / "__init__.py").exists()]
 
 
-def test_every_dependency_is_explained_and_nothing_else() -> None:
+def test_the_page_of_dependencies_lists_exactly_the_required_packages() -> None:
     config = configparser.ConfigParser()
     config.read(HOME / "setup.cfg")
     lists = [config["options"]["install_requires"], *config["options.extras_require"].values()]

@@ -1,7 +1,7 @@
-"""The arrows of the house: protocol < clients, coordinator < broker, and pipeline on clients; and inside a
-package no arrow between its folders runs back.
+"""Packages import in one direction: broker from coordinator and clients, pipeline from clients, all from
+protocol. The folders inside a package do not import each other in a circle.
 
-Read from the sources, so that an import in a function or under TYPE_CHECKING counts too.
+The tests read imports from the sources, so that imports in functions or under TYPE_CHECKING count too.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MAY_IMPORT = {
     "holdfast": {"clients", "protocol"},
     "benchmarks": {"protocol", "clients", "coordinator", "broker", "pipeline", "holdfast"},
 }
-"""Which of our packages each of them may import, itself aside."""
+"""The packages of the project that each package may import besides itself."""
 
-# What the broker takes from the clients is the settings row and its table; the rest is for applications.
+# The broker uses only the settings row and its table from the clients; the rest is for applications.
 BROKER_MAY_IMPORT_OF_CLIENTS = ("clients.settings", "clients.config")
 
 TWISTED_ALLOWED_IN_COORDINATOR = (
@@ -44,7 +44,7 @@ REACTOR_ROOMS = ("broker/process/process.py", "broker/__main__.py", "benchmarks/
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One imported module, and where."""
+    """One imported module, with the file and line that import it."""
 
     path: str
     line: int
@@ -73,7 +73,7 @@ def imports_of(package: str) -> Iterator[Import]:
 
 
 def imports_in(path: str, text: str) -> Iterator[Import]:
-    """Every module that the source `text` of `path` imports; of `from a import b` it is a.b."""
+    """Every module that the source `text` of `path` imports; `from a import b` yields a.b."""
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Import(names=names):
@@ -98,7 +98,7 @@ def is_under(module: str, *packages: str) -> bool:
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
-def test_a_package_imports_only_what_stands_below_it(package: str) -> None:
+def test_a_package_imports_only_the_packages_allowed_to_it(package: str) -> None:
     forbidden = set(MAY_IMPORT) - MAY_IMPORT[package] - {package} | {"tests"}
 
     wrong = [str(found) for found in imports_of(package) if is_under(found.module, *forbidden)]
@@ -107,7 +107,7 @@ def test_a_package_imports_only_what_stands_below_it(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", ["broker", "clients", "coordinator", "protocol"])
-def test_no_arrow_between_the_folders_of_a_package_runs_back(package: str) -> None:
+def test_the_folders_of_a_package_do_not_import_each_other_in_a_circle(package: str) -> None:
     arrows: dict[str, set[str]] = {}
     for found in imports_of(package):
         if is_under(found.module, package) and room_of(found.module) != room_of(found.name):
@@ -119,13 +119,13 @@ def test_no_arrow_between_the_folders_of_a_package_runs_back(package: str) -> No
         pytest.fail(f"these folders import each other in a circle: {error.args[1]}")
 
 
-def test_every_top_level_package_has_its_place_in_the_table() -> None:
+def test_every_top_level_package_is_in_the_table_of_imports() -> None:
     packages = {found.parent.name for found in HOME.glob("*/__init__.py")}
 
     assert packages == set(MAY_IMPORT) | {"tests"}
 
 
-def test_the_broker_takes_nothing_but_settings_from_the_clients() -> None:
+def test_the_broker_imports_only_settings_from_the_clients() -> None:
     wrong = [
         str(found)
         for found in imports_of("broker")
@@ -135,7 +135,7 @@ def test_the_broker_takes_nothing_but_settings_from_the_clients() -> None:
     assert not wrong
 
 
-def test_one_file_knows_kazoo() -> None:
+def test_only_one_file_imports_kazoo() -> None:
     wrong = [
         str(found)
         for package in MAY_IMPORT
@@ -147,7 +147,7 @@ def test_one_file_knows_kazoo() -> None:
 
 
 @pytest.mark.parametrize("package", ["protocol", "clients", "holdfast", "pipeline"])
-def test_clients_and_what_is_below_them_know_no_twisted(package: str) -> None:
+def test_a_package_for_applications_does_not_import_twisted(package: str) -> None:
     wrong = [
         str(found) for found in imports_of(package) if is_under(found.module, "twisted", "zope", "autobahn")
     ]
@@ -155,7 +155,7 @@ def test_clients_and_what_is_below_them_know_no_twisted(package: str) -> None:
     assert not wrong
 
 
-def test_the_coordinator_knows_deferreds_but_no_network() -> None:
+def test_the_coordinator_imports_deferreds_but_no_network_of_twisted() -> None:
     wrong = [
         str(found)
         for found in imports_of("coordinator")
@@ -165,7 +165,7 @@ def test_the_coordinator_knows_deferreds_but_no_network() -> None:
     assert not wrong
 
 
-def test_the_global_reactor_is_named_where_a_process_is_wired_and_nowhere_else() -> None:
+def test_only_modules_that_wire_a_process_import_the_global_reactor() -> None:
     wrong = [
         str(found)
         for package in MAY_IMPORT
@@ -176,7 +176,7 @@ def test_the_global_reactor_is_named_where_a_process_is_wired_and_nowhere_else()
     assert not wrong
 
 
-def test_importing_the_clients_loads_nothing_heavy() -> None:
+def test_importing_the_clients_loads_no_heavy_package() -> None:
     heavy = ["click", "rich", "pyarrow", "pandas", "numpy", "kazoo", "twisted", "pyspark"]
     code = (
         "import sys, clients, holdfast\n"
@@ -191,7 +191,7 @@ def test_importing_the_clients_loads_nothing_heavy() -> None:
     assert (answer.stdout.strip(), answer.returncode) == ("[]", 0), answer.stderr
 
 
-def test_the_reader_of_imports_sees_each_form() -> None:
+def test_imports_in_yields_every_form_of_import() -> None:
     text = (
         "import kazoo.client as k\n"
         "from twisted.internet import reactor\n"

@@ -1,4 +1,4 @@
-"""One name for one thing: no two public classes, or type aliases, of the project share a name."""
+"""No two public classes or type aliases of the project share a name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKAGES = ("protocol", "clients", "coordinator", "broker", "pipeline", "holdfas
 
 
 def public_types(text: str) -> Iterator[str]:
-    """The names of the classes and type aliases that stand at the top level of a source and are public."""
+    """The names of the public classes and type aliases at the top level of a source."""
     for node in ast.parse(text).body:
         match node:
             case ast.ClassDef(name=name):
@@ -25,7 +25,7 @@ def public_types(text: str) -> Iterator[str]:
             yield name
 
 
-def test_each_public_type_has_a_name_of_its_own() -> None:
+def test_no_two_public_types_share_a_name() -> None:
     homes: dict[str, list[str]] = defaultdict(list)
     for package in PACKAGES:
         for source in sorted((HOME / package).rglob("*.py")):
@@ -37,7 +37,7 @@ def test_each_public_type_has_a_name_of_its_own() -> None:
     assert not shared
 
 
-def test_classes_and_aliases_are_seen_and_what_is_private_or_constant_is_not() -> None:
+def test_public_types_yields_classes_and_aliases_but_no_private_or_constant_names() -> None:
     text = (
         "class Seen: ...\n"
         "Alias: TypeAlias = int\nOther = dict[str, int]\nclass _Hidden: ...\nLIMIT = 1\nx = 2\n"

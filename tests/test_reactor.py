@@ -1,4 +1,4 @@
-"""The helper that runs scenarios on the reactor fails where it should."""
+"""The helper that runs scenarios on the reactor returns results, and fails on errors and timeouts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def test_a_scenario_can_wait_for_the_clock_and_for_a_thread() -> None:
     assert await in_thread(threading.get_ident) != threading.get_ident()
 
 
-def test_a_scenario_gives_its_result_and_its_exception() -> None:
+def test_run_returns_the_result_of_a_scenario_or_raises_its_exception() -> None:
     async def result() -> int:
         await sleep(0)
         return 3
@@ -47,7 +47,7 @@ def test_an_error_in_a_callback_fails_the_scenario() -> None:
 
 
 @on_reactor
-async def test_an_expected_error_can_be_taken() -> None:
+async def test_an_error_taken_by_the_scenario_does_not_fail_it() -> None:
     reactor.callLater(0, lambda: 1 / 0)
     await sleep(0.001)
     assert len(take_errors(ZeroDivisionError)) == 1

@@ -1,8 +1,8 @@
-"""A real ZooKeeper server for the tests, and a chroot of its own for each.
+"""A real ZooKeeper server for the tests, with a chroot for each test.
 
-Where a Docker engine answers, testcontainers runs ZooKeeper's image; elsewhere the same server runs as a
-process, from PySpark's jars. Tests that stop, pause or kill servers use `ZooKeeperProcess` and `ensemble`,
-which are processes in either case.
+If a Docker engine answers, testcontainers runs ZooKeeper's image; otherwise the same server runs as a process
+from PySpark's jars. Tests that stop, pause or kill servers use `ZooKeeperProcess` and `ensemble`, which
+always run processes.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def docker_answers() -> bool:
 
         return bool(DockerClient(timeout=5).client.ping())
     except Exception:
-        return False  # No package, no engine, no permission: each means that processes are used.
+        return False  # Without the package, an engine or permission, tests use a process.
 
 
 @contextmanager
 def running_server(*, use_docker: bool) -> Iterator[str]:
-    """A ready server; the address, as `zookeeper.connect` takes it."""
+    """Run a server. Yields its address, as `zookeeper.connect` takes it, once it is ready."""
     with _container() if use_docker else _process() as connect:
         yield connect
 
@@ -78,7 +78,7 @@ def _process() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def zookeeper_server() -> Iterator[str]:
-    """The address of a server that all tests of this run share. Do not stop it."""
+    """The address of a server that all tests of this run share. A test must not stop it."""
     with running_server(use_docker=docker_answers()) as connect:
         yield connect
 
@@ -91,7 +91,8 @@ def zookeeper(zookeeper_server: str) -> str:
 
 @pytest.fixture
 def zookeeper_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., ZooKeeperProcess]]:
-    """Makes servers of a test's own, started and ready, to be stopped, paused and killed at will."""
+    """A function that starts a server for one test and waits until it is ready. The test may stop, pause or
+    kill the server."""
     servers: list[ZooKeeperProcess] = []
 
     def make(tick_time_ms: int = 500) -> ZooKeeperProcess:

@@ -1,4 +1,4 @@
-"""Forwards requests of the client rewrite, which clients may send to any broker, to the right one."""
+"""Forwards requests of the client rewrite from any broker to the group's coordinator."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Forwarding:
         return sorted(self._metadata.brokers)
 
     def send(self, broker_id: int, request: Request[R]) -> Deferred[R]:
-        """The broker's response. Fails with COORDINATOR_NOT_AVAILABLE where there is none."""
+        """The broker's response. Fails with COORDINATOR_NOT_AVAILABLE if there is none."""
         return self._send(broker_id, request).addErrback(_unreachable)
 
     def endpoint(self, broker_id: int, listener: str) -> tuple[str, int]:
-        """Address of a broker on the listener; ("", -1) where it has none."""
+        """Address of a broker on the listener; ("", -1) if it has none."""
         node = self._metadata.brokers.get(broker_id)
         return ("", -1) if node is None else node.endpoint(listener) or ("", -1)
 

@@ -1,4 +1,4 @@
-"""The groups that this broker coordinates: those of the partitions of `__consumer_offsets` that it leads."""
+"""Coordinates the groups of the partitions of `__consumer_offsets` that this broker leads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class GroupLeadership:
         self._reading = DeferredLock()
 
     def role_changed(self, partition: Partition) -> None:
-        """This broker leads the partition now, in a new leader epoch, or may have stopped leading it."""
+        """Call when this broker begins a leader epoch of the partition, or may have stopped leading it."""
         if partition.topic != OFFSETS_TOPIC:
             return
         if isinstance(partition.role, Leadership):

@@ -1,4 +1,4 @@
-"""The topic `__consumer_offsets`: created at the first lookup of a group."""
+"""Creates the topic `__consumer_offsets` at the first lookup of a group, and finds groups' coordinators."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ class OffsetsTopic:
         return None if topic is None else partition_of_group(group_id, len(topic.partitions))
 
     def leader_of(self, group_id: str) -> int:
-        """The broker that coordinates a group. Raises COORDINATOR_NOT_AVAILABLE where there is none now."""
+        """The broker that coordinates a group. Raises COORDINATOR_NOT_AVAILABLE if there is none."""
         partition = self.partition_of(group_id)
         if partition is None:
             raise BrokerError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 f"{OFFSETS_TOPIC} does not exist yet"
                 if self._last_error is None
-                else f"{OFFSETS_TOPIC} could not be created: {self._last_error.name}",
+                else f"the controller could not create {OFFSETS_TOPIC}: {self._last_error.name}",
             )
         known = self._metadata.partition(OFFSETS_TOPIC, partition)
         if known is None or not self._metadata.is_live(known.leader):
             raise BrokerError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"{OFFSETS_TOPIC}-{partition} has no leader at the moment",
+                f"{OFFSETS_TOPIC}-{partition} has no leader",
             )
         return known.leader
 
@@ -84,8 +84,8 @@ class OffsetsTopic:
             error = None
         elif error is not self._last_error:
             _log.warning(
-                "%s could not be created: %s. Groups wait until it exists (offsets.topic.replication.factor "
-                "says how many brokers that takes)",
+                "The controller could not create %s: %s. Consumer groups cannot work until it exists; it "
+                "needs as many live brokers as offsets.topic.replication.factor",
                 OFFSETS_TOPIC,
                 error,
             )

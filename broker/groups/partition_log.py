@@ -26,8 +26,8 @@ from protocol.records import TYPICAL_OVERHEAD, BatchBuilder
 class PartitionLog:
     """A `coordinator.groups.log.GroupLog` on one partition, for its present leader epoch.
 
-    All logs of a broker share `reading`, so that workers read one log at a time: their work holds Python's
-    global lock, and would take the processor from the reactor.
+    All logs of a broker share `reading`, so that workers read one log at a time: decoding holds Python's
+    global interpreter lock, which delays the reactor.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class PartitionLog:
         return ensureDeferred(self._read_all(replay))
 
     async def _read_all(self, replay: Replay) -> None:
-        """Replay the log. Nothing is appended meanwhile: clients may not, and the coordinator is still
-        loading."""
-        # A broker that has just started learns what it leads before it learns the topics.
+        """Replay the log. No record is appended during that time: clients may not append, and the coordinator
+        is loading."""
+        # A broker that has just started receives its roles before the metadata of all topics.
         while not self._metadata.is_live(self._partition.local_id):
             await self._metadata.next_update()
         log = self._partition.log
@@ -85,7 +85,7 @@ class PartitionLog:
             raise append.error
 
     def _batches(self, records: Sequence[GroupRecord], timestamp_ms: int) -> bytearray:
-        """The records in one batch, or in as many as `max.message.bytes` makes of them."""
+        """The records in one batch, or in as many as `max.message.bytes` requires."""
         bytes_max = self._partition.log.settings.max_message_bytes
         batches = bytearray()
         builder = BatchBuilder(self._settings.codec)
@@ -121,7 +121,7 @@ class PartitionLog:
         return self._committed_offset
 
     def watch(self, check: Callable[[], bool]) -> Parked:
-        # The watcher has a timeout of its own: this one does nothing.
+        # The caller has its own timeout; this one has no effect.
         return self._replicas.writers.park(
             [self._partition.key], MAX_WAIT_MS, lambda _: check(), lambda: None
         )

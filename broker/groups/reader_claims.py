@@ -1,7 +1,7 @@
-"""Tells the leaders of partitions which member of a group reads them: one request for each leader.
+"""Sends readers' claims to partition leaders, so that each leader knows which group member reads a partition.
 
-A leader has one request at a time; claims that are made meanwhile go with the next. A claim that failed is
-sent again, to the leader of the partition at that time, until it is in force or replaced by another.
+One request at a time is sent to each leader; the next one has the claims made in between. A failed claim is
+sent again, to the partition's leader at that time, until it is in force or replaced by another.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from protocol.topic_partition import TopicPartition
 _log = logging.getLogger(__name__)
 
 RETRY_S = 0.25
-"""Delay before a failed claim is sent again."""
+"""Delay in ms before a failed claim is sent again."""
 _ANSWER_MS = 5_000
-"""Maximum time a leader has for its response. It writes to ZooKeeper before it responds."""
+"""Maximum time in ms for a leader's response. The leader writes to ZooKeeper before it responds."""
 _PARTITIONS_MAX = 5_000
-"""Partitions in one request."""
+"""Maximum number of partitions in one request."""
 _NAMED_MAX = 5
-"""Partitions that a line of the log lists by name."""
+"""Maximum number of partitions that a log line lists by name."""
 
 _Key: TypeAlias = tuple[str, TopicPartition]
 
@@ -51,7 +51,7 @@ class _Waiting:
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    """A claim that is not known to be in force. `asked` is the leader that has it in its present request."""
+    """A claim that is not known to be in force. `asked` is the leader to which it is being sent."""
 
     key: _Key
     claim: ReaderClaim
@@ -60,13 +60,13 @@ class _Pending:
     asked: int | None = None
     must_pause: bool = False
     is_late: bool = False
-    error: str = "it has no leader"
+    error: str = "the partition has no leader"
 
 
 class ReaderClaims:
     """The claims of one shard of groups (`coordinator.groups.reader_claimer.ReaderClaimer`).
 
-    `leader_of` gives the leader of a partition, -1 while it has none, None where there is no such partition.
+    `leader_of` returns the leader of a partition: -1 while it has none, None if the partition does not exist.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ReaderClaims:
     # Asking
 
     def _ask(self) -> None:
-        """Send the claims that no leader has yet, to the leaders that have no request."""
+        """Send unsent claims to those leaders to which no request is in flight."""
         by_leader = self._by_leader()
         for leader, asked in by_leader.items():
             self._asking[leader] = None
@@ -126,12 +126,12 @@ class ReaderClaims:
             self._retry = self._clock.callLater(RETRY_S, self._ask_again)
 
     def _by_leader(self) -> dict[int, list[_Pending]]:
-        """The claims to send now, by the leader that gets them."""
+        """The claims to send now, by leader."""
         found: dict[int, list[_Pending]] = {}
         for each in list(self._pending.values()):
             leader = self._leader_of(*each.claim.partition)
             if leader is None:
-                self._settle(each)  # The group also learns that the partition is gone.
+                self._settle(each)  # The partition was deleted; the group is notified of that, too.
             elif leader >= 0 and leader != each.asked and leader not in self._asking and not each.must_pause:
                 asked = found.setdefault(leader, [])
                 if len(asked) < _PARTITIONS_MAX:
@@ -163,7 +163,7 @@ class ReaderClaims:
             else:
                 _failed(each, leader, str(error))
         if made_late:
-            _log.info("Broker %d now knows %d readers whose claims had timed out", leader, made_late)
+            _log.info("Broker %d has accepted %d reader claims that had timed out", leader, made_late)
         self._ask()
 
     def _not_answered(self, failure: Failure, leader: int, asked: Sequence[_Pending]) -> None:
@@ -174,13 +174,13 @@ class ReaderClaims:
     # Outcomes
 
     def _settle(self, each: _Pending) -> None:
-        """A claim is in force, or no longer matters."""
+        """Remove a claim that is in force or no longer needed."""
         if self._pending.get(each.key) is each:
             del self._pending[each.key]
         _over(each)
 
     def _run_out(self, waiting: _Waiting) -> None:
-        """They have waited for long enough."""
+        """End the wait for claims after its timeout, and log which are not in force."""
         late = [each for each in self._pending.values() if each.waiting is waiting]
         for each in late:
             each.is_late = True
@@ -190,7 +190,7 @@ class ReaderClaims:
             for topic, index in [each.claim.partition]
         ]
         _log.warning(
-            "The leaders of %d partitions do not know the readers yet; claims are sent again: %s%s",
+            "The leaders of %d partitions have not accepted their reader claims in time; retrying: %s%s",
             len(late), "; ".join(named), "; …" if len(late) > _NAMED_MAX else "",
         )  # fmt: skip
         waiting.keys.clear()
@@ -209,7 +209,7 @@ def _over(each: _Pending) -> None:
 
 
 def _failed(each: _Pending, leader: int, error: str) -> None:
-    """Have the claim sent again after a delay, unless another leader has it meanwhile."""
+    """Schedule the claim to be sent again, unless it is being sent to another leader."""
     if each.asked == leader:
         each.asked = None
         each.must_pause = True

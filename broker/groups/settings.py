@@ -19,69 +19,69 @@ SETTINGS: tuple[Setting, ...] = (
         "group.min.session.timeout.ms",
         SettingType.INT,
         6_000,
-        "Shortest session timeout that a member may request. A shorter timeout detects dead members sooner, "
-        "and takes more heartbeats.",
+        "Shortest session timeout in ms that a group member may request. A shorter timeout detects dead "
+        "members sooner, but needs more heartbeats.",
         minimum=1,
     ),
     Setting(
         "group.max.session.timeout.ms",
         SettingType.INT,
         1_800_000,
-        "Longest session timeout that a member may request.",
+        "Longest session timeout in ms that a group member may request.",
         minimum=1,
     ),
     Setting(
         "group.initial.rebalance.delay.ms",
         SettingType.INT,
         3_000,
-        "Time that an empty group waits for further members after each member that joins, before it assigns "
-        "partitions for the first time.",
+        "Time in ms that an empty group waits for further members after each member that joins, before it "
+        "assigns partitions for the first time.",
         minimum=0,
     ),
     Setting(
         "group.max.size",
         SettingType.INT,
         _INT_MAX,
-        "Maximum number of members in a group; one that joins beyond it is answered GROUP_MAX_SIZE_REACHED.",
+        "Maximum number of members in a group. Further members are refused with GROUP_MAX_SIZE_REACHED.",
         minimum=1,
     ),
     Setting(
         "group.claim.timeout.ms",
         SettingType.INT,
         1_000,
-        "Maximum time that a group with single readers withholds partitions from its members because "
-        "leaders do not know yet which member reads them. After that members get their partitions, and wait "
-        "at the leader instead. Should be well below the members' session timeouts.",
+        "Maximum time in ms that a group with single readers withholds an assignment while partition leaders "
+        "have not accepted the new readers. After it members get their partitions, and wait at the leaders "
+        "instead. Should be well below the members' session timeouts.",
         minimum=0,
     ),
     Setting(
         "offset.metadata.max.bytes",
         SettingType.INT,
         4_096,
-        "Maximum bytes of the metadata that is committed with an offset.",
+        "Maximum bytes of the metadata of a committed offset.",
         minimum=0,
     ),
     Setting(
         "offsets.retention.minutes",
         SettingType.INT,
         7 * 24 * 60,
-        "Time, in minutes, for which committed offsets are kept after their group has lost its last member, "
-        "or, in a group that never had members, after the commit.",
+        "Time in minutes for which committed offsets are kept after the group's last member has left, or "
+        "after the commit if the group never had members.",
         minimum=1,
     ),
     Setting(
         "offsets.retention.check.interval.ms",
         SettingType.LONG,
         600_000,
-        "Time between two searches for committed offsets that are older than `offsets.retention.minutes`.",
+        "Time in ms between two searches for committed offsets past `offsets.retention.minutes`.",
         minimum=1,
     ),
     Setting(
         "offsets.commit.timeout.ms",
         SettingType.INT,
         5_000,
-        "Maximum time in which a commit, or another change of a group, has to reach all in-sync replicas; "
-        "after it clients are answered COORDINATOR_NOT_AVAILABLE.",
+        "Maximum time in ms for a commit, or another change of a group, to reach all in-sync replicas. After "
+        "it the client gets COORDINATOR_NOT_AVAILABLE.",
         minimum=1,
     ),
     Setting(
@@ -105,7 +105,7 @@ SETTINGS: tuple[Setting, ...] = (
         SettingType.INT,
         3,
         "Number of replicas with which `__consumer_offsets` is created. While there are fewer brokers it is "
-        "not created, and groups are answered COORDINATOR_NOT_AVAILABLE.",
+        "not created, and requests of groups are refused with COORDINATOR_NOT_AVAILABLE.",
         minimum=1,
         maximum=2**15 - 1,
     ),
@@ -113,8 +113,8 @@ SETTINGS: tuple[Setting, ...] = (
         "offsets.topic.segment.bytes",
         SettingType.INT,
         100 * 1024 * 1024,
-        "The `segment.bytes` with which `__consumer_offsets` is created: small, so that it can be compacted "
-        "early and loaded fast.",
+        "The `segment.bytes`, in bytes, with which `__consumer_offsets` is created: small, so that the topic "
+        "can be compacted early and loaded fast.",
         minimum=14,
     ),
     Setting(
@@ -130,7 +130,7 @@ SETTINGS: tuple[Setting, ...] = (
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """Check settings against each other. Raises `SettingError`."""
+    """Check that the settings do not contradict each other. Raises `SettingError`."""
     shortest_ms, longest_ms = (settings[f"group.{end}.session.timeout.ms"] for end in ("min", "max"))
     if longest_ms < shortest_ms:
         raise SettingError(
@@ -142,7 +142,7 @@ def check(settings: Mapping[str, Any]) -> None:
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class OffsetsTopicSettings:
-    """How `__consumer_offsets` is created."""
+    """Settings with which `__consumer_offsets` is created."""
 
     partitions: Annotated[int, "offsets.topic.num.partitions"]
     replication_factor: Annotated[int, "offsets.topic.replication.factor"]
@@ -152,7 +152,7 @@ class OffsetsTopicSettings:
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class PartitionLogSettings:
-    """How the partitions of `__consumer_offsets` are written, and read by a new coordinator."""
+    """Settings for writing `__consumer_offsets`, and for reading it in a new coordinator."""
 
     compression: Annotated[int, "offsets.topic.compression.codec"]
     load_bytes: Annotated[int, "offsets.load.buffer.size"]
@@ -165,14 +165,14 @@ class PartitionLogSettings:
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class CoordinatorTimeouts:
-    """How long a commit may take to be replicated, and members wait for leaders to know their readers."""
+    """Maximum times for the replication of a commit, and for leaders to accept readers' claims."""
 
     commit_timeout_ms: Annotated[int, "offsets.commit.timeout.ms"]
     claim_timeout_ms: Annotated[int, "group.claim.timeout.ms"]
 
 
 def group_settings(settings: Mapping[str, Any]) -> GroupSettings:
-    """The settings that the coordinator of groups goes by."""
+    """The settings of the group coordinator."""
     return GroupSettings(
         min_session_timeout_ms=settings["group.min.session.timeout.ms"],
         max_session_timeout_ms=settings["group.max.session.timeout.ms"],

@@ -1,6 +1,6 @@
 """AlterConfigs (key 33): replace all of a topic's own settings, or all altered settings of a broker.
 
-Settings that the request does not name go back to their defaults; IncrementalAlterConfigs leaves them alone.
+Settings that the request does not name return to their defaults; IncrementalAlterConfigs keeps them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """AlterPartitionReassignments (key 45): move partitions to other brokers, or stop moving them (KIP-455).
 
-The response says that the moves have begun; ListPartitionReassignments lists those that still run. Brokers
+The response is sent when the moves have begun; ListPartitionReassignments lists those in progress. Brokers
 other than the controller answer NOT_CONTROLLER.
 """
 

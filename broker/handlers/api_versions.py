@@ -23,7 +23,7 @@ from protocol.messages.api_versions import (
 )
 
 _KAFKA_KEYS_END = 1000
-"""Keys from here on are extensions."""
+"""Lowest API key of Holdfast's extensions."""
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]{0,253}[a-zA-Z0-9])?")
 
 

@@ -1,6 +1,6 @@
 """AssignReaders (key 30027, between brokers): a group's coordinator decides which member reads a partition.
 
-Answered when that is durable and in force: fetches of the member that read the partition before are refused.
+The leader answers when the decision is durable and in force: it then refuses fetches of the previous member.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from protocol.messages.group_readers import (
 from protocol.messages.ownership import Access
 
 _TIMEOUT_MS = 4_000
-"""Timeout after which the coordinator sends its decision again."""
+"""Timeout in ms after which the coordinator sends its decision again."""
 _SHOWN_MAX = 200
 """Characters kept of a client id and of a host, which are for display only."""
 
@@ -52,7 +52,7 @@ class AssignReadersHandler(Handler[AssignReadersRequest, AssignReadersResponse])
         return gatherResults([self._assign(portion) for portion in portions]).addCallback(answered)
 
     def _assign(self, portion: Sequence[NewReader]) -> Deferred[list[PartitionNotAssigned]]:
-        """The readers of a portion that are not in force. Never fails."""
+        """Assign the readers of a portion. Returns those that are not in force. Never fails."""
 
         def answered(standings: Standings) -> list[PartitionNotAssigned]:
             return [

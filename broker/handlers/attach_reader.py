@@ -24,7 +24,7 @@ from protocol.messages.group_readers import (
 from protocol.messages.ownership import HeldResource, ResourceStanding
 
 _TIMEOUT_MS = 10_000
-"""Timeout of an attachment. It waits only for earlier operations on the same partitions."""
+"""Timeout in ms of an attachment, which waits only for earlier operations on the same partitions."""
 
 
 @dataclass(eq=False)

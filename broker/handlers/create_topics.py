@@ -70,7 +70,7 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
         topic: TopicCreation | None,
         described: dict[tuple[tuple[str, str | None], ...], list[CreatableTopicConfigs]],
     ) -> CreatableTopicResult:
-        """`described` caches the settings of topics with the same own ones: most requests name one set."""
+        """`described` caches descriptions by own settings, which most topics of a request share."""
         answer = CreatableTopicResult(
             name=result.name,
             topic_id=result.topic_id,
@@ -104,7 +104,7 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
 
 
 def _new_topic(topic: CreatableTopic) -> TopicCreation:
-    """The topic as the controller takes it. Raises BrokerError where the request contradicts itself."""
+    """Convert a topic of the request. Raises BrokerError if the request contradicts itself."""
     assignments = {assignment.partition_index: assignment.broker_ids for assignment in topic.assignments}
     if len(assignments) != len(topic.assignments):
         raise BrokerError(

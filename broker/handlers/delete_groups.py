@@ -37,7 +37,7 @@ class DeleteGroupsHandler(Handler[DeleteGroupsRequest, DeleteGroupsResponse]):
 
 
 def delete_groups(groups: GroupService, names: list[str]) -> Deferred[list[DeletableGroupResult]]:
-    """Delete each group at its shard; the results, in the order given."""
+    """Delete each group at its shard. Returns the results in the order of `names`."""
     return gatherResults([_delete(groups, name) for name in names])
 
 

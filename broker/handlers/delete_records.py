@@ -25,7 +25,7 @@ from protocol.messages.delete_records import (
 @settings_group(BROKER_ROWS)
 @dataclass(frozen=True, slots=True)
 class DeleteRecordsSettings:
-    """How long a request may wait for replicas, whatever timeout it names."""
+    """Maximum time that a request waits for replicas, even if its timeout is longer."""
 
     timeout_ms_max: Annotated[int, "delete.records.purgatory.timeout.ms"]
 

@@ -58,7 +58,7 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
                     return self.settings.describe_all_brokers(keys)
                 return self.settings.describe_broker(keys)
         raise BrokerError(
-            ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here"
+            ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings"
         )
 
     def failed(

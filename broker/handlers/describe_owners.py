@@ -1,7 +1,7 @@
 """DescribeOwners (key 30024): the owners of the resources that this broker decides about.
 
-The names of a group are read from ZooKeeper when a request first asks for them. This one asks for the names
-of the groups that it lists, or of all groups that this broker coordinates.
+The first request for a group's names reads them from ZooKeeper. DescribeOwners reads the names of the groups
+that it lists, or of all groups that this broker coordinates.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersRespons
         return self._names_read(request).addCallback(lambda _: self._answer(request))
 
     def _names_read(self, request: DescribeOwnersRequest) -> Deferred[Any]:
-        """Fires once the names that the request asks for have been read, or could not be."""
+        """Fires when the names of the request's groups have been read, or the reads have failed."""
         decided = self.ownership.decided
         if request.resources is not None and all(each.partition >= 0 for each in request.resources):
             return succeed(None)
@@ -86,5 +86,5 @@ def _name(resource: Resource) -> tuple[str, int]:
 
 
 def _session_expired(failure: Failure) -> None:
-    """The broker is about to stop: it describes what it knows."""
+    """Ignore the failure: the broker is stopping, and describes the owners that it knows."""
     failure.trap(SessionExpired)

@@ -1,5 +1,5 @@
-"""ElectLeaders (key 43): give leadership back to preferred leaders, or to a replica out of sync where none in
-sync is left (KIP-183, KIP-460). Only the controller accepts it.
+"""ElectLeaders (key 43): move leadership back to preferred leaders, or to an out-of-sync replica if no
+in-sync one is left (KIP-183, KIP-460). Only the controller accepts it.
 
 Versions: from 1 on the request chooses the kind of election; before, it elects the preferred leader.
 """
@@ -50,7 +50,7 @@ class ElectLeadersHandler(Handler[ElectLeadersRequest, ElectLeadersResponse]):
 
 
 def _named(request: ElectLeadersRequest) -> list[TopicPartition] | None:
-    """The partitions that the request names; None where it means all."""
+    """The partitions that the request names; None for all."""
     if request.topic_partitions is None:
         return None
     return [

@@ -21,7 +21,7 @@ from broker.handler import Handler, RequestContext
 from broker.network.connection import ServerConnection
 from broker.replication.admission import NO_CONNECTION
 from broker.replication.fetch_sessions import FetchReader
-from broker.replication.fetches import FetchDemand, Fetches
+from broker.replication.fetches import Fetches
 from broker.replication.reads import Read, ReadLimits
 from broker.replication.replicas import Replicas
 from broker.setting_groups import settings_group
@@ -64,9 +64,9 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     def handle(self, context: RequestContext, request: FetchRequest) -> None:
         connection = context.connection
         with_state = context.version >= _FIRST_VERSION_WITH_REPLICA_STATE
-        by_ids = context.version >= _FIRST_VERSION_WITH_IDS
         max_bytes = min(max(request.max_bytes, 0), self.settings.max_bytes)
-        demand = FetchDemand(
+        is_kept = self.fetches.begin(
+            request,
             FetchReader(
                 context.principal,
                 request.replica_state.replica_id if with_state else request.replica_id,
@@ -74,21 +74,9 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                 NO_CONNECTION if connection is None else connection.id,
             ),
             ReadLimits(min(request.min_bytes, max_bytes), max_bytes, request.max_wait_ms),
-            request.session_id,
-            request.session_epoch,
-            by_ids,
-            [
-                (topic.topic_id if by_ids else topic.topic, wanted)
-                for topic in request.topics
-                for wanted in topic.partitions
-            ],
-            [
-                (topic.topic_id if by_ids else topic.topic, index)
-                for topic in request.forgotten_topics_data
-                for index in topic.partitions
-            ],
+            functools.partial(self._answer, context),
+            by_ids=context.version >= _FIRST_VERSION_WITH_IDS,
         )
-        is_kept = self.fetches.begin(demand, functools.partial(self._answer, context))
         if is_kept and connection is not None:
             connection.add_close_callback(self._connection_closed)
 
@@ -96,9 +84,6 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         self.fetches.connection_closed(connection.id)
 
     def _answer(self, context: RequestContext, session_id: int, reads: Sequence[Read]) -> None:
-        context.answer(self._response(context, session_id, reads))
-
-    def _response(self, context: RequestContext, session_id: int, reads: Sequence[Read]) -> FetchResponse:
         topics: list[FetchableTopicResponse] = []
         topic: FetchableTopicResponse | None = None
         for read in reads:
@@ -107,7 +92,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                 topic = FetchableTopicResponse(topic=read.topic, topic_id=read.topic_id, partitions=[])
                 topics.append(topic)
             topic.partitions.append(self._partition(context, read))
-        return FetchResponse(throttle_time_ms=0, session_id=session_id, responses=topics)
+        context.answer(FetchResponse(throttle_time_ms=0, session_id=session_id, responses=topics))
 
     def _partition(self, context: RequestContext, read: Read) -> PartitionData:
         if read.error is not None:

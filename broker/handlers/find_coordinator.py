@@ -3,10 +3,10 @@
 Versions: from 1 on the kind of key is named (0: group, 1: transaction), from 4 on several keys may be asked
 for at once (KIP-699).
 
-The first lookup of a group creates `__consumer_offsets`. The response does not wait for the topic: without a
-controller that takes long, and the client's later requests on this connection would wait as well. Until the
-topic exists the response is COORDINATOR_NOT_AVAILABLE, and clients ask again. There are no transactions:
-transactional ids are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which all clients take for final.
+The first lookup of a group creates `__consumer_offsets`. The response does not wait for the topic, because
+that would delay the client's later requests on the connection. Until the topic exists the response is
+COORDINATOR_NOT_AVAILABLE, and clients retry. There are no transactions: transactional ids are refused with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which all clients treat as final.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker has no transactions"
             )
         if request.key_type != GROUP:
-            raise BrokerError(ErrorCode.INVALID_REQUEST, f"there are no keys of type {request.key_type}")
+            raise BrokerError(
+                ErrorCode.INVALID_REQUEST, f"key type {request.key_type} is unknown: 0 is a group"
+            )
         self.topic.ensure()
         return _response(context, [self._find(context, key) for key in _keys(context, request)])
 

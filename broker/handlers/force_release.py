@@ -1,6 +1,6 @@
 """ForceRelease (key 30025): an administrator takes resources from their owners.
 
-The owners' connections are severed, and they cannot resume.
+The broker closes the owners' connections, and they cannot resume.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""InitProducerId (key 22): give a producer an id that no other producer of the cluster gets, by which brokers
-recognise its retries (KIP-98).
+"""InitProducerId (key 22): give a producer an id, unique in the cluster, by which brokers recognise its
+retries (KIP-98).
 
 Versions: from 3 on a producer may name its id and epoch to get the next epoch (KIP-360); it gets a new id
 instead, which serves a producer without transactions as well. Transactional ids are refused.

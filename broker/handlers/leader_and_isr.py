@@ -1,4 +1,4 @@
-"""LeaderAndIsr (key 4, between brokers): the controller says which partitions this broker leads and follows.
+"""LeaderAndIsr (key 4, between brokers): the controller assigns this broker's roles in partitions.
 
 Versions: from 5 on topics carry ids.
 """

@@ -2,7 +2,7 @@
 assigns, each with its members and with the broker that is its controller.
 
 Any broker accepts the request and asks the coordinators of the groups that it names, or all brokers. Missing
-groups are left out. Where a broker fails, the response has its error beside the groups of the others.
+groups are left out. If a broker fails, the response has its error and the groups of the other brokers.
 """
 
 from __future__ import annotations

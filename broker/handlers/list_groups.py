@@ -1,7 +1,7 @@
 """ListGroups (key 16): the groups that this broker coordinates; tools ask every broker.
 
 Versions: from 4 on filtered by state (KIP-518), from 5 on by type. While groups are being loaded the response
-has COORDINATOR_LOAD_IN_PROGRESS beside the groups that are loaded.
+has COORDINATOR_LOAD_IN_PROGRESS and the groups loaded so far.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
             topics=[
                 ListOffsetsTopicResponse(
                     name=topic.name,
-                    # One after the other: a request keeps at most one worker busy.
+                    # One lookup at a time: a request occupies at most one worker.
                     partitions=[
                         await self._partition(context, request.replica_id, topic.name, wanted)
                         if named[topic.name, wanted.partition_index] == 1

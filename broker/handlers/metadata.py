@@ -1,4 +1,4 @@
-"""Metadata (key 3): the live brokers, and where the partitions of topics are.
+"""Metadata (key 3): the live brokers, and the leaders and replicas of topics' partitions.
 
 Versions: in version 0 an empty list means all topics, from 1 on null does, and an empty list means none.
 From 4 on the client says whether a missing topic may be created; before, the broker's setting alone decides.
@@ -43,7 +43,7 @@ _FIRST_VERSION_WITH_IDS = 12
 @settings_group(BROKER_ROWS)
 @dataclass(frozen=True, slots=True)
 class AutoCreationSettings:
-    """Whether asking for the metadata of a missing topic creates it."""
+    """Whether a request for the metadata of a missing topic creates it."""
 
     is_enabled: Annotated[bool, "auto.create.topics.enable"]
 
@@ -67,7 +67,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
     ) -> MetadataResponse | Deferred[MetadataResponse]:
         wanted = request.topics
         if context.version < _FIRST_VERSION_WITH_IDS and any(topic.name is None for topic in wanted or ()):
-            raise BrokerError(ErrorCode.INVALID_REQUEST, "topics are asked for by id from version 12 on")
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "topic ids are allowed from version 12 on")
         if wanted is None or (context.version == 0 and not wanted):
             topics = [self._known(context, request, topic) for topic in self.metadata.topics.values()]
             return self._response(context, request, topics)

@@ -1,8 +1,8 @@
 """Own (key 30020, own API): a connection claims all resources of the request, or none.
 
-Answered when the grants are durable, the former owners are severed, and everything before the fence offsets
-is committed; or with the reasons for the refusal. docs/ownership.md has the rules, and `broker.ownership` the
-path of a claim.
+The response comes when the grants are durable, the former owners' connections are closed, and all records
+before the fence offsets are committed; or it has the reasons of the refusal. The rules are in
+docs/ownership.md, the path of a claim in `broker.ownership`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 (acks=-1), or not at all (acks=0).
 
 Versions: 0 to 2 carry the old message formats, which are refused: every partition is answered
-UNSUPPORTED_FOR_MESSAGE_FORMAT. They are offered because librdkafka up to 2.11 turns compression off where a
-broker's minimum version is above 0. From version 8 on a refused partition carries a message, from 10 on the
+UNSUPPORTED_FOR_MESSAGE_FORMAT. They are offered because librdkafka up to 2.11 disables compression if a
+broker's minimum version is above 0. From version 8 on a refused partition has a message, from 10 on the
 current leader (KIP-951).
 
 Each partition succeeds or fails independently, unless the request sets a condition (KIP-27, see
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 _FIRST_VERSION_WITH_BATCHES = 3
 _NO_LEADER = LeaderIdAndEpoch()
-"""Shared by all answers that name no leader; never changed."""
+"""Shared by all responses without a leader; never modified."""
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -86,7 +86,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     def _park(
         self, context: RequestContext, request: ProduceRequest, appends: list[Append], unsettled: list[Append]
     ) -> None:
-        """Answer when every partition is as durable as `acks` demands, or with REQUEST_TIMED_OUT."""
+        """Answer when every partition is as durable as `acks` requires, or with REQUEST_TIMED_OUT."""
         replicas = self.replicas
         missing: dict[Hashable, Append] = {(append.topic, append.index): append for append in unsettled}
 
@@ -153,7 +153,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         return response
 
     def _guard(self, append: Append) -> PartitionProduceResponse:
-        """The answer to a condition that held, with nothing to append."""
+        """The response to a condition that held without batches to append."""
         assert append.is_guard
         response = PartitionProduceResponse(index=append.index, error_code=0, base_offset=-1)
         response.next_offset, response.last_leader_epoch = append.log_end()

@@ -15,6 +15,7 @@ from broker.ownership import requests
 from broker.ownership.answers import Standings
 from broker.ownership.claims import AccessClaim, wait_until_ms
 from broker.ownership.guards import CLAIMED, REQUIRED
+from broker.ownership.rules import NO_EPOCH
 from broker.ownership.service import OwnershipService
 from broker.ownership.settings import SessionTimeouts
 from coordinator.ownership.records import PartitionKey
@@ -25,8 +26,6 @@ from protocol.messages.producer_access import (
     ProducerAccessRequest,
     ProducerAccessResponse,
 )
-
-_NO_EPOCH = -1
 
 
 @dataclass(eq=False)
@@ -58,7 +57,7 @@ class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessRespons
         return standings.addCallback(_response)
 
     def _check_policy(self, key: PartitionKey, mode: ProducerAccessMode) -> None:
-        """Raises BrokerError where the topic's `single.writer` would not enforce the requested access."""
+        """Raises BrokerError if the topic's `single.writer` would not enforce the requested access."""
         partition = self.ownership.decided.partition(key)
         policy = CLAIMED if partition is None else partition.log.settings.single_writer
         is_shared = mode is ProducerAccessMode.SHARED
@@ -80,7 +79,7 @@ class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessRespons
 
 
 def _mode(request: ProducerAccessRequest) -> ProducerAccessMode:
-    if request.partition < 0 or request.epoch < _NO_EPOCH:
+    if request.partition < 0 or request.epoch < NO_EPOCH:
         raise error_for(
             ErrorCode.INVALID_REQUEST, f"partition {request.partition} or epoch {request.epoch} is negative"
         )

@@ -17,7 +17,7 @@ from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import HeldResource, ReleaseRequest, ReleaseResponse
 
 _TIMEOUT_MS = 30_000
-"""Timeout of a release. It waits only for earlier claims of the same resources."""
+"""Timeout in ms of a release, which waits only for earlier claims of the same resources."""
 
 
 @dataclass(eq=False)
@@ -31,7 +31,7 @@ class ReleaseHandler(Handler[ReleaseRequest, ReleaseResponse]):
 
         def submit(found: list[tuple[HeldResource, ResourceKey]]) -> Deferred[Standings]:
             named = [NamedGrant(key, each.incarnation) for each, key in found]
-            # Carried out even if the connection closes meanwhile: its owner has asked for it.
+            # Carried out even if the connection closes before: the owner has requested it.
             return self.ownership.submit(None, ReleaseHeld(requester, named), _TIMEOUT_MS)
 
         standings = requests.for_each(self.ownership.decided, request.group, request.resources, submit)

@@ -1,6 +1,6 @@
-"""Renew (key 30022, own API): an owner shows that it lives, and asks for its standings.
+"""Renew (key 30022, own API): an owner extends its session, and gets its standings.
 
-Where these have not changed since its last Renew, the request waits for up to `max_wait_ms`.
+If these have not changed since its last Renew, the response waits for up to `max_wait_ms`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RenewHandler(Handler[RenewRequest, RenewResponse]):
 
         def renew(found: list[tuple[HeldResource, ResourceKey]]) -> Deferred[Standings]:
             named = [NamedGrant(key, each.incarnation) for each, key in found]
-            # A client that has to ask other brokers about some of its resources has to learn that soon.
+            # Answer without waiting: the client must ask other brokers about some of its resources.
             max_wait_ms = request.max_wait_ms if len(found) == len(request.resources) else 0
             return self.ownership.renew(connection, requester, named, max_wait_ms)
 

@@ -1,6 +1,6 @@
 """Resume (key 30023, own API): an owner resumes its grants on another connection.
 
-Each resource succeeds or fails separately. The connection that had the grants is severed.
+Each resource succeeds or fails separately. The broker closes the connection that had the grants.
 """
 
 from __future__ import annotations

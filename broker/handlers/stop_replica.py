@@ -1,5 +1,5 @@
-"""StopReplica (key 5, between brokers): the controller takes partitions away from this broker, or has them
-deleted.
+"""StopReplica (key 5, between brokers): the controller ends this broker's roles in partitions, or has their
+logs deleted.
 
 Versions: from 3 on each partition carries its leader epoch, so that a late request cannot stop a replica that
 was assigned again since (KIP-570).

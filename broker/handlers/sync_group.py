@@ -1,4 +1,4 @@
-"""SyncGroup (key 14): the leader of a generation hands in the assignment, and every member gets its part.
+"""SyncGroup (key 14): the leader of a generation sends the assignment, and every member gets its part.
 
 The response waits for the leader's request, and until the assignment is committed like any record.
 

@@ -1,5 +1,5 @@
-"""UpdateMetadata (key 6, between brokers): the controller tells this broker which brokers live, and which
-partitions there are with their leaders. Clients may ask any broker for it."""
+"""UpdateMetadata (key 6, between brokers): the controller sends the live brokers, and the partitions with
+their leaders. Clients may ask any broker for this metadata."""
 
 from __future__ import annotations
 

@@ -30,10 +30,9 @@ class AppendOrigin(enum.Enum):
 
 @dataclass(slots=True)
 class PreparedAppend:
-    """Checked batches without offsets.
+    """Checked batches without offsets, valid until the log grows: at most until the reactor's turn ends.
 
-    `duplicate` is the appended batch that they repeat, in which case nothing is appended. Valid until the log
-    grows, which is at most until the reactor's turn ends.
+    `duplicate` is the earlier batch that they repeat; then nothing is appended.
     """
 
     records: memoryview
@@ -45,8 +44,8 @@ class PreparedAppend:
 class AppendResult(NamedTuple):
     """Offsets of appended batches.
 
-    `log_append_time_ms` is -1 where the records keep their producer's timestamps. `is_duplicate`: the batches
-    were in the log already, at these offsets.
+    `log_append_time_ms` is -1 if the records keep their producer's timestamps. `is_duplicate`: the log
+    already had the batches, at these offsets.
     """
 
     first_offset: int
@@ -59,10 +58,10 @@ class AppendResult(NamedTuple):
 def check_batches(
     records: memoryview, settings: LogSettings, origin: AppendOrigin, now_ms: int
 ) -> list[BatchHeader]:
-    """The headers of a leader's new batches, after all checks except that of their sequences.
+    """Check batches sent to a leader, except their sequences. Returns their headers.
 
-    Raises BrokerError: those of `protocol.batches.check`, INVALID_TIMESTAMP, and INVALID_RECORD also where a
-    client sends no batch, several, or a control batch; INVALID_TXN_STATE for one of a transaction.
+    Raises BrokerError: the errors of `protocol.batches.check`; INVALID_TIMESTAMP; INVALID_RECORD if a client
+    sends no batch, several batches, or a control batch; INVALID_TXN_STATE for a transactional batch.
     """
     headers = split(records)
     if origin is AppendOrigin.CLIENT:
@@ -71,7 +70,7 @@ def check_batches(
         if not headers[0].is_plain:
             _refuse_marked(headers[0])
     elif not headers:
-        raise _invalid("no batch")
+        raise _invalid("the request has no batch for the partition")
     for header in headers:
         check(records, header, settings.max_message_bytes)
         if not settings.uses_log_append_time:
@@ -93,7 +92,7 @@ def _check_timestamps(header: BatchHeader, settings: LogSettings, now_ms: int) -
         raise _invalid_timestamp(
             "the batch is marked LogAppendTime, but the topic has message.timestamp.type=CreateTime"
         )
-    # Differences cannot overflow where a limit is the largest number of 64 bits.
+    # Compare differences: adding a limit of 2**63 - 1 to a timestamp would exceed 64 bits.
     if header.max_timestamp - now_ms > settings.message_timestamp_after_max_ms:
         raise _invalid_timestamp(
             f"timestamp {header.max_timestamp} is more than {settings.message_timestamp_after_max_ms} ms "
@@ -123,7 +122,7 @@ def check_fetched(records: memoryview, log_end_offset: int, *, is_dense: bool) -
         if header.base_offset < expected or header.last_offset_delta < 0:
             raise error_for(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"a fetched batch begins at {header.base_offset}, the log ends at {expected}",
+                f"a fetched batch begins at offset {header.base_offset}, before the log's end at {expected}",
             )
         if header.base_offset > expected and is_dense:
             raise error_for(

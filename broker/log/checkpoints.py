@@ -1,7 +1,7 @@
 """Small files beside the logs: offsets per partition, leader epochs, a broker's and a partition's identity.
 
-Text, in Kafka's formats. Encoding and decoding are functions of text; who writes a file, and when, is the
-business of the log and its manager. A decoder raises `ValueError` for a file that was not written as a whole.
+All are text files in Kafka's formats. The functions here encode and decode them; the log and its manager
+write the files. A decoder raises `ValueError` for an incomplete or damaged file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
 
 
 def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
-    """`leader-epoch-checkpoint`: version, count, and a line of epoch and start offset each."""
+    """`leader-epoch-checkpoint`: version, count, then a line with epoch and start offset for each entry."""
     return _encode_lines([f"{epoch} {offset}" for epoch, offset in entries])
 
 
@@ -52,15 +52,15 @@ def _encode_lines(lines: list[str]) -> bytes:
 def _decode_lines(data: bytes) -> list[str]:
     version, count, *lines = data.decode().splitlines() or ["", ""]
     if version != _VERSION:
-        raise ValueError(f"checkpoint version {version!r}")
+        raise ValueError(f"unsupported checkpoint version {version!r}")
     if len(lines) != int(count) or not data.endswith(b"\n"):
-        raise ValueError(f"{count} lines announced, {len(lines)} found")
+        raise ValueError(f"the file announces {count} entries, but has {len(lines)}")
     return lines
 
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """Whose log directory this is: the file that keeps one broker from starting on another's data."""
+    """Owner of a log directory. A broker refuses to start on a directory that belongs to another."""
 
     broker_id: int
     cluster_id: str | None
@@ -76,19 +76,19 @@ def encode_meta_properties(meta: MetaProperties) -> bytes:
 def decode_meta_properties(data: bytes) -> MetaProperties:
     values = _decode_properties(data, "=")
     if values.get("version") != "0":
-        raise ValueError(f"version {values.get('version')!r} of meta.properties")
+        raise ValueError(f"unsupported version {values.get('version')!r} of meta.properties")
     return MetaProperties(int(values["broker.id"]), values.get("cluster.id"))
 
 
 def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
-    """`partition.metadata`: the id of the topic whose data a directory holds."""
+    """`partition.metadata`: the id of the topic to which the data in a directory belongs."""
     return f"version: 0\ntopic_id: {_encode_topic_id(topic_id)}".encode()
 
 
 def decode_partition_metadata(data: bytes) -> uuid.UUID:
     values = _decode_properties(data, ":")
     if values.get("version") != "0":
-        raise ValueError(f"version {values.get('version')!r} of partition.metadata")
+        raise ValueError(f"unsupported version {values.get('version')!r} of partition.metadata")
     return uuid.UUID(bytes=base64.urlsafe_b64decode(values["topic_id"] + "=="))
 
 
@@ -103,4 +103,4 @@ def _decode_properties(data: bytes, separator: str) -> dict[str, str]:
     for key in ("broker.id", "topic_id"):
         if key in values:
             return values
-    raise ValueError("it names neither a broker nor a cluster")
+    raise ValueError("the file names neither a broker nor a cluster")

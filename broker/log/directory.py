@@ -68,7 +68,7 @@ class LogDirectory:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError) as error:
-            # Never overwritten: the directory may belong to another cluster, or to other software.
+            # Never overwrite the file: the directory may belong to another cluster, or to other software.
             raise IdentityError(
                 f"{path} cannot be read ({error}): repair it, or remove it if the directory is this broker's"
             ) from None
@@ -115,7 +115,7 @@ class LogDirectory:
         }
 
     def high_watermark_checkpoint(self, offsets: Mapping[TopicPartition, int]) -> dict[str, bytes]:
-        """Path → content of the high watermark checkpoint, with `offsets` of logs in this directory only."""
+        """Path → content of the high watermark checkpoint, with only those `offsets` whose log is here."""
         here = {partition: offset for partition, offset in sorted(offsets.items()) if partition in self.logs}
         return {self.path_of(names.HIGH_WATERMARKS): checkpoints.encode_offsets(here)}
 

@@ -42,7 +42,7 @@ class DiskFile(Protocol):
     def fsync(self) -> None: ...
 
     def close(self) -> None:
-        """Close the file. Also happens when the last reference to it goes."""
+        """Close the file. Dropping the last reference to it closes it too."""
         ...
 
 
@@ -140,7 +140,7 @@ class OsFile:
             except BlockingIOError:
                 return False
             except OSError:
-                return True  # This file system cannot tell; asking again would not help.
+                return True  # This file system does not support the query.
         return True
 
     def truncate(self, size: int) -> None:

@@ -35,7 +35,7 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._offsets, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Record that `epoch` began at `start_offset`. No effect if it or a later one has begun already."""
+        """Record that `epoch` began at `start_offset`. No effect if this or a later epoch is recorded."""
         epochs = self._epochs
         if epoch <= (epochs[-1] if epochs else UNDEFINED_EPOCH):
             return
@@ -54,7 +54,7 @@ class LeaderEpochs:
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(the largest known epoch not above `epoch`, the offset after its last record).
 
-        (-1, -1) for an epoch above all known ones. For an epoch below all known ones, the epoch itself and
+        For an epoch above all known ones: (-1, -1). For an epoch below all known ones: the epoch itself and
         the start offset of the first known epoch.
         """
         if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:

@@ -1,4 +1,4 @@
-"""Making a log durable: worked out on the reactor's thread, carried out by a worker."""
+"""Makes a log durable: the reactor's thread prepares the work, a worker thread does it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.log.pressure import is_pressure
 
 @dataclass(frozen=True, slots=True)
 class FlushJob:
-    """Everything that makes a log durable up to `offset`: work for a thread, which touches no log."""
+    """The work that makes a log durable up to `offset`. Any thread may run it: it does not use the log."""
 
     disk: Disk
     offset: int
@@ -31,7 +31,7 @@ class FlushJob:
             _fsync(file)
         for directory in self.directories:
             self.disk.fsync_directory(directory)
-        # Before the recovery point moves on: recovery reads epochs again only from batches beyond it.
+        # Before the recovery point advances: recovery reads epochs only from the batches after it.
         if self.epochs is not None:
             self.disk.write_atomically(self.epochs_path, self.epochs)
 

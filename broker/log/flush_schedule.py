@@ -1,7 +1,7 @@
-"""Logs flushed by age: `flush.ms`.
+"""Flushes logs by the age of their unflushed records (`flush.ms`).
 
-Looked at from time to time are only the logs that hold something not yet durable and have such an age set:
-most brokers leave the fsync to the system, and keep thousands of logs that nobody writes to.
+Each check covers only the logs that have unflushed records and `flush.ms` set. Most brokers leave the fsync
+to the operating system and keep thousands of idle logs.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from collections.abc import Callable
 from broker.log.log import Log
 
 NEVER_MS = 2**63 - 1
-"""The `flush.ms` that stands for no age at all."""
+"""Value of `flush.ms` that disables flushes by age."""
 
 
 class FlushSchedule:
-    """Calls `flush` with the logs whose time has come."""
+    """Calls `flush` with each log that has been unflushed for its `flush.ms`."""
 
     def __init__(self, flush: Callable[[Log], None]) -> None:
         self._flush = flush
         self._waiting: dict[Log, None] = {}
 
     def note(self, log: Log) -> None:
-        """The log may have something to flush, or another `flush.ms`."""
+        """Record that the log may have something to flush, or a changed `flush.ms`."""
         if log.settings.flush_ms < NEVER_MS and log.recovery_point < log.log_end_offset:
             self._waiting[log] = None
 
     def forget(self, log: Log) -> None:
-        """The log is not flushed by age any more. Harmless for one that is not known."""
+        """Stop flushing the log by age. An unknown log is ignored."""
         self._waiting.pop(log, None)
 
     def run(self, now_ms: int) -> None:
-        """Begin to flush what has waited for its `flush.ms`."""
+        """Start to flush the logs that have been unflushed for their `flush.ms`."""
         for log in list(self._waiting):
             if log.recovery_point >= log.log_end_offset or log.settings.flush_ms >= NEVER_MS:
                 del self._waiting[log]

@@ -1,7 +1,7 @@
-"""Group commit: one fsync at a time for each log, shared by all who wait.
+"""Group commit: one fsync at a time for each log, shared by all requests that wait for it.
 
-A request that arrives while an fsync is running shares the next one: the bytes may have been written after
-the first one began.
+A request that arrives during an fsync waits for the next one: its bytes may have been written after the
+running fsync began.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Flusher:
         """The logs being flushed, each with the offsets that callers wait for, and their Deferreds."""
 
     def durable(self, log: Log, up_to_offset: int) -> Deferred[None]:
-        """Fires when all before `up_to_offset` is durable.
+        """Fires when all records before `up_to_offset` are durable.
 
         Fails with BrokerError: KAFKA_STORAGE_ERROR where the flush failed, NOT_LEADER_OR_FOLLOWER where the
         records were truncated meanwhile.

@@ -19,7 +19,9 @@ def known_identity(directories: Sequence[LogDirectory]) -> MetaProperties | None
         if meta is None:
             continue
         if known is not None and meta != known:
-            raise IdentityError(f"{directory.path} belongs to {meta}, another directory to {known}")
+            raise IdentityError(
+                f"log directory {directory.path} belongs to {meta}, but another log directory to {known}"
+            )
         known = meta
     return known
 

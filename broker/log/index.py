@@ -62,7 +62,7 @@ class _PairFile:
         self._files = files
 
     def begin_empty(self) -> None:
-        """Start without entries, and without looking at the disk: the file does not exist."""
+        """Start without entries and without a file access: the file does not exist."""
         self._written = 0
 
     def pair(self, number: int) -> Pair:
@@ -155,8 +155,8 @@ class _PairFile:
             self._written = 0
             return 0
         count = self._files.get(self.path).size() // self._entry.size
-        # Entries ascend, and only the first may be all zeros: Kafka has written neither a later zero entry
-        # nor those after it.
+        # Entries ascend, so only the first may be all zeros. A later zero entry is the start of the part that
+        # Kafka reserved but never wrote.
         self._written = count
         low, high = min(1, count), count
         while low < high:
@@ -222,7 +222,7 @@ class OffsetIndex(_PairFile):
         self.append_pair(last_offset - self.base_offset, position)
 
     def position_below(self, offset: int) -> int:
-        """The nearest known position at or before that of the batch with `offset`."""
+        """The last known position that is not after the batch with `offset`."""
         return self._position(0, offset - self.base_offset)
 
     def position_up_to(self, position: int) -> int:
@@ -296,7 +296,7 @@ class TimeIndex(_PairFile):
         self.base_offset = base_offset
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Add an entry for the largest timestamp so far. No effect if an entry has it already."""
+        """Add an entry for the largest timestamp so far. No effect if the index has that timestamp."""
         newest = self._first
         if newest:
             is_later = timestamp > newest[-1]

@@ -1,10 +1,10 @@
-"""One partition's log: segments in order, and what is known of their batches.
+"""One partition's log: its segments in order, and the state of its producers and leader epochs.
 
-A log belongs to the reactor thread: no locks. Appends and truncations happen at once; work that waits for a
-device is a `FlushJob`, which a worker runs.
+Only the reactor thread uses a log: it needs no locks. Appends and truncations are synchronous; a worker
+thread runs a `FlushJob`, which waits for the device.
 
-An error of the file system ends the log, since the effect of a failed write or fsync is unknown. It is passed
-once to `LogEvents.failed`, and every later call raises KAFKA_STORAGE_ERROR.
+A file system error makes the log unusable, because the effect of a failed write or fsync is unknown. The log
+passes the error once to `LogEvents.failed`, and every later call raises KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from protocol.topic_partition import TopicPartition
 class LogRead(NamedTuple):
     """Whole batches, still in their file.
 
-    `slice` is None where there is nothing to read below the upper offset. The first batch may begin before
-    the offset that was asked for. `is_cold`: sending the slice would wait for the device.
+    `slice` is None if there is nothing to read below the upper offset. The first batch may begin before the
+    requested offset. `is_cold`: sending the slice would wait for the device.
     """
 
     slice: FileSlice | None
@@ -58,7 +58,7 @@ def _ignore_suspicion(log: Log, base_offset: int, why: str) -> None: ...
 class LogEvents:
     """Callbacks of a log to its manager, each called with the log.
 
-    `discard` removes files that were renamed to `.deleted`, when it sees fit; None: they are removed at once.
+    `discard` removes files that were renamed to `.deleted`, after a delay; None removes them immediately.
     `flush_due`: a flush should begin. `unflushed`: the log was durable and no longer is.
     `recovery_point_lowered`: the checkpoint must say so before the log grows again; the callback calls
     `Log.begin_settling`, and `Log.settled` once the checkpoint is durable. `pressed`: an operation was
@@ -143,7 +143,7 @@ class Log:
     def prepare_append(
         self, records: memoryview, *, origin: AppendOrigin = AppendOrigin.CLIENT, now_ms: int
     ) -> PreparedAppend:
-        """Check whether batches may be appended, and whether they are in the log already; nothing changes.
+        """Check whether batches may be appended or repeat earlier ones. Changes nothing.
 
         `records` is writable: offsets will be assigned in it. Raises BrokerError as `check_batches` and
         `ProducerStates.check` do, and NOT_LEADER_OR_FOLLOWER for the moment after a truncation in which its
@@ -164,7 +164,7 @@ class Log:
         return PreparedAppend(records, headers, self.log_end_offset, duplicate)
 
     def append_prepared(self, prepared: PreparedAppend, leader_epoch: int, *, now_ms: int) -> AppendResult:
-        """Assign offsets to the batches, in place, and write them; or return where a duplicate is already."""
+        """Assign offsets to the batches, in place, and write them. Returns a duplicate's existing offsets."""
         if prepared.duplicate is not None:
             batch = prepared.duplicate
             append_time = batch.timestamp if self.settings.uses_log_append_time else NO_TIMESTAMP
@@ -188,10 +188,10 @@ class Log:
         return AppendResult(first_offset, offset - 1, append_time, self.log_start_offset)
 
     def append_as_follower(self, records: memoryview, *, now_ms: int) -> AppendResult:
-        """Append the leader's batches unchanged; a batch that is cut off at the end is left out.
+        """Append the leader's batches unchanged, without a last batch that is cut off.
 
-        Raises BrokerError as `check_fetched` does. With no whole batch nothing happens, and the result's
-        last offset lies before its first.
+        Raises BrokerError as `check_fetched` does. Without a complete batch nothing is appended, and the
+        result's last offset is lower than its first.
         """
         if self.failure is not None or self._settling:
             self._check_may_grow()
@@ -276,7 +276,7 @@ class Log:
     def read(self, offset: int, max_bytes: int, *, upper_offset: int, min_one_batch: bool = True) -> LogRead:
         """Whole batches from the one with `offset` on, below `upper_offset` and in one file.
 
-        At most `max_bytes`, except that with `min_one_batch` the first batch is returned whatever its size.
+        At most `max_bytes`; with `min_one_batch` the first batch may be larger.
         Raises BrokerError with OFFSET_OUT_OF_RANGE for an offset before the log's start or after its end.
         """
         if self.failure is not None or not self.log_start_offset <= offset <= self.log_end_offset:
@@ -331,20 +331,21 @@ class Log:
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise error_for(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.topic_partition} has {self.log_start_offset} to {self.log_end_offset}, not {offset}",
+                f"{self.topic_partition}: offset {offset} is outside "
+                f"{self.log_start_offset} to {self.log_end_offset}",
             )
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(the largest known leader epoch not above `epoch`, the offset after its last record)."""
         return self.epochs.end_offset(epoch, self.log_end_offset)
 
-    # Cutting, at either end.
+    # Truncation and deletion.
 
     def truncate_to(self, offset: int, *, now_ms: int = 0) -> bool:
-        """Remove the records from `offset` on; whether there were any.
+        """Remove the records from `offset` on. Returns whether there were any.
 
-        Batches go as a whole: where `offset` lies inside one, the log ends before it. Leader epochs that
-        begin at `offset` go too, even where they have no record.
+        A batch that contains `offset` is removed entirely. Leader epochs that begin at `offset` or later are
+        removed too, even without records.
         """
         self.check_usable()
         if offset >= self.log_end_offset:
@@ -365,7 +366,7 @@ class Log:
         return True
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
-        """Remove everything; the log begins and ends at `offset`."""
+        """Remove all records; the log then starts and ends at `offset`."""
         self.check_usable()
         try:
             remove_snapshots(self.disk, self.directory, beyond=-1)
@@ -400,8 +401,8 @@ class Log:
     def advance_log_start(self, offset: int, *, now_ms: int = 0) -> None:
         """Advance the log start to `offset`, and remove the segments that lie entirely before it.
 
-        Raises BrokerError with OFFSET_OUT_OF_RANGE for an offset beyond the end; one before the present
-        start changes nothing.
+        No effect for an offset before the present start. Raises BrokerError with OFFSET_OUT_OF_RANGE for an
+        offset after the log end.
         """
         self.check_usable()
         if offset <= self.log_start_offset:
@@ -430,8 +431,7 @@ class Log:
     # Durability.
 
     def finish(self) -> None:
-        """Write the indexes of the last segment and a snapshot of the producers: nothing is appended any
-        more before the log is loaded again."""
+        """Write the indexes of the last segment and a snapshot of the producers. No append may follow."""
         try:
             self.segments.active.finish()
             self._write_snapshot()
@@ -443,7 +443,7 @@ class Log:
         self.segments.release()
 
     def move(self, directory: str) -> None:
-        """The log's directory has been renamed to `directory`."""
+        """Use the new name of the log's directory, after it was renamed."""
         self.directory = directory
         self.segments.move(directory)
 
@@ -502,4 +502,4 @@ class Log:
         return error_for(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}; {REMEDY}")
 
     def _storage_error(self) -> BrokerError:
-        return error_for(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory} failed: {self.failure}")
+        return error_for(ErrorCode.KAFKA_STORAGE_ERROR, f"log {self.directory} failed: {self.failure}")

@@ -1,4 +1,4 @@
-"""All logs of a broker, over one or several directories.
+"""All logs of a broker, in one or several directories.
 
 A directory whose file system fails goes offline with its logs; the broker keeps using the others.
 """
@@ -118,8 +118,8 @@ class LogManager:
     # Starting.
 
     def start(self) -> Deferred[None]:
-        """Load what is there, several logs of a directory at a time. A directory that cannot be read is
-        offline from the beginning."""
+        """Load the logs on disk, several of a directory at a time. An unreadable directory is taken
+        offline."""
         loader = Loader(
             self._workers,
             self._clock,
@@ -130,7 +130,7 @@ class LogManager:
         return loader.load(self.directories, self._directory_failed)
 
     def _directory_failed(self, directory: LogDirectory, failure: Failure) -> None:
-        """For Deferreds: what the file system refused takes the directory offline, all else is a mistake."""
+        """Errback: an OSError takes the directory offline; any other failure is a bug and is raised."""
         failure.trap(OSError)
         assert isinstance(failure.value, OSError)
         self.fail_directory(directory, failure.value)
@@ -159,9 +159,12 @@ class LogManager:
         )
 
     def _loaded(self, directory: LogDirectory, log: Log) -> None:
-        """A worker has opened a log. Where another directory has that partition too, say one that was offline
-        when its topic was deleted and made anew, the log that is further is taken for the partition's, until
-        the controller says which topic that is (`move_aside`); the other one is kept as it is."""
+        """Add a log that a worker opened.
+
+        Another directory may hold the same partition: for example, it was offline while the topic was deleted
+        and created again. The manager uses the more recent log until the controller names the topic's id
+        (see `move_aside`), and keeps the other log unchanged.
+        """
         partition = log.topic_partition
         other = self.find(partition)
         if other is None:
@@ -181,7 +184,7 @@ class LogManager:
         )
 
     def _adopt(self, directory: LogDirectory, log: Log) -> Log:
-        """Take over a log that a worker opened, or that was made."""
+        """Add a log that a worker opened or that was created."""
         log.use_files(self._files)
         log.settings = self.settings.of(log.topic_partition.topic)
         log.events = LogEvents(
@@ -200,7 +203,7 @@ class LogManager:
         self._flush_schedule.note(log)
         return log
 
-    # Finding, making and deleting logs.
+    # Finding, creating and deleting logs.
 
     def find(self, partition: TopicPartition) -> Log | None:
         """The log of a partition, if a live directory has it."""
@@ -213,11 +216,11 @@ class LogManager:
     def get_or_create(
         self, partition: TopicPartition, topic_id: uuid.UUID | None = None, *, is_new: bool = True
     ) -> Log:
-        """The log of a partition; a new one is made in the directory with the fewest logs.
+        """The log of a partition; a new one is created in the directory with the fewest logs.
 
-        Raises BrokerError: INCONSISTENT_TOPIC_ID where the log is that of an older topic of the name,
-        KAFKA_STORAGE_ERROR where it cannot be made, or where it is not `is_new` and may lie in a directory
-        that is offline.
+        Raises BrokerError: INCONSISTENT_TOPIC_ID if the log belongs to an older topic of the same name,
+        KAFKA_STORAGE_ERROR if the log cannot be created, or if the partition is not `is_new` and its log may
+        be in an offline directory.
         """
         topic_id = None if topic_id == ZERO_ID else topic_id
         log = self.find(partition)
@@ -297,7 +300,7 @@ class LogManager:
         partition, directory = log.topic_partition, self._directory_of(log)
         del directory.logs[partition]
         self._flush_schedule.forget(log)
-        # Nothing that happens to its files from now on is a failure of the directory.
+        # From now on an error on the log's files must not take the directory offline.
         log.events = LogEvents()
         log.release()
         path = directory.path_of(name(partition, uuid.UUID(int=self._random.getrandbits(128), version=4)))
@@ -317,10 +320,10 @@ class LogManager:
 
     def _later(self, delay_ms: int, function: Callable[[str], None], path: str) -> None:
         def run() -> None:
-            # Files that could not be removed are tried again at the next start.
+            # The next start removes files that cannot be removed now.
             self._workers.run(function, path).addErrback(
                 lambda failure: logger.warning(
-                    "%s could not be removed; it is tried again at the next start: %s", path, failure.value
+                    "%s could not be removed; the next start removes it: %s", path, failure.value
                 )
             )
 
@@ -410,7 +413,11 @@ class LogManager:
 def _close_failed(directory: LogDirectory, failure: Failure) -> None:
     # The other directories are closed all the same.
     if failure.check(OSError, BrokerError):
-        logger.error("%s could not be closed cleanly: %s", directory.path, failure.value)
+        logger.error(
+            "Log directory %s could not be closed cleanly; its logs are recovered at the next start: %s",
+            directory.path,
+            failure.value,
+        )
     else:
         logger.error("%s could not be closed cleanly\n%s", directory.path, failure.getTraceback())
 

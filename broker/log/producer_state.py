@@ -1,7 +1,8 @@
 """State of the idempotent producers of a log: their epochs and last five batches (KIP-98, KIP-360).
 
-With it a leader recognises a repeated batch, which it answers with the offset of the first attempt, and
-refuses a gap. The state is rebuilt from a snapshot beside the log and the headers of the batches since.
+A leader uses the state to recognise a repeated batch, which it acknowledges with the offset of the first
+attempt, and to refuse a gap in the sequences. When a log is opened, the state is restored from a snapshot in
+its directory and from the headers of the later batches.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from protocol.errors import BrokerError, ErrorCode, error_for
 
 REMEMBERED_BATCHES = 5
 MAX_PRODUCERS = 100_000
-"""Maximum producers remembered in one log; beyond it the one silent for longest is forgotten."""
+"""Maximum number of producers in the state of one log. One more replaces the least recently active."""
 
 _SEQUENCE_MASK = 0x7FFFFFFF
 
@@ -84,8 +85,8 @@ class ProducerEntry:
 
 
 class ProducerStates:
-    """The producers of one log, the one silent for longest first. `expiration_ms` after its last write a
-    producer is forgotten."""
+    """The producers of one log, the least recently active first. A producer expires `expiration_ms` after its
+    last write."""
 
     __slots__ = ("_entries", "_max_producers", "expiration_ms", "map_end_offset")
 
@@ -161,7 +162,7 @@ class ProducerStates:
             del self._entries[next(iter(self._entries))]
 
     def expire(self, now_ms: int) -> int:
-        """Forget producers that were silent for too long and have no open transaction. Returns how many."""
+        """Remove expired producers that have no open transaction. Returns their number."""
         expired = []
         for entry in self._entries.values():
             if now_ms - entry.last_write_ms < self.expiration_ms:
@@ -217,10 +218,10 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
     """The entries of a snapshot, Kafka's or Holdfast's. Raises ValueError for a damaged snapshot."""
     body = memoryview(data)[_HEAD.size :]
     if len(body) < _COUNT.size:
-        raise ValueError(f"{len(data)} bytes are no producer snapshot")
+        raise ValueError(f"{len(data)} bytes are too few for a producer snapshot")
     version, crc = _HEAD.unpack_from(data)
     if version != _SNAPSHOT_VERSION:
-        raise ValueError(f"version {version} of a producer snapshot")
+        raise ValueError(f"unsupported producer snapshot version {version}")
     if crc32c(body) != crc:
         raise ValueError("the CRC-32C of the producer snapshot does not match")
     count = _COUNT.unpack_from(body)[0]
@@ -241,7 +242,7 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
         if producer_id in entries:
             entries[producer_id].batches.append(AppendedBatch(*batch))
     for producer_id, last in newest.items():
-        # Kafka's own snapshots have only this one.
+        # Kafka's snapshots have only the last batch.
         if not entries[producer_id].batches:
             entries[producer_id].batches.append(last)
     return list(entries.values())
@@ -252,7 +253,7 @@ def _check_sequence(header: BatchHeader, epoch: int, last_sequence: int) -> None
     if header.producer_epoch < epoch:
         raise error_for(
             ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"{who} writes with epoch {header.producer_epoch}, it has {epoch}",
+            f"{who} sends epoch {header.producer_epoch}, but its current epoch is {epoch}",
         )
     if header.producer_epoch > epoch:
         if header.base_sequence != 0:
@@ -263,10 +264,10 @@ def _check_sequence(header: BatchHeader, epoch: int, last_sequence: int) -> None
     expected = (last_sequence + 1) & _SEQUENCE_MASK
     if header.base_sequence == expected:
         return
-    # A sequence from before the remembered batches is not treated as a duplicate, which would acknowledge
-    # it: if this state began in the middle of a producer's life, the batch may never have arrived; if it did,
-    # it may not be committed yet. Producers with at most five batches in flight never repeat an older one.
-    raise _out_of_order(f"{who} sends sequence {header.base_sequence} where {expected} comes next")
+    # A sequence before the remembered batches is refused, because a duplicate would be acknowledged. If the
+    # state lacks the producer's first batches, this batch may never have arrived; if it arrived, it may not
+    # be committed. Producers with at most five batches in flight never repeat an older one.
+    raise _out_of_order(f"{who} sends sequence {header.base_sequence}, expected {expected}")
 
 
 def _out_of_order(message: str) -> BrokerError:

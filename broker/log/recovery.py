@@ -1,8 +1,8 @@
-"""Opening a log that is on disk, whatever state the last owner left it in.
+"""Opens a log from its files and repairs them after an unclean stop.
 
-After a clean stop the files are believed. After any other, everything from the recovery point on is checked,
-batch by batch: the log ends before the first one that is not whole, and the indexes of what was checked are
-made anew. This is work for a worker thread; the log that comes of it has never been seen by another.
+After a clean stop the files are trusted. Otherwise every batch from the recovery point on is checked, the log
+is truncated at the first incomplete or damaged batch, and the indexes of the checked segments are rebuilt. A
+worker thread opens a log; no other thread uses the log before it is open.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """One log to open, with what the checkpoints of its directory say about it."""
+    """One log to open, with its entries in the checkpoints of its directory."""
 
     partition: TopicPartition
     directory: str
@@ -44,7 +44,7 @@ class LoadRequest:
 
 @dataclass(slots=True)
 class _Loading:
-    """A log on the way to being open."""
+    """State of a log while it is being opened."""
 
     request: LoadRequest
     files: OpenFiles
@@ -62,7 +62,7 @@ class _Loading:
 
 
 def create_log(disk: Disk, request: LoadRequest) -> Log:
-    """A new log, in a directory that is made for it. Raises OSError."""
+    """Create a log and its directory. Raises OSError."""
     disk.make_directory(request.directory)
     was_empty = not disk.list(request.directory)
     if request.topic_id is not None:
@@ -73,8 +73,7 @@ def create_log(disk: Disk, request: LoadRequest) -> Log:
 
 
 def _empty_log(disk: Disk, request: LoadRequest) -> Log:
-    """A log in a directory without files, where there is nothing to look for: topics may have many of them
-    made at once, on the reactor's thread."""
+    """A log in an empty directory. Reads no files: the reactor's thread may create many logs at once."""
     files = OpenFiles(disk, capacity=16)
     offset = request.log_start_offset
     epochs = LeaderEpochs()
@@ -94,9 +93,9 @@ def _empty_log(disk: Disk, request: LoadRequest) -> Log:
 
 
 def write_partition_metadata(disk: Disk, directory: str, topic_id: uuid.UUID) -> None:
-    """Note whose data the directory holds. Raises OSError."""
+    """Write the topic's id into the log's directory. Raises OSError."""
     path = os.path.join(directory, names.PARTITION_METADATA)
-    # Without a sync: if a crash takes it, the controller's next assignment brings the id again.
+    # No fsync: if a crash destroys the file, the controller's next LeaderAndIsr has the id.
     disk.remove(path)
     file = disk.open(path, create=True)
     file.append([checkpoints.encode_partition_metadata(topic_id)])
@@ -104,7 +103,7 @@ def write_partition_metadata(disk: Disk, directory: str, topic_id: uuid.UUID) ->
 
 
 def load_log(disk: Disk, request: LoadRequest) -> Log:
-    """Open a log. Raises OSError as the disk does; damage in the files raises nothing, it is mended."""
+    """Open a log and repair damaged files. Raises OSError."""
     loading = _Loading(request, OpenFiles(disk, capacity=16))
     _finish_interrupted_work(loading)
     _find_segments(loading)
@@ -122,7 +121,7 @@ def load_log(disk: Disk, request: LoadRequest) -> Log:
         end_offset=end_offset,
         now_ms=request.now_ms,
     )
-    # What was checked is whole, but nobody has made it durable.
+    # The check has shown that the batches are valid, not that they are durable.
     recovery_point = end_offset if request.is_clean else min(max(request.recovery_point, 0), end_offset)
     return Log(
         request.partition,
@@ -139,10 +138,10 @@ def load_log(disk: Disk, request: LoadRequest) -> Log:
 
 
 def _finish_interrupted_work(loading: _Loading) -> None:
-    """Remove what was being deleted or written, and complete the replacement of segments by a cleaned one.
+    """Finish deletions and segment replacements that a crash interrupted.
 
-    A `.cleaned` file may be half written: it goes, and its originals stay. A `.swap` file was whole before it
-    got that name: it takes the place of the segments that it covers.
+    Removes `.deleted` files and `.cleaned` files, which may be incomplete. A `.swap` file is complete and
+    replaces the segments that it covers.
     """
     disk = loading.disk
     swaps = []
@@ -154,7 +153,7 @@ def _finish_interrupted_work(loading: _Loading) -> None:
             if file is not None and file.kind == names.LOG:
                 swaps.append(file.offset)
             else:
-                disk.remove(loading.path(name))  # An index, which is made again.
+                disk.remove(loading.path(name))  # An index, which is rebuilt.
     for base_offset in swaps:
         _complete_swap(loading, base_offset)
 
@@ -223,7 +222,7 @@ def _read_damage(loading: _Loading, segment: Segment) -> None:
 
 
 def _check_segments(loading: _Loading) -> None:
-    """Bring every segment to its true size and end, with indexes that fit."""
+    """Set the size and end offset of every segment, and make its indexes match."""
     request = loading.request
     for number, segment in enumerate(list(loading.segments)):
         is_last = number == len(loading.segments) - 1
@@ -250,7 +249,7 @@ def _check_segments(loading: _Loading) -> None:
 
 
 def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> None:
-    """Check every batch; cut the file before the first that is damaged or out of place."""
+    """Check every batch; truncate the file before the first that is damaged or out of place."""
     size, upper_offset = segment.size, segment.next_offset
     _remove_indexes(loading, segment)
     segment.begin_indexing()
@@ -267,7 +266,7 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> N
     if end < size:
         segment.file().truncate(end)
     segment.size = end
-    # A segment that is followed by another reaches to it, whether or not compaction left a gap there.
+    # A segment ends where the next one begins, even if compaction left a gap before it.
     segment.next_offset = next_offset if is_last or end < size else upper_offset
     segment.finish()
     if is_last or end < size:
@@ -275,7 +274,7 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> N
 
 
 def _drop_after(loading: _Loading, number: int) -> None:
-    """Remove the segments after one that had to be cut: what they hold would follow on a gap."""
+    """Remove the segments after a truncated one: their records would follow a gap."""
     for segment in loading.segments[:number:-1]:
         logger.warning("Removing %s: the segment before it is damaged", segment.path)
         for path in segment.paths():
@@ -319,21 +318,26 @@ def _remove_indexes(loading: _Loading, segment: Segment) -> None:
 
 
 def _find_end(segment: Segment) -> None:
-    """The end of a log that was stopped cleanly, from its last headers."""
+    """Read the end offset of a cleanly closed log from its last headers."""
     position, next_offset = segment.offset_index.position_up_to(segment.size), segment.base_offset
     for header in segment.headers(position):
         position, next_offset = header.end, header.next_offset
     segment.next_offset = next_offset
     if position != segment.size:
-        # Stopped cleanly it was not, whatever the marker says.
-        logger.warning("%s truncated from %d to %d bytes", segment.path, segment.size, position)
+        # The stop was not clean, although the marker file says so.
+        logger.warning(
+            "%s truncated from %d to %d bytes: no valid batch begins there",
+            segment.path,
+            segment.size,
+            position,
+        )
         segment.file().truncate(position)
         segment.size = position
     segment.resume_indexing()
 
 
 def _settle_bounds(loading: _Loading) -> tuple[int, int]:
-    """(log start offset, log end offset); with a segment to append to."""
+    """Returns (log start offset, log end offset). Ensures that there is a segment to append to."""
     request = loading.request
     if loading.segments:
         log_start_offset = max(request.log_start_offset, loading.segments[0].base_offset)
@@ -341,7 +345,7 @@ def _settle_bounds(loading: _Loading) -> tuple[int, int]:
         if end_offset >= log_start_offset:
             return log_start_offset, end_offset
         logger.warning(
-            "%s ends at %d, before its start at %d; the log is emptied and starts there",
+            "%s ends at offset %d, before its checkpointed start %d: emptied, and starts there",
             request.directory, end_offset, log_start_offset,
         )  # fmt: skip
         _drop_after(loading, -1)
@@ -378,7 +382,7 @@ def _load_epochs(loading: _Loading, log_start_offset: int, end_offset: int) -> N
 
 
 def _drop_stray_snapshots(loading: _Loading, end_offset: int) -> None:
-    """Keep the snapshots at the beginnings of segments, and the last."""
+    """Remove all snapshots except the last one and those at the first offset of a segment."""
     disk, directory = loading.disk, loading.request.directory
     remove_snapshots(disk, directory, beyond=end_offset)
     bases = {segment.base_offset for segment in loading.segments}
@@ -394,5 +398,5 @@ def _load_topic_id(loading: _Loading) -> uuid.UUID | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError) as error:
-        logger.warning("%s is left aside: %s", path, error)
+        logger.warning("Ignoring %s: %s", path, error)
         return None

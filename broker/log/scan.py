@@ -1,7 +1,7 @@
-"""Walking over the batches of a log file, by header or whole, with few reads.
+"""Iterates over the batches of a log file, or over their headers only, with few reads.
 
-Positions in the headers are positions in the file. The walk ends before the first batch that is incomplete or
-implausible; the caller tells the end of the log from damage by the position where the walk ended.
+Header positions are byte positions in the file. Iteration stops before the first incomplete or implausible
+batch; if it stops before the end of the file, that batch is damaged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from protocol.batches import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, batch_size_
 from protocol.errors import BrokerError
 
 _HEADERS_CHUNK = 4 * 1024
-"""Most walks begin at an entry of the index and end within the next one's reach."""
+"""Bytes per read. Most searches start at an index entry and end before the next one."""
 _BATCHES_CHUNK = 1024 * 1024
 
 
@@ -41,7 +41,7 @@ def headers(
 def valid_batches(file: DiskFile, position: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The complete batches with a valid checksum from `position` on, each with its bytes.
 
-    The walk ends at the first batch that is incomplete, damaged, or cut off by `end`.
+    Stops at the first batch that is incomplete, damaged, or cut off by `end`.
     """
     chunk = memoryview(b"")
     chunk_start = position

@@ -506,8 +506,7 @@ class Segment:
     def resume_indexing(self) -> None:
         """Prepare complete indexes for further appends.
 
-        Removes the entry that closed the time index: with entries after it, it would be one without a
-        counterpart in the offset index.
+        Removes the last entry of the time index, which has no counterpart in the offset index.
         """
         self._bytes_since_entry = self.size - self.offset_index.position_up_to(self.size)
         last = self.offset_index.last()

@@ -1,4 +1,4 @@
-"""The segments of one log, in order: the files that hold its batches."""
+"""The segments of one log in offset order; their files hold its batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.log.snapshots import snapshot_path
 
 
 class Segments(Sequence[Segment]):
-    """Oldest first; the last one, `active`, is appended to. The methods that touch files raise OSError."""
+    """The segments, oldest first. The last one, `active`, takes the appends. File errors raise OSError."""
 
     def __init__(self, segments: Sequence[Segment], directory: str, files: OpenFiles) -> None:
         assert segments, "a log has an active segment"

@@ -32,7 +32,7 @@ COMPRESSION_TYPES = (*_CODECS, KEEP_PRODUCERS_CODEC)
 
 def _cleanup_policy(value: tuple[str, ...]) -> None:
     if not value:
-        raise ValueError("at least one of compact, delete")
+        raise ValueError("at least one of compact and delete")
 
 
 def _throttled_replicas(value: tuple[str, ...]) -> None:
@@ -45,46 +45,47 @@ _THROTTLED_REPLICA = re.compile(r"\d+:\d+")
 TOPIC_SETTINGS: tuple[Setting, ...] = (
     Setting(
         "check.expected.offsets", SettingType.BOOLEAN, False,
-        "Take the base offset of a producer's batch as the offset at which the producer expects the log "
-        "to end; -1 expects nothing. Where the log ends elsewhere, the whole produce request is refused "
-        "(KIP-27). Clients that do not implement KIP-27 send 0.",
+        "Whether the leader compares a producer's base offset with the log end offset (KIP-27). If they "
+        "differ, the leader refuses the whole produce request; a base offset of -1 is not compared. Clients "
+        "that do not implement KIP-27 send 0.",
     ),
     Setting(
         "cleanup.policy", SettingType.LIST, ("delete",),
-        "What happens to old segments: delete removes them by time and size, compact keeps the last "
-        "record of every key. Both may be given.",
+        "How old records are removed: delete removes segments by age and size, compact keeps the last "
+        "record of every key. Both may be set.",
         choices=("delete", "compact"), check=_cleanup_policy,
     ),
     Setting(
         "compression.type", SettingType.STRING, "producer",
-        "Codec in which the leader stores producers' batches. producer keeps each batch as it was sent; with "
-        "any other value the leader recompresses the batches that arrive in another codec, which takes its "
+        "Codec in which the leader stores producers' batches. producer stores each batch as it was sent; "
+        "with any other value the leader recompresses batches that arrive in another codec, at the cost of "
         "processor time.",
         choices=COMPRESSION_TYPES,
     ),
     Setting(
         "delete.retention.ms", SettingType.LONG, _DAY_MS,
-        "How long a compacted topic keeps a tombstone, in ms: a reader that starts at the beginning has "
-        "this long to reach it.",
+        "How long a compacted topic keeps a tombstone, in ms. A reader that starts at the log's beginning "
+        "must reach the tombstone within this time.",
         minimum=0,
     ),
     Setting(
         "file.delete.delay.ms", SettingType.LONG, 60_000,
-        "How long the file of a deleted segment stays on disk, in ms, for fetches that still read it.",
+        "Time in ms between the deletion of a segment and the removal of its files, which running fetches "
+        "may still read.",
         minimum=0,
     ),
     Setting(
         "flush.before.ack", SettingType.BOOLEAN, False,
-        "Acknowledge a record only after an fsync; one fsync serves all writers that wait for it.",
+        "Whether a record is acknowledged only after an fsync. All writers that wait share one fsync.",
     ),
     Setting(
         "flush.messages", SettingType.LONG, _LONG_MAX,
-        "Number of records written since the last fsync of a log that starts the next fsync.",
+        "Maximum number of records appended to a log before the broker starts an fsync.",
         minimum=1,
     ),
     Setting(
         "flush.ms", SettingType.LONG, _LONG_MAX,
-        "Maximum time that a record stays in a log without an fsync, in ms.",
+        "Maximum time in ms before the broker starts an fsync for a record.",
         minimum=0,
     ),
     Setting(
@@ -134,7 +135,8 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "min.cleanable.dirty.ratio", SettingType.DOUBLE, 0.5,
-        "Minimum share of a compacted topic's log that must be uncompacted before the log is compacted.",
+        "Minimum share of a compacted topic's log that must be uncompacted before the log is compacted, "
+        "from 0 to 1.",
         minimum=0, maximum=1,
     ),
     Setting(
@@ -170,14 +172,14 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "segment.jitter.ms", SettingType.LONG, 0,
-        "Maximum time in ms by which segment.ms is shortened, at random for each log, so that not all "
-        "segments end at once.",
+        "Maximum random reduction of segment.ms for each log, in ms, so that not all logs start a segment at "
+        "once.",
         minimum=0,
     ),
     Setting(
         "segment.ms", SettingType.LONG, 7 * _DAY_MS,
-        "Maximum time span of a segment in ms; after it the next segment starts even if this one is not "
-        "full.",
+        "Maximum time span of a segment in ms. The next append after it starts a new segment even if this "
+        "one is not full.",
         minimum=1,
     ),
     Setting(
@@ -194,8 +196,8 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "unclean.leader.election.enable", SettingType.BOOLEAN, False,
-        "Whether a replica that is not in sync may become leader when no in-sync replica is left: the "
-        "partition is available again, and committed records may be lost.",
+        "Whether an out-of-sync replica may become leader when no in-sync replica is available. The "
+        "partition becomes available again, but committed records may be lost.",
     ),
 )  # fmt: skip
 """Rows of the settings that a topic may have of its own, by Kafka's names."""
@@ -250,12 +252,12 @@ def _check_directories(paths: tuple[str, ...] | None) -> None:
 _OWN_BROKER_SETTINGS = (
     Setting(
         "log.dirs", SettingType.LIST, None,
-        "Directories that hold partitions, each on its own disk; unset: the one in log.dir.",
+        "Directories that hold partitions, each on its own disk. Unset: the directory in log.dir.",
         check=_check_directories,
     ),
     Setting(
         "log.dir", SettingType.STRING, "/tmp/holdfast-logs",
-        "Directory that holds partitions where log.dirs is not set.",
+        "Directory that holds partitions, used if log.dirs is not set.",
     ),
     Setting(
         "num.recovery.threads.per.data.dir", SettingType.INT, 1,
@@ -285,34 +287,34 @@ _OWN_BROKER_SETTINGS = (
     ),
     Setting(
         "producer.id.expiration.ms", SettingType.INT, _DAY_MS,
-        "How long a producer's sequence numbers are remembered after its last write, in ms.",
+        "Time in ms after a producer's last write for which a log remembers its sequence numbers.",
         minimum=1,
     ),
     Setting(
         "producer.id.expiration.check.interval.ms", SettingType.INT, 600_000,
-        "Time between two checks for producers whose producer.id.expiration.ms has passed, in ms.",
+        "Time in ms between two removals of producers that producer.id.expiration.ms has expired.",
         minimum=1,
     ),
     Setting(
         "log.retention.minutes", SettingType.INT, None,
-        "Maximum age of a segment in minutes, where log.retention.ms is not set. -1: no limit.",
+        "Maximum age of a segment in minutes, used if log.retention.ms is not set. -1: no limit.",
         minimum=-1,
     ),
     Setting(
         "log.retention.hours", SettingType.INT, 168,
-        "Maximum age of a segment in hours, where neither log.retention.ms nor log.retention.minutes is "
+        "Maximum age of a segment in hours, used if neither log.retention.ms nor log.retention.minutes is "
         "set. -1: no limit.",
         minimum=-1,
     ),
     Setting(
         "log.roll.hours", SettingType.INT, 168,
-        "Maximum time span of a segment in hours, where log.roll.ms is not set.",
+        "Maximum time span of a segment in hours, used if log.roll.ms is not set.",
         minimum=1,
     ),
     Setting(
         "log.roll.jitter.hours", SettingType.INT, 0,
-        "Maximum time in hours by which log.roll.ms is shortened at random, where log.roll.jitter.ms is "
-        "not set.",
+        "Maximum random reduction of log.roll.ms for each log, in hours, used if log.roll.jitter.ms is not "
+        "set.",
         minimum=0,
     ),
 )  # fmt: skip

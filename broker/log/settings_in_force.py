@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 class LogSettingsInForce:
     """Applies settings to logs. `defaults` are the broker's values (see `topic_defaults`).
 
-    `logs` are the present logs; `changed` is called with each whose settings were replaced.
+    `logs` returns the present logs; `changed` is called with each log whose settings were replaced.
     """
 
     def __init__(
@@ -27,13 +27,13 @@ class LogSettingsInForce:
         self._changed = changed
         self._overrides: dict[str, Mapping[str, Any]] = {}
         self._latest: tuple[str, LogSettings] | None = None
-        """Topic and settings of the log that was made last: logs of one topic are made one after another."""
+        """Cache: topic and settings of the last log created. Logs of one topic are created in sequence."""
 
     def of(self, topic: str) -> LogSettings:
         """The settings of a new log of a topic.
 
-        Where the topic's own settings contradict the broker's, which have changed since, the broker's are not
-        used: a replica that cannot be made would be worse.
+        If the topic's own settings contradict the broker's defaults, which may have changed, Kafka's defaults
+        replace the broker's: otherwise the replica could not be created.
         """
         if self._latest is not None and self._latest[0] == topic:
             return self._latest[1]
@@ -42,7 +42,7 @@ class LogSettingsInForce:
             settings = LogSettings.of(overrides, self._defaults)
         except SettingError as error:
             logger.error(
-                "Topic %s does not use this broker's defaults, which its own settings contradict: %s",
+                "Topic %s uses Kafka's defaults: its own settings contradict this broker's defaults: %s",
                 topic,
                 error,
             )

@@ -1,5 +1,5 @@
 """Looks up a record by timestamp, in steps: the reactor's thread finds the batch, and the caller chooses the
-thread that unpacks it, which may take long.
+thread that unpacks it, because unpacking may take long.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Attempts:
     def _not_resolved(self, failure: Failure, host: str) -> None:
         if self._timer.active():
             self._timer.cancel()
-        self._receiver.connection_lost(f"the address of {host} could not be found: {failure.value}")
+        self._receiver.connection_lost(f"resolving the host name {host} failed: {failure.value}")
 
     def _resolved(self, addresses: Sequence[str], host: str) -> None:
         self._timer.cancel()

@@ -1,6 +1,6 @@
-"""One client's connection: requests in, responses out in the same order, within a budget of bytes.
+"""One client's connection: handles requests in order, and limits the bytes that they occupy.
 
-No socket is in here: a connection is given a `Wire`, which calls it with what arrives.
+A connection has no socket: it sends through a `Wire`, which calls it with the received frames.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 ANONYMOUS = "User:ANONYMOUS"
 
 REQUESTS_PER_TURN = 64
-"""After so many requests of one connection, the others have their turn."""
+"""Maximum number of requests of one connection handled before those of other connections."""
 
 _SHOWN_CLIENT_ID = 100
 
@@ -30,7 +30,7 @@ _SHOWN_CLIENT_ID = 100
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What one connection may occupy."""
+    """Maximum memory and number of requests of one connection."""
 
     frame_bytes_max: Annotated[int, "socket.request.max.bytes"]
     buffered_bytes_max: Annotated[int, "connection.max.buffered.bytes"]
@@ -38,8 +38,8 @@ class ConnectionLimits:
 
 
 class ReplySlot:
-    """The place of one request's response in the order of its connection. Exactly one of `send` and `nothing`
-    is called, at any later time; once the connection is closed both do nothing."""
+    """The place of one response in the order of its connection. The handler calls either `send` or `nothing`,
+    once, at any time; after the connection has closed both do nothing."""
 
     __slots__ = ("_answered", "parts", "request_bytes")
 
@@ -55,15 +55,15 @@ class ReplySlot:
         self._answered(self, parts_size(parts))
 
     def nothing(self) -> None:
-        """The request takes no response (Produce with acks=0)."""
+        """End the request without a response (Produce with acks=0)."""
         assert self.parts is None, "a request is answered once"
         self.parts = ()
         self._answered(self, 0)
 
 
 FrameHandler: TypeAlias = "Callable[[ServerConnection, memoryview, ReplySlot], None]"
-"""What is done with a request: its frame (writable, and alive for as long as anything refers to it), and
-where its response goes. It may answer at once or later; an exception closes the connection."""
+"""Handles a request: its frame, which is writable and stays valid while referenced, and the slot of its
+response. The handler may answer now or later; an exception closes the connection."""
 
 CloseCallback: TypeAlias = "Callable[[ServerConnection], None]"
 
@@ -124,7 +124,7 @@ class ServerConnection:
         client = f" ({self.client_id[:_SHOWN_CLIENT_ID]!r})" if self.client_id else ""
         return f"connection {self.id} from {self.peer}{client} on {self.listener}"
 
-    # What others ask of it
+    # Called by the broker
 
     @property
     def is_closed(self) -> bool:
@@ -140,7 +140,7 @@ class ServerConnection:
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is read from it, because it has used up its budget or is muted."""
+        """Whether the connection is not read, because it has used up its budget or is muted."""
         return self._is_paused
 
     @property
@@ -150,7 +150,7 @@ class ServerConnection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether at most responses are left to be sent, which the peer does not read."""
+        """Whether no request is unanswered; responses that the peer does not read may be left to send."""
         return not self._waiting and all(reply.parts is not None for reply in self._replies)
 
     @property
@@ -160,16 +160,16 @@ class ServerConnection:
 
     @property
     def received_requests(self) -> int:
-        """Requests that have come in, those included that have not been given to the handler."""
+        """Received requests, including those that have not been given to the handler."""
         return self.requests + len(self._waiting)
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of requests being handled and of responses not yet sent: what the budget bounds."""
+        """Bytes of unanswered requests and unsent responses, which the budget limits."""
         return self._buffered_bytes
 
     def close(self, reason: str) -> None:
-        """Sever the connection: queued requests are not handled, no response is sent, and all close callbacks
+        """Close the connection without handling queued requests or sending responses. All close callbacks
         have run when this returns."""
         if self._closed(reason) and self._wire is not None:
             self._wire.abort()
@@ -181,8 +181,8 @@ class ServerConnection:
             self._wire.close()
 
     def add_close_callback(self, callback: CloseCallback) -> None:
-        """Call `callback(connection)` once when the connection closes; at once if it has. Callbacks run in
-        the order in which they were added; adding one again changes nothing."""
+        """Call `callback(connection)` once when the connection closes; immediately if it is closed. Callbacks
+        run in the order in which they were added; adding one again has no effect."""
         if self.is_closed:
             callback(self)
         else:
@@ -200,13 +200,13 @@ class ServerConnection:
         self._regulate()
 
     def unmute(self) -> None:
-        """End a mute early; the clock ends it otherwise."""
+        """End a mute before its time."""
         timer, self._unmute = self._unmute, None
         if timer is not None and timer.active():
             timer.cancel()
         self._take_turn()
 
-    # What the wire tells it
+    # Called by the wire
 
     def connected(self, wire: Wire) -> None:
         self._wire = wire
@@ -239,11 +239,11 @@ class ServerConnection:
         self._closed(reason)
         self._wire = None
 
-    # How it works
+    # Internal
 
     def _take_turn(self) -> None:
-        """Give the handler what is waiting, within the limits and one turn, and send what it answers
-        at once in one go. Where a turn is under way further up the stack, or due, that one sees to it."""
+        """Pass waiting requests to the handler, up to the limits of the connection and of one turn, and send
+        all immediate responses together. No effect while another turn is running or scheduled."""
         if self._in_turn or self._next_turn is not None:
             return
         self._in_turn = True
@@ -310,7 +310,7 @@ class ServerConnection:
             self._wire.pause()
 
     def _closed(self, reason: str) -> bool:
-        """Become closed; whether it was not yet."""
+        """Mark the connection as closed and run its close callbacks. Returns False if it was closed."""
         if self.close_reason is not None:
             return False
         self.close_reason = reason

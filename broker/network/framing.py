@@ -1,8 +1,8 @@
-"""Bytes in, frames out: where to put the next bytes of a connection, and which frames they complete.
+"""Splits the bytes of a connection into frames, and provides the buffers that receive them.
 
-Small frames are cut from a scratch buffer that one receive may fill with many of them. A large frame gets
-a buffer of its own as soon as its size is known, and is received straight into it: the log writes the same
-bytes, without a copy.
+One receive may fill a shared scratch buffer with many small frames, which are copied from it. A large frame
+gets a buffer of its own once its size is known, and is received directly into it; the log writes the same
+bytes without a copy.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from protocol.frames import SIZE
 
 SCRATCH_BYTES = 256 * 1024
 LARGE_FRAME_BYTES = 32 * 1024
-"""Minimum bytes of a frame with a buffer of its own: from here a further receive costs less than a copy."""
+"""Minimum bytes of a frame with its own buffer: from this size another receive costs less than a copy."""
 
 _LOOKS = 2
-"""Number of lent buffers checked before a new one is made. The oldest is the likeliest to be free."""
+"""Number of lent buffers, oldest first, that are checked before a new one is created."""
 
 
 class FrameBuffers:
-    """Memory for large frames, reused when nothing refers to it any more.
+    """Buffers for large frames, reused when no view of them is left.
 
-    A buffer is lent as a memoryview and never returned explicitly: it is free when no view of it is left, by
-    the interpreter's own count. So a frame that waits for its acknowledgement, or a record batch cut from it,
-    cannot be overwritten. Buffers are memory mappings: nothing is zeroed in advance, and a peer that
-    announces a large frame and sends nothing occupies addresses, not memory.
+    `take` returns a memoryview of a buffer. The buffer becomes free when the last view of it is dropped, so a
+    frame or a batch that is still in use is never overwritten. Buffers are memory mappings: the system
+    allocates their pages on the first write, so a peer that announces a large frame and sends nothing
+    occupies no memory.
 
-    At most `keep_bytes` are kept for reuse; beyond that a buffer serves one frame.
+    At most `keep_bytes` are kept for reuse; further buffers serve one frame each.
     """
 
     def __init__(self, keep_bytes: int = 64 * 1024 * 1024) -> None:
@@ -83,7 +83,7 @@ def _is_free(buffer: mmap.mmap) -> bool:
 
 
 def _round_up(size: int) -> int:
-    """The buffer size for a frame: eight steps to each doubling, so that at most an eighth is unused."""
+    """The buffer size for a frame, in eight steps per doubling: at most an eighth is unused."""
     step = max(mmap.PAGESIZE, 1 << max(0, size.bit_length() - 4))
     return -(-size // step) * step
 
@@ -92,7 +92,7 @@ class FrameRefused(Exception):
     """The peer announced a frame of a size that is not allowed. `frames` are the frames before it."""
 
     def __init__(self, size: int, frames: list[memoryview]) -> None:
-        super().__init__(f"a frame of {size} bytes")
+        super().__init__(f"the peer announced a frame of {size} bytes, which is not allowed")
         self.size = size
         self.frames = frames
 
@@ -100,11 +100,11 @@ class FrameRefused(Exception):
 class FrameAssembler:
     """Finds the frames in the bytes of one connection.
 
-    Put the next bytes into `target`, then pass their number to `received`; nothing else may use the shared
-    buffers in between.
+    The caller receives bytes into `target`, then passes their number to `received`; nothing else may use the
+    shared buffers in between.
 
-    With a limited `memory`, a large frame begins only when there is room for it. Until then the assembler
-    `is_held`, and no bytes may be received; `on_room` is called when there is room.
+    With a limited `memory`, a large frame is received only when there is room for it. Until then `is_held` is
+    true and the caller must not receive; `on_room` is called when there is room.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class FrameAssembler:
         self.is_held = False
         """Whether a large frame waits for room in the memory."""
         self.borrowed = 0
-        """Bytes of the memory lent to the large frame being received, or to the last one."""
+        """Bytes of `memory` borrowed for the large frame being received, or for the last one."""
         self._frame: memoryview | None = None  # large frame being received, `_filled` bytes so far
         self._filled = 0
         self._partial = b""  # less than a whole small frame, or than a size

@@ -1,7 +1,7 @@
 """Interfaces between the broker and a network.
 
-`broker.network.transport.TcpNetwork` is the real one; a simulated one needs only these methods. All calls are
-made on the reactor's thread.
+`broker.network.transport.TcpNetwork` implements them with TCP; tests implement them without sockets. All
+calls are made on the reactor's thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Wire(Protocol):
     def resume(self) -> None: ...
 
     def close(self) -> None:
-        """Receive no more, send the queue, then close. A peer that does not read is cut off after a while."""
+        """Stop receiving, send the queue, then close. After a timeout, drop what the peer has not read."""
         ...
 
     def abort(self) -> None:
@@ -50,7 +50,7 @@ class Wire(Protocol):
 
 
 class FrameReceiver(Protocol):
-    """Receiver of the events of a wire. `connection_lost` is called exactly once, as the last."""
+    """Receiver of the events of a wire. `connection_lost` is the last call and is made exactly once."""
 
     frame_bytes_max: int
     """Maximum bytes of a frame from the peer; read again for every frame."""

@@ -1,4 +1,4 @@
-"""The broker's open doors: its listeners, and the connections that came in by them."""
+"""The broker's listeners, and the connections that they have accepted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REFUSAL_LOG_S = 10.0
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class ListenerLimits:
-    """What all connections together, and each of them, may take. An `idle_ms_max` of -1 is no limit."""
+    """Limits of each connection and of all together. An `idle_ms_max` of -1 means no limit."""
 
     connections_max: Annotated[int, "max.connections"]
     connections_per_ip_max: Annotated[int, "max.connections.per.ip"]
@@ -38,7 +38,7 @@ class ListenerLimits:
 
 
 class Listeners:
-    """Opens and closes the ports, keeps the connections, and closes those that idle.
+    """Opens and closes the ports, holds the connections, and closes idle ones.
 
     Iterating gives the open connections, oldest first. `descriptors` is the number of file descriptors that
     connections may take; None: no limit besides those in `limits`.
@@ -63,7 +63,7 @@ class Listeners:
         self._handler = handler
         self._limits = limits
         self.endpoints: Endpoints | None = None
-        """Where the listeners are, with the real port numbers; None before `start`."""
+        """The endpoints with their real port numbers; None before `start`."""
         self._ports: dict[str, Port] = {}
         self._connections: dict[int, ServerConnection] = {}
         self._per_host: Counter[str] = Counter()
@@ -76,9 +76,9 @@ class Listeners:
         return len(self._connections)
 
     def start(self, endpoints: Endpoints) -> Endpoints:
-        """Listen at every endpoint; the endpoints with the real port numbers.
+        """Listen at every endpoint. Returns the endpoints with the real port numbers.
 
-        Raises OSError, with the listener's name in its text, where one cannot be opened; then none is.
+        Raises OSError, with the listener's name in its text, if one cannot be opened; then none stays open.
         """
         for endpoint in endpoints.listeners:
             accept = functools.partial(self._accept, endpoint.name)
@@ -95,7 +95,7 @@ class Listeners:
         return self.endpoints
 
     def stop_accepting(self) -> None:
-        """Close the ports; connections live on."""
+        """Close the ports; connections stay open."""
         ports, self._ports = self._ports, {}
         for port in ports.values():
             port.close()
@@ -137,9 +137,9 @@ class Listeners:
     def _refusal(self, peer: Address) -> str | None:
         limits = self._limits
         if len(self._connections) >= limits.connections_max:
-            return f"max.connections={limits.connections_max} are open"
+            return f"max.connections={limits.connections_max} connections are open"
         if self._per_host[peer.host] >= limits.connections_per_ip_max:
-            return f"max.connections.per.ip={limits.connections_per_ip_max} are open from that address"
+            return f"that address has max.connections.per.ip={limits.connections_per_ip_max} connections open"
         return None
 
     def _log_no_descriptor(self, listener: str, peer: Address, descriptors: int) -> None:
@@ -178,7 +178,7 @@ class Listeners:
 
 
 def _reason(error: OSError) -> str:
-    """Why a port cannot be listened on, in words."""
+    """Why a listener could not be opened, in words."""
     if error.errno == errno.EADDRINUSE:
-        return "another program has the port: stop that, or choose another in listeners"
+        return "another program uses the port: stop that program, or set another port in listeners"
     return os.strerror(error.errno) if error.errno else str(error)

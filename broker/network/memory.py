@@ -11,8 +11,8 @@ NO_LIMIT = -1
 class RequestMemory:
     """Lends a number of bytes out of `bytes_max`; callers queue while too few are left.
 
-    First come, first served: a small request never overtakes a large one, which might otherwise wait for
-    ever. A request larger than the limit passes alone. `bytes_max` of -1 means no limit.
+    Requests are served in order of arrival: if small ones could overtake a large one, it might never be
+    served. A request larger than the limit passes alone. `bytes_max` of -1 means no limit.
     """
 
     def __init__(self, bytes_max: int = NO_LIMIT) -> None:
@@ -35,7 +35,7 @@ class RequestMemory:
         return len(self._line)
 
     def borrow(self, size: int, granted: Callable[[], None]) -> bool:
-        """Whether `size` bytes are lent at once. If not, `granted` is called when they are."""
+        """Borrow `size` bytes. Returns False if there is no room yet; `granted` is called when there is."""
         if self._line or not self._fits(size):
             self._line.append((size, granted))
             return False

@@ -27,7 +27,7 @@ class ChannelError(Exception):
 
 
 class ChannelLost(ChannelError):
-    """The connection was lost, could not be made, or was closed from this side."""
+    """The connection was lost, could not be opened, or was closed by this broker."""
 
 
 class ChannelTimeout(ChannelError):
@@ -55,9 +55,9 @@ class ChannelSettings:
 class BrokerChannel:
     """Requests to one broker, pipelined, in order, each sent at most once.
 
-    It connects when there is something to send. When the connection is lost, or cannot be made, every
-    unanswered request fails, sent or not, so that none overtakes a lost one; the caller decides whether to
-    send it again. Responses are decoded in place: their records are views of the received frame.
+    The channel connects when there is a request to send. When the connection is lost or cannot be opened,
+    every unanswered request fails, sent or not, so that none overtakes a lost one; the caller decides whether
+    to retry. Responses are decoded in place: their records are views of the received frame.
 
     `random` returns numbers from 0 up to 1.
     """
@@ -192,7 +192,7 @@ class BrokerChannel:
             if call.correlation_id == correlation_id:
                 del self._unanswered[position]
                 self._unanswered_bytes -= call.size
-                self._drop(f"an earlier or later request got no answer: {reason}")
+                self._drop(f"another request on this connection timed out: {reason}")
                 call.answer.errback(ChannelTimeout(reason))
                 return
 
@@ -203,7 +203,7 @@ class BrokerChannel:
         self._lost(reason)
 
     def _drop(self, reason: str) -> None:
-        """End the connection from this side."""
+        """Close the connection and fail its requests."""
         self._cut()
         self._fail_all(reason)
 
@@ -215,19 +215,19 @@ class BrokerChannel:
                 link.wire.abort()
 
     def _lost(self, reason: str) -> None:
-        """Fail all requests after the connection was lost or not made; delay the next attempt."""
+        """Fail all requests after the connection was lost or not opened; delay the next attempt."""
         self._link = None
         settings = self._settings
         pause_ms = min(settings.backoff_ms_max, settings.backoff_ms * 2 ** min(self._failures, 20))
         self._failures += 1
         if self._failures == 1:
-            _log.info("Lost %s: %s", self, reason)
+            _log.info("Lost the connection of %s; its unanswered requests fail: %s", self, reason)
         pause_s = pause_ms * (1 - self._random() / 5) / 1000
         self._retry = self._clock.callLater(pause_s, self._connect_after_pause)
         self._fail_all(reason)
 
     def _fail_all(self, reason: str) -> None:
-        # Taken first: requests sent while these fail belong to the next connection.
+        # Emptied first: requests sent while these fail belong to the next connection.
         calls = [self._take() for _ in range(len(self._unanswered))]
         for call in calls:
             call.answer.errback(ChannelLost(f"{self.address}: {reason}"))
@@ -270,7 +270,7 @@ class _Link:
 
     def frame_refused(self, size: int) -> None:
         if self.channel is not None:
-            self.channel._fault(f"it announced a response of {size} bytes")
+            self.channel._fault(f"it announced a response of {size} bytes, which is not allowed")
 
     def bytes_sent(self, count: int) -> None:
         """Nothing to do: unanswered bytes are counted whether sent or not."""

@@ -80,6 +80,6 @@ def _send_slice(fd: int, part: FileSlice, already_sent: int) -> int:
     sent = os.sendfile(fd, part.file.fileno(), part.offset + already_sent, part.length - already_sent)
     if sent == 0:
         raise SliceTooLong(
-            f"{part.length} bytes at offset {part.offset} announced, the file ends after {already_sent}"
+            f"the file has only {already_sent} of the {part.length} announced bytes at offset {part.offset}"
         )
     return sent

@@ -39,34 +39,34 @@ SETTINGS: tuple[Setting, ...] = (
         "socket.request.max.bytes",
         SettingType.INT,
         100 * 1024 * 1024,
-        "Maximum size of a request. The broker closes a connection that announces a larger one.",
+        "Maximum size of a request in bytes. The broker closes a connection that announces a larger one.",
         minimum=1,
     ),
     Setting(
         "socket.request.max.elements",
         SettingType.INT,
         50_000,
-        "Maximum number of elements in all lists of one client request: topics, partitions, settings and the "
-        "like; eight plain numbers count as one. An element of a few bytes becomes an object of some hundred "
-        "bytes, so this bounds what a request costs, not its size. The broker closes the connection of a "
-        "client that sends more. Requests between brokers may have ten times as many; a cluster of more "
-        "partitions than that needs a higher number.",
+        "Maximum number of elements in all lists of one client request, such as topics, partitions and "
+        "settings; eight plain numbers count as one. It limits the memory for a decoded request, in which an "
+        "element of a few bytes takes some hundred. The broker closes the connection of a client that sends "
+        "more. Requests between brokers may have ten times as many; a cluster with more partitions than that "
+        "needs a higher value.",
         minimum=1000,
     ),
     Setting(
         "socket.send.buffer.bytes",
         SettingType.INT,
         -1,
-        "Send buffer of the broker's sockets (SO_SNDBUF). With -1 the system sizes it for each connection; a "
-        "fixed size switches that off.",
+        "Size in bytes of the send buffer of the broker's sockets (SO_SNDBUF). -1: the system adapts the "
+        "size for each connection.",
         minimum=-1,
     ),
     Setting(
         "socket.receive.buffer.bytes",
         SettingType.INT,
         -1,
-        "Receive buffer of the broker's sockets (SO_RCVBUF). With -1 the system sizes it for each "
-        "connection; a fixed size switches that off.",
+        "Size in bytes of the receive buffer of the broker's sockets (SO_RCVBUF). -1: the system adapts the "
+        "size for each connection.",
         minimum=-1,
     ),
     Setting(
@@ -80,22 +80,22 @@ SETTINGS: tuple[Setting, ...] = (
         "connections.max.idle.ms",
         SettingType.LONG,
         10 * 60 * 1000,
-        "Time after which the broker closes a connection on which nothing was sent or received and no "
-        "response is due. -1 closes no connection.",
+        "Time in ms after which the broker closes an idle connection: nothing sent or received, and no "
+        "response due. -1: idle connections stay open.",
         minimum=-1,
     ),
     Setting(
         "max.connections",
         SettingType.INT,
         _NO_LIMIT,
-        "Maximum number of open connections to this broker; further ones are closed at once.",
+        "Maximum number of open connections to this broker; the broker closes further ones at once.",
         minimum=0,
     ),
     Setting(
         "max.connections.per.ip",
         SettingType.INT,
         _NO_LIMIT,
-        "Maximum number of open connections from one address; further ones are closed at once.",
+        "Maximum number of open connections from one IP address; the broker closes further ones at once.",
         minimum=0,
     ),
     Setting(
@@ -111,9 +111,9 @@ SETTINGS: tuple[Setting, ...] = (
         "queued.max.request.bytes",
         SettingType.LONG,
         256 * 1024 * 1024,
-        "Maximum bytes of the requests of all connections that the broker is receiving or has not handled "
-        "yet. It reads further requests, in the order of their arrival, once there is room. A request below "
-        "32 KiB always passes, and one larger than this limit passes alone. -1 is no limit.",
+        "Maximum bytes of requests, on all connections together, that the broker is receiving or handling. "
+        "It receives further requests, in the order of their arrival, once there is room. A request below "
+        "32 KiB always passes, and one larger than this limit passes alone. -1: no limit.",
         minimum=-1,
     ),
     Setting(

@@ -39,10 +39,10 @@ from protocol.frames import Part
 _log = logging.getLogger(__name__)
 
 _TURN_BYTES = 1024 * 1024
-"""Maximum bytes that one connection receives, or sends, before the others have their turn."""
+"""Maximum bytes that one connection receives, or sends, in one turn of the reactor."""
 
 _LINGER_S = 5.0
-"""Maximum time in which a closing connection sends its queue and its peer closes in turn."""
+"""Maximum time in seconds for a closing connection to send its queue and for its peer to close."""
 
 
 _PEER_IS_GONE = frozenset((errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT))
@@ -77,7 +77,7 @@ class _FrameSocket(tcp.Connection):
             self._send_now()
 
     def _send_now(self) -> None:
-        """Send now: most responses fit into the socket's buffer, and the reactor need not watch it then."""
+        """Send now: most responses fit into the socket's buffer, which spares the reactor watching it."""
         self._send_turn()
         if self._outgoing or self._broken is not None:
             self.startWriting()
@@ -166,7 +166,7 @@ class _FrameSocket(tcp.Connection):
         return None
 
     def _no_memory(self, error: OSError) -> Exception:
-        _log.warning("Closing the connection to %s: no memory for its frame: %s", self.peer, error)
+        _log.warning("Closing the connection to %s: out of memory for a request: %s", self.peer, error)
         return _lost(error)
 
     def doWrite(self) -> Exception | None:  # type: ignore[override]
@@ -274,7 +274,7 @@ class _Link:
         self.receiver.connected(transport)
 
     def connectionMade(self) -> None:
-        """Never called: `makeConnection` does it all."""
+        """Never called: `makeConnection` replaces it."""
 
     def dataReceived(self, data: bytes) -> None:
         raise AssertionError("the transport hands over frames, not data")

@@ -1,8 +1,7 @@
-"""The controller's orders to this broker (LeaderAndIsr, UpdateMetadata, StopReplica), carried out in the
-order in which they arrived.
+"""Carries out the controller's requests (LeaderAndIsr, UpdateMetadata, StopReplica) in order of arrival.
 
-An order for an earlier registration of this broker (a lower broker epoch, KIP-380), or from a controller that
-has been replaced, changes nothing.
+A request for an earlier registration of this broker (a lower broker epoch, KIP-380), or from a controller
+that has been replaced, changes nothing.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ from protocol.messages.update_metadata import UpdateMetadataRequest
 
 
 class Registration(Protocol):
-    """How this broker is registered in the cluster at the moment (`ClusterMembership`)."""
+    """This broker's present registration in the cluster (`ClusterMembership`)."""
 
     @property
     def broker_epoch(self) -> int: ...
 
     @property
     def is_connected(self) -> bool:
-        """Whether the broker is registered and in contact with ZooKeeper."""
+        """Whether the broker is registered and connected to ZooKeeper."""
         ...
 
 
 class ControllerOrders:
-    """Carries out the controller's orders. Nothing is carried out before `begin`.
+    """Carries out the controller's orders, from `begin` on.
 
-    `prepare` reads what this broker has to know before it leads the partitions of a LeaderAndIsr.
+    `prepare` reads what this broker must know before it leads the partitions of a LeaderAndIsr.
 
-    Each method fails with BrokerError STALE_BROKER_EPOCH where the order is for an earlier registration.
+    Each method fails with BrokerError STALE_BROKER_EPOCH if the order is for an earlier registration.
     """
 
     def __init__(
@@ -69,8 +68,8 @@ class ControllerOrders:
         self._metadata_in_order.acquire()
 
     def begin(self) -> None:
-        """Carry out the orders that have come and will come. To be called once the broker is registered:
-        only then can an order for the registration before be told by its broker epoch."""
+        """Carry out the waiting orders and all later ones. Call it once the broker is registered: before, it
+        cannot recognise orders for an earlier registration."""
         self._metadata_in_order.release()
         self._roles_in_order.release()
 
@@ -96,7 +95,7 @@ class ControllerOrders:
         return assigned.addCallback(self._assigned)
 
     def _assigned(self, response: LeaderAndIsrResponse) -> LeaderAndIsrResponse:
-        # The controller has said what this broker leads in its present registration.
+        # This broker now knows which partitions it leads in its present registration.
         if response.error_code == ErrorCode.NONE and self._registration.is_connected:
             self._replicas.resume()
         return response
@@ -104,7 +103,7 @@ class ControllerOrders:
     # -- StopReplica -------------------------------------------------------------------------------------
 
     def stop_replica(self, request: StopReplicaRequest) -> Deferred[StopReplicaResponse]:
-        """Give up, and delete where the request says so, the replicas that it names."""
+        """Stop the replicas in the request, and delete the logs that it lists for deletion."""
         return self._roles_in_order.run(self._stop, request)
 
     def _stop(self, request: StopReplicaRequest) -> StopReplicaResponse:
@@ -114,12 +113,12 @@ class ControllerOrders:
     # -- UpdateMetadata ----------------------------------------------------------------------------------
 
     def update_metadata(self, request: UpdateMetadataRequest) -> Deferred[None]:
-        """Take over what the controller says of the cluster. Fails with BrokerError STALE_CONTROLLER_EPOCH
-        where that controller has been replaced.
+        """Apply the controller's view of the cluster. Fails with BrokerError STALE_CONTROLLER_EPOCH if that
+        controller has been replaced.
 
-        Metadata of partitions that clients know already does not wait for the LeaderAndIsr before it, which
-        takes a while where many partitions change: clients are better sent to a leader that is about to begin
-        than to one that has gone. Metadata of new partitions waits until this broker's replicas are there.
+        Metadata of known partitions does not wait for the preceding LeaderAndIsr, which is slow if many
+        partitions change: a client that finds a leader not yet ready loses less time than one sent to a dead
+        broker. Metadata of new partitions waits until this broker has created its replicas.
         """
         roles_begun = self._roles_in_order.run(self._look_for_strays, request)
         return self._metadata_in_order.run(self._update_in_order, request, roles_begun)
@@ -142,7 +141,7 @@ class ControllerOrders:
         if request.controller_epoch >= self._metadata.controller_epoch:
             self._strays.after_metadata(request)
 
-    # -- which registration an order is for ----------------------------------------------------------------
+    # -- the registration of an order ----------------------------------------------------------------------
 
     def _check_broker_epoch(self, requested: int) -> None:
         if self._is_stale(requested):
@@ -153,7 +152,7 @@ class ControllerOrders:
 
 
 def _registration_ended(failure: Failure) -> NoReturn:
-    """The ZooKeeper session ended before all was read, and with it the registration that was ordered."""
+    """The ZooKeeper session ended while settings were read, and with it the registration of the order."""
     failure.trap(FirstError)
     assert isinstance(failure.value, FirstError)
     failure.value.subFailure.trap(SessionExpired)

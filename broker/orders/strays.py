@@ -1,12 +1,12 @@
-"""Stray logs: those on this broker's disks whose partitions this broker has no replica of any more.
+"""Stray logs: logs on this broker's disks of partitions that are no longer assigned to it.
 
-A broker that was away may come back with replicas that were moved to other brokers meanwhile, or with those
-of topics that were deleted and perhaps created again under the same names. It received no StopReplica for
-them. It recognises them by the topics' ids once the controller has sent it everything: a LeaderAndIsr of type
-FULL, and the UpdateMetadata after it, which lists every partition of the cluster.
+While a broker is down, its replicas may be moved to other brokers, and topics may be deleted and created
+again under the same names. It receives no StopReplica for these. It recognises their logs by topic id once
+the controller has sent a LeaderAndIsr of type FULL and the UpdateMetadata after it, which lists every
+partition of the cluster.
 
-Nothing is deleted: a stray log is moved aside, to a directory whose name ends in `-stray`, for an
-administrator to look at and remove. A log that may still be needed stays where it is.
+A stray log is not deleted: it is moved to a directory whose name ends in `-stray`, for an administrator to
+inspect and remove. A log that may still be needed is not moved.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class Strays:
-    """Looks for strays. Both methods take orders for the present registration of the broker, in order."""
+    """Finds stray logs. Both methods take orders for the broker's present registration, in order."""
 
     def __init__(self, local_id: int, logs: LogManager, replicas: Replicas, roles: Roles) -> None:
         self._local_id = local_id
@@ -36,11 +36,11 @@ class Strays:
         self._replicas = replicas
         self._roles = roles
         self._full: LeaderAndIsrRequest | None = None
-        """The order that lists all replicas of this broker, until the metadata after it has come."""
+        """The order that lists all replicas of this broker, until the next UpdateMetadata."""
 
     def before_roles(self, request: LeaderAndIsrRequest) -> None:
-        """Call before a LeaderAndIsr is carried out: moves logs of deleted topics out of the way of new
-        topics with their names."""
+        """Call before a LeaderAndIsr is carried out: moves logs of deleted topics aside, if new topics have
+        their names."""
         if request.type != FULL or request.controller_epoch < self._roles.controller_epoch:
             return
         self._full = request
@@ -51,10 +51,10 @@ class Strays:
     def _replace_older(self, partition: TopicPartition, topic_id: uuid.UUID) -> None:
         if topic_id == ZERO_ID or self._replicas.find(*partition) is not None:
             return
-        # There may be a further log of the partition, in another log directory.
+        # Another log directory may have another log of the partition.
         log = self._logs.find(partition)
         while log is not None and log.topic_id not in (None, topic_id):
-            why = f"it belongs to topic id {log.topic_id}, and the topic was created again"
+            why = f"it belongs to the deleted topic with id {log.topic_id}"
             if not self._move_aside(partition, why):
                 return
             log = self._logs.find(partition)
@@ -87,11 +87,9 @@ class Strays:
         try:
             path = self._logs.move_aside(partition)
         except BrokerError as error:
-            _log.error(
-                "The stray log of %s could not be moved aside and stays where it is: %s", partition, error
-            )
+            _log.error("Moving the stray log of %s aside failed; it stays in place: %s", partition, error)
             return False
         _log.warning(
-            "The log of %s is a stray, for %s: moved to %s, which may be removed", partition, why, path
+            "Moved the stray log of %s, because %s, to %s, which may be removed", partition, why, path
         )
         return True

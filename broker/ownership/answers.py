@@ -85,7 +85,7 @@ class Answers:
             self._close(ticket).deferred.errback(error)
 
     def give_up(self, ticket: int) -> None:
-        """The connection of a request has closed."""
+        """Drop a request whose connection has closed."""
         if ticket in self._pending:
             pending = self._close(ticket)
             self._on_given_up(ticket)

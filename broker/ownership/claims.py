@@ -1,4 +1,4 @@
-"""Claims: of the own API, of producers (PIP-68), and of waiters whose turn has come.
+"""Claims by the own API, by producers (PIP-68), and by waiters whose turn has come.
 
 `begin` judges a claim by `rules` and returns the records to write; `carry_out` puts the grants into force.
 """
@@ -101,7 +101,7 @@ class Claim(Operation):
         return judge_claim(resource, requester.group, requester.owner, wanted.generation, may_wait=may_wait)
 
     def _draft(self, state: TableState, wanted: WantedResource, verdict: Verdict) -> None:
-        """Note what has to be durable before `verdict` is carried out."""
+        """Draft the record that must be durable before `verdict` is carried out."""
         key, group, owner = wanted.key, self._requester.group, self._requester.owner
         resource = state.resource(key)
         match verdict:
@@ -182,13 +182,14 @@ class Claim(Operation):
             position, waiter = found
             if waiter.connection == requester.connection:
                 return standings.queued(resource, requester.group, position)
-            # It waits on a connection that it has given up, and loses its place with that.
+            # The owner claims again on a new connection: its claim on the old one loses its place.
             state.dequeue(resource, waiter)
         waiters_max = state.settings.waiters_max
         if len(resource.waiters) >= waiters_max:
             state.count_refusal(resource, requester.group)
             error = BrokerError(
-                ErrorCode.RESOURCE_OWNED, f"own.waiters.max={waiters_max} claims wait already"
+                ErrorCode.RESOURCE_OWNED,
+                f"own.waiters.max={waiters_max} claims already wait for {resource.key}",
             )
             return standings.refused(resource, requester.group, error)
         assert self._wait_until_ms is not None

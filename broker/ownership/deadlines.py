@@ -1,4 +1,4 @@
-"""What the ownership table keeps deadlines for: the keys of its `Timers`. `sessions` judges them when due."""
+"""The kinds of deadline in the ownership table: the keys of its `Timers`, judged by `sessions` when due."""
 
 from __future__ import annotations
 

@@ -32,15 +32,16 @@ from protocol.topic_partition import TopicPartition
 _log = logging.getLogger(__name__)
 
 _GROUPS_MAX = 10_000
-"""Groups kept by one partition whose names have been read. Beyond it, groups without names are forgotten."""
+"""Maximum number of groups of one partition whose names stay read; beyond it, those without names are
+forgotten."""
 
 _GROUPS_AT_A_TIME = 50
-"""Groups whose names are read at a time, if the names of all groups are requested."""
+"""Maximum number of groups whose names are read at the same time, for a request about all groups."""
 
 
 @dataclass(slots=True)
 class _NamedGroup:
-    """Whether the names of a group have been read, and who waits for that."""
+    """Whether the names of a group have been read, and the requests that wait for that."""
 
     is_read: bool = False
     waiting: list[Deferred[None]] = field(default_factory=list)
@@ -86,8 +87,8 @@ class DecidedResources:
     # -- leadership ------------------------------------------------------------------------------------
 
     def prepare(self, request: LeaderAndIsrRequest) -> Deferred[None]:
-        """Read the records of the partitions that this broker is about to lead. To be awaited before it
-        leads.
+        """Read the records of the partitions that this broker is about to lead. The caller waits for this
+        before the broker leads.
 
         The records contain all grants of the leader before: it cannot write any more, since the controller
         has written the new leader. Fails with `SessionExpired` once ZooKeeper is closed.
@@ -157,9 +158,9 @@ class DecidedResources:
                 deferred.errback(BrokerError(ErrorCode.NOT_COORDINATOR))
 
     def _unload_unwritten(self, key: ResourceKey) -> None:
-        """Unload a resource that has no record: nothing known of it was durable.
+        """Unload a resource whose record is no longer in ZooKeeper.
 
-        One that never had a record is kept: its sharers and waiters are never written.
+        A resource that was never written is kept: its sharers and waiters need no record.
         """
         self._unreadable.pop(key, None)
         known = self._table.resource(key)
@@ -236,7 +237,7 @@ class DecidedResources:
         return done
 
     def read_all_names(self) -> Deferred[None]:
-        """Fires once the names of all groups that this broker coordinates have been read, or could not be.
+        """Fires once the names of all groups that this broker coordinates are read, or their reading failed.
 
         Fails with `SessionExpired` once ZooKeeper is closed.
         """
@@ -279,7 +280,9 @@ class DecidedResources:
     def _names_unread(self, failure: Failure, led: _LedPartition, group: str, loading: _NamedGroup) -> None:
         if failure.check(SessionExpired) is None:
             _log.error(
-                "Could not read the names that group %r owns; clients ask again: %s", group, failure.value
+                "Could not read from ZooKeeper who owns the names of group %r; clients ask again: %s",
+                group,
+                failure.value,
             )
         if led.groups.get(group) is loading:
             del led.groups[group]

@@ -1,6 +1,6 @@
 """What the ownership table asks its service to do: values, to be performed in the order given.
 
-Nothing that follows from a `Write` is asked for before that write is durable.
+The table asks for the consequences of a `Write` only once that write is durable.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Guards: which connections may write to a partition, and read from it.
 
-They are asked where an offset is assigned, and where records are handed out. A partition has a guard only
+An append is checked where it gets its offset, a fetch where it reads the log. A partition has a guard only
 while there is something to guard: with `single.writer=off`, or while it has no owner, appends are not
 checked. Stock clients are checked like all others, by their connection.
 """
@@ -21,7 +21,7 @@ CLAIMED = "claimed"
 REQUIRED = "required"
 
 _LOGGED_MAX = 100
-"""Connections of which one guard logs a refused write, once each."""
+"""Maximum number of connections for which one guard logs a refused write, once each."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,8 +59,8 @@ class WriterGuard:
             if acks != ACKS_ALL:
                 raise error_for(
                     ErrorCode.INVALID_REQUIRED_ACKS,
-                    f"{self._partition.topic}-{self._partition.index} is owned: its owner has to write with "
-                    "acks=all, because other writes could be lost to the next owner",
+                    f"{self._partition.topic}-{self._partition.index} is owned: its owner must write with "
+                    "acks=all, because writes with other acks could be lost when the owner changes",
                 )
             return
         self._on_refused(self._resource)
@@ -156,8 +156,8 @@ def writer_guard(
 
 
 def _is_guarded(entry: Entry) -> bool:
-    """Whether only one connection of the group may read; once all members of a consumer group are gone,
-    none."""
+    """Whether at most one connection of the group may read; none may after all members of a consumer group
+    have left."""
     return entry.reads or (entry.last is not None and entry.last.owner.assignment is not None)
 
 

@@ -11,16 +11,17 @@ from coordinator.ownership.records import GRANT_BYTES_MAX, NameKey, ResourceKey,
 from protocol.errors import BrokerError, ErrorCode, error_for
 
 OWNED_BYTES_MAX = 256 * 1024
-"""Bytes for the grants in force of one partition in all its groups: they share one znode."""
+"""Maximum size, in bytes, of one partition's grants in force in all groups: they share one znode."""
 
 GROUP_LENGTH_MAX = 255
-"""Characters in a group's name. Names of consumer groups can be longer, those of the own API cannot."""
+"""Maximum length of a group's name, in characters. Consumer groups can have longer names, groups of the own
+API cannot."""
 _ONE_GROUP_BYTES_MAX = GRANT_BYTES_MAX + 12 * GROUP_LENGTH_MAX
 _GROUPS_THAT_ALWAYS_FIT = OWNED_BYTES_MAX // _ONE_GROUP_BYTES_MAX - 1
 """Below this number of groups there is room for another whatever their names are."""
 
 CONNECTION_RESOURCES_MAX = 10_000
-"""Resources that one connection owns, shares and waits for, and partitions that it has lost."""
+"""Maximum number of resources that one connection owns, shares or waits for, lost partitions included."""
 
 
 def resource_limit(

@@ -1,11 +1,11 @@
-"""What can be asked about resources. An operation is judged when its turn has come, and carried out once it
-is durable.
+"""The operations on resources. The table judges an operation when its turn has come, and carries it out once
+its records are durable.
 
 The table carries out the operations on one resource one after the other, so what was judged still holds when
-it is carried out. One thing may have changed in between: an owner's connection may have closed.
+it is carried out. Only an owner's connection may have closed in between.
 
-Here are the base class and the operations that end or resume grants; `claims` has those that make grants for
-clients, and `readers` those for members of consumer groups.
+This file has the base class and the operations that end or resume grants; `claims` has those that make grants
+for clients, and `readers` those for members of consumer groups.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class ForceRelease(Operation):
 
 
 class FlushUnwritten(Operation):
-    """Write changes for which no request waits: owners that are gone, and fence offsets."""
+    """Write changes for which no request waits: owners that have left, and fence offsets."""
 
     __slots__ = ()
 

@@ -103,10 +103,10 @@ def _judge(state: TableState, resource: Resource, reader: NewReader) -> Granted 
 
 
 def _release(state: TableState, resource: Resource, group: str) -> None:
-    """The group has no members left.
+    """Release the partition, because the group has no members left.
 
-    It does no harm if the leader changes before this is written: a member that is gone may then still read,
-    and there is no other member.
+    If the leader changes before this is written, a member that has left may still read. That does no harm:
+    there is no other member.
     """
     entry = resource.entries.get(group)
     if entry is not None and entry.grant is not None and entry.grant.owner.assignment is not None:
@@ -156,7 +156,7 @@ class AttachReader(Operation):
                 key,
                 ErrorCode.CLAIM_QUEUED,
                 f"the coordinator of group {requester.group!r} has not yet assigned a reader of {key} for "
-                f"generation {self._generation}: ask again",
+                f"generation {self._generation}: try again",
             )
             answer.generation = generation
             return answer
@@ -168,14 +168,14 @@ class AttachReader(Operation):
 
 
 def unassigned(key: ResourceKey, entry: Entry, reader: Owner) -> BrokerError:
-    """The error for a member that reads a partition of another. `reader` is the member assigned last."""
+    """The error for a member that reads another member's partition. `reader` is the member assigned last."""
     generation = _assignment(reader).generation
     who = "nobody" if entry.grant is None else entry.grant.owner.owner_id
     return error_for(
         ErrorCode.OWNERSHIP_FENCED,
         f"{key} is read by {who} for group {entry.group!r}, since generation {generation}, and not by this "
-        "member on this connection: stop, and ask the group's coordinator by a heartbeat. A member attaches "
-        "itself to its partitions before it fetches them",
+        "member on this connection: stop reading, send the group's coordinator a heartbeat, and attach to "
+        "assigned partitions before fetching them",
     )
 
 

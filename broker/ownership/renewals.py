@@ -16,8 +16,8 @@ WAIT_MS_MAX = 60 * 60 * 1000
 """Maximum time, in ms, for which a Renew waits."""
 
 _SEEN_MAX = 1000
-"""Standings remembered for the owners of one connection, beside those of the owner that asked last. A Renew
-whose last answer was forgotten is answered at once."""
+"""Maximum number of standings remembered for one connection, without those of the owner that asked last. A
+Renew whose last answer was forgotten is answered at once."""
 
 _Seen = list[tuple[object, ...]]
 
@@ -111,7 +111,7 @@ class Renewals:
         waiting.deferred.callback(standings)
 
     def _note(self, requester: Requester, named: Sequence[NamedGrant], standings: Standings) -> None:
-        """Remember what the owner is answered now; that includes that other clients want its resources."""
+        """Remember the answer sent to the owner, including whether other clients want its resources."""
         self._on_answered(requester, named)
         known = self._seen.setdefault(requester.connection, {})
         known.pop(_owner_key(requester), None)
@@ -128,7 +128,7 @@ def _owner_key(requester: Requester) -> tuple[str, str]:
 
 
 def _seen(standings: Sequence[ResourceStanding], *, is_answered: bool = False) -> _Seen:
-    """The fields of standings in which a difference is worth an answer."""
+    """The fields of standings whose change ends the wait of a Renew."""
     return [
         (
             each.name,

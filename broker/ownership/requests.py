@@ -19,9 +19,9 @@ from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP, Access, ResourceStanding
 
 NAME_LENGTH_MAX = 255
-"""Characters in a group, an owner id or a name: they are written to znodes."""
+"""Maximum length of a group, an owner id or a name, in characters: znodes contain them."""
 RESOURCES_MAX = 100
-"""Resources that one request may have written together: ZooKeeper limits a request to 1 MB."""
+"""Maximum number of resources written by one request: ZooKeeper limits its requests to 1 MB."""
 
 
 class NamedResource(Protocol):
@@ -38,7 +38,8 @@ def connection_of(context: RequestContext) -> ServerConnection:
     """The connection of a request. Raises BrokerError INVALID_REQUEST for a request of the broker itself."""
     if context.connection is None:
         raise error_for(
-            ErrorCode.INVALID_REQUEST, "an owner is a connection, and this request did not come on one"
+            ErrorCode.INVALID_REQUEST,
+            "an owner needs a connection, and this request came from the broker itself",
         )
     return context.connection
 
@@ -78,7 +79,7 @@ def requester_of(
         raise error_for(
             ErrorCode.INVALID_REQUEST,
             f"owner id, client id, principal, host, writer_client_id and writer_principal take {taken} bytes "
-            f"together, at most {OWNER_BYTES_MAX} are allowed; characters beyond ASCII take six",
+            f"together, at most {OWNER_BYTES_MAX} are allowed; a character beyond ASCII takes six",
         )
     return Requester(group, owner, connection.id)
 
@@ -119,7 +120,7 @@ def _check_name(what: str, text: str) -> None:
 
 
 def _read_names(decided: DecidedResources, group: str, resources: Iterable[NamedResource]) -> Deferred[None]:
-    """Fires once the names among `resources` have been read, or could not be: `_locate` reports that."""
+    """Fires once the names among `resources` have been read or have failed to be: `_locate` reports that."""
     if all(resource.partition != NO_PARTITION for resource in resources):
         return succeed(None)
     try:

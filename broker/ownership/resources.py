@@ -1,7 +1,6 @@
-"""What this broker knows of a resource and of the connections that claim it; and the records that it writes.
+"""What this broker knows about a resource and the connections that claim it, and the records that it writes.
 
-Values, and questions about them: nothing here changes who owns what. `rules` decides that, `state` changes
-it.
+Values and queries: nothing here changes who owns a resource. `rules` decides that, `state` changes it.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from protocol.messages.ownership import Access, LossReason
 NO_ZNODE = -1
 """The version of a resource that was never written."""
 NO_GRANT = -1
-"""The incarnation that a request names for a resource for which the requester waits, or which it shares."""
+"""The incarnation in the request of a waiter or a sharer, which has no grant."""
 NAMED_GROUPS_MAX = 1000
-"""Groups remembered for one connection."""
+"""Maximum number of groups remembered for one connection."""
 
 
 def partition_key(partition: Partition) -> PartitionKey:
@@ -97,7 +96,7 @@ class Entry:
     connection: int | None = None
     deadline_ms: int = NEVER_MS
     pinged_ms: int = NEVER_MS
-    """When the owner was asked for a sign of life that has not come yet."""
+    """When the owner was asked to send a request that has not arrived yet."""
     is_complete: bool = True
     is_contended: bool = False
     counts: Counts = field(default_factory=Counts)
@@ -214,7 +213,7 @@ class Resource:
 
     @property
     def has_absent_writer(self) -> bool:
-        """Whether an exclusive writer has lost its grant to silence, and could still resume it."""
+        """Whether an exclusive writer's session has expired, and the writer could still resume its grant."""
         last_grants = (entry.last for entry in self.entries.values())
         return any(
             last is not None
@@ -226,7 +225,7 @@ class Resource:
         )
 
     def was_written_since(self, incarnation: int) -> bool:
-        """Whether another writer, exclusive or shared, was let in after `incarnation`."""
+        """Whether another writer, exclusive or shared, was granted access after `incarnation`."""
         return self.write_incarnation > incarnation
 
     def held_by(self, connection: int) -> Iterator[Entry]:

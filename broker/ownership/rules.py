@@ -1,6 +1,6 @@
 """The verdict on a claim: granted, repeated, shared, queued or refused.
 
-Pure functions of what is known of a resource (own API, PIP-68); docs/ownership.md has the rules in words.
+Pure functions of a resource's state (own API, PIP-68); docs/ownership.md has the rules in words.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def judge_claim(
         return ClaimRefused(
             _busy(
                 f"{resource.key} is read by {_describe(grant.owner)}, a member of consumer group {group!r}: "
-                "join that group, or name another"
+                "join that group, or claim it in another"
             )
         )
     if grant is not None and grant.owner.owner_id == owner.owner_id and _repeats(grant, generation):
@@ -171,7 +171,8 @@ def _raised(in_force: int) -> Granted | ClaimRefused:
     if in_force >= _INT64_MAX:
         return ClaimRefused(
             error_for(
-                ErrorCode.INVALID_GENERATION, "there is no higher generation: claim generation 0 to reset it"
+                ErrorCode.INVALID_GENERATION,
+                "the generation is at its maximum: claim generation 0 to reset it",
             )
         )
     return Granted(in_force + 1)
@@ -192,7 +193,7 @@ def _judge_return(resource: Resource, entry: Entry, owner: Owner, epoch: int) ->
         error_for(
             ErrorCode.PRODUCER_FENCED,
             f"the topic epoch of {resource.key} is {entry.generation}; this producer had {epoch}, "
-            "which has ended for good. Make a new producer if this application is to write again",
+            "which has ended for good. Create a new producer to write again",
         ),
         next(reasons, LossReason.NONE),
     )
@@ -220,7 +221,7 @@ def _is_awaited(resource: Resource, group: str, owner: Owner) -> bool:
 def _obstacle(
     resource: Resource, group: str, owner: Owner, connection: int = -1, *, ignore_sharers: bool = False
 ) -> BrokerError | None:
-    """The error for a claim that takes from no owner while there is one; None if the resource is free."""
+    """The error for a claim that may not take the resource from its owner; None if the resource is free."""
     entry = resource.entries.get(group)
     if entry is not None and entry.grant is not None:
         return _busy(

@@ -61,10 +61,9 @@ _log = logging.getLogger(__name__)
 _audit = logging.getLogger("broker.ownership.audit")
 
 FLUSH_INTERVAL_S = 0.1
-"""Delay after which changes for which no request waits are written, and failed promotions are tried again."""
+"""Delay before changes for which no request waits are written, and failed promotions are tried again."""
 WRITES_MAX = 50
-"""Writes sent to ZooKeeper at a time, so that other requests to ZooKeeper do not wait behind claims for
-long."""
+"""Maximum number of writes in flight to ZooKeeper: other requests to it must not wait long behind claims."""
 _STANDSTILL_MS = 250
 """Lateness of a timer, in ms, beyond which the broker itself has stood still."""
 
@@ -105,7 +104,7 @@ class OwnershipService:
         self._timer: DelayedCall | None = None
         self._timer_due_ms = 0
         self._read_by_ms = 0
-        """When requests that came in during the last standstill will have been read; no session ends
+        """Time by which the requests that arrived during the last standstill are read; no session ends
         before."""
         self._flush_timer: DelayedCall | None = None
         self._is_performing = False
@@ -147,14 +146,14 @@ class OwnershipService:
         named: Sequence[NamedGrant],
         max_wait_ms: int,
     ) -> Deferred[Standings]:
-        """How an owner stands with its resources: now, or as soon as that has changed."""
+        """The owner's standings: now, or as soon as they have changed."""
         if connection.is_closed:
             return fail(BrokerError(ErrorCode.NETWORK_EXCEPTION))
         self._track(connection)
         return self._renewals.renew(requester, named, max_wait_ms)
 
     def _track(self, connection: ServerConnection) -> None:
-        """Have the table know when the connection closes."""
+        """Report the connection to the table, now and when it closes."""
         if connection.id not in self._connections:
             self._connections[connection.id] = connection
             self.table.connection_opened(connection.id)
@@ -190,13 +189,13 @@ class OwnershipService:
         return [self._standing(requester, each) for each in named]
 
     def _standing(self, requester: Requester, named: NamedGrant) -> ResourceStanding:
-        """An owner whose resource has moved to another broker while its Renew waited is sent there."""
+        """The present standing. If the resource has moved, it sends the owner to another broker."""
         refusal = self.decided.refusal(named.key)
         if refusal is not None:
             return outcome(named.key, refusal.code, refusal.message)
         return self.table.standing(requester, named)
 
-    # -- what the table asks for -----------------------------------------------------------------------
+    # -- for the table ---------------------------------------------------------------------------------
 
     def _log_end(self, key: PartitionKey) -> LogEnd:
         partition = self.decided.partition(key)
@@ -221,14 +220,13 @@ class OwnershipService:
         return self.table.resources()
 
     def totals(self) -> Counts:
-        """What has happened to all resources since the broker started."""
+        """The counts over all resources since the broker started."""
         return self.table.totals()
 
     # -- changes in the cluster ------------------------------------------------------------------------
 
     def prepare(self, request: LeaderAndIsrRequest) -> Deferred[None]:
-        """Read the records of the partitions that the controller has this broker lead: before it leads
-        them."""
+        """Read the records of the partitions that this broker is about to lead, before it leads them."""
         return self.decided.prepare(request)
 
     def role_changed(self, partition: Partition) -> None:
@@ -324,7 +322,7 @@ class OwnershipService:
             self._not_written(write.number, error)
         except (Superseded, ZooKeeperError, BadZnode) as error:
             if not isinstance(error, SessionExpired):
-                _log.error("Could not write ownership records to ZooKeeper; they are read again: %s", error)
+                _log.error("Could not write ownership records to ZooKeeper; reading them again: %s", error)
             for item in write.items:
                 await self.decided.reload(item.key)
             message = "the ownership record has changed in ZooKeeper meanwhile: try again"
@@ -342,7 +340,9 @@ class OwnershipService:
 
     def _failed(self, failure: Failure) -> None:
         if failure.check(SessionExpired) is None:
-            _log.error("Ownership records could not be written or read: %s", failure.getTraceback())
+            _log.error(
+                "Unexpected error while writing or reading ownership records: %s", failure.getTraceback()
+            )
 
     # -- fences ----------------------------------------------------------------------------------------
 

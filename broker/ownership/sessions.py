@@ -1,7 +1,7 @@
-"""What ends when its time has come: sessions, grace periods, and the time for which a waiter waits.
+"""The end of sessions, of grace periods, and of waits in the queue.
 
-A deadline is only when to look. Requests extend sessions without moving deadlines, so a session that is still
-running when its deadline comes gets a later one.
+A deadline only says when to check. Requests extend sessions without moving deadlines, so a session that is
+still running at its deadline gets a later one.
 """
 
 from __future__ import annotations

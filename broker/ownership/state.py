@@ -1,6 +1,6 @@
 """The state of the ownership table: resources, connections and deadlines, and the changes made to them.
 
-Each change leaves behind, as effects, what follows from it outside the table.
+Each change adds the effects that must follow from it outside the table.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ class TableState:
             self.effects.append(Sever(sharer.connection, reason))
 
     def sever_silent_sharer(self, resource: Resource, connection: int) -> None:
-        """A producer with shared access has sent nothing for its session timeout."""
+        """Close the connection of a sharer that sent nothing for its session timeout."""
         self.unshare(resource, connection)
         reason = f"it shared {resource.key} and sent nothing for its session timeout"
         self.effects.append(Sever(connection, reason))

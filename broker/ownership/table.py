@@ -34,15 +34,15 @@ from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import LossReason, ResourceStanding
 
 _FLUSHED_TOGETHER = 50
-"""Resources in one write for which no request waits."""
+"""Maximum number of resources in one write for which no request waits."""
 _FLUSHED_MAX = 1000
-"""Resources that one `flush` takes; the next one takes the others."""
+"""Maximum number of resources that one `flush` writes; the next one writes the others."""
 _FLUSHED_BYTES_MAX = 512 * 1024
-"""Bytes in one write for which no request waits."""
+"""Maximum size, in bytes, of one write for which no request waits."""
 
 
 class _Stage(enum.Enum):
-    """How far a submitted operation has come."""
+    """The stage of a submitted operation."""
 
     WAITING = enum.auto()
     """It waits for its turn, and can still be given up."""
@@ -82,7 +82,7 @@ class OwnershipTable:
         """The submissions whose records are being written, by the number of the write."""
         self._write_number = 0
         self._ready: deque[_Submission] = deque()
-        """Submissions that may have come to the heads of their queues."""
+        """Submissions that may be at the heads of their queues by now."""
         self._to_retry: dict[ResourceKey, None] = {}
         """Resources with waiters whose promotion could not be written."""
 
@@ -101,7 +101,7 @@ class OwnershipTable:
         return self._state.connections.get(connection)
 
     def totals(self) -> Counts:
-        """What has happened to all resources since this table was made."""
+        """The counts over all resources since this table was made."""
         return self._state.totals
 
     def standing(self, requester: Requester, named: NamedGrant) -> ResourceStanding:
@@ -258,8 +258,7 @@ class OwnershipTable:
     def _overtaken(self, submission: _Submission) -> None:
         """The records of a write were loaded again before the answer of ZooKeeper came.
 
-        So its grants are in force already, with their owners detached: claimants that ask again are granted
-        them.
+        Its grants are then in force already, with their owners detached; claimants that ask again get them.
         """
         submission.operation.not_written(self._state)
         message = "the leader has begun a new epoch meanwhile: try again"
@@ -364,7 +363,7 @@ class OwnershipTable:
         self._settle(now_ms)
 
     def pinged(self, connection: int, now_ms: int) -> None:
-        """The owners on a connection were asked for a sign of life, due within `own.ping.timeout.ms`."""
+        """The owners on a connection were asked to send a request within `own.ping.timeout.ms`."""
         holdings = self._state.connections.get(connection)
         for key in holdings.keys if holdings is not None else ():
             resource = self._state.resources.get(key)

@@ -1,2 +1,1 @@
-"""A broker as a process: starting and stopping in order, signals, the files it leaves in its log
-directories."""
+"""A broker as a process: start and stop, signals, and the process's files in the log directories."""

@@ -1,6 +1,6 @@
-"""The `.lock` file in each log directory: one process at a time writes there.
+"""The `.lock` file in each log directory: only the process that has locked it writes to the directory.
 
-It is locked as Kafka locks it, by the system, which releases the lock however the process ends.
+The operating system holds the lock, as for Kafka, and releases it however the process ends.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class DirectoryInUse(Exception):
 class DirectoryLocks:
     """Keeps log directories locked for as long as this process lives. Raises `DirectoryInUse`.
 
-    A directory that cannot be created or written is skipped: the log manager finds it failed, and the broker
-    may run without it.
+    A directory that cannot be created or written is skipped: the log manager takes it offline, and the broker
+    can run without it.
     """
 
     def __init__(self, directories: Sequence[str]) -> None:
@@ -37,6 +37,6 @@ class DirectoryLocks:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):
                 raise DirectoryInUse(
-                    f"log directory {directory} is in use by another broker: stop that one, or give this one "
-                    "log.dirs of its own"
+                    f"log directory {directory} is in use by another broker: stop that broker, or set other "
+                    "log.dirs for this one"
                 ) from None

@@ -1,4 +1,4 @@
-"""Controlled shutdown on the broker that stops: its leadership moves to others before its clients notice."""
+"""Controlled shutdown: a stopping broker first has the controller move its leadership to other brokers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 @settings_group(BROKER_ROWS)
 @dataclass(frozen=True, slots=True)
 class HandOverSettings:
-    """Whether a broker that stops hands its leadership over, and how often it tries."""
+    """Whether a stopping broker hands over its leadership, and how often it tries."""
 
     is_enabled: Annotated[bool, "controlled.shutdown.enable"]
     retries_max: Annotated[int, "controlled.shutdown.max.retries"]
@@ -30,8 +30,8 @@ class HandOverSettings:
 
 
 async def hand_over(cluster: ClusterParts, settings: HandOverSettings, clock: Clock) -> None:
-    """Have the controller move this broker's leadership away. Repeats the request while partitions are left
-    that another live broker could lead, up to the number of retries."""
+    """Have the controller move this broker's leadership to other brokers. Repeats the request, up to the
+    number of retries, while partitions remain that another live broker could lead."""
     tries = 1 + settings.retries_max
     for number in range(1, tries + 1):
         if _is_alone(cluster):
@@ -39,7 +39,7 @@ async def hand_over(cluster: ClusterParts, settings: HandOverSettings, clock: Cl
         outcome = await _ask(cluster)
         if outcome is None:
             return
-        _log.warning("Controlled shutdown, attempt %d of %d: %s", number, tries, outcome)
+        _log.warning("Controlled shutdown, attempt %d of %d failed: %s", number, tries, outcome)
         if number < tries:
             await _pause(cluster, settings.retry_backoff_ms / 1000, clock)
 
@@ -49,7 +49,7 @@ def _is_alone(cluster: ClusterParts) -> bool:
 
 
 async def _ask(cluster: ClusterParts) -> str | None:
-    """Send the request once; returns what went wrong, None if nothing did."""
+    """Send the request once. Returns the reason of a failure, or None."""
     request = ControlledShutdownRequest(
         broker_id=cluster.identity.broker_id, broker_epoch=cluster.membership.broker_epoch
     )
@@ -60,11 +60,13 @@ async def _ask(cluster: ClusterParts) -> str | None:
     if response.error_code == ErrorCode.NONE and not response.remaining_partitions:
         return None
     left = len(response.remaining_partitions)
-    return f"the controller answered error {response.error_code}, {left} partitions left"
+    return (
+        f"the controller answered error code {response.error_code}; this broker still leads {left} partitions"
+    )
 
 
 async def _pause(cluster: ClusterParts, seconds: float, clock: Clock) -> None:
-    """Wait until the next attempt, or until all other brokers have gone."""
+    """Wait for `seconds`, or until no other broker is alive."""
     over: Deferred[None] = Deferred()
     timer = clock.callLater(seconds, over.callback, None)
     while not over.called and not _is_alone(cluster):

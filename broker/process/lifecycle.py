@@ -1,5 +1,4 @@
-"""A broker's start and stop: parts come up in the order in which they need each other, and go down in the
-reverse order."""
+"""A broker's start and stop: a part starts after the parts that it needs, and stops before them."""
 
 from __future__ import annotations
 
@@ -34,13 +33,13 @@ T = TypeVar("T")
 
 _NO_ID = -1
 _FLUSH_S = 0.05
-"""How long a stop waits for responses that the network has not sent yet."""
+"""Maximum time in seconds that a stop waits for unsent responses."""
 
 
 @settings_group(BROKER_ROWS)
 @dataclass(frozen=True, slots=True)
 class StartSettings:
-    """Where ZooKeeper is and how long the start waits for it, and which id the broker takes."""
+    """ZooKeeper's address, how long the start waits for it, and the broker's id."""
 
     zookeeper_connect: Annotated[str, "zookeeper.connect"]
     connection_timeout_ms: Annotated[int | None, "zookeeper.connection.timeout.ms"]
@@ -67,7 +66,7 @@ class StartError(Exception):
 
 
 class Broker:
-    """One broker. `fatal(why)` is called where it cannot continue. Raises `SettingError`."""
+    """One broker. Calls `fatal(why)` if it cannot continue. Raises `SettingError`."""
 
     def __init__(
         self,
@@ -88,17 +87,17 @@ class Broker:
         self._is_zookeeper_open = False
         self._is_stopping = False
         self.node: WiredBroker | None = None
-        """The broker's parts, once it knows its id."""
+        """The broker's parts; None until it knows its id."""
 
     # -- up ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Load the logs, join the cluster, serve. Raises `StartError`, `SettingError` and OSError."""
+        """Load the logs, join the cluster, serve clients. Raises `StartError`, `SettingError` and OSError."""
         await self._logs.start()
         self._are_logs_loaded = True
         if not self._logs.live_directories:
             failures = "; ".join(str(directory.failure) for directory in self._logs.directories)
-            raise StartError(f"none of the log directories (log.dirs) can be used: {failures}")
+            raise StartError(f"all log directories (log.dirs) have failed: {failures}")
         settings = read_group(StartSettings, self._settings)
         _log.info("connecting to ZooKeeper at %s", settings.zookeeper_connect)
         self._is_zookeeper_open = True
@@ -128,7 +127,7 @@ class Broker:
         except TimeoutError:
             raise StartError(
                 f"ZooKeeper at {settings.zookeeper_connect} (zookeeper.connect) did not answer "
-                f"within {timeout_ms} ms: start it, or set zookeeper.connect to where it runs"
+                f"within {timeout_ms} ms: start it, or set zookeeper.connect to its address"
             ) from None
 
     async def _cluster_id(self, settings: StartSettings) -> str:
@@ -152,7 +151,7 @@ class Broker:
             return known.cluster_id
 
     async def _identify(self, cluster_id: str, settings: StartSettings) -> int:
-        """This broker's id: the one that is set, that of the log directories, or a new one."""
+        """This broker's id: from its settings, else from its log directories, else a new one."""
         try:
             known = known_identity(self._logs.live_directories)
             broker_id = settings.broker_id
@@ -166,7 +165,7 @@ class Broker:
         return broker_id
 
     async def _known_to_the_cluster(self, node: WiredBroker) -> None:
-        """Return once the controller's metadata lists this broker: from then on it can serve clients."""
+        """Wait until the controller's metadata lists this broker: then it can serve clients."""
         metadata = node.cluster.metadata
         while not self._is_stopping and not metadata.is_live(node.cluster.identity.broker_id):
             await metadata.next_update()
@@ -197,7 +196,7 @@ class Broker:
         }
 
     def announce(self) -> None:
-        """Log that the broker is up, and where."""
+        """Log that the broker has started, with its addresses and directories."""
         identity, endpoints = self._identity_and_endpoints()
         _log.info(
             "started (broker id %d, cluster %s, listeners %s, log dirs %s, %d ms)",
@@ -215,8 +214,8 @@ class Broker:
     # -- down ------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Hand leadership over, close the logs cleanly, leave the cluster. Also stops a broker whose start
-        has failed."""
+        """Hand over leadership, close the logs cleanly, leave the cluster. Also works after a failed
+        start."""
         self._is_stopping = True
         self._periodic.stop()
         node = self.node

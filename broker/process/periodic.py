@@ -1,4 +1,4 @@
-"""Functions that are called at intervals."""
+"""Calls functions at fixed intervals."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _log = logging.getLogger(__name__)
 
 
 class Periodic:
-    """Calls functions at intervals, from one interval after they were added until `stop`."""
+    """Calls functions at fixed intervals until `stop`. The first call comes one interval after `add`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._next: dict[Callable[[], object], DelayedCall] = {}
 
     def add(self, interval_ms: int, function: Callable[[], object]) -> None:
-        """Call `function` every `interval_ms`. Its result is dropped, its exceptions are logged."""
+        """Call `function` every `interval_ms`. Its result is ignored; its exceptions are logged."""
         self._next[function] = self._clock.callLater(interval_ms / 1000, self._run, interval_ms, function)
 
     def stop(self) -> None:
@@ -32,7 +32,7 @@ class Periodic:
             function()
         except Exception:
             _log.exception(
-                "%s failed; it is called again at the next interval",
+                "Periodic call of %s failed; it is called again at the next interval",
                 getattr(function, "__qualname__", function),
             )
         self.add(interval_ms, function)

@@ -1,4 +1,4 @@
-"""The file in a broker's first log directory that has its process id, by which server-stop.sh stops it."""
+"""The file with the broker's process id, in its first log directory; server-stop.sh reads it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def write(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove the file, if it has this process's id."""
+    """Remove the file, if it contains this process's id."""
     if read(path) == os.getpid():
         with contextlib.suppress(OSError):
             path.unlink()
 
 
 def read(path: Path) -> int | None:
-    """The process id in the file; None where there is none."""
+    """The process id in the file; None if the file has none or does not exist."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

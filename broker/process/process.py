@@ -42,14 +42,14 @@ _log = logging.getLogger(__name__)
 _reactor = cast(Any, _installed)
 
 _GC_THRESHOLDS = (50_000, 20, 50)
-"""A full garbage collection walks all objects, and every client waits for it. The hot paths leave no
-reference cycles, so collections may be rarer than by Python's defaults."""
+"""Higher than Python's defaults: a full collection walks all objects while every client waits, and the hot
+paths leave no reference cycles."""
 
 
 @settings_group(ROWS)
 @dataclass(frozen=True, slots=True)
 class ProcessSettings:
-    """The settings of the process around a broker."""
+    """Settings of the broker's process."""
 
     zookeeper_connect: Annotated[str, "zookeeper.connect"]
     session_timeout_ms: Annotated[int, "zookeeper.session.timeout.ms"]
@@ -58,7 +58,7 @@ class ProcessSettings:
 
 
 def run(settings: Settings, ready_file: str | None) -> int:
-    """Run a broker until SIGTERM or SIGINT; the process's exit status."""
+    """Run a broker until SIGTERM or SIGINT. Returns the process's exit status."""
     try:
         process = BrokerProcess(settings, ready_file)
     except (SettingError, DirectoryInUse, OSError) as error:
@@ -68,7 +68,7 @@ def run(settings: Settings, ready_file: str | None) -> int:
 
 
 class BrokerProcess:
-    """One broker and its surroundings in a process of its own. Raises SettingError and DirectoryInUse."""
+    """One broker in this process, with the real reactor. Raises SettingError and DirectoryInUse."""
 
     def __init__(self, settings: Settings, ready_file: str | None) -> None:
         self._ready_file = ready_file
@@ -122,23 +122,23 @@ class BrokerProcess:
             temporary.write_text(json.dumps({"pid": os.getpid(), **self._broker.describe()}) + "\n")
             temporary.replace(self._ready_file)
         self._broker.announce()
-        # The objects built so far live as long as the process: collections need not look at them again.
+        # The objects built so far live as long as the process: exclude them from garbage collections.
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
 
     def _start_failed(self, failure: Failure) -> None:
         if self._is_stopping:
-            return  # The stop has taken away what the start was waiting for.
+            return  # The stop has cancelled the start.
         if isinstance(failure.value, StartError | SettingError | OSError):
             self._fail(str(failure.value))
         else:
-            _log.error("The broker could not start\n%s", failure.getTraceback())
+            _log.error("Starting the broker failed\n%s", failure.getTraceback())
             self._fail(f"unexpected {type(failure.value).__name__}: {failure.getErrorMessage()}")
 
     def _fail(self, why: str) -> None:
-        """This broker cannot continue: stop it, with exit status 1."""
-        print(f"Stopping: {why}", file=sys.stderr)
+        """Stop the broker with exit status 1, because it cannot continue."""
+        print(f"Stopping the broker: {why}", file=sys.stderr)
         self._status = 1
         self._stop()
 
@@ -147,10 +147,10 @@ class BrokerProcess:
 
     def _stop_on_signal(self, name: str) -> None:
         if self._is_stopping:
-            _log.warning("%s again: ending at once, without a clean stop", name)
+            _log.warning("Received %s again: the process ends without waiting for the clean stop", name)
             self._end()
             return
-        _log.info("%s: stopping", name)
+        _log.info("Received %s: stopping the broker", name)
         self._stop()
 
     def _stop(self) -> None:
@@ -158,7 +158,9 @@ class BrokerProcess:
             return
         self._is_stopping = True
         stopped = ensureDeferred(self._broker.stop())
-        stopped.addErrback(lambda failure: _log.error("The stop failed\n%s", failure.getTraceback()))
+        stopped.addErrback(
+            lambda failure: _log.error("Stopping the broker failed; it ends\n%s", failure.getTraceback())
+        )
         stopped.addBoth(lambda _: self._end())
 
     def _end(self) -> None:

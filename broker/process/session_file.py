@@ -1,13 +1,12 @@
 """The file in a broker's first log directory that has the id and password of its ZooKeeper session.
 
-A broker that is killed leaves its session, and with it its registration, until ZooKeeper's session timeout
-has passed. Started again at once, it would have to wait for that. ZooKeeper lets a client with a session's id
-and password end that session, so a broker ends the session of the process before it.
+The session of a killed broker, and with it the broker's registration, lasts until ZooKeeper's session timeout
+has passed; a restarted broker would have to wait for that. ZooKeeper lets any client that has a session's id
+and password end the session, so the broker ends the session of its previous process.
 
-It may do so only when that process is certainly dead: when that process used this same directory since the
-machine booted, for then it held the lock that this process holds now (`broker.process.directory_locks`). So
-the file names the machine's boot id and its own inode: it counts neither in a copy of the directory nor after
-a restart of the machine.
+It may do so only if that process is certainly dead: if it used this same directory since the machine booted,
+it held the lock that this process holds now (`broker.process.directory_locks`). So the file has the machine's
+boot id and its own inode number: it is ignored in a copy of the directory and after a reboot.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str | None:
-    """The system's id of this boot of the machine; None where the system has none."""
+    """The operating system's id of this boot of the machine; None if it has none."""
     try:
         return _BOOT_ID.read_text().strip() or None
     except OSError:
@@ -45,7 +44,7 @@ class SessionFile:
         self._boot = boot
 
     def recall(self) -> SessionKey | None:
-        """The session of the process before this one; None unless that process is certainly dead."""
+        """The session of the previous process; None unless that process is certainly dead."""
         try:
             with open(self._path) as file:
                 inode = os.fstat(file.fileno()).st_ino
@@ -54,10 +53,10 @@ class SessionFile:
                 return None
             return SessionKey(int(known["session"]), bytes.fromhex(known["password"]))
         except (OSError, ValueError, KeyError, TypeError):
-            return None  # Without the session the start only takes longer.
+            return None  # Without the session the start takes longer, but succeeds.
 
     def remember(self, key: SessionKey) -> None:
-        """Store the session of this process. Only the file's owner may read it: it has a password."""
+        """Store the session of this process. Only the file's owner may read the file: it has a password."""
         if self._boot is None:
             return
         temporary = self._path.with_name(NAME + ".tmp")

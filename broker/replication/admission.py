@@ -1,8 +1,7 @@
-"""Who may append, and under which condition: asked where the offset is assigned.
+"""Interfaces that decide which clients may append and read.
 
-Ownership of a partition and conditional appends (own API, KIP-27, PIP-68) are
-decided here and not at the socket: whatever queued on its way is judged by the state at the moment of the
-append, on the one thread that also does it.
+Ownership and conditional appends (own API, KIP-27, PIP-68) are checked in the turn of the reactor's thread
+that appends, not when the request arrives: the state may change while the request waits.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ NO_CONNECTION = -1
 
 
 class Origin(Protocol):
-    """Who sends the batches: the part of the client's connection that admission needs."""
+    """Source of the batches: the part of the client's connection that admission needs."""
 
     client_id: str
     principal: str
@@ -38,7 +37,7 @@ class Admission(Protocol):
     def admit(self, origin: Origin | None, acks: int) -> None:
         """Return if `origin` may append; raise BrokerError with the reason if not.
 
-        Called for batches that are no duplicates: a retry of an append that succeeded is never refused.
+        Not called for duplicates: a retry of an append that succeeded is never refused.
         """
         ...
 

@@ -1,7 +1,7 @@
-"""Appends of one request: all prepared, then all admitted, then all appended, then awaited.
+"""Appends of one request: all are prepared, then all admitted, then all appended, then awaited.
 
-The order matters: nothing of a request is in a log before every partition of it has been checked, so that a
-failed condition on one partition can refuse the rest (KIP-27).
+The order matters: all partitions are checked before the first append, so that a failed condition on one
+partition can refuse the whole request (KIP-27).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNNUMBERED = -1
 
 
 class Condition(NamedTuple):
-    """Where a client expects the log to end, and the leader epoch it expects of the last record."""
+    """The log end offset that a client expects, and the expected leader epoch of the last record."""
 
     expected_offset: int
     expected_leader_epoch: int = ANY_EPOCH
@@ -34,9 +34,9 @@ class Condition(NamedTuple):
 
 
 class Append:
-    """Batches for one partition, and the outcome of appending them; `error` is set once it has failed.
+    """Batches for one partition, and the outcome of their append; `error` is set if it has failed.
 
-    Batches of the broker itself (`AppendOrigin.COORDINATOR`) need no admission.
+    Batches from the broker itself (`AppendOrigin.COORDINATOR`) need no admission.
     """
 
     __slots__ = (
@@ -70,8 +70,8 @@ class Append:
         self.error: BrokerError | None = None
         self.condition = condition
         self.settles_at: int | None = None
-        """Offset to be committed before the client is answered, for a condition that failed and for one that
-        held with nothing to append; None for any other append."""
+        """Offset that must be committed before the client is answered, for a condition that failed or that
+        held without batches to append; None for any other append."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -88,7 +88,7 @@ class Append:
         return self.prepared is not None and self.prepared.duplicate is not None
 
     def prepare(self, partition: Partition, acks: int, now_ms: int) -> None:
-        """Check that `partition` is led here and takes the batches now; an error goes to `error`."""
+        """Check that this broker leads `partition` and may append the batches; sets `error` if not."""
         try:
             leadership = partition.leadership()
             settings = partition.log.settings
@@ -109,19 +109,19 @@ class Append:
             self.fail(error)
 
     def fail(self, error: BrokerError) -> None:
-        """Record the reason of failure, without its traceback: that leads back here, and a cycle of
-        references lives until the next garbage collection."""
+        """Record the reason of failure, without its traceback, which would create a reference cycle that
+        lives until the next garbage collection."""
         self.error = error.with_traceback(None)
 
     def _expect_base_offset(self, prepared: PreparedAppend) -> None:
-        """Expect the log to end at the base offset that the client wrote into the batch, unless that is -1
+        """Set the base offset in the client's batch as the expected log end offset, unless it is -1
         (KIP-27)."""
         expected_offset = prepared.headers[0].base_offset
         if self.origin is AppendOrigin.CLIENT and expected_offset != NO_EXPECTATION:
             self.condition = Condition(expected_offset)
 
     def admit(self, origin: Origin | None, acks: int) -> None:
-        """Ask the partition's owner check. A retry of an append that succeeded needs no admission."""
+        """Check the partition's owner. A retry of an append that succeeded needs no admission."""
         partition, prepared = self.partition, self.prepared
         if (
             partition is None
@@ -149,7 +149,7 @@ class Append:
             self.fail(error)
 
     def is_settled(self, acks: int) -> bool:
-        """Whether the append may be answered: it failed, or is as durable as `acks` demands."""
+        """Whether the append may be answered: it failed, or is as durable as `acks` requires."""
         if self.settles_at is not None:
             return self._is_condition_settled(self.settles_at)
         if self.error is not None or acks == ACKS_NONE:
@@ -170,7 +170,7 @@ class Append:
         return True
 
     def _is_condition_settled(self, offset: int) -> bool:
-        """Whether the log is committed up to `offset`, from which the condition's answer was derived."""
+        """Whether the log is committed up to `offset`, against which the condition was judged."""
         partition = self.partition
         assert partition is not None
         if not isinstance(partition.role, Leadership):
@@ -179,8 +179,10 @@ class Append:
         return partition.high_watermark >= offset
 
     def log_end(self) -> tuple[int, int]:
-        """The log's end for the answer to a condition: the offset after this append's last record, or after
-        the log's where nothing was appended, and the leader epoch of the record before that offset."""
+        """(end offset, leader epoch of the record before it), for the response to a condition.
+
+        The end offset is the one after this append's last record, or the log's if nothing was appended.
+        """
         error, partition = self.error, self.partition
         if isinstance(error, OffsetMismatchError):
             return error.next_offset, error.last_leader_epoch

@@ -1,7 +1,7 @@
-"""Conditional appends: only where the log ends at the expected offset (KIP-27).
+"""Conditional appends, which succeed only if the log ends at the expected offset (KIP-27).
 
-The conditions of a request are judged once all its appends are prepared and admitted, and before any is
-appended. A condition that fails, or cannot be judged, refuses the whole request.
+The conditions of a request are judged after all its appends have been prepared and admitted, and before the
+first append. A condition that fails, or cannot be judged, refuses the whole request.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
 from protocol.topic_partition import TopicPartition
 
 REFUSALS_MAX = 10_000
-"""Maximum number of partitions per connection whose refusals are remembered: more than any client has in
+"""Maximum number of partitions per connection whose refusals are remembered, more than any client has in
 flight."""
 
 
 class _Refusal:
     """A refused conditional append of one connection to one partition.
 
-    `attempt` is the newest refused attempt. For a client that does not number its attempts, requests received
-    up to `last_request` are refused too, since the client sent them before it could learn of the refusal;
-    None while the refusal is not answered yet.
+    `attempt` is the newest refused attempt. If the client does not number its attempts, its requests up to
+    number `last_request` are refused too, because the client sent them before it received the refusal.
+    `last_request` is None until the refusal is answered.
     """
 
     __slots__ = ("attempt", "last_request")
@@ -35,7 +35,7 @@ class _Refusal:
         self.last_request: int | None = None
 
     def covers(self, condition: Condition, origin: Origin) -> bool:
-        """Whether the client sent the batch before it could learn of the refusal."""
+        """Whether the client sent the batch before it received the refusal."""
         if condition.attempt != UNNUMBERED:
             return condition.attempt <= self.attempt
         return self.last_request is None or origin.requests <= self.last_request
@@ -49,7 +49,7 @@ class Conditions:
             weakref.WeakKeyDictionary()
         )
         self._has_refused = False
-        """Whether any condition was ever refused; before that, connections are not looked up."""
+        """Whether any condition was ever refused; if not, the connection is not looked up."""
         self.mismatches = 0
         """Number of conditions that failed."""
         self._mismatch_listeners: list[Callable[[Partition], None]] = []
@@ -64,7 +64,7 @@ class Conditions:
         for append in appends:
             if append.condition is None:
                 continue
-            # Batches that are in the log already are not judged again: a retry succeeds.
+            # Batches that the log already has are not judged again: a retry succeeds.
             if append.error is None and not append.is_duplicate:
                 append.error = self._refusal(append, origin, acks)
             is_refused = is_refused or append.error is not None
@@ -74,7 +74,7 @@ class Conditions:
             if append.error is None and not append.is_duplicate:
                 append.error = BrokerError(
                     ErrorCode.OPERATION_NOT_ATTEMPTED,
-                    "a condition on another partition of the request did not hold; nothing was appended",
+                    "nothing was appended: the condition on another partition of the request failed",
                 )
                 append.settles_at = None
         if origin is not None:
@@ -89,18 +89,18 @@ class Conditions:
         if acks != ACKS_ALL:
             return BrokerError(
                 ErrorCode.INVALID_REQUIRED_ACKS,
-                "a conditional append needs acks=all: with other acks the records before it could be lost",
+                "a conditional append needs acks=all: otherwise the records before it could be lost",
             )
         log = partition.log
         end_offset = log.log_end_offset
         last_epoch = log.epochs.epoch_at(end_offset - 1)
         if self._has_refused and origin is not None and self._is_poisoned(append, condition, origin):
-            why = "a batch that was sent before this one was refused"
+            why = "an earlier batch from this client was refused"
         elif condition.expected_offset != end_offset:
-            why = f"it ends at {end_offset}, not at {condition.expected_offset}"
+            why = f"the log ends at {end_offset}, not at {condition.expected_offset}"
         elif condition.expected_leader_epoch not in (ANY_EPOCH, last_epoch):
             why = (
-                f"its last record is of leader epoch {last_epoch}, not {condition.expected_leader_epoch}: "
+                f"the last record has leader epoch {last_epoch}, not {condition.expected_leader_epoch}: "
                 "the log was truncated and rewritten"
             )
         else:
@@ -131,7 +131,7 @@ class Conditions:
             del of_origin[where]
 
     def answered(self, append: Append, origin: Origin | None) -> None:
-        """The error of a conditional append was sent: the client may know of it in later requests."""
+        """Record that the error of a conditional append was sent: the client may know it from now on."""
         if origin is None:
             return
         refusal = self._refusals.get(origin, {}).get(append.topic_partition)

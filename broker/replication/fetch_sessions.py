@@ -1,12 +1,12 @@
 """Fetch sessions (KIP-227): the broker remembers which partitions a reader fetches, so that requests name
-only changed partitions and responses hold only news.
+only changed partitions and responses contain only news.
 
-A session keeps the partitions of one reader and marks as *stirred* those that may have news. A change in a
-partition (its end, its high watermark, its start, its leader) stirs it in the sessions that hold it, and so
-does a reader that names it. Only stirred partitions are read: the cost of a fetch depends on the changes, not
-on the number of partitions in its session.
+A session keeps the partitions of one reader and marks as *stirred* those that may have news. A change of a
+partition (its end, high watermark, start or leader) stirs it in all sessions that contain it; a request that
+names a partition stirs it too. Only stirred partitions are read: the cost of a fetch depends on the changes,
+not on the number of partitions in its session.
 
-No network, no clock and no logs: callers pass the time, and `fetches` reads the logs.
+This module uses no network, clock or log: callers pass the time, and `fetches` reads the logs.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ NO_SESSION = 0
 FIRST_EPOCH = 0
 """Session epoch of a request that opens a session and names all its partitions."""
 FINAL_EPOCH = -1
-"""Session epoch of a request without a session; it closes the session that it names."""
+"""Session epoch of a request without a session. If the request names a session, it closes that session."""
 
 _LAST_EPOCH = 2**31 - 1
 _ID_BITS = 31
 _EVICTABLE_MS = 120_000
-"""Time since its last use, or since it was opened, after which another session may replace a session."""
+"""Time in ms since a session's last use, or since its opening, after which another one may replace it."""
 _NOT_TOLD = -1
 
 NamedPartition: TypeAlias = "tuple[UUID | str, int]"
@@ -48,7 +48,7 @@ class Sleeper(Protocol):
     """A waiting fetch of a session."""
 
     def ask(self, key: SessionPartition) -> None:
-        """Check whether the fetch is complete: this partition may have news."""
+        """Check whether the fetch can be answered, now that this partition may have news."""
         ...
 
     def expire(self) -> None:
@@ -99,13 +99,13 @@ class SessionPartition:
         self.session.stirred.pop(self, None)
 
     def step_back(self) -> None:
-        """Stay stirred, but be read after the partitions that may not have been read yet."""
+        """Keep the partition stirred, but move it behind all others in the reading order."""
         stirred = self.session.stirred
         stirred.pop(self, None)
         stirred[self] = None
 
     def fail(self) -> None:
-        """Record that an error was sent to the reader: once the error ends, all offsets are news."""
+        """Record that an error was sent to the reader: after the error has ended, all offsets are news."""
         self.high_watermark = self.log_start_offset = _NOT_TOLD
         self.step_back()
 
@@ -144,10 +144,9 @@ class SessionLimits:
 class FetchSessions:
     """All sessions of a broker, by id, the least recently used first.
 
-    When the limits are reached, a new session replaces one that was not used for two minutes. Otherwise a
-    follower's session replaces a consumer's at once, and a session replaces a smaller one of the same kind
-    that was opened more than two minutes ago. A reader without a session names all partitions in each fetch,
-    which only costs more.
+    At the limits, a new session replaces one that was not used for two minutes. If there is none, a
+    follower's session replaces a consumer's, and a session replaces a smaller one of the same kind that was
+    opened more than two minutes ago. A reader without a session names all its partitions in each fetch.
 
     `draw(bits)` returns random bits: other clients must not guess session ids.
     """
@@ -175,8 +174,8 @@ class FetchSessions:
     # -- requests ----------------------------------------------------------------------------------------
 
     def open(self, reader: FetchReader, *, by_ids: bool, partitions: int, now_ms: int) -> FetchSession | None:
-        """Open an empty session for a reader that is about to name `partitions` partitions. Returns None if
-        the limits leave no room."""
+        """Open an empty session for a reader that will name `partitions` partitions. Returns None if the
+        limits leave no room."""
         if not partitions or not self._make_room(reader, partitions, now_ms):
             return None
         session_id = NO_SESSION
@@ -195,7 +194,9 @@ class FetchSessions:
         """
         session = self._sessions.get(session_id)
         if session is None or session.reader.principal != reader.principal:
-            raise error_for(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"there is no fetch session {session_id}")
+            raise error_for(
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {session_id} does not exist"
+            )
         if session.epoch != epoch:
             raise error_for(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -248,7 +249,7 @@ class FetchSessions:
             if partition is None:
                 if self._partitions >= self._limits.partitions_max:
                     self._remove(session)
-                    raise error_for(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "the fetch session grew too large")
+                    raise error_for(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "the fetch session is too large")
                 partition = partitions[named] = SessionPartition(session, named, position)
                 self._partitions += 1
             else:
@@ -291,7 +292,7 @@ class FetchSessions:
                 session.waiting.ask(partition)
 
     def content(self, key: TopicPartition) -> Iterator[tuple[int, int]]:
-        """(replica id, time of its last fetch in ms) of each follower that has fetched everything in a
+        """(replica id, time of its last fetch in ms) of each follower that has fetched all records of a
         partition since its last change. A fetch counts for all partitions in its session, named or not."""
         for partition in self.watchers.get(key, ()):
             session = partition.session

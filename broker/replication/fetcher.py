@@ -1,13 +1,12 @@
-"""Copying from one leader: one fetch for all partitions, repeated after each answer.
+"""Decides which fetches a follower sends to one leader: one for all partitions, repeated after each response.
 
-A machine without network and clock: it makes requests, is told their answers and the time. One fetch waits at
-the leader at a time, in a session (KIP-227), so that it names only the partitions in which something has
-moved. A partition that comes meanwhile, or has paused after an error, does not wait for that one's answer: it
-goes in a fetch of its own that waits for nothing, and joins the others with the next.
+This state machine uses no network or clock: callers send its requests and pass the responses and the time.
+One fetch at a time waits at the leader, in a session (KIP-227), so that it names only changed partitions. A
+new partition, or one whose pause after an error has ended, does not wait for that response: a separate fetch,
+for which the leader does not wait, names it once; then it joins the session.
 
-What a follower asks for next tells the leader what it has, and so what may be acknowledged. Where an
-acknowledgement means that the disk has it (`flush.before.ack`) nothing is asked for before all that came
-before is durable.
+The offset of a fetch tells the leader which records the follower has, so that they may be acknowledged. With
+`flush.before.ack` the follower fetches a partition again only after its earlier records are durable.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse,
 from protocol.topic_partition import TopicPartition
 
 _FIRST_PAUSE_MS = 20
-"""First pause after a refusal, doubled with each further one: the leader may be about to learn its role."""
+"""Pause in ms after a first refusal, doubled after each further one. The leader may not know its role yet."""
 _PARTITIONS_PER_PAUSE_MS = 50
-"""The first pause grows by 1 ms for each so many refused partitions, so that requests do not delay a leader
-that has very many roles to begin."""
+"""The first pause grows by 1 ms per this many refused partitions: retries must not delay a leader that is
+starting very many roles."""
 
 
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """How a follower fetches."""
+    """Limits of a follower's fetches, in bytes and ms."""
 
     wait_ms_max: Annotated[int, "replica.fetch.wait.max.ms"] = 500
     bytes_min: Annotated[int, "replica.fetch.min.bytes"] = 1
@@ -50,23 +49,23 @@ class FetchLimits:
         return min(self.backoff_ms, first_ms << min(failures - 1, 16))
 
     def is_over(self, pause_end_ms: int, now_ms: int) -> bool:
-        """Whether a pause has ended. One that seems longer than the maximum has: the clock was set back."""
+        """Whether a pause has ended. True also if more than the maximum is left: the clock was set back."""
         return not 0 < pause_end_ms - now_ms <= self.backoff_ms
 
 
 @dataclass(slots=True, eq=False)
 class _Copy:
-    """A partition that this broker copies, in one leader epoch."""
+    """A partition that this broker copies from its leader in one leader epoch."""
 
     partition: Partition
     leader_epoch: int
     ready_ms: int
     is_asked: bool = False
-    """Whether a fetch in flight names it, before it has joined the session's fetch."""
+    """Whether a separate fetch in flight names the partition, which is not in the session yet."""
     is_joined: bool = False
-    """Whether it is part of the session's fetch, after the leader has answered for it without an error."""
+    """Whether the partition is in the session, because the leader has answered it without an error."""
     is_flushing: bool = False
-    """Whether it waits for its records to become durable."""
+    """Whether fetching waits until the replica's records are durable."""
     is_behind: bool = True
     """Whether the leader's last answer showed more committed records than the replica has."""
     failures: int = 0
@@ -77,12 +76,12 @@ class _Copy:
 
     @property
     def must_flush(self) -> bool:
-        """Whether it has records that must become durable before they are reported to the leader."""
+        """Whether the replica has records that must be durable before the next fetch reports them."""
         log = self.partition.log
         return log.settings.flush_before_ack and log.recovery_point < log.log_end_offset
 
     def pause(self, limits: FetchLimits, partitions: int, now_ms: int) -> None:
-        """Pause after a refusal, which concerned `partitions` partitions."""
+        """Pause after the leader refused `partitions` partitions."""
         self.failures += 1
         self.ready_ms = now_ms + limits.pause_ms(self.failures, partitions)
 
@@ -112,7 +111,7 @@ class Asked:
 class ReplicaFetcher:
     """The partitions copied from one leader.
 
-    `broker_epoch` is that of this broker's registration. All fetchers of a broker share its `throttle`.
+    `broker_epoch` is the epoch of this broker's registration. All fetchers of a broker share `throttle`.
     """
 
     def __init__(
@@ -123,10 +122,10 @@ class ReplicaFetcher:
         self._limits = limits
         self._broker_epoch = broker_epoch
         self._copies: dict[TopicPartition, _Copy] = {}
-        """In the order of the next fetch: partitions that returned records move to the end."""
+        """The partitions in the order of the next fetch; those that returned records move to the end."""
         self._unjoined: dict[TopicPartition, _Copy] = {}
         self._moved: dict[_Copy, None] = {}
-        """Joined partitions whose position may differ from the one that the leader knows."""
+        """Partitions in the session whose position may differ from the one that the leader knows."""
         self._unflushed: dict[Partition, None] = {}
         self._session: FetcherSession[_Copy] = FetcherSession()
         self._under_way: dict[Asked, None] = {}
@@ -171,7 +170,7 @@ class ReplicaFetcher:
         return fetch
 
     def next_fetch_ms(self) -> int | None:
-        """When the next fetch becomes due, in ms; None: only an answer or `follow` leads to one."""
+        """Time in ms at which the next fetch is due; None if none is due before a response or `follow`."""
         if len(self._under_way) > 1:
             return None
         if not self._under_way and len(self._copies) > len(self._unjoined):
@@ -261,7 +260,7 @@ class ReplicaFetcher:
             self._session.answered(response.session_id)
 
     def failed(self, fetch: Asked, now_ms: int) -> None:
-        """The fetch got no answer: start a new session with all partitions, after a pause."""
+        """The fetch got no response: start a new session with all partitions, after a pause."""
         self._ended(fetch)
         if fetch.in_session:
             self._session.end()
@@ -290,7 +289,7 @@ class ReplicaFetcher:
             case FetchOutcome.GO_ON:
                 copy.failures = 0
                 if had_records:
-                    # Partitions that got bytes go behind those that may not have had a turn.
+                    # Partitions that got bytes move behind those that may have got none.
                     del self._copies[key]
                     self._copies[key] = copy
                 if copy.must_flush:
@@ -305,20 +304,20 @@ class ReplicaFetcher:
                     del self._unjoined[key]
 
     def _part(self, copy: _Copy) -> None:
-        """Take a partition out of the session's fetch until it joins again."""
+        """Remove a partition from the session until it joins again."""
         copy.is_joined = False
         self._unjoined[copy.partition.key] = copy
         self._moved.pop(copy, None)
         self._session.leave(copy.id)
 
     def _is_held_back(self, copy: _Copy, now_ms: int) -> bool:
-        """Whether the throttle forbids fetching a partition now; it pauses then."""
+        """Whether the throttle forbids fetching a partition now. If so, pauses the partition."""
         if not copy.is_behind or not self._throttle.covers(copy.partition):
             return False
         copy.hold_back(self._limits, now_ms)
         return True
 
-    # -- what must be durable before it is reported ------------------------------------------------------
+    # -- records that must be durable before they are reported -------------------------------------------
 
     def take_unflushed(self) -> list[Partition]:
         """The partitions whose logs must be flushed now; call `flushed` for each afterwards."""

@@ -1,5 +1,6 @@
-"""The follower's end of its fetch session with a leader (KIP-227): what the leader knows, so that requests
-name only the rest.
+"""The follower's side of its fetch session with a leader (KIP-227).
+
+It records which positions the leader knows, so that a request names only the changed ones.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ SESSION_ERRORS = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
-"""Errors after which the follower asks at once for a new session."""
+"""Errors after which the follower requests a new session without a pause."""
 
 C = TypeVar("C")
 
 
 class FetcherSession(Generic[C]):
-    """What a leader knows of one follower. `C` is what the follower keeps of a partition: a partition whose
-    `C` is another is named anew, wherever it stands.
+    """The positions that a leader knows of one follower.
 
-    A request that is neither answered nor known to have failed is the only one of the session; a session of
-    which anything else is doubtful begins anew.
+    `C` is the follower's object for a partition: if the object is replaced, the next request names the
+    partition again, even at the same position. At most one request of the session may be in flight. If a
+    request fails, call `end`: it is unknown whether the leader has seen the request.
     """
 
     def __init__(self) -> None:
@@ -52,11 +53,11 @@ class FetcherSession(Generic[C]):
         return self._known
 
     def begin(self, request: FetchRequest) -> None:
-        """Make a request the next one of the session."""
+        """Set the session id and epoch of the session's next request."""
         request.session_id, request.session_epoch = self._id, self._epoch
 
     def must_name(self, partition: PartitionId, copy: C, position: FetchPartition) -> bool:
-        """Whether the request must name a partition; the leader counts as knowing it from now on."""
+        """Whether the request must name a partition. Records the position as known to the leader."""
         self._left.pop(partition, None)
         known = self._known.get(partition)
         if known is not None and known[0] is copy and known[1] == position:
@@ -70,7 +71,7 @@ class FetcherSession(Generic[C]):
             self._left[partition] = None
 
     def forgotten(self) -> list[ForgottenTopic]:
-        """What the request has to say of partitions that have left. To be asked for after all are named."""
+        """The partitions that the request must list as forgotten. Call it after all `must_name` calls."""
         topics: dict[uuid.UUID, ForgottenTopic] = {}
         for topic_id, index in self._left:
             del self._known[topic_id, index]
@@ -82,7 +83,7 @@ class FetcherSession(Generic[C]):
         return list(topics.values())
 
     def answered(self, session_id: int) -> None:
-        """The leader has answered, in the session of that id."""
+        """Record the leader's response, which has this session id."""
         if session_id == NO_SESSION or (session_id != self._id and not self.is_new):
             self._id = NO_SESSION
             self.end()
@@ -92,6 +93,6 @@ class FetcherSession(Generic[C]):
     def end(self) -> None:
         """Open a new session with the next request, which also closes the present one."""
         self._epoch = FIRST_EPOCH
-        # A new one: the old one belongs to a request whose answer may be looked at still.
+        # A new dict: the response to the last request may still use the old one.
         self._known = {}
         self._left.clear()

@@ -1,4 +1,4 @@
-"""Copying from all leaders: one or more `ReplicaFetcher`s per leader, and their network requests."""
+"""Copies from all leaders: runs one or more `ReplicaFetcher`s per leader, and sends their requests."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _log = logging.getLogger(__name__)
 
 
 class SendFetch(Protocol):
-    """Sends fetches to leaders, on connections used for nothing else, because fetches wait for records."""
+    """Sends fetches to leaders on connections of their own, because a fetch waits at the leader."""
 
     def __call__(self, broker_id: int, request: FetchRequest) -> Deferred[FetchResponse]:
-        """The leader's response. Fails, with any error, when the fetch may be sent again."""
+        """The leader's response. Fails with any error; the caller may then send another fetch."""
         ...
 
 
@@ -34,7 +34,7 @@ class MakeDurable(Protocol):
     """Makes a log durable."""
 
     def __call__(self, log: Log) -> Deferred[None]:
-        """Fires when all records now in the log are durable. Fails with BrokerError otherwise."""
+        """Fires when all records now in the log are durable. Fails with BrokerError."""
         ...
 
 
@@ -88,7 +88,7 @@ class Fetchers:
             loop.forget(partition)
 
     def stop(self) -> None:
-        """Stop copying all partitions. Permanent."""
+        """Stop copying all partitions, for good."""
         self._is_stopped = True
         for loop in self._loops.values():
             loop.stop()
@@ -145,7 +145,7 @@ class _Loop:
         due_ms = self._fetcher.next_fetch_ms()
         self._cancel_timer()
         if due_ms is not None:
-            # The longest pause bounds the delay even if the clock has jumped.
+            # Wait for at most the longest pause, even if the clock has jumped.
             delay_ms = min(max(0, due_ms - self._now_ms()), self._pause_ms_max)
             self._timer = self._clock.callLater(delay_ms / 1000, self._timer_ended)
 
@@ -203,7 +203,7 @@ class _Loop:
     def _broken(self, failure: Failure, fetch: Asked) -> None:
         """Retry after an unexpected error in this broker, so that other partitions are still copied."""
         _log.error(
-            "Could not apply the response of leader %d; fetching again after a pause\n%s",
+            "Could not apply the fetch response of leader %d; fetching again after a pause\n%s",
             self._leader,
             failure.getTraceback(),
         )

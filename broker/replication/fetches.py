@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 from broker.metadata import ZERO_ID, MetadataCache
@@ -15,7 +14,6 @@ from broker.replication.fetch_sessions import (
     NO_SESSION,
     FetchReader,
     FetchSession,
-    NamedPartition,
     SessionPartition,
 )
 from broker.replication.plain_fetch import PlainFetch
@@ -24,23 +22,10 @@ from broker.replication.replicas import Replicas
 from broker.replication.session_fetch import SessionFetch
 from broker.workers import Workers
 from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.fetch import FetchPartition
+from protocol.messages.fetch import FetchPartition, FetchRequest
 from protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True, eq=False)
-class FetchDemand:
-    """One fetch request. With `by_ids` it names topics by their ids, else by name."""
-
-    reader: FetchReader
-    limits: ReadLimits
-    session_id: int
-    session_epoch: int
-    by_ids: bool
-    wanted: Sequence[tuple[UUID | str, FetchPartition]]
-    forgotten: Sequence[NamedPartition] = ()
 
 
 class Fetches:
@@ -54,27 +39,35 @@ class Fetches:
         self._metadata = metadata
         self._workers = workers
 
-    def begin(self, demand: FetchDemand, answer: AnswerReads) -> bool:
-        """Carry out a fetch; `answer` is called once, now or later. Returns whether `connection_closed` must
-        be called when the reader's connection closes.
+    def begin(
+        self,
+        request: FetchRequest,
+        reader: FetchReader,
+        limits: ReadLimits,
+        answer: AnswerReads,
+        *,
+        by_ids: bool,
+    ) -> bool:
+        """Carry out a fetch; `answer` is called once, now or later. With `by_ids` the request names topics by
+        their ids. Returns whether `connection_closed` must be called when the reader's connection closes.
 
         Raises BrokerError as `FetchSessions.use` and `FetchSessions.name` do.
         """
-        reader = demand.reader
         if reader.is_follower:
             # Answers leave in the order of requests, so this one's would wait for an earlier fetch that waits
             # for records. A follower that asks again, for other partitions, must not wait for those.
             self._replicas.readers.expire_all_of(reader.connection_id)
             self._replicas.followers.expire_all_of(reader.connection_id)
         session = None
-        if demand.session_epoch != FINAL_EPOCH or demand.session_id != NO_SESSION:
-            session = self._session(demand)
+        if request.session_epoch != FINAL_EPOCH or request.session_id != NO_SESSION:
+            session = self._session(request, reader, by_ids=by_ids)
         give = functools.partial(self._give, reader, answer)
         if session is None:
-            fetch = PlainFetch(self._replicas, self._reads(demand), demand.limits, reader.replica_id, give)
+            reads = self._reads(request, reader, by_ids=by_ids)
+            fetch = PlainFetch(self._replicas, reads, limits, reader.replica_id, give)
             return fetch.begin(reader.connection_id)
-        is_full = demand.session_epoch == FIRST_EPOCH
-        SessionFetch(self._replicas, session, demand.limits, self._locate, give, is_full=is_full).begin()
+        is_full = request.session_epoch == FIRST_EPOCH
+        SessionFetch(self._replicas, session, limits, self._locate, give, is_full=is_full).begin()
         return True
 
     def connection_closed(self, connection_id: int) -> None:
@@ -85,26 +78,39 @@ class Fetches:
 
     # -- sessions ----------------------------------------------------------------------------------------
 
-    def _session(self, demand: FetchDemand) -> FetchSession | None:
-        """The fetch's session, opened or continued, with the partitions that the demand names and without
+    def _session(self, request: FetchRequest, reader: FetchReader, *, by_ids: bool) -> FetchSession | None:
+        """The fetch's session, opened or continued, with the partitions that the request names and without
         those that it forgets; None for a fetch without one."""
-        epoch, reader = demand.session_epoch, demand.reader
+        epoch = request.session_epoch
         sessions, now_ms = self._replicas.sessions, self._replicas.monotonic_ms()
         session: FetchSession | None
         if epoch in (FIRST_EPOCH, FINAL_EPOCH):
-            if demand.session_id != NO_SESSION:
-                sessions.close(demand.session_id, reader.principal)
+            if request.session_id != NO_SESSION:
+                sessions.close(request.session_id, reader.principal)
             if epoch == FINAL_EPOCH:
                 return None
-            session = sessions.open(
-                reader, by_ids=demand.by_ids, partitions=len(demand.wanted), now_ms=now_ms
-            )
+            partitions = sum(len(topic.partitions) for topic in request.topics)
+            session = sessions.open(reader, by_ids=by_ids, partitions=partitions, now_ms=now_ms)
             if session is None:
                 return None
         else:
-            session = sessions.use(demand.session_id, epoch, reader, by_ids=demand.by_ids, now_ms=now_ms)
-        sessions.name(session, demand.wanted)
-        sessions.forget(session, demand.forgotten)
+            session = sessions.use(request.session_id, epoch, reader, by_ids=by_ids, now_ms=now_ms)
+        sessions.name(
+            session,
+            (
+                (topic.topic_id if by_ids else topic.topic, wanted)
+                for topic in request.topics
+                for wanted in topic.partitions
+            ),
+        )
+        sessions.forget(
+            session,
+            (
+                (topic.topic_id if by_ids else topic.topic, index)
+                for topic in request.forgotten_topics_data
+                for index in topic.partitions
+            ),
+        )
         return session
 
     def _locate(self, member: SessionPartition, connection: int) -> Read:
@@ -116,9 +122,13 @@ class Fetches:
 
     # -- reads -------------------------------------------------------------------------------------------
 
-    def _reads(self, demand: FetchDemand) -> list[Read]:
-        reader = demand.reader
-        reads = [self._read(topic, wanted, reader.connection_id) for topic, wanted in demand.wanted]
+    def _reads(self, request: FetchRequest, reader: FetchReader, *, by_ids: bool) -> list[Read]:
+        connection = reader.connection_id
+        reads = [
+            self._read(topic.topic_id if by_ids else topic.topic, wanted, connection)
+            for topic in request.topics
+            for wanted in topic.partitions
+        ]
         if reader.is_follower:
             for read in reads:
                 if read.error is None:

@@ -1,9 +1,9 @@
-"""How one replica follows its leader: the offset that it fetches from, and how it applies the response.
+"""A follower's fetch position in one partition, and the application of the leader's response.
 
-The follower writes the bytes that it receives, and never decodes a record. Leader epochs, never high
-watermarks, show where its log diverges from the leader's (KIP-101, KIP-279): each fetch names the epoch of
-the follower's last batch; if that epoch ended earlier in the leader's log, the response says so (KIP-595).
-The follower then truncates its log to where both agree, in several rounds if necessary.
+The follower writes the bytes that it receives, and decodes no record. It finds the offset at which its log
+diverges from the leader's by leader epochs, not by high watermarks (KIP-101, KIP-279). Each fetch has the
+epoch of the follower's last batch; if that epoch ends earlier in the leader's log, the response has the end
+offset (KIP-595). The follower then truncates its log and fetches again, until both logs agree.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class FetchOutcome(enum.Enum):
-    """What a follower does after a fetch response."""
+    """A follower's next action after a fetch response."""
 
     GO_ON = "fetch again at once"
     BACK_OFF = "fetch again after a pause"
@@ -44,8 +44,8 @@ def wanted(partition: Partition, max_bytes: int) -> FetchPartition:
 def take(partition: Partition, data: PartitionData, now_ms: int) -> FetchOutcome:
     """Append, truncate or restart the log, according to the leader's response.
 
-    The response must answer what `wanted` returned in the replica's present leader epoch, and the log must
-    not have changed since.
+    The response must be to the position that `wanted` returned in the replica's present leader epoch, and the
+    log must not have changed since.
     """
     try:
         match data.error_code:
@@ -101,12 +101,12 @@ def _cut(partition: Partition, epoch: int, end_offset: int, now_ms: int) -> None
         )
     _log.log(
         logging.WARNING if lost > 0 else logging.INFO,
-        "Truncated %s-%d from %d to %d, where it agrees with its leader's log%s",
+        "Truncated the log of %s-%d from offset %d to %d, because it differs from its leader's log%s",
         partition.topic,
         partition.index,
         before[0],
         log.log_end_offset,
-        ": committed records were lost in an unclean election" if lost > 0 else "",
+        "; committed records were lost in an unclean election" if lost > 0 else "",
     )
 
 
@@ -122,7 +122,7 @@ def truncation_offset(log: Log, epoch: int, end_offset: int) -> int:
         return min(own_end_offset, end_offset)
     if own_epoch == NO_EPOCH:
         return min(log.log_end_offset, end_offset)
-    # This log lacks the leader's epoch: records after the last epoch before it cannot be the leader's.
+    # This log lacks the leader's epoch, so records after its last earlier epoch are not in the leader's log.
     return min(log.log_end_offset, own_end_offset)
 
 
@@ -130,7 +130,7 @@ def _start_at(partition: Partition, offset: int, now_ms: int) -> None:
     """Empty the log and copy the leader's from its start: the two have no offset in common."""
     log = partition.log
     _log.warning(
-        "%s-%d has offsets %d to %d, but its leader's log has none of them: emptying it, copying from %d",
+        "Deleting all records of %s-%d, offsets %d to %d: its leader has none of them; copying from %d on",
         partition.topic,
         partition.index,
         log.log_start_offset,
@@ -148,7 +148,7 @@ _USUAL = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""Errors of a leader that has not yet learned its role."""
+"""Errors from a leader that does not know its role yet."""
 
 
 def _severity(error: BrokerError) -> int:

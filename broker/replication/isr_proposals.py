@@ -1,6 +1,4 @@
-"""In-sync sets on their way to the controller: gathered, sent in one AlterPartition at a time, settled or
-tried again (KIP-497).
-"""
+"""Proposes in-sync sets to the controller, one AlterPartition request at a time, with retries (KIP-497)."""
 
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ _UNDECIDED_RETRY_MS = 1000
 
 
 class ProposalOutcome(Protocol):
-    """Where a proposal ends: `Replicas`."""
+    """Receives the results of proposals: `Replicas`."""
 
     def is_isr_pending(self, proposal: IsrProposal) -> bool: ...
 
@@ -67,8 +65,7 @@ class ProposalOutcome(Protocol):
 
 
 class IsrProposals:
-    """Gathers the proposals of one turn of the reactor, and of the time in which an earlier request is under
-    way, into one request."""
+    """Sends proposals of one reactor turn, and those made while a request is in flight, in one request."""
 
     def __init__(
         self,
@@ -92,15 +89,15 @@ class IsrProposals:
         self._is_under_way = False
         self._timer: DelayedCall | None = None
         self._told: str | None = None
-        """Why proposals are made again, as long as that is the same: it is logged once."""
+        """The last logged reason of a retry; the same reason is not logged twice in a row."""
         self._listeners: list[ProposalOutcome] = []
 
     def add_listener(self, listener: ProposalOutcome) -> None:
-        """Tell `listener` what became of each proposal."""
+        """Call `listener` with the result of each proposal."""
         self._listeners.append(listener)
 
     def propose(self, proposal: IsrProposal) -> None:
-        """Bring a proposal to the controller; of two for one partition the later one goes."""
+        """Send a proposal to the controller. It replaces an unsent one for the same partition."""
         self._gathered[proposal.topic, proposal.partition] = proposal
         self._schedule(0)
 
@@ -158,7 +155,7 @@ class IsrProposals:
     ) -> None:
         self._is_under_way = False
         if response.error_code != ErrorCode.NONE:
-            self._try_again(proposals, f"the controller answers {ErrorCode(response.error_code).name}")
+            self._try_again(proposals, f"the controller answered {ErrorCode(response.error_code).name}")
             return
         self._told = None
         answered = {
@@ -186,7 +183,7 @@ class IsrProposals:
         if self._undecided and self._undecided_timer is None:
             self._undecided_timer = self._clock.callLater(_UNDECIDED_RETRY_MS / 1000, self._propose_undecided)
         if unanswered:
-            self._try_again(unanswered, "no final answer")
+            self._try_again(unanswered, "the controller gave no final answer")
         elif self._gathered:
             self._schedule(0)
 
@@ -209,11 +206,11 @@ class IsrProposals:
         self._try_again(proposals, str(failure.value))
 
     def _try_again(self, proposals: dict[tuple[str, int], IsrProposal], why: str) -> None:
-        """Later proposals for the same partitions, if any have come, take precedence."""
+        """Send proposals again after a delay, except where a later one for the partition exists."""
         if why != self._told:
             self._told = why
             _log.info(
-                "In-sync sets of %d partitions could not be settled yet; they are proposed again: %s",
+                "The controller has not decided the in-sync sets of %d partitions; proposing them again: %s",
                 len(proposals),
                 why,
             )
@@ -222,10 +219,10 @@ class IsrProposals:
 
 
 def _log_refusals(refused: list[tuple[IsrProposal, int]]) -> None:
-    """One line, however many partitions a broker has that is about to stop."""
+    """Log all refusals in one line: a stopping broker may have very many partitions."""
     proposal, error_code = refused[0]
     _log.info(
-        "The controller refused %d in-sync sets, the first of them %s of %s-%d: %s",
+        "The controller refused %d in-sync sets, which stay as they are; the first: %s of %s-%d: %s",
         len(refused),
         proposal.isr,
         proposal.topic,

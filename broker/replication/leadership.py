@@ -1,8 +1,9 @@
-"""What a leader knows of its followers, and what follows from it: in-sync replicas and high watermark.
+"""A leader's record of its followers; it determines the in-sync set and the high watermark.
 
-Numbers only: no log, no clock, no network. Changes of the in-sync set are proposed to the controller and
-count only when it has written them (KIP-497); until then the *maximal* set, which has both the old members
-and the proposed ones, decides the high watermark, so that neither outcome can lose a committed record.
+The state is numbers only, without log, clock or network. The leader proposes changes of the in-sync set to
+the controller; they take effect when the controller has written them (KIP-497). Until then the *maximal* set,
+of the old and the proposed members, limits the high watermark, so that neither outcome loses a committed
+record.
 """
 
 from __future__ import annotations
@@ -13,33 +14,32 @@ from dataclasses import dataclass
 UNKNOWN_OFFSET = -1
 NO_BROKER_EPOCH = -1
 REFUSED_PAUSE_MS = 1000
-"""How long a follower that the controller has refused is not proposed again."""
+"""Time in ms for which a follower that the controller has refused is not proposed again."""
 _NEVER_MS = -(1 << 62)
 
 
 @dataclass(slots=True)
 class RemoteReplica:
-    """A follower as its fetches show it. Offsets are -1 until it has fetched from this leader."""
+    """A follower's state, known from its fetches. Offsets are -1 until its first fetch from this leader."""
 
     broker_id: int
     log_end_offset: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
     caught_up_ms: int = _NEVER_MS
-    """When the follower last had all that the leader had at that time. Of members of the in-sync set that is
-    believed when a leader's term begins, of nobody else."""
+    """Time in ms at which the follower last had all of the leader's records. When a leader's term begins,
+    members of the in-sync set count as caught up, other followers do not."""
     fetched_ms: int = 0
     end_offset_at_fetch: int = UNKNOWN_OFFSET
-    """Where the leader's log ended when the follower last fetched."""
+    """The leader's log end offset at the follower's last fetch."""
     broker_epoch: int = NO_BROKER_EPOCH
-    """The registration in which the follower fetched; -1: it did not say (KIP-903)."""
+    """Broker epoch in the follower's last fetch; -1 if it sent none (KIP-903)."""
     refused_ms: int = _NEVER_MS
-    """When the follower had last fetched before it was refused a place in the in-sync set: by the controller,
-    say because it is about to stop, or here, because it is not known to live. Until it begins a new life or
-    joins after all, nobody waits for it."""
+    """Time in ms of the follower's last fetch before it was refused as a member of the in-sync set: by the
+    controller, for example because it is stopping, or by this leader, because it is not known to be alive.
+    Until the follower registers again or joins, the high watermark does not wait for it."""
 
     def confirm(self, fetched_ms: int) -> None:
-        """The follower fetched at that time without naming the partition, in which nothing had moved: it had
-        then what it had before (KIP-227)."""
+        """Record a fetch of a session in which this partition is unchanged: its position holds (KIP-227)."""
         if self.log_end_offset >= self.end_offset_at_fetch > UNKNOWN_OFFSET:
             self.caught_up_ms = max(self.caught_up_ms, fetched_ms)
 
@@ -57,7 +57,7 @@ class IsrProposal:
     partition_epoch: int
     isr: tuple[int, ...]
     broker_epochs: tuple[int, ...]
-    """For each of `isr`, the registration in which it caught up; -1 where it did not say (KIP-903)."""
+    """For each member of `isr`, the broker epoch in which it caught up; -1 if it sent none (KIP-903)."""
 
 
 class Leadership:
@@ -77,7 +77,7 @@ class Leadership:
         self.local_id = local_id
         self.leader_epoch = leader_epoch
         self.start_offset = start_offset
-        """Where the log ended when this leader epoch began."""
+        """The log end offset at the start of this leader epoch."""
         self.partition_epoch = partition_epoch
         self.isr: tuple[int, ...] = tuple(isr)
         """The in-sync replicas as the controller last wrote them."""
@@ -88,7 +88,7 @@ class Leadership:
         self.set_replicas(replicas, now_ms)
 
     def set_replicas(self, replicas: Sequence[int], now_ms: int) -> None:
-        """Take a new assignment; what is known of replicas that stay is kept."""
+        """Apply a new assignment. Keeps the state of replicas that stay."""
         known = self.remotes
         self.remotes = {
             replica: known.get(replica)
@@ -98,13 +98,13 @@ class Leadership:
         }
 
     def broker_epoch_of(self, broker_id: int) -> int:
-        """The registration in which a replica last fetched; -1 where it did not say, and for this broker."""
+        """Broker epoch in a replica's last fetch; -1 if it sent none, and for this broker."""
         remote = self.remotes.get(broker_id)
         return NO_BROKER_EPOCH if remote is None else remote.broker_epoch
 
     @property
     def maximal_isr(self) -> frozenset[int]:
-        """Every replica that may be in the set the controller has written or is about to write."""
+        """Every replica that is in the written set or in the proposed one."""
         return frozenset(self.isr).union(self.pending or ())
 
     def record_fetch(
@@ -118,8 +118,8 @@ class Leadership:
     ) -> RemoteReplica | None:
         """Record that a follower fetches from `fetch_offset`, and so has all records before it.
 
-        `end_offset` is the leader's own. Returns None for a broker that is no replica, and for a fetch that
-        was sent before the broker registered anew.
+        `end_offset` is the leader's log end offset. Returns None if the broker is not a replica, or sent the
+        fetch before its latest registration.
         """
         remote = self.remotes.get(replica_id)
         if remote is None or NO_BROKER_EPOCH != broker_epoch < remote.broker_epoch:
@@ -138,11 +138,11 @@ class Leadership:
         return remote
 
     def committed_offset(self, local_offset: int, end_offset: int, now_ms: int, lag_ms_max: int) -> int:
-        """The offset before which every in-sync replica has everything: what the high watermark may rise to.
+        """The offset before which every in-sync replica has all records: the next high watermark.
 
-        `local_offset` is what this broker itself answers for. Replicas that have caught up but are not in the
-        set yet hold the watermark back too, unless they may not join or are dead: it must not pass them just
-        before.
+        `local_offset` is the offset up to which this broker itself counts. Replicas that have caught up but
+        are not in the set yet limit the high watermark too, unless they are dead or may not join: it must not
+        pass them just before they join.
         """
         if not self.remotes:
             return local_offset
@@ -171,8 +171,8 @@ class Leadership:
     def expanded_isr(
         self, replica_id: int, high_watermark: int, is_eligible: Callable[[int], bool]
     ) -> tuple[int, ...] | None:
-        """The set with `replica_id` in it, if it may join: it has all that is committed, and all from before
-        this leader epoch. None otherwise, while a proposal is pending, and for a while after a refusal."""
+        """The set with `replica_id` added. None if the replica may not join: it lacks committed records or
+        records from before this leader epoch, a proposal is pending, or it was refused recently."""
         remote = self.remotes.get(replica_id)
         if remote is None or self.pending is not None or replica_id in self.isr:
             return None
@@ -186,7 +186,7 @@ class Leadership:
         return (*self.isr, replica_id)
 
     def shrunken_isr(self, end_offset: int, now_ms: int, lag_ms_max: int) -> tuple[int, ...] | None:
-        """The set without followers that have lagged for longer than `lag_ms_max`; None if none has, or a
+        """The set without followers that have lagged for more than `lag_ms_max`. None if none has, or if a
         proposal is pending."""
         if self.pending is not None:
             return None

@@ -1,7 +1,7 @@
-"""One replica of a partition on this broker: its role, its high watermark, and what may be read.
+"""One replica of a partition on this broker: its role, its high watermark, and its reads.
 
-A machine without network, clock or threads: callers pass the time, and `Replicas` carries out the proposals
-that it returns. Its log is handed in.
+A state machine without network, clock or threads: callers pass the log and the time, and `Replicas` sends the
+proposals that it returns.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LeaderAndIsr:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """The role of a replica that copies `leader`, which may be none (-1)."""
+    """The role of a replica that copies from broker `leader`; -1 if there is no leader."""
 
     leader: int
 
@@ -97,7 +97,7 @@ class Partition:
         self.read_admission: ReadAdmission | None = None
         self._is_live = is_live
         self.is_deleted = False
-        """Whether it has no role because its topic was deleted."""
+        """Whether the replica has no role because its topic was deleted."""
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic}-{self.index} epoch {self.leader_epoch} {type(self.role).__name__}>"
@@ -109,7 +109,7 @@ class Partition:
 
     @property
     def leader(self) -> int:
-        """The leader's broker id; -1 where there is none or none is known."""
+        """The leader's broker id; -1 if there is none or it is unknown."""
         match self.role:
             case Leadership():
                 return self.local_id
@@ -121,14 +121,14 @@ class Partition:
     # -- roles -------------------------------------------------------------------------------------------
 
     def lead(self, assignment: LeaderAndIsr, now_ms: int) -> bool:
-        """Become the leader, or apply a new in-sync set or assignment where this replica leads already.
+        """Become the leader, or, if this replica already leads, apply a new in-sync set or assignment.
 
         Returns whether a new leader epoch begins.
         """
         self._accept(assignment)
         role = self.role
         if isinstance(role, Leadership) and role.leader_epoch == assignment.leader_epoch:
-            # A proposal may be pending: only a later in-sync set settles it, not the known one repeated.
+            # If a proposal is pending, a repetition of the known set must not settle it; a later set does.
             if assignment.partition_epoch > role.partition_epoch:
                 role.settle(assignment.isr, assignment.partition_epoch)
             role.set_replicas(assignment.replicas, now_ms)
@@ -177,8 +177,7 @@ class Partition:
         return role
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Raises BrokerError where a request's leader epoch is older or newer than this replica's
-        (KIP-320)."""
+        """Raise BrokerError if a request's leader epoch is older or newer than this replica's (KIP-320)."""
         if current_leader_epoch in (NO_EPOCH, self.leader_epoch):
             return
         if current_leader_epoch < self.leader_epoch:
@@ -188,7 +187,7 @@ class Partition:
     # -- the high watermark ------------------------------------------------------------------------------
 
     def restore_high_watermark(self, checkpoint: int) -> None:
-        """Start from a checkpointed high watermark, held within the log."""
+        """Start from a checkpointed high watermark, limited to the offsets of the log."""
         self.high_watermark = min(max(checkpoint, self.log.log_start_offset), self.log.log_end_offset)
 
     def advance_high_watermark(self, now_ms: int, lag_ms_max: int) -> bool:
@@ -208,7 +207,7 @@ class Partition:
         return True
 
     def take_high_watermark(self, leaders: int) -> bool:
-        """As follower, take the leader's high watermark, up to the end of its own log."""
+        """As follower, apply the leader's high watermark, up to the end of this log."""
         taken = min(leaders, self.log.log_end_offset)
         if taken <= self.high_watermark:
             return False
@@ -255,7 +254,7 @@ class Partition:
         epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)
         if epoch == NO_EPOCH or end_offset < 0:
             raise BrokerError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"the log knows no leader epoch up to {last_fetched_epoch}"
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"the log has no leader epoch up to {last_fetched_epoch}"
             )
         if epoch < last_fetched_epoch or end_offset < offset:
             return epoch, end_offset
@@ -264,11 +263,11 @@ class Partition:
     def offset_at(
         self, timestamp: int, *, replica_id: int = CONSUMER_ID, current_leader_epoch: int = NO_EPOCH
     ) -> LookUp:
-        """Look up the first offset whose timestamp is `timestamp` or later, or that of a special timestamp;
-        None where there is none. Consumers see nothing at or beyond the high watermark.
+        """Look up the first offset with `timestamp` or a later one, or that of a special timestamp.
 
-        Raises what `leadership` raises, and OFFSET_NOT_AVAILABLE while a new leader does not know the high
-        watermark yet: consumers must never see a log's end move back (KIP-207).
+        None if there is none. Consumers see only offsets below the high watermark. Raises the errors of
+        `leadership`, and OFFSET_NOT_AVAILABLE while a new leader does not know the high watermark yet:
+        consumers must never see the end of a log move back (KIP-207).
         """
         role = self.leadership(current_leader_epoch)
         log = self.log
@@ -294,8 +293,8 @@ class Partition:
     def end_offset_for_epoch(
         self, leader_epoch: int, current_leader_epoch: int = NO_EPOCH
     ) -> tuple[int, int]:
-        """(the largest epoch up to `leader_epoch`, the offset at which it ended), (-1, -1) where that is
-        unknown (KIP-101). Raises what `leadership` raises."""
+        """(the largest epoch up to `leader_epoch`, its end offset); (-1, -1) if unknown (KIP-101). Raises the
+        errors of `leadership`."""
         self.leadership(current_leader_epoch)
         if leader_epoch == self.leader_epoch:
             return leader_epoch, self.log.log_end_offset
@@ -310,7 +309,8 @@ class Partition:
         settings = self.log.settings
         if not settings.is_deleted:
             raise BrokerError(
-                ErrorCode.POLICY_VIOLATION, "records of a topic that is only compacted cannot be deleted"
+                ErrorCode.POLICY_VIOLATION,
+                "records cannot be deleted from a topic with cleanup.policy=compact",
             )
         if offset == -1:
             offset = self.high_watermark
@@ -327,10 +327,9 @@ class Partition:
     ) -> bool:
         """Record a follower's position from the offset that it fetches. Returns whether the position counts.
 
-        It does not count where the follower's log diverges from this one or lies outside it: then the
-        follower lacks records of this log before that offset. Raises BrokerError: what `leadership` raises,
-        and NOT_LEADER_OR_FOLLOWER for a broker that is no replica, or was one only in an earlier
-        registration.
+        It does not count if the follower's log diverges from this one or has no offset in common with it:
+        then the follower lacks records before that offset. Raises BrokerError: the errors of `leadership`,
+        and NOT_LEADER_OR_FOLLOWER if the broker is not a replica, or was one in an earlier registration only.
         """
         role = self.leadership(wanted.current_leader_epoch)
         log, offset = self.log, wanted.fetch_offset
@@ -343,7 +342,7 @@ class Partition:
         )
         if remote is None:
             raise BrokerError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica_id} is no replica of {self.key}"
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica_id} is not a replica of {self.key}"
             )
         return True
 
@@ -353,22 +352,22 @@ class Partition:
         return isinstance(role, Leadership) and replica_id in role.isr
 
     def confirm(self, replica_id: int, fetched_ms: int) -> None:
-        """Record that a follower that had caught up when it last named this partition has fetched from this
-        leader since: see `RemoteReplica.confirm`."""
+        """Record a fetch of a follower that had caught up when it last named this partition: see
+        `RemoteReplica.confirm`."""
         role = self.role
         remote = role.remotes.get(replica_id) if isinstance(role, Leadership) else None
         if remote is not None:
             remote.confirm(fetched_ms)
 
     def propose_expansion(self, replica_id: int, is_eligible: Callable[[int], bool]) -> IsrProposal | None:
-        """A proposal to add a follower to the in-sync set; None where it may not join."""
+        """A proposal to add a follower to the in-sync set; None if it may not join."""
         role = self.role
         if not isinstance(role, Leadership):
             return None
         return self._propose(role, role.expanded_isr(replica_id, self.high_watermark, is_eligible))
 
     def propose_shrink(self, now_ms: int, lag_ms_max: int) -> IsrProposal | None:
-        """A proposal to remove lagging followers from the in-sync set; None where none lags."""
+        """A proposal to remove lagging followers from the in-sync set; None if none lags."""
         role = self.role
         if not isinstance(role, Leadership):
             return None

@@ -16,7 +16,7 @@ class PlainFetch:
     `answer` is called once there are `min_bytes` or an error, or the fetch's time has passed.
     """
 
-    __slots__ = ("_answer", "_by_key", "_limits", "_reads", "_replica_id", "_replicas", "_sizes")
+    __slots__ = ("_answer", "_by_key", "_limits", "_reads", "_replica_id", "_replicas", "_total")
 
     def __init__(
         self,
@@ -32,18 +32,17 @@ class PlainFetch:
         self._replica_id = replica_id
         self._answer = answer
         self._by_key: dict[Hashable, Read] = {}
-        self._sizes: dict[Hashable, int] = {}
+        self._total = 0
 
     def begin(self, connection: int) -> bool:
         """Read, then answer or wait. Returns whether it waits, until `connection` closes at the latest."""
         reads, limits = self._reads, self._limits
-        total = read_all(self._replicas, reads, limits.max_bytes, self._replica_id)
-        wait = limits.max_wait_ms > 0 and total < limits.min_bytes
+        self._total = read_all(self._replicas, reads, limits.max_bytes, self._replica_id)
+        wait = limits.max_wait_ms > 0 and self._total < limits.min_bytes
         if not wait or not reads or any(read.is_final for read in reads):
             self._answer(NO_SESSION, reads)
             return False
         self._by_key = {read.key: read for read in reads}
-        self._sizes = {key: read.size for key, read in self._by_key.items()}
         replicas = self._replicas
         waiting = replicas.readers if self._replica_id == CONSUMER_ID else replicas.followers
         waiting.park(list(self._by_key), limits.max_wait_ms, self._check, self._finish, connection)
@@ -52,9 +51,10 @@ class PlainFetch:
     def _check(self, key: Hashable) -> bool:
         """Read only the woken partition, so that the cost does not grow with the number fetched."""
         read, limits = self._by_key[key], self._limits
+        before = read.size
         read_all(self._replicas, [read], limits.max_bytes, self._replica_id)
-        self._sizes[key] = read.size
-        if not read.is_final and sum(self._sizes.values()) < limits.min_bytes:
+        self._total += read.size - before
+        if not read.is_final and self._total < limits.min_bytes:
             return False
         if len(self._reads) > 1:
             self._finish()

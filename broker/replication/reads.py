@@ -1,4 +1,4 @@
-"""Reads of one fetch request: as many partitions as its bytes allow."""
+"""Reads of one fetch request: as many partitions as its byte limits allow."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from protocol.topic_partition import TopicPartition
 
 
 class Read:
-    """What a fetch wants of one partition, and what was read.
+    """A fetch's request for one partition, and the result of the read.
 
-    `member` is the partition's place in the fetch session, if there is one; `connection` the id of the
-    connection that reads.
+    `member` is the partition's entry in the fetch session, if there is one; `connection` is the id of the
+    reading connection.
     """
 
     __slots__ = ("connection", "error", "member", "read", "topic", "topic_id", "wanted")
@@ -48,8 +48,8 @@ class Read:
         return TopicPartition(self.topic, self.wanted.partition)
 
     def fail(self, error: BrokerError) -> None:
-        """Record why the partition cannot be read, without the traceback: that leads back here, and a cycle
-        of references lives until the next garbage collection."""
+        """Record why the partition cannot be read, without the traceback, which would create a reference
+        cycle that lives until the next garbage collection."""
         self.error = error.with_traceback(None)
         self.read = None
 
@@ -60,17 +60,17 @@ class Read:
 
     @property
     def is_final(self) -> bool:
-        """Whether the fetch must be answered at once, with whatever else it has: this partition failed, or
-        the reader must truncate."""
+        """Whether the fetch must be answered without waiting: this partition failed, or the reader must
+        truncate."""
         return self.error is not None or (self.read is not None and self.read.diverging is not None)
 
 
 AnswerReads: TypeAlias = "Callable[[int, Sequence[Read]], None]"
-"""Answers a fetch with the id of its session (`NO_SESSION`: none) and the partitions to tell."""
+"""Answers a fetch with its session id (`NO_SESSION`: none) and the partitions of the response."""
 
 
 class ReadLimits(NamedTuple):
-    """How many bytes a fetch wants at least and at most, and how long it waits for the least."""
+    """Minimum and maximum bytes of a fetch, and the maximum time in ms that it waits for the minimum."""
 
     min_bytes: int
     max_bytes: int
@@ -87,11 +87,11 @@ def read_all(
 ) -> int:
     """Read the partitions in order, each within what is left of `max_bytes`. Returns the bytes read.
 
-    The first batch comes whole, however large (KIP-74). Partitions for which no bytes are left are still
-    looked up, for their high watermark; with `stops_when_full` they are not, and have no `read`.
+    The first batch is read whole, whatever its size (KIP-74). When no bytes are left, further partitions are
+    still looked up for their high watermark; with `stops_when_full` they are not, and have no `read`.
     """
     total = 0
-    # Asked once: a fetch that has begun to read may take the rate somewhat over its limit.
+    # Checked once per fetch: one fetch may exceed the rate slightly.
     holds_back = replica_id >= 0 and replicas.throttle.is_over(replicas.monotonic_ms())
     for read in reads:
         wanted = read.wanted
@@ -127,7 +127,7 @@ def _is_held_back(replicas: Replicas, read: Read, replica_id: int) -> bool:
 
 
 def record_given(replicas: Replicas, reads: Iterable[Read]) -> None:
-    """Count what a follower's fetch is answered with against the throttle."""
+    """Count the records in the response to a follower's fetch against the throttle."""
     if not replicas.throttle.is_set:
         return
     now_ms = replicas.monotonic_ms()
@@ -138,7 +138,7 @@ def record_given(replicas: Replicas, reads: Iterable[Read]) -> None:
 
 
 def cold_slices(reads: Sequence[Read]) -> list[FileSlice]:
-    """The slices that the system does not have in memory: sending them would wait for the device."""
+    """The slices that are not in the page cache: sending them would wait for the device."""
     return [
         read.read.records
         for read in reads
@@ -150,7 +150,7 @@ _WARM_BYTES = 1 << 20
 
 
 def warm(slices: Sequence[FileSlice]) -> None:
-    """Read the slices into the system's memory, before they are sent. To be run in a worker thread."""
+    """Read the slices into the page cache before they are sent. Run it in a worker thread."""
     for piece in slices:
         for offset in range(piece.offset, piece.offset + piece.length, _WARM_BYTES):
             piece.file.pread(min(_WARM_BYTES, piece.offset + piece.length - offset), offset)

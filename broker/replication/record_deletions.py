@@ -42,7 +42,7 @@ class RecordDeletions:
         return deletion
 
     def is_done(self, deletion: RecordDeletion) -> bool:
-        """Whether a deletion has failed, or has been carried out by all live replicas."""
+        """Whether a deletion has failed, or all live replicas have carried it out."""
         if deletion.error is not None:
             return True
         partition = self._replicas.find(deletion.topic, deletion.index)

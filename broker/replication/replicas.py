@@ -1,7 +1,7 @@
 """The replicas of this broker: finds, writes and reads them, and wakes the requests that wait for them.
 
-Everything happens on the reactor's thread. `Partition` decides; this room performs: it advances high
-watermarks and proposes in-sync sets. `Roles` gives the replicas their roles.
+All calls are made on the reactor's thread. `Partition` decides; `Replicas` acts: it advances high watermarks
+and proposes in-sync sets. `Roles` gives the replicas their roles.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from protocol.topic_partition import TopicPartition
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class ReplicaLimits:
-    """When a follower leaves the in-sync set, and how many requests of each kind may wait."""
+    """Maximum lag of an in-sync follower, and maximum number of waiting requests of each kind."""
 
     lag_time_ms_max: Annotated[int, "replica.lag.time.max.ms"]
     waiting_requests_max: Annotated[int, "waiting.requests.max"]
@@ -98,7 +98,7 @@ class Replicas:
             listener(partition)
 
     def monotonic_ms(self) -> int:
-        """Monotonic time in ms, for lag: setting the system clock removes no follower from an in-sync set."""
+        """Monotonic time in ms for lag, so that setting the system clock does not change in-sync sets."""
         return int(self._monotonic_s() * 1000)
 
     def __iter__(self) -> Iterator[Partition]:
@@ -130,9 +130,9 @@ class Replicas:
         return list(self._topics.get(topic, {}).values())
 
     def partition(self, topic: str, index: int) -> Partition:
-        """This broker's replica of a partition. Raises BrokerError: NOT_LEADER_OR_FOLLOWER where only other
-        brokers have one, KAFKA_STORAGE_ERROR where its directory failed, UNKNOWN_TOPIC_OR_PARTITION where no
-        broker has one."""
+        """This broker's replica of a partition. Raises BrokerError: NOT_LEADER_OR_FOLLOWER if only other
+        brokers have one, KAFKA_STORAGE_ERROR if its directory failed, UNKNOWN_TOPIC_OR_PARTITION if no broker
+        has one."""
         partitions = self._topics.get(topic)
         partition = None if partitions is None else partitions.get(index)
         if partition is None:
@@ -145,10 +145,10 @@ class Replicas:
         return partition
 
     def known_leader(self, topic: str, index: int) -> tuple[int, int] | None:
-        """(leader, leader epoch) of a partition as this broker last learned; None where it is unknown.
+        """(leader, leader epoch) of a partition as this broker last learned; None if unknown.
 
-        A replica learns its next leader before the brokers' metadata has it. A leader that was just
-        replaced would otherwise send its clients back to itself (KIP-951).
+        Uses the replica's own role first, which is newer than the metadata: otherwise a replaced leader would
+        redirect its clients to itself (KIP-951).
         """
         known = self._metadata.partition(topic, index)
         partition = self.find(topic, index)
@@ -160,19 +160,19 @@ class Replicas:
         """Whether a follower on that broker may join an in-sync set."""
         return self._metadata.is_live(broker_id)
 
-    # -- in and out of touch with the cluster -------------------------------------------------------------
+    # -- connection to the cluster -------------------------------------------------------------------------
 
     @property
     def is_suspended(self) -> bool:
         return self._is_suspended
 
     def suspend(self) -> None:
-        """Acknowledge no write with acks=all until `resume`: this broker cannot know whether it is still a
-        member of the cluster."""
+        """Acknowledge no acks=all write until `resume`, because this broker cannot know whether it is still
+        registered."""
         self._is_suspended = True
 
     def resume(self) -> None:
-        """Acknowledge again: this broker is a member, and committed writes that waited are acknowledged."""
+        """Acknowledge writes again, also committed ones that waited: this broker is registered."""
         self._is_suspended = False
         for partition in list(self):
             self.writers.wake(partition.key)
@@ -219,7 +219,7 @@ class Replicas:
             append.prepare(partition, acks, now_ms)
 
     def grown(self, partition: Partition) -> None:
-        """A partition's log has grown, or this broker has become its leader."""
+        """Call after a partition's log has grown, or this broker has become its leader."""
         log = partition.log
         if log.settings.flush_before_ack:
             durable = self._flusher.durable(log, log.log_end_offset)
@@ -275,8 +275,8 @@ class Replicas:
         min_one_batch: bool = True,
         connection: int = NO_CONNECTION,
     ) -> PartitionRead:
-        """Read one partition for a fetch of `connection`. Raises BrokerError, also where another
-        connection is the partition's only reader."""
+        """Read one partition for a fetch of `connection`. Raises BrokerError, also if another connection owns
+        the partition to read it."""
         partition = self.partition(topic, wanted.partition)
         if partition.read_admission is not None and replica_id < 0:
             partition.read_admission.admit(connection)
@@ -306,8 +306,8 @@ class Replicas:
     def record_fetch(
         self, topic: str, wanted: FetchPartition, replica_id: int, broker_epoch: int = NO_BROKER_EPOCH
     ) -> None:
-        """Record a follower's position from its fetch, and propose that it joins the in-sync set if it may.
-        Raises BrokerError as `Partition.record_fetch` does."""
+        """Record a follower's position from its fetch; if it may join the in-sync set, propose that. Raises
+        BrokerError as `Partition.record_fetch` does."""
         partition = self.partition(topic, wanted.partition)
         now_ms = self.monotonic_ms()
         if not partition.record_fetch(replica_id, wanted, now_ms, broker_epoch):
@@ -321,7 +321,7 @@ class Replicas:
     def try_record_fetch(
         self, topic: str, wanted: FetchPartition, replica_id: int, broker_epoch: int = NO_BROKER_EPOCH
     ) -> BrokerError | None:
-        """`record_fetch`; the error, if there is one."""
+        """Call `record_fetch`. Returns its error, if there is one, instead of raising it."""
         try:
             self.record_fetch(topic, wanted, replica_id, broker_epoch)
         except BrokerError as error:
@@ -346,7 +346,7 @@ class Replicas:
     def settle_isr(
         self, proposal: IsrProposal, leader_epoch: int, isr: Sequence[int], partition_epoch: int
     ) -> None:
-        """The controller has written an in-sync set."""
+        """Apply an in-sync set that the controller has written."""
         partition = self.find(proposal.topic, proposal.partition)
         if partition is not None and partition.settle_isr(leader_epoch, isr, partition_epoch):
             self.advance(partition)
@@ -366,5 +366,5 @@ class Replicas:
     # -- for the next start ------------------------------------------------------------------------------
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """The high watermarks to be checkpointed."""
+        """The high watermarks for the checkpoint."""
         return {partition.key: partition.high_watermark for partition in self if not partition.is_offline}

@@ -1,7 +1,7 @@
 """The roles of this broker's replicas: the controller assigns them; a failed log directory ends them.
 
-Everything runs on the reactor's thread. `Partition` decides; `Roles` creates and deletes logs, and notifies
-fetchers and waiting requests.
+All calls are made on the reactor's thread. `Partition` decides; `Roles` creates and deletes logs, and
+notifies fetchers and waiting requests.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ EPOCH_DURING_DELETE = -2
 
 _WORK_PER_TURN = 256
 _WORK_OF_NEW_REPLICA = 128
-"""Work of creating a log. The unit is the work of beginning a role, about 20 µs."""
+"""Cost of creating a log, in units of the cost of beginning a role, about 20 µs."""
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class Roles:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Apply nothing more of LeaderAndIsr requests under way: the logs are about to be closed."""
+        """Stop applying LeaderAndIsr requests, because the logs are about to be closed."""
         self._is_stopped = True
 
     def apply_leader_and_isr(
@@ -88,9 +88,9 @@ class Roles:
     ) -> Deferred[LeaderAndIsrResponse]:
         """Apply the leader and the in-sync set of each partition, unless the controller has been replaced.
 
-        A request that creates many logs, or begins very many roles, takes several reactor turns; the caller
-        must not apply another request of the controller meanwhile. `check_current` is called before every
-        turn; an error that it raises ends the work and fails the Deferred.
+        A request that creates many logs, or begins very many roles, takes several reactor turns, during which
+        the caller must not apply another request of the controller. `check_current` is called before every
+        turn; if it raises an error, the work stops and the Deferred fails.
         """
         if request.controller_epoch < self.controller_epoch:
             return succeed(LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH, topics=[]))
@@ -121,8 +121,8 @@ class Roles:
                         LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=code)
                     )
         finally:
-            # Last, and for all partitions together: by then leaders that got their request at the same time
-            # have begun. Earlier fetches would fail, and be repeated.
+            # Last, for all partitions together: the leaders got their requests at the same time and have
+            # begun by now; earlier fetches would fail.
             for partition in begun.following:
                 self._copier.follow(partition)
         if begun.leading:
@@ -240,7 +240,9 @@ class Roles:
         """End the roles of all partitions in a failed log directory."""
         for partition in list(self._replicas):
             if partition.is_offline and partition.role is not None:
-                _log.error("%s-%d is offline: its log directory failed", partition.topic, partition.index)
+                _log.error(
+                    "Replica %s-%d is offline: its log directory failed", partition.topic, partition.index
+                )
                 self._copier.forget(partition)
                 partition.stop()
                 self._replicas.role_changed(partition)
@@ -248,9 +250,11 @@ class Roles:
 
 
 def _log_leading(begun: Sequence[Partition]) -> None:
-    """Log one line for all partitions: ten thousand lines would keep clients waiting."""
+    """Log one line for all partitions: ten thousand lines would delay clients."""
     first = begun[0]
-    more = f", and {len(begun) - 1} partitions more" if len(begun) > 1 else ""
-    _log.info("Leading %s-%d from epoch %d on%s", first.topic, first.index, first.leader_epoch, more)
+    more = f", and {len(begun) - 1} more partitions" if len(begun) > 1 else ""
+    _log.info("Leading %s-%d in leader epoch %d%s", first.topic, first.index, first.leader_epoch, more)
     for partition in begun if _log.isEnabledFor(logging.DEBUG) else ():
-        _log.debug("Leading %s-%d from epoch %d on", partition.topic, partition.index, partition.leader_epoch)
+        _log.debug(
+            "Leading %s-%d in leader epoch %d", partition.topic, partition.index, partition.leader_epoch
+        )

@@ -1,5 +1,5 @@
-"""Fetches of a session (KIP-227): only stirred partitions are read, only news is returned, and a partition
-without news is not read again until a change stirs it.
+"""Fetches of a session (KIP-227): they read only stirred partitions and return only news. A partition without
+news is not read again until a change stirs it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from broker.replication.replicas import Replicas
 class SessionFetch:
     """One fetch of a session, from its request to its response.
 
-    `locate(member, connection)` finds the partition that a member of the session names. `answer` is called
-    once there are `min_bytes` or an error, or the fetch's time has passed. The first fetch of a session
-    `is_full`: its response names all partitions.
+    `locate(member, connection)` finds the partition of a session's entry. `answer` is called once there are
+    `min_bytes` of records or an error, or the fetch has timed out. `is_full` is true for the first fetch of
+    a session, whose response has all partitions.
     """
 
     __slots__ = (
@@ -66,11 +66,11 @@ class SessionFetch:
             session.waiting = parked
 
     def _find_reads(self) -> None:
-        # A copy: locating a partition starts to watch it, after which changes may stir it.
+        # A copy: `locate` watches the partition, so that a change may stir it during the loop.
         self._reads = [self._locate(member, self._connection) for member in list(self._session.stirred)]
 
     def _record(self, read: Read) -> None:
-        """Record a follower's position in a partition that it named, or that changed since then."""
+        """Record a follower's position in a partition that it named or that has changed."""
         if read.error is not None:
             return
         reader = self._session.reader
@@ -89,7 +89,7 @@ class SessionFetch:
         )
 
     def _check(self, key: Hashable) -> bool:
-        """Read only the changed partition, so that the cost does not grow with the number stirred."""
+        """Read only the changed partition: the cost must not grow with the number of stirred ones."""
         member = cast(SessionPartition, key)
         read = self._by_member.get(member)
         if read is None:
@@ -120,7 +120,7 @@ class SessionFetch:
         self._answer(session_id, self._news())
 
     def _news(self) -> list[Read]:
-        """The partitions to return; they count as sent."""
+        """The partitions to return. Marks their offsets as sent."""
         return [read for read in self._reads if self._is_news(read) or self._is_full]
 
     def _is_news(self, read: Read) -> bool:
@@ -130,7 +130,7 @@ class SessionFetch:
             return True
         found = read.read
         if found is None:
-            return False  # No room in this response: a later fetch reads it.
+            return False  # The response had no room for this partition; a later fetch reads it.
         is_news = member.is_news(found.high_watermark, found.log_start_offset)
         if found.records is not None:
             # The reader may fetch these records again until it names a later offset.

@@ -13,49 +13,49 @@ SETTINGS: tuple[Setting, ...] = (
         "replica.lag.time.max.ms",
         SettingType.LONG,
         30_000,
-        "Time after which a leader removes a follower that has not caught up with it from the in-sync set.",
+        "Time in ms after which a leader removes a follower that has not caught up from the in-sync set.",
         minimum=1,
     ),
     Setting(
         "replica.high.watermark.checkpoint.interval.ms",
         SettingType.LONG,
         5_000,
-        "Time between two writes of the high watermarks to disk.",
+        "Time in ms between two writes of the high watermarks to disk.",
         minimum=1,
     ),
     Setting(
         "replica.socket.timeout.ms",
         SettingType.INT,
         30_000,
-        "Maximum time a follower waits for the response to a fetch; at least `replica.fetch.wait.max.ms`.",
+        "Maximum time in ms a follower waits for a fetch response; at least `replica.fetch.wait.max.ms`.",
         minimum=1,
     ),
     Setting(
         "replica.fetch.wait.max.ms",
         SettingType.INT,
         500,
-        "Maximum time a follower's fetch waits at the leader for `replica.fetch.min.bytes`.",
+        "Maximum time in ms a follower's fetch waits at the leader for `replica.fetch.min.bytes`.",
         minimum=1,
     ),
     Setting(
         "replica.fetch.min.bytes",
         SettingType.INT,
         1,
-        "Bytes that a follower's fetch waits for at the leader, for at most `replica.fetch.wait.max.ms`.",
+        "Minimum bytes of a follower's fetch; the leader waits for them for `replica.fetch.wait.max.ms`.",
         minimum=1,
     ),
     Setting(
         "replica.fetch.max.bytes",
         SettingType.INT,
         1024 * 1024,
-        "Maximum bytes of one partition in a fetch of a follower. A larger first batch is still returned.",
+        "Maximum bytes of one partition in a follower's fetch. A larger first batch is still returned.",
         minimum=0,
     ),
     Setting(
         "replica.fetch.response.max.bytes",
         SettingType.INT,
         10 * 1024 * 1024,
-        "Maximum bytes of all partitions together in a fetch of a follower. A larger first batch is still "
+        "Maximum bytes of all partitions together in a follower's fetch. A larger first batch is still "
         "returned.",
         minimum=0,
     ),
@@ -63,22 +63,22 @@ SETTINGS: tuple[Setting, ...] = (
         "replica.fetch.backoff.ms",
         SettingType.INT,
         1000,
-        "Maximum delay before a follower repeats a failed fetch.",
+        "Maximum delay in ms before a follower repeats a failed fetch.",
         minimum=0,
     ),
     Setting(
         "num.replica.fetchers",
         SettingType.INT,
         1,
-        "Number of fetches that a follower keeps open to each leader, each on a connection of its own.",
+        "Number of concurrent fetches of a follower from each leader, each on a connection of its own.",
         minimum=1,
     ),
     Setting(
         "leader.replication.throttled.rate",
         SettingType.LONG,
         2**63 - 1,
-        "Maximum bytes a second that this broker, as the leader, sends to replicas that are not in sync and "
-        "that topics list in `leader.replication.throttled.replicas`.",
+        "Maximum bytes per second that this broker, as leader, sends to out-of-sync replicas that topics "
+        "list in `leader.replication.throttled.replicas`.",
         minimum=0,
         dynamic=True,
     ),
@@ -86,8 +86,8 @@ SETTINGS: tuple[Setting, ...] = (
         "follower.replication.throttled.rate",
         SettingType.LONG,
         2**63 - 1,
-        "Maximum bytes a second that this broker fetches for its replicas that are not in sync and that "
-        "topics list in `follower.replication.throttled.replicas`.",
+        "Maximum bytes per second that this broker fetches for its out-of-sync replicas that topics list in "
+        "`follower.replication.throttled.replicas`.",
         minimum=0,
         dynamic=True,
     ),
@@ -96,7 +96,7 @@ SETTINGS: tuple[Setting, ...] = (
         SettingType.INT,
         1000,
         "Maximum number of fetch sessions (KIP-227) that this broker keeps. A reader without a session "
-        "names all its partitions in every fetch. 0 switches sessions off.",
+        "names all its partitions in every fetch. 0 disables sessions.",
         minimum=0,
     ),
     Setting(
@@ -112,7 +112,7 @@ SETTINGS: tuple[Setting, ...] = (
         1_000_000,
         "Maximum number of requests of each kind that wait at this broker at once: fetches of consumers, "
         "fetches of followers, produces with acks=all, DeleteRecords. A further request does not wait: a "
-        "fetch gets the records that there are, the others REQUEST_TIMED_OUT.",
+        "fetch gets the available records, any other request REQUEST_TIMED_OUT.",
         minimum=1,
     ),
 )
@@ -130,7 +130,7 @@ class ReplicationSettings:
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class ThrottleRates:
-    """Maximum bytes a second that this broker sends to, and fetches for, replicas that are not in sync."""
+    """Maximum bytes per second that this broker sends to, and fetches for, out-of-sync replicas."""
 
     leader: Annotated[int, "leader.replication.throttled.rate"]
     follower: Annotated[int, "follower.replication.throttled.rate"]

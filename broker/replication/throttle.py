@@ -1,4 +1,4 @@
-"""Replication throttles (KIP-73): replicas that catch up must leave bandwidth for everything else.
+"""Replication throttles (KIP-73): limit the bandwidth for replicas that are catching up.
 
 A broker has one throttle as a leader, for bytes it sends, and one as a follower, for bytes it fetches. Each
 has a rate (`leader.replication.throttled.rate`, `follower.replication.throttled.rate`); topics list the

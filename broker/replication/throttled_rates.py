@@ -8,7 +8,7 @@ from broker.setting_groups import Live
 
 
 class ThrottledRates:
-    """Gives the throttles their rates. Call `settings_changed` after each change of the broker's settings."""
+    """Sets the throttles' rates. Call `settings_changed` after each change of the broker's settings."""
 
     def __init__(self, rates: Live[ThrottleRates], leader: Throttle, follower: Throttle) -> None:
         self._rates = rates

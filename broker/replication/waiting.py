@@ -14,7 +14,7 @@ from coordinator.clock import Clock, DelayedCall
 K = TypeVar("K", bound=Hashable)
 
 MAX_WAIT_MS = 24 * 60 * 60 * 1000
-"""Maximum time, in ms, that a request waits; a longer timeout is shortened to it."""
+"""Maximum time in ms that a request waits. Limits longer timeouts."""
 
 
 def _check_nothing(key: Hashable) -> bool:
@@ -27,8 +27,7 @@ def _expire_nothing() -> None: ...
 class Parked:
     """One waiting request; it ends when it completes, when its timeout passes, or by `cancel`.
 
-    An ended request drops all its references, so that an object that still holds it is in no reference
-    cycle.
+    An ended request drops all its references, so that it is part of no reference cycle.
     """
 
     __slots__ = ("_check", "_expire", "_is_asked", "_keys", "_missed", "_owner", "_timer", "_waiting")
@@ -63,8 +62,8 @@ class Parked:
             self._forget()
 
     def expire(self) -> None:
-        """End the wait now, as if the timeout had passed. No effect once the request has ended, nor while its
-        check is running, which may be answering it."""
+        """End the wait now, as if the timeout had passed. No effect once the request has ended, or while its
+        check, which may answer it, is running."""
         if self._timer is not None and not self._is_asked:
             self._timer.cancel()
             self._run_out()
@@ -102,8 +101,7 @@ class Parked:
 class Waiting:
     """The requests that wait for one kind of event.
 
-    At most `capacity` requests are parked. A further request expires at once, as if its timeout had
-    passed.
+    At most `capacity` requests are parked. A further request expires immediately.
     """
 
     def __init__(self, clock: Clock, capacity: int = 1_000_000) -> None:
@@ -151,7 +149,7 @@ class Waiting:
         waiters = self.parked.get(key)
         if not waiters:
             return
-        # A copy: an answer may lead to other requests being woken, parked or cancelled.
+        # A copy: an answer may wake, park or cancel other requests.
         for parked in list(waiters):
             parked.ask(key)
 

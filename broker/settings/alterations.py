@@ -25,11 +25,11 @@ def altered(
     rows: Mapping[str, Setting],
     inherited: Callable[[str], str | None],
 ) -> dict[str, str]:
-    """The own settings of a topic or broker after some alterations, not yet checked.
+    """Apply alterations to `own`, the settings of a topic or broker. Does not check the new values.
 
-    `rows` are the settings by name. `inherited` returns the value in force where `own` has none, to which
-    items of a list are added. Raises `SettingError`, and BrokerError INVALID_REQUEST for a setting that is
-    named twice.
+    `rows` are the settings by name. `inherited` returns the value in force of a setting that `own` lacks, to
+    which items of a list are added. Raises `SettingError`, and BrokerError INVALID_REQUEST for a setting that
+    is named twice.
     """
     names = [alteration.name for alteration in alterations]
     if len(set(names)) != len(names):
@@ -45,7 +45,7 @@ def altered(
         if alteration.operation is not ConfigOperation.SET:
             row = rows.get(name)
             if row is None or row.type is not SettingType.LIST:
-                raise SettingError(f"{name} is not a list: its value can only be set or deleted")
+                raise SettingError(f"{name} is not a list: it can only be set or deleted")
             value = _edited_list(result.get(name) or inherited(name) or "", value, alteration.operation)
         result[name] = value
     return result

@@ -1,4 +1,4 @@
-"""The broker's own settings while it runs: follows /config/brokers and notifies those who go by a setting."""
+"""The settings of a running broker: follows /config/brokers and notifies listeners of changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coordinator.cluster.dynamic_configs import DEFAULT_ENTITY, DynamicConfigs
 
 
 class BrokerSettings:
-    """Keeps `in_force` as ZooKeeper has the settings for this broker and for all brokers.
+    """Updates `in_force` with the settings in ZooKeeper of this broker and of all brokers.
 
     Call `configs_changed` with each change of dynamic configs.
     """
@@ -26,7 +26,7 @@ class BrokerSettings:
         self._listeners.append(listener)
 
     def configs_changed(self, kind: str, name: str, configs: Mapping[str, str]) -> None:
-        """The configs of an entity in ZooKeeper are these now."""
+        """Apply the present configs of an entity in ZooKeeper."""
         if kind == BROKERS and name in (self._name, DEFAULT_ENTITY):
             self._in_force.overlay(
                 self._dynamic_configs.get(BROKERS, self._name),

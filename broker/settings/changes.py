@@ -1,5 +1,4 @@
-"""Alters settings on request: checks whose they are and whether they may be altered, and writes them to
-ZooKeeper."""
+"""Alters settings on request: checks the resource and the values, and writes the settings to ZooKeeper."""
 
 from __future__ import annotations
 
@@ -28,8 +27,8 @@ Change = Callable[[dict[str, str]], dict[str, str]]
 class SettingChanges:
     """Alters the settings of topics, of this broker, and of all brokers together (named "").
 
-    Any broker may alter the settings of a broker that is down: an alteration that keeps it from starting
-    could not be taken back otherwise.
+    Any broker may alter the settings of a broker that is down: otherwise an alteration that prevents its
+    start could not be reverted.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class SettingChanges:
     def alter(
         self, resource_type: int, name: str, alterations: Sequence[Alteration], *, validate_only: bool
     ) -> Deferred[BrokerError | None]:
-        """Alter some settings and leave the others. The result is None, or the error that prevented it."""
+        """Alter some settings and keep the others. The result is None, or the error that prevented it."""
         if resource_type == ResourceType.BROKER:
             return self._update_broker(
                 name, lambda own: self._settings.altered(own, alterations), validate_only
@@ -88,9 +87,7 @@ class SettingChanges:
     ) -> Deferred[BrokerError | None]:
         if resource_type != ResourceType.TOPIC:
             return succeed(
-                BrokerError(
-                    ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no settings here"
-                )
+                BrokerError(ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no settings")
             )
         if name not in self._metadata.topics:
             return succeed(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -115,7 +112,7 @@ def check_is_this_broker(name: str, local_id: int) -> None:
     """
     if name not in ("", str(local_id)):
         raise BrokerError(
-            ErrorCode.INVALID_REQUEST, f"this is broker {local_id}: ask broker {name} about its settings"
+            ErrorCode.INVALID_REQUEST, f"this is broker {local_id}: send the request to broker {name}"
         )
 
 

@@ -1,4 +1,4 @@
-"""The settings that a command line names: a properties file, and overrides of it."""
+"""Reads the settings of a command line: a properties file and overrides."""
 
 from __future__ import annotations
 

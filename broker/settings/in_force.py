@@ -1,7 +1,7 @@
 """The broker's settings in force: its properties file, overlaid with alterations at run time (KIP-226).
 
-The value in force is the first of: this broker's alteration, that of all brokers, the value in the file, the
-default. Only settings with a dynamic row can be altered.
+The value in force is the first of: this broker's alteration, the alteration for all brokers, the value in the
+file, the default. Only settings with a dynamic row can be altered.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _log = logging.getLogger(__name__)
 
 
 class SettingsInForce(Mapping[str, Any]):
-    """The checked values of the moment, by the setting's name.
+    """The present checked values by setting name.
 
     `own` and `shared` are the alterations in force, of this broker and of all brokers. `topic_defaults` are
-    the values for topics that set nothing themselves; `static_topic_defaults` are those by the file alone.
+    the defaults of topic settings; `static_topic_defaults` are those without alterations.
     """
 
     def __init__(self, static: Settings) -> None:
@@ -46,14 +46,14 @@ class SettingsInForce(Mapping[str, Any]):
         return len(self.static)
 
     def overlay(self, own: Mapping[str, str], shared: Mapping[str, str]) -> None:
-        """Put alterations into force. Those that are not allowed, which other software must have written, are
-        left out and logged."""
+        """Put alterations into force. Invalid ones, which other software must have written, are ignored and
+        logged."""
         own, shared = self._sound(own), self._sound(shared)
         try:
             self.check({**shared, **own})
         except SettingError as error:
             _log.error(
-                "Alterations of the broker's settings contradict each other; none of them is in force: %s",
+                "The settings in /config/brokers contradict each other; the previous ones stay in force: %s",
                 error,
             )
             return
@@ -67,9 +67,7 @@ class SettingsInForce(Mapping[str, Any]):
             try:
                 self.check({name: value})
             except (SettingError, BrokerError) as error:
-                _log.error(
-                    "An alteration of the broker's settings is not allowed and not in force: %s", error
-                )
+                _log.error("Ignoring an invalid setting in /config/brokers: %s", error)
             else:
                 sound[name] = value
         return sound
@@ -77,7 +75,7 @@ class SettingsInForce(Mapping[str, Any]):
     def _parsed(self, configs: Mapping[str, str]) -> dict[str, Any]:
         return {name: self.rows[name].parse(value) for name, value in configs.items()}
 
-    # What may be altered
+    # Checks of alterations
 
     def check(self, configs: Mapping[str, str | None]) -> None:
         """Raises `SettingError` for values that are not allowed, alone or together, and BrokerError
@@ -103,7 +101,7 @@ class SettingsInForce(Mapping[str, Any]):
     def altered(self, own: Mapping[str, str], alterations: Sequence[Alteration]) -> dict[str, str]:
         """`own` with some alterations applied, checked. Raises as `check` does."""
         result = altered(own, alterations, self.rows, lambda name: shown_value(self.static[name]))
-        # Settings that are there already and are not altered may belong to other software.
+        # Present settings that are not altered may belong to other software: do not check them.
         touched = {alteration.name for alteration in alterations}
         self.check(
             {name: value for name, value in result.items() if name in touched or self._is_dynamic(name)}

@@ -1,7 +1,7 @@
-"""Every setting of the broker, one row each: the general ones, and those that each room declares.
+"""All settings of the broker, one row each: general ones here, the others declared in their own packages.
 
-`python -m broker.settings.rows` prints the settings of broker, topics, producer, consumer and admin client as
-Markdown: that is docs/settings.md.
+`python -m broker.settings.rows` prints docs/settings.md: the settings of broker, topics, producer, consumer
+and admin client.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _CHROOT = re.compile(r"(/[^/\s]+)*/?")
 
 
 def _zookeeper_servers(value: Any) -> None:
-    """What ZooKeeper's own clients take."""
+    """Check for the format that ZooKeeper's own clients accept."""
     servers, slash, path = str(value).partition("/")
     for server in servers.split(","):
         matched = _ZOOKEEPER_SERVER.fullmatch(server.strip())
         if matched is None or not 1 <= int(matched["port"] or 2181) <= 65535:
             raise ValueError(
-                "at least one host:port, comma-separated, with an optional /chroot at the end of all"
+                "at least one host:port, comma-separated, with an optional /chroot after the last one"
             )
     if not _CHROOT.fullmatch(slash + path) or {".", ".."} & set(path.split("/")):
         raise ValueError(f"a path of names after the servers, not {slash + path}")
@@ -54,14 +54,14 @@ IDENTITY: tuple[Setting, ...] = (
         "reserved.broker.max.id",
         SettingType.INT,
         1000,
-        "Highest `broker.id` that may be set by hand; generated ids are higher.",
+        "Highest value of `broker.id` that may be set; generated ids are higher.",
         minimum=0,
     ),
     Setting(
         "broker.rack",
         SettingType.STRING,
         None,
-        "Rack in which this broker stands. The controller spreads the replicas of a partition over racks.",
+        "Rack of this broker. The controller spreads the replicas of a partition over racks.",
     ),
 )
 
@@ -78,15 +78,15 @@ ZOOKEEPER: tuple[Setting, ...] = (
         "zookeeper.connection.timeout.ms",
         SettingType.INT,
         None,
-        "Maximum time the broker waits for ZooKeeper when it starts. Unset: `zookeeper.session.timeout.ms`.",
+        "Maximum time in ms a starting broker waits for ZooKeeper. Unset: `zookeeper.session.timeout.ms`.",
         minimum=1,
     ),
     Setting(
         "zookeeper.session.timeout.ms",
         SettingType.INT,
         18_000,
-        "ZooKeeper ends the session of a broker that it has not heard from for this long; the controller "
-        "then takes that broker for dead.",
+        "Time in ms without contact after which ZooKeeper ends a broker's session. The controller then "
+        "treats the broker as dead.",
         minimum=1,
     ),
 )
@@ -96,27 +96,27 @@ TOPICS: tuple[Setting, ...] = (
         "num.partitions",
         SettingType.INT,
         1,
-        "Number of partitions of a topic that is created without naming a number.",
+        "Number of partitions of a new topic if the request gives none.",
         minimum=1,
     ),
     Setting(
         "default.replication.factor",
         SettingType.INT,
         1,
-        "Number of replicas of each partition of a topic that is created without naming a number.",
+        "Number of replicas of each partition of a new topic if the request gives none.",
         minimum=1,
     ),
     Setting(
         "auto.create.topics.enable",
         SettingType.BOOLEAN,
         True,
-        "Whether a client that asks for the metadata of a missing topic causes the topic to be created.",
+        "Whether a missing topic is created when a client requests its metadata.",
     ),
     Setting(
         "delete.topic.enable",
         SettingType.BOOLEAN,
         True,
-        "Whether clients may delete topics; with false they are answered TOPIC_DELETION_DISABLED.",
+        "Whether clients may delete topics. With false the broker answers TOPIC_DELETION_DISABLED.",
     ),
 )
 
@@ -125,13 +125,13 @@ LEADERSHIP: tuple[Setting, ...] = (
         "auto.leader.rebalance.enable",
         SettingType.BOOLEAN,
         True,
-        "Whether the controller regularly gives leadership back to preferred leaders, the first replicas.",
+        "Whether the controller regularly moves leadership back to preferred leaders, the first replicas.",
     ),
     Setting(
         "leader.imbalance.check.interval.seconds",
         SettingType.LONG,
         300,
-        "Time, in seconds, between two checks by the controller of how many partitions are not led by their "
+        "Time in seconds between two checks by the controller of how many partitions are not led by their "
         "preferred leaders.",
         minimum=1,
     ),
@@ -139,8 +139,8 @@ LEADERSHIP: tuple[Setting, ...] = (
         "leader.imbalance.per.broker.percentage",
         SettingType.INT,
         10,
-        "Percentage of the partitions that prefer a broker that other brokers may lead; above it the "
-        "controller gives leadership back to the preferred leaders.",
+        "Maximum percentage of a broker's preferred partitions that other brokers lead. Above it the "
+        "controller moves leadership back to the preferred leaders.",
         minimum=0,
         dynamic=True,
     ),
@@ -151,7 +151,7 @@ REQUESTS: tuple[Setting, ...] = (
         "fetch.max.bytes",
         SettingType.INT,
         55 * 1024 * 1024,
-        "Maximum bytes of records in one fetch response, whatever the request asks for. A larger first "
+        "Maximum bytes of records in one fetch response, even if the request allows more. A larger first "
         "batch is still returned.",
         minimum=1024,
     ),
@@ -159,14 +159,14 @@ REQUESTS: tuple[Setting, ...] = (
         "delete.records.purgatory.timeout.ms",
         SettingType.INT,
         30_000,
-        "Maximum time a DeleteRecords request waits for the followers, whatever timeout it names.",
+        "Maximum time in ms a DeleteRecords request waits for the followers, even if its timeout is longer.",
         minimum=1,
     ),
     Setting(
         "request.timeout.ms",
         SettingType.INT,
         30_000,
-        "Maximum time this broker waits for another broker's response, replication fetches aside.",
+        "Maximum time in ms this broker waits for another broker's response, except to replication fetches.",
         minimum=1,
     ),
 )
@@ -176,22 +176,22 @@ STOPPING: tuple[Setting, ...] = (
         "controlled.shutdown.enable",
         SettingType.BOOLEAN,
         True,
-        "Whether a broker that stops first asks the controller to move the leadership of its partitions to "
+        "Whether a stopping broker first asks the controller to move the leadership of its partitions to "
         "other brokers.",
     ),
     Setting(
         "controlled.shutdown.max.retries",
         SettingType.INT,
         3,
-        "Number of further requests to move leadership that a stopping broker sends after a failed one, "
-        "before it stops all the same.",
+        "Number of times that a stopping broker repeats a failed request to move leadership. It then stops "
+        "anyway.",
         minimum=0,
     ),
     Setting(
         "controlled.shutdown.retry.backoff.ms",
         SettingType.LONG,
         5_000,
-        "Delay between two requests of a stopping broker to move leadership.",
+        "Delay in ms between two requests of a stopping broker to move leadership.",
         minimum=0,
     ),
 )
@@ -201,7 +201,7 @@ WORKERS: tuple[Setting, ...] = (
         "background.threads",
         SettingType.INT,
         10,
-        "Number of worker threads, which do fsync, recovery and reads of data outside the page cache.",
+        "Number of worker threads for fsync, recovery, and reads of data outside the page cache.",
         minimum=1,
     ),
 )
@@ -221,7 +221,7 @@ ROWS: tuple[Setting, ...] = (
 
 
 def broker_settings(values: Mapping[str, Any]) -> Settings:
-    """The broker's settings of the given keys and values. Raises `SettingError`."""
+    """Check the given keys and values as the broker's settings. Raises `SettingError`."""
     settings = Settings(ROWS, values)
     if settings["broker.id"] > settings["reserved.broker.max.id"]:
         raise SettingError(
@@ -238,20 +238,20 @@ def broker_settings(values: Mapping[str, Any]) -> Settings:
 
 
 def settings_page() -> str:
-    """docs/settings.md: every setting there is, from its row."""
+    """The text of docs/settings.md, generated from the rows of all settings."""
     parts = [
         "# Settings",
         "",
-        "Generated by `python -m broker.settings.rows`. Names are Kafka's, and so are defaults, unless "
-        "there is a reason for another.",
+        "Generated by `python -m broker.settings.rows`. Names are Kafka's; defaults are Kafka's unless there "
+        "is a reason for another.",
         "",
         "A broker takes its settings from its properties file (`config/server.properties`) and from "
-        "`--override key=value`. It warns of a key that is not listed here, and does not start with a value "
-        "that is not allowed. A setting whose column Dynamic says yes can also be altered while brokers "
-        "run, for one broker or for all: `scripts/configs.sh --entity-type brokers`.",
+        "`--override key=value`. It logs a warning for an unknown key, and does not start with an invalid "
+        "value. A setting with yes in the column Dynamic can also be altered while brokers run, for one "
+        "broker or for all: `scripts/configs.sh --entity-type brokers`.",
         "",
-        "This version neither deletes old segments nor compacts them: it accepts the settings of retention "
-        "and of cleaning, and nothing acts on them yet.",
+        "This version neither deletes nor compacts old segments: it accepts the settings of retention and "
+        "compaction, but they have no effect yet.",
         "",
     ]
     for title, rows in (

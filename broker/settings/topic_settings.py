@@ -1,4 +1,4 @@
-"""The settings of topics while the broker runs: follows /config/topics and gives logs their new settings."""
+"""The settings of topics in a running broker: follows /config/topics and applies new settings to logs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class TopicSettings:
-    """Gives logs the settings in force.
+    """Applies the settings in force to logs.
 
     Call `configs_changed` with each change of dynamic configs, and `defaults_changed` after each change of
     the broker's own settings.
@@ -48,23 +48,23 @@ class TopicSettings:
         self._unclean_election_listeners.append(listener)
 
     def unclean_election_allowed(self, topic: str) -> bool:
-        """What `unclean.leader.election.enable` is for a topic."""
+        """The value of `unclean.leader.election.enable` for a topic."""
         return self._view.unclean_election_allowed(self._dynamic_configs.get(TOPICS, topic))
 
     def configs_changed(self, kind: str, name: str, configs: Mapping[str, str]) -> None:
-        """The configs of an entity in ZooKeeper are these now."""
+        """Apply the present configs of an entity in ZooKeeper."""
         if kind != TOPICS:
             return
         try:
             self._logs.settings.set_topic(name, configs)
         except SettingError as error:
-            # Other software wrote them; what was in force before stays in force.
-            _log.error("Topic %s keeps its settings, since the new ones are not allowed: %s", name, error)
+            # Other software wrote them.
+            _log.error("Topic %s keeps its settings, because the new ones are invalid: %s", name, error)
             return
         self._tell(name)
 
     def defaults_changed(self) -> None:
-        """The broker's settings, which hold where a topic sets nothing itself, have changed."""
+        """Apply changed settings of the broker, which are the defaults of topics."""
         self._logs.settings.set_defaults(self._in_force.topic_defaults)
         for topic in list(self._metadata.topics):
             self._tell(topic)

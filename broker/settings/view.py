@@ -1,7 +1,7 @@
-"""Settings as DescribeConfigs shows them: values, and where they come from. Also checks those of topics.
+"""Settings as DescribeConfigs returns them: values and their sources. Also checks topics' settings.
 
-The value of a topic's setting is the first of: that in the topic's znode, that of the broker's corresponding
-setting in force (see `broker.settings.in_force`), the default.
+The value of a topic's setting is the first of: the value in the topic's znode, the value in force of the
+broker setting that is its default (see `broker.settings.in_force`), the default.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from protocol.configs import ConfigSource
 
 
 class ConfigType(enum.IntEnum):
-    """The type of a value, as DescribeConfigs numbers it."""
+    """The type of a value, with its code in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -31,7 +31,7 @@ class ConfigType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A value that is in force if the synonyms before it have none."""
+    """A source of a setting's value; the first synonym with a value is in force."""
 
     name: str
     value: str | None
@@ -75,7 +75,7 @@ class SettingsView:
     # Topics
 
     def check(self, configs: Mapping[str, str | None]) -> None:
-        """Raises `SettingError` for settings that a topic does not take."""
+        """Raises `SettingError` for unknown settings and invalid values of a topic."""
         for name, value in configs.items():
             if name not in _TOPIC_ROWS:
                 closest = closest_name(name, _TOPIC_ROWS)
@@ -86,9 +86,9 @@ class SettingsView:
         LogSettings.of(configs, self._broker.topic_defaults)
 
     def unclean_election_allowed(self, configs: Mapping[str, str]) -> bool:
-        """Whether a topic with these settings of its own may be led by a replica that is not in sync.
+        """Whether a topic with these own settings allows an out-of-sync replica to lead.
 
-        A value that is not allowed, which other software must have written, counts as no.
+        An invalid value, which other software must have written, counts as false.
         """
         own = configs.get(_UNCLEAN)
         try:
@@ -100,7 +100,7 @@ class SettingsView:
         return allowed
 
     def altered(self, configs: Mapping[str, str], alterations: Sequence[Alteration]) -> dict[str, str]:
-        """A topic's own settings after some alterations, checked.
+        """Apply alterations to a topic's own settings, and check the result.
 
         Raises `SettingError`, and BrokerError INVALID_REQUEST for a setting that is named twice.
         """
@@ -114,7 +114,7 @@ class SettingsView:
     def describe_topic(
         self, configs: Mapping[str, str | None], names: Iterable[str] | None = None
     ) -> list[EffectiveSetting]:
-        """The settings of a topic, all where `names` is None."""
+        """The settings of a topic with these names; all if `names` is None."""
         return [
             self._topic_entry(row, configs) for row in TOPIC_SETTINGS if names is None or row.name in names
         ]
@@ -140,7 +140,7 @@ class SettingsView:
     # Brokers
 
     def describe_broker(self, names: Iterable[str] | None = None) -> list[EffectiveSetting]:
-        """The settings of this broker, all where `names` is None."""
+        """The settings of this broker with these names; all if `names` is None."""
         entries = []
         for row in self._broker.rows.values():
             if names is not None and row.name not in names:
@@ -164,7 +164,7 @@ class SettingsView:
         ]
 
     def _given(self, name: str) -> list[Synonym]:
-        """The values of a broker setting other than its default, the one in force first."""
+        """The set values of a broker setting, without its default, the one in force first."""
         broker = self._broker
         given = []
         if name in broker.own:

@@ -46,7 +46,7 @@ def start(brokers: int, directory: Path, overrides: tuple[str, ...]) -> None:
     directory = directory.resolve()
     running = _running(directory)
     if running is not None:
-        raise click.ClickException(f"a cluster runs in {directory} already (process {running})")
+        raise click.ClickException(f"a cluster already runs in {directory} (process {running})")
     directory.mkdir(parents=True, exist_ok=True)
     log_path = directory / "cluster.log"
     command = [sys.executable, "-P", "-m", _MODULE, "--brokers", str(brokers), "--directory", str(directory)]

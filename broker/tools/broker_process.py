@@ -98,7 +98,7 @@ class BackgroundBroker:
 
     def start(self) -> None:
         """Start the broker without waiting for it."""
-        assert not self.running, "the broker runs already"
+        assert not self.running, "the broker is running already"
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "server.properties"
         with open(config, "w", encoding="latin-1") as file:
@@ -131,11 +131,11 @@ class BackgroundBroker:
             time.sleep(_POLL_S)
 
     def stop(self) -> None:
-        """End the broker in order (SIGTERM) and wait for it."""
+        """Stop the broker cleanly (SIGTERM) and wait for its end."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the broker at once (SIGKILL) and wait for it."""
+        """Kill the broker (SIGKILL) and wait for its end."""
         self._end(signal.SIGKILL)
 
     def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
@@ -150,13 +150,13 @@ class BackgroundBroker:
             ) from None
 
     def restart(self) -> None:
-        """Stop the broker in order, start it on its data and wait until it is ready."""
+        """Stop the broker cleanly, start it on its data and wait until it is ready."""
         self.stop()
         self.start()
         self.wait_ready()
 
     def pause(self) -> None:
-        """Pause the process (SIGSTOP): its connections stay open, and it does not answer."""
+        """Suspend the process (SIGSTOP): its connections stay open, and it does not answer."""
         stand_still(self.pid)
 
     def resume(self) -> None:

@@ -25,7 +25,7 @@ def stop(path: Path) -> int:
     """Stop the broker whose process id is in `path` (SIGTERM), and return that id once it has ended."""
     pid = pid_file.read(path)
     if pid is None or not _is_broker(pid):
-        raise StopError(f"no broker is running: {path} names none")
+        raise StopError(f"no broker is running: {path} has no process id of a running broker")
     # A process descriptor keeps referring to this process; its id may be reused by another.
     descriptor = os.pidfd_open(pid)
     try:

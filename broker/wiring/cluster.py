@@ -38,13 +38,13 @@ from coordinator.znodes.brokers import BrokerInfo, RegisteredEndpoint
 from protocol.api import Request
 
 _CONFLICT_MARGIN_MS = 1000
-"""How long after its session timeout the registration of a broker that was killed may still be there."""
+"""Maximum time in ms that a killed broker's registration may outlast its session timeout."""
 
 
 @settings_group(ROWS)
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """How this broker takes part in its cluster, and what topics are created with."""
+    """Settings of this broker's membership in its cluster, and defaults of new topics."""
 
     rack: Annotated[str | None, "broker.rack"]
     session_timeout_ms: Annotated[int, "zookeeper.session.timeout.ms"]
@@ -57,8 +57,8 @@ class ClusterSettings:
 @settings_group(ROWS)
 @dataclass(frozen=True, slots=True)
 class BalanceSettings:
-    """Whether and how often the controller gives leadership back to preferred leaders, and from which share
-    of a broker's partitions on."""
+    """Whether and how often the controller moves leadership back to preferred leaders, and from which
+    percentage of a broker's partitions on."""
 
     is_enabled: Annotated[bool, "auto.leader.rebalance.enable"]
     check_interval_seconds: Annotated[int, "leader.imbalance.check.interval.seconds"]
@@ -67,11 +67,11 @@ class BalanceSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClusterParts:
-    """The cluster as this broker knows it, and its channels to the brokers in it.
+    """The cluster as this broker knows it, and its channels to other brokers.
 
-    Each kind of request has channels of its own, so that none waits behind another: `peers` for what any part
-    asks, `controller_peers` for this broker's orders while it is the controller, `claim_peers` for the claims
-    of groups with single readers, and one of `fetch_peers` for each fetch that waits at a leader.
+    Each kind of request has its own channels, so that none waits behind another: `controller_peers` for this
+    broker's orders while it is the controller, `claim_peers` for the claims of groups with single readers,
+    one of `fetch_peers` for each fetch that waits at a leader, and `peers` for all other requests.
     """
 
     identity: BrokerIdentity
@@ -162,7 +162,7 @@ def build_cluster(
 
 
 def _info(identity: BrokerIdentity, endpoints: Endpoints | None, rack: str | None) -> BrokerInfo:
-    """How this broker registers in the cluster."""
+    """This broker's entry in the cluster's registry."""
     assert endpoints is not None, "a broker listens before it registers"
     return BrokerInfo(
         identity.broker_id,

@@ -42,8 +42,8 @@ def build_groups(
     send: SendToBroker,
     send_claims: SendToBroker,
 ) -> GroupParts:
-    """`create_topics` has the controller create topics. `send` asks other brokers; so does `send_claims`, on
-    channels of its own, since a leader that does not answer claims must not hold up other requests."""
+    """`create_topics` has the controller create topics. `send` sends requests to other brokers; `send_claims`
+    does so on its own channels, so that a leader that does not answer claims delays no other request."""
     topic = OffsetsTopic(metadata, create_topics)
     timeouts = read_group(CoordinatorTimeouts, settings)
 

@@ -1,8 +1,8 @@
-"""Builds the handlers of all APIs: every module of broker/handlers is found, and its handler is given what
-its fields ask for by their types.
+"""Builds the handlers of all APIs: finds every module of broker/handlers, and fills each field of its handler
+by the field's type.
 
-A new API is therefore a message file and a handler file. A handler's field may ask for any type that a field
-of the broker's parts declares, for a settings group, or for `Live` of one.
+So a new API needs only a message file and a handler file. A field's type may be that of any field of the
+broker's parts, a settings group, or `Live` of one.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def handler_types() -> list[HandlerType]:
 def build_handlers(
     types: Iterable[HandlerType], parts: Iterable[Any], settings: Mapping[str, Any]
 ) -> list[AnyHandler]:
-    """One handler of each type, made of what the fields of `parts`, which are dataclasses, declare and hold.
+    """One handler of each type, built from the fields of `parts`, which are dataclasses.
 
-    `settings` are the values in force. Raises WiringError for a field of a type that nothing provides, or
-    that two fields of the parts provide.
+    `settings` are the values in force. Raises WiringError for a field whose type no field of the parts
+    provides, or more than one.
     """
     provided: dict[Any, list[tuple[str, Any]]] = {}
     for part in parts:

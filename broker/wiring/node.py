@@ -45,7 +45,7 @@ def build_broker(
     identity: BrokerIdentity,
     fatal: Callable[[str], None],
 ) -> WiredBroker:
-    """`fatal(why)` is called where the broker cannot continue."""
+    """Build a broker, unconnected to ZooKeeper and clients. It calls `fatal(why)` if it cannot continue."""
     metadata = MetadataCache()
     settings = build_settings(static, around, identity.broker_id, logs, metadata)
     cluster = build_cluster(around, identity, metadata, settings)
@@ -84,7 +84,7 @@ def build_broker(
 
 
 def connect(broker: WiredBroker, around: Surroundings) -> None:
-    """Every callback edge of the broker: on the left who calls, on the right who is called.
+    """Connect every callback of the broker: the caller on the left, the callee on the right.
 
     Listeners of one object are called in the order of these lines.
     """
@@ -100,7 +100,7 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     cluster.membership.add_listener(broker.zookeeper_outages)
     cluster.candidacy.add_listener(cluster.controller)
 
-    # Settings: a broker's before the topics', which are laid over them
+    # Settings: the broker's before the topics', which override them
     settings.dynamic_configs.add_listener(settings.broker.configs_changed)
     settings.dynamic_configs.add_listener(settings.topics.configs_changed)
     settings.broker.add_listener(replication.throttled_rates.settings_changed)

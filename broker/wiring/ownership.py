@@ -1,4 +1,4 @@
-"""Builds the ownership of resources: who owns what this broker decides about."""
+"""Builds the ownership of the resources that this broker decides about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the replicas of this broker: logs, roles, what copies from leaders and what serves followers."""
+"""Builds the replicas of this broker: logs, roles, copying from leaders, serving followers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from clients.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class ReplicationParts:
-    """The partitions of which this broker has replicas."""
+    """This broker's replicas, and the parts that serve and copy them."""
 
     logs: LogManager
     replicas: Replicas
@@ -42,7 +42,7 @@ class ReplicationParts:
 
 
 def build_logs(settings: Settings, around: Surroundings) -> LogManager:
-    """The logs, which are loaded before the broker's id is known."""
+    """Build the log manager, which loads the logs before the broker's id is known."""
     return LogManager(
         log_directories(settings),
         around.disk,

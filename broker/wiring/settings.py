@@ -1,4 +1,4 @@
-"""Builds what knows the settings: of the broker's file, altered through ZooKeeper, of topics."""
+"""Builds the settings in force: from the broker's file, altered through ZooKeeper, and of topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coordinator.cluster.dynamic_configs import DynamicConfigs
 
 @dataclass(frozen=True, slots=True)
 class SettingsParts:
-    """The settings of this broker and of topics, as they are at the moment."""
+    """The present settings of this broker and of topics."""
 
     static: Settings
     in_force: SettingsInForce

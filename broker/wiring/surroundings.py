@@ -1,4 +1,4 @@
-"""What a broker stands on. Nothing in the wiring knows whether a process surrounds it or a simulation."""
+"""The environment of a broker: a real process or a simulation provides it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Descriptors:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The world of a broker: time, disk, network, ZooKeeper, worker threads and randomness.
+    """A broker's environment: time, disk, network, ZooKeeper, worker threads and randomness.
 
-    `clock` is the time of day, which an administrator may set; `monotonic_s` is in seconds since any moment,
-    and is never set.
+    `clock` is the time of day, which an administrator may set; `monotonic_s` returns seconds since an
+    arbitrary moment, and never jumps.
     """
 
     clock: Clock

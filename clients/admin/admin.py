@@ -252,7 +252,7 @@ class Admin:
     def rewind_group(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Move a managed group to these offsets while it works. Returns the partitions' new offsets.
 
-        Waits until the members have stopped and registered anew. Raises GroupNotFoundError,
+        Waits until the members have stopped and registered again. Raises GroupNotFoundError,
         UnknownTopicOrPartitionError, OffsetOutOfRangeError and others.
         """
         return managed_groups.rewind_group(self._asking, group_id, offsets)
@@ -268,7 +268,7 @@ class Admin:
     ) -> list[OwnershipDescription]:
         """The owned resources of these groups, or of all; only these partitions and names, or all.
 
-        Names are listed if `groups` has their group, or if they were asked about lately.
+        Names are listed if `groups` has their group, or if a client has asked about them recently.
         """
         return ownership.describe_owners(self._asking, groups, resources, include_history=include_history)
 
@@ -287,7 +287,7 @@ class Admin:
 
     def feedback(self) -> AdminFeedback:
         """Counts of requests so far. Thread-safe."""
-        from clients.feedback.snapshots import AdminFeedback  # Slow to import, and many do without.
+        from clients.feedback.snapshots import AdminFeedback  # Slow to import, seldom used.
 
         return AdminFeedback(self._connection.feedback(), self._asking.retries)
 

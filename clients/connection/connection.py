@@ -5,7 +5,7 @@
         ...
 
 As in the client rewrite, "Low-level RPC API": every `poll` is one turn of a select loop; it sends the
-calls it is given and returns the replies that have come, which need not belong to those calls. `ask` sends
+calls it is given and returns the replies that have arrived, which need not belong to those calls. `ask` sends
 one request and waits for its response. Producer, consumer and admin client are built on this.
 """
 
@@ -102,7 +102,7 @@ class Connection:
     # The interface ------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int, *calls: Call) -> list[Reply]:
-        """Send `calls` and return the replies that have come, after waiting `timeout_ms` for a first event.
+        """Send `calls` and return the replies that have arrived, after waiting `timeout_ms` for an event.
 
         May return early and without a reply: not every event is one. A call that fails has its error in its
         reply. Raises ClosedError, and UnreachableError if no broker has answered for `bootstrap.timeout.ms`.
@@ -204,7 +204,7 @@ class Connection:
 
     def feedback(self) -> ConnectionFeedback:
         """The counts so far. May be called by any thread."""
-        from clients.feedback.snapshots import connection_feedback  # Slow to import, and many do without.
+        from clients.feedback.snapshots import connection_feedback  # Slow to import, seldom used.
 
         return connection_feedback(self._traffic)
 
@@ -264,7 +264,7 @@ class Connection:
             return []
         if call.node not in (ANY_NODE, CONTROLLER):
             self.metadata.renew()
-            error = NoBrokerError(f"no broker is known by the id {call.node}")
+            error = NoBrokerError(f"the cluster's metadata has no broker {call.node}")
             return [Reply(call, error=error, was_sent=False)]
         timeout_ms = self._request_timeout_ms if call.timeout_ms is None else call.timeout_ms
         self._unplaced.append((call, now_ms + timeout_ms))

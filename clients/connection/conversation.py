@@ -147,18 +147,18 @@ class Conversation:
     def received(self, count: int) -> list[Received]:
         """Record that `count` bytes are in the receive buffer. Returns the responses completed by them.
 
-        Raises MalformedMessage for bytes that are no response to a request of ours, and BrokerError or
+        Raises MalformedMessage for bytes that answer no request of this client, and BrokerError or
         UnsupportedRequestError if the broker declines the handshake. The caller then closes the connection.
         """
         answers = []
         for frame in self._frames.advance(count):
             if not self._in_flight:
-                raise MalformedMessage("a response although no request waits for one")
+                raise MalformedMessage("received a response although no request waits for one")
             sent = self._in_flight.popleft()
             correlation_id = decode_correlation_id(frame)
             if correlation_id != sent.correlation_id:
                 raise MalformedMessage(
-                    f"a response to request {correlation_id} instead of {sent.correlation_id}"
+                    f"received a response to request {correlation_id} instead of {sent.correlation_id}"
                 )
             response = self._decode(sent, frame)
             if sent.token is self:

@@ -1,7 +1,7 @@
 """The cluster as a client sees it: brokers, topics, and who leads which partition.
 
 A view, renewed by Metadata responses and never quite up to date: a client that finds it wrong has it renewed.
-It has no connection: it says which request is due, and takes in the response.
+It has no connection: it makes the request that is due, and processes the response.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Metadata:
         self.errors: dict[str, BrokerError] = {}
         """By topic that is wanted and not in `topics`, the last error from a broker."""
         self.update_count = 0
-        """How many responses have been taken in."""
+        """How many responses have been processed."""
         self._max_age_ms = max_age_ms
         self._retry_backoff_ms = retry_backoff_ms
         self._allow_auto_topic_creation = allow_auto_topic_creation
@@ -113,7 +113,7 @@ class Metadata:
         )
 
     def update(self, response: MetadataResponse, request: MetadataRequest, now_ms: int) -> None:
-        """Take in the response to a request made by `request`."""
+        """Process the response to a request made by `request`."""
         self.nodes = {
             row.node_id: Node(row.node_id, row.host, row.port, row.rack) for row in response.brokers
         }
@@ -186,7 +186,7 @@ class Metadata:
         return NO_NODE if info is None else info.leader
 
     def leader_moved(self, topic: str, partition: int, leader: int, leader_epoch: int) -> None:
-        """Take in the current leader that a broker named when it refused a request (KIP-951)."""
+        """Note the current leader that a broker named when it refused a request (KIP-951)."""
         info = self.partition(topic, partition)
         if info is None or leader not in self.nodes or leader_epoch <= info.leader_epoch:
             self.renew()

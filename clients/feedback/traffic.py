@@ -22,7 +22,7 @@ class RequestTally:
         self.latency_max_ms = 0
 
     def answered(self, latency_ms: int) -> None:
-        """A response has come."""
+        """A response has arrived."""
         self.responses += 1
         self.latency_ms += latency_ms
         if latency_ms > self.latency_max_ms:

@@ -354,7 +354,7 @@ class Fetcher:
         for header, is_skipped in zip(headers, skipped(records, headers, aborted), strict=True):
             position.keep(records, header, is_skipped)
 
-    # What is in store ---------------------------------------------------------------------------------
+    # Stored batches -----------------------------------------------------------------------------------
 
     def next_event_ms(self, now_ms: int) -> int | None:
         """When the next retry is due; None if none is."""

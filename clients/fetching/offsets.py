@@ -83,7 +83,7 @@ def look_up_offsets(
     while wanted:
         left_ms = deadline_ms - connection.network.now_ms()
         if left_ms <= 0:
-            raise last_error or RequestTimeoutError(f"offsets are not known after {timeout_ms} ms")
+            raise last_error or RequestTimeoutError(f"no offsets were found within {timeout_ms} ms")
         ready = by_leader(connection.metadata, wanted)
         if not ready:
             last_error = _why_unknown(connection.metadata, wanted) or last_error
@@ -143,7 +143,7 @@ def wait_for_metadata(connection: Connection, timeout_ms: int) -> None:
 
 
 def _why_unknown(metadata: Metadata, wanted: Mapping[TopicPartition, int]) -> BrokerError | None:
-    """Why the partitions have no known leader, if a broker has told. Raises one that is not retriable."""
+    """Why the partitions have no known leader, if a broker has said so. Raises one that is not retriable."""
     for topic, partition in wanted:
         error = metadata.topic_error(topic)
         if error is not None and not error.retriable:

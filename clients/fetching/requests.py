@@ -18,7 +18,7 @@ def fetch_request(
 ) -> FetchRequest:
     """The fetch request for `positions`, all of which one broker must lead.
 
-    `has_stores` tells that batches of other partitions of this broker are stored.
+    With `has_stores`, batches of other partitions of this broker are stored.
     """
     topics: dict[str, FetchTopic] = {}
     for position in positions:

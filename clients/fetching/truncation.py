@@ -27,7 +27,7 @@ UNKNOWN = -1
 class EpochEnd(NamedTuple):
     """The end of an epoch in the leader's log: the offset after the last record of it or of earlier epochs.
 
-    -1 if the leader has no such record.
+    -1 if the leader has no record of them.
     """
 
     epoch: int

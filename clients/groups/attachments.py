@@ -40,13 +40,13 @@ class _Attachment:
     conversation: Conversation | None = None
     not_before_ms: int = 0
     is_told: bool = False
-    """Whether the application was told why it gets no records."""
+    """Whether an event has reported why the application gets no records."""
 
 
 class Attachments:
     """The partitions of one member.
 
-    `identity` gives its generation and id. `doubt` makes it send a heartbeat at once, whose answer tells
+    `identity` gives its generation and id. `doubt` makes it send a heartbeat at once, whose answer shows
     whether it still is a member.
     """
 
@@ -94,7 +94,7 @@ class Attachments:
                 continue
             if attachment.conversation is None:
                 continue
-            # A refused fetch has set `is_unowned`: attach again, and the answer tells why.
+            # A refused fetch has set `is_unowned`: attach again, and the answer shows why.
             if position.is_unowned or not self._is_current(attachment):
                 attachment.conversation = None
                 position.is_unowned = True

@@ -17,7 +17,7 @@ from clients.connection.metadata import Metadata
 from clients.errors import is_retriable
 from clients.groups.classic_requests import ClassicSettings, Joined, joined
 from clients.groups.coordinator import COORDINATOR_MOVED, GroupCoordinator
-from clients.groups.member import Member, MemberGoal
+from clients.groups.member import Member, MemberGoal, next_state
 from clients.groups.membership import NO_GENERATION, AssignPartitions, GroupIdentity, RevokePartitions
 from protocol.consumer_protocol import decode_assignment
 from protocol.errors import BrokerError, ErrorCode, error_for
@@ -39,7 +39,7 @@ class ClassicState(enum.Enum):
     OUTSIDE = "outside"
     """Not in a generation. It joins, leaves or does nothing, as `MemberGoal` says."""
     REVOKING = "revoking"
-    """A rebalance has begun, and the consumer is letting go of partitions."""
+    """A rebalance has begun, and the consumer is revoking partitions."""
     JOINING = "joining"
     """JoinGroup is in flight."""
     ASSIGNING = "assigning"
@@ -56,7 +56,7 @@ class ClassicEvent(enum.Enum):
 
     REVOKE = "a rebalance begins, and partitions must be revoked first"
     REJOIN = "a rebalance begins, and no partitions must be revoked"
-    REVOKED = "the consumer has let go of partitions"
+    REVOKED = "the consumer has revoked partitions"
     LEFT = "LeaveGroup is due"
     JOIN_SENT = "JoinGroup is sent"
     MEMBER_ID_REQUIRED = "the coordinator has given a member id to join with"
@@ -75,7 +75,7 @@ TRANSITIONS: Mapping[ClassicState, Mapping[ClassicEvent, ClassicState]] = {
         _E.REVOKED: _S.OUTSIDE,
         _E.LEFT: _S.OUTSIDE,
         _E.JOIN_SENT: _S.JOINING,
-        _E.FAILED: _S.OUTSIDE,  # A request that was in flight when the membership was lost.
+        _E.FAILED: _S.OUTSIDE,  # A request in flight when the membership was lost.
         _E.LOST: _S.OUTSIDE,
         _E.FENCED: _S.FENCED,
     },
@@ -104,7 +104,7 @@ TRANSITIONS: Mapping[ClassicState, Mapping[ClassicEvent, ClassicState]] = {
     _S.STABLE: {
         _E.REVOKE: _S.REVOKING,
         _E.REJOIN: _S.OUTSIDE,
-        _E.REVOKED: _S.STABLE,  # A cooperative member, of what the last assignment took from it.
+        _E.REVOKED: _S.STABLE,  # A cooperative member has revoked what the last assignment took.
         _E.FAILED: _S.OUTSIDE,
         _E.LOST: _S.OUTSIDE,
         _E.FENCED: _S.FENCED,
@@ -116,7 +116,7 @@ TRANSITIONS: Mapping[ClassicState, Mapping[ClassicEvent, ClassicState]] = {
         _E.FENCED: _S.FENCED,
     },
 }
-"""The transition table. A pair that is not in it is a programming error."""
+"""The transition table, for `next_state`."""
 
 
 class ClassicMembership(Member):
@@ -132,7 +132,7 @@ class ClassicMembership(Member):
         self._joined_topics: tuple[str, ...] = ()
         self._member_id = ""
         self._assigned: tuple[TopicPartition, ...] = ()
-        """The partitions of the last assignment, and its generation: sticky assignors tell the leader."""
+        """The partitions of the last assignment, and its generation: sticky assignors report them."""
         self._assigned_in = NO_GENERATION
         self._joined = Joined()
         self._assign_by_ms = 0
@@ -141,10 +141,7 @@ class ClassicMembership(Member):
         """The partition counts that this leader has assigned; a change of them calls for a rebalance."""
 
     def _advance(self, event: ClassicEvent) -> None:
-        following = TRANSITIONS[self.state].get(event)
-        if following is None:
-            raise RuntimeError(f"a group member that is {self.state.value} cannot take: {event.value}")
-        self.state = following
+        self.state = next_state(TRANSITIONS, self.state, event)
 
     # For the session ----------------------------------------------------------------------------------
 
@@ -405,7 +402,7 @@ class ClassicMembership(Member):
                 self._retry(error, now_ms)
 
     def _retry(self, error: Exception, now_ms: int) -> None:
-        """Join again after `retry.backoff.ms`. The application gets an error that is not retriable."""
+        """Join again after `retry.backoff.ms`. Only errors that are not retriable reach the application."""
         self._forget_coordinator(error)
         self._not_before_ms = now_ms + self._settings.retry_backoff_ms
         self._advance(ClassicEvent.FAILED)

@@ -138,11 +138,11 @@ def joined(response: JoinGroupResponse) -> Joined:
 
 
 def _subscription(metadata: bytes, instance_id: str | None) -> MemberSubscription:
-    told = decode_subscription(metadata)
+    decoded = decode_subscription(metadata)
     return MemberSubscription(
-        tuple(told.topics),
-        tuple(TopicPartition(*each) for each in flat(told.owned_partitions)),
-        told.generation_id,
-        bytes(told.user_data or b""),
+        tuple(decoded.topics),
+        tuple(TopicPartition(*each) for each in flat(decoded.owned_partitions)),
+        decoded.generation_id,
+        bytes(decoded.user_data or b""),
         instance_id,
     )

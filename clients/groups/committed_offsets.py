@@ -180,7 +180,7 @@ class CommittedOffsets:
         self._open: list[OffsetCommit | OffsetFetch] = []
 
     def submit(self, task: OffsetCommit | OffsetFetch) -> None:
-        """Begin a task; its `is_done` tells the end."""
+        """Begin a task; its `is_done` is set at its end."""
         self._open.append(task)
         self._coordinator.want()
 

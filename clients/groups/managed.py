@@ -3,7 +3,7 @@
 At startup the consumer asks any broker for the group's controller (ListGroups), creates the group if it does
 not exist (CreateGroup), and registers at the controller. The answer has its partitions and their offsets.
 From then on it sends heartbeats. After an error code in their answers it stops fetching, commits, locates the
-controller again and registers anew. A member may also rewind partitions of the group, its own or others'.
+controller and registers again. A member may also rewind partitions of the group, its own or others'.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from clients.connection.metadata import Metadata
 from clients.errors import is_retriable
 from clients.groups.coordinator import CoordinatorNode, GroupCoordinator
 from clients.groups.managed_requests import ManagedSettings, RewindRequested
-from clients.groups.member import Member, MemberGoal
+from clients.groups.member import Member, MemberGoal, next_state
 from clients.groups.membership import NO_GENERATION, AssignPartitions, GroupIdentity
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.group_membership import (
@@ -41,12 +41,12 @@ class ManagedState(enum.Enum):
     OUTSIDE = "outside"
     """Not registered, the group's controller unknown. It acts as `MemberGoal` says."""
     REVOKING = "revoking"
-    """The registration ends, and the consumer is letting go of its partitions."""
+    """The registration ends, and the consumer is revoking its partitions."""
     LOCATING = "locating"
     """ListGroups is in flight."""
     LOCATED = "located"
-    """ListGroups has told the controller, or that the group does not exist. CreateGroup or RegisterConsumer
-    is next."""
+    """ListGroups is answered: the controller is known, or the group does not exist. RegisterConsumer or
+    CreateGroup is next."""
     CREATING = "creating"
     """CreateGroup is in flight."""
     REGISTERING = "registering"
@@ -61,7 +61,7 @@ class ManagedEvent(enum.Enum):
 
     REVOKE = "the registration ends, and partitions must be revoked first"
     REREGISTER = "the registration ends, and no partitions must be revoked"
-    REVOKED = "the consumer has let go of partitions"
+    REVOKED = "the consumer has revoked partitions"
     LEFT = "LeaveGroup is due"
     LIST_SENT = "ListGroups is sent"
     LISTED = "ListGroups is answered"
@@ -105,7 +105,7 @@ TRANSITIONS: Mapping[ManagedState, Mapping[ManagedEvent, ManagedState]] = {
     },
     _S.FENCED: {_E.REVOKED: _S.FENCED, _E.LOST: _S.FENCED},
 }
-"""The transition table. A pair that is not in it is a programming error."""
+"""The transition table, for `next_state`."""
 _UNREGISTERED = (ManagedState.OUTSIDE, ManagedState.LOCATED)
 
 
@@ -125,10 +125,7 @@ class ManagedMembership(Member):
         self._rewind: RewindRequested | None = None
 
     def _advance(self, event: ManagedEvent) -> None:
-        following = TRANSITIONS[self.state].get(event)
-        if following is None:
-            raise RuntimeError(f"a group member that is {self.state.value} cannot take: {event.value}")
-        self.state = following
+        self.state = next_state(TRANSITIONS, self.state, event)
 
     # For the session ----------------------------------------------------------------------------------
 
@@ -176,7 +173,7 @@ class ManagedMembership(Member):
         self._heartbeat_due_ms = 0
 
     def rewind(self, rewind: RewindRequested) -> None:
-        """Begin to rewind partitions of the group; `rewind.is_done` tells the end. One at a time."""
+        """Begin to rewind partitions of the group; `rewind.is_done` is set at its end. One at a time."""
         assert self._rewind is None
         self._rewind = rewind
 
@@ -242,7 +239,7 @@ class ManagedMembership(Member):
         return self._heartbeat
 
     def _stop(self) -> None:
-        """End the registration and revoke every partition, before leaving or registering anew."""
+        """End the registration and revoke every partition, before leaving or registering again."""
         self._advance(ManagedEvent.REVOKE if self._revoke() else ManagedEvent.REREGISTER)
 
     def _next_step(self, now_ms: int) -> Call:
@@ -399,7 +396,7 @@ class ManagedMembership(Member):
             if not self._group_topics.issuperset(self._topics):
                 self._want_join()
             elif self._goal is MemberGoal.JOIN:
-                self._goal = MemberGoal.NOTHING  # The rewind has registered every member anew.
+                self._goal = MemberGoal.NOTHING  # The rewind has registered every member again.
         rewind.errors = refused
         rewind.found = {
             TopicPartition(row.topic, row.partition): row.offset
@@ -423,7 +420,7 @@ class ManagedMembership(Member):
             self._retry(error, now_ms)
 
     def _retry(self, error: Exception, now_ms: int) -> None:
-        """Begin anew after `retry.backoff.ms`. The application gets an error that is not retriable."""
+        """Start over after `retry.backoff.ms`. An error that registering cannot cure is raised."""
         self._coordinator.forget()
         self._not_before_ms = now_ms + self._settings.retry_backoff_ms
         self._advance(ManagedEvent.FAILED)

@@ -6,11 +6,23 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import TypeVar
 
 from clients.connection.link import Call
 from clients.groups.membership import NO_GENERATION, MembershipEvent, RevokePartitions
 from protocol.topic_partition import TopicPartition
+
+_State = TypeVar("_State", bound=enum.Enum)
+_Event = TypeVar("_Event", bound=enum.Enum)
+
+
+def next_state(transitions: Mapping[_State, Mapping[_Event, _State]], state: _State, event: _Event) -> _State:
+    """The state after an event. Raises RuntimeError for a pair that the table lacks: a programming error."""
+    following = transitions[state].get(event)
+    if following is None:
+        raise RuntimeError(f"a group member in the state {state.value} does not expect: {event.value}")
+    return following
 
 
 class MemberGoal(enum.Enum):
@@ -34,7 +46,7 @@ class Member(ABC):
         self._fencing_error: Exception | None = None
         """Why the member is fenced for good; `raise_problem` raises it every time."""
         self._call: Call | None = None
-        """The join, sync, registration or the like in flight; at most one is."""
+        """The request in flight besides heartbeats and LeaveGroup; at most one is."""
         self._heartbeat: Call | None = None
         self._heartbeat_due_ms = 0
         self._heard_at_ms = 0
@@ -87,7 +99,7 @@ class Member(ABC):
         return self._events.popleft()
 
     def revoked(self) -> None:
-        """The consumer has let go of the partitions of the last `RevokePartitions`."""
+        """The consumer has revoked the partitions of the last `RevokePartitions`."""
         event = self._events.popleft()
         assert isinstance(event, RevokePartitions)
         gone = frozenset(event.partitions)
@@ -102,14 +114,14 @@ class Member(ABC):
             raise problem
 
     def _revoke(self, kept_topics: Collection[str] = ()) -> bool:
-        """Have the consumer let go of partitions outside `kept_topics`; returns whether there are any."""
+        """Ask the consumer to revoke partitions outside `kept_topics`; returns whether there are any."""
         gone = tuple(partition for partition in self.owned if partition.topic not in kept_topics)
         if gone:
             self._events.append(RevokePartitions(gone))
         return bool(gone)
 
     def _lose_all(self) -> None:
-        """Have the consumer let go of every partition as lost, except those that it is letting go already."""
+        """Ask the consumer to drop every partition as lost, except those that it is already revoking."""
         pending = [event for event in self._events if isinstance(event, RevokePartitions)]
         in_progress = {partition for event in pending for partition in event.partitions}
         lost = tuple(partition for partition in self.owned if partition not in in_progress)

@@ -94,7 +94,7 @@ class GroupMembership(Protocol):
         ...
 
     def revoked(self) -> None:
-        """The consumer has released the partitions of the last `RevokePartitions`."""
+        """The consumer has revoked the partitions of the last `RevokePartitions`."""
         ...
 
     def is_certain(self, now_ms: int) -> bool:

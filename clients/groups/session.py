@@ -251,7 +251,7 @@ class GroupSession:
         """One step towards revoking partitions; returns whether the revocation is complete.
 
         The first step stops reading them and begins a commit of what was processed. The last step, once the
-        commit has an outcome or its time is up, calls the listener.
+        commit has an outcome or its deadline has passed, calls the listener.
         """
         now_ms = self._now_ms()
         revocation = self._revocation
@@ -422,7 +422,7 @@ class GroupSession:
         Returns the group's new offsets. Raises NoGroupError in a classic group, RequestTimeoutError, or the
         coordinator's error.
         """
-        from clients.groups.managed import ManagedMembership  # Imported only by those who rewind.
+        from clients.groups.managed import ManagedMembership  # Imported only where rewind() is used.
         from clients.groups.managed_requests import RewindRequested
 
         membership = self.membership

@@ -30,8 +30,8 @@ class StickyAssignor:
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes:
         if not owned:
             return b""
-        told = StickyUserData(previous_assignment=grouped(sorted(owned)), generation=generation)
-        return encode(told, 1)
+        report = StickyUserData(previous_assignment=grouped(sorted(owned)), generation=generation)
+        return encode(report, 1)
 
     def assign(self, partitions: Mapping[str, int], members: Members) -> MemberPartitions:
         claims = {name: sticky_claim(member) for name, member in members.items()}
@@ -68,10 +68,10 @@ def sticky_claim(member: MemberSubscription) -> OwnedPartitions:
     # Version 1, version 0, and version 1 after a version number, as kafka-python 3 writes it.
     for version, data in ((1, plain), (0, plain), (1, plain[_VERSION_BYTES:])):
         try:
-            told = decode(StickyUserData, version, data)
+            report = decode(StickyUserData, version, data)
         except MalformedMessage:
             continue
-        return tuple(TopicPartition(*each) for each in flat(told.previous_assignment)), told.generation
+        return tuple(TopicPartition(*each) for each in flat(report.previous_assignment)), report.generation
     return (), -1
 
 
@@ -108,7 +108,7 @@ def _kept(
     claims: Mapping[str, OwnedPartitions],
     order: Sequence[str],
 ) -> MemberPartitions:
-    """The partitions that each member keeps. Of two that report one in the same generation, neither does."""
+    """The partitions that each member keeps. Two that report the same one in one generation both lose it."""
     owner: dict[TopicPartition, tuple[int, str | None]] = {}
     for member in order:
         owned, generation = claims[member]

@@ -1,6 +1,6 @@
 """One resource that is claimed, waited for, held, resumed and released: the machine, without any network.
 
-`clients.ownership.claims` sends the requests that a claim is due to send and hands in the answers. A grant
+`clients.ownership.claims` sends the requests that a claim is due to send and passes on the answers. A grant
 belongs to a connection: `is_held` is true only while the connection on which the grant was made or resumed is
 the one on which the next request would be sent.
 
@@ -82,12 +82,12 @@ class OwnershipClaim:
         self.last_error: Exception | None = None
         """Why the last attempt failed, if another attempt may succeed."""
         self.valid_until_ms = 0
-        """Time by the client's clock until which the broker cannot have missed a session timeout of ours."""
+        """Time, by the client's clock, before which the broker cannot have ended the owner's session."""
         self.events: list[OwnershipEvent] = []
         self.may_queue = wait_ms != 0 and generation == IF_FREE
         self.queues_alone = False
-        """Whether its claim goes out in a request of its own, which may wait in the broker's queue. Once true
-        it stays so: a claim among others was refused, or this one was the only one to claim."""
+        """Whether the claim is sent in a request of its own, which may wait in the broker's queue. Stays true
+        once a claim together with others was refused, or this one was the only one to claim."""
         self._phase = ClaimPhase.UNCLAIMED
         self._connection = connection
         self._settings = settings
@@ -111,7 +111,7 @@ class OwnershipClaim:
         return self._phase
 
     def _enter(self, happened: ClaimInput) -> ClaimPhase:
-        """Move to where an input leads, by the table; the phase from then on. Nothing else moves."""
+        """Move to the phase that the table gives for an input; returns it. Only this changes the phase."""
         self._phase = next_phase(self._phase, happened)
         return self._phase
 
@@ -141,14 +141,14 @@ class OwnershipClaim:
             and self._connection.conversation(self._node) is self._conversation
         )
 
-    # What the host asks for ---------------------------------------------------------------------------
+    # For the host -------------------------------------------------------------------------------------
 
     def doubt(self) -> None:
-        """A broker refused a record as if it came from a stranger: resume, to find out who owns."""
+        """A broker refused a record because it does not know the sender as owner: resume, to find out."""
         self._leave_connection(ClaimInput.DOUBTED)
 
     def release(self) -> None:
-        """Let go of the resource; at once if no broker has a claim of ours."""
+        """Release the resource; ends at once if no broker has this claim."""
         was = self._phase
         now = self._enter(ClaimInput.RELEASE)
         if now is was:
@@ -161,7 +161,7 @@ class OwnershipClaim:
             self._call = None  # A Renew, whose answer no longer matters and may take long.
 
     def abandon(self) -> None:
-        """Let go without a request: the connection is about to close."""
+        """End without a request, because the connection is about to close."""
         was = self._phase
         if self._enter(ClaimInput.ABANDON) is not was:
             self._end()
@@ -169,10 +169,10 @@ class OwnershipClaim:
     # Requests -----------------------------------------------------------------------------------------
 
     def advance(self, now_ms: int) -> None:
-        """Take in a broken connection and a deadline that has passed. To be called before `due_request`.
+        """Process a broken connection and a deadline that has passed. Call this before `due_request`.
 
-        A release that no broker confirms within a session timeout ends: the broker has heard nothing for so
-        long that it has released the resource itself.
+        A release that no broker confirms within a session timeout ends: by then the broker has received
+        nothing for so long that it has released the resource itself.
         """
         if self._phase in _RELEASED:
             if self._release_until_ms is None:
@@ -193,7 +193,7 @@ class OwnershipClaim:
 
     @property
     def due_ms(self) -> int:
-        """When to send it, which may have passed."""
+        """When to send the next request; may be in the past."""
         return self._not_before_ms
 
     @property
@@ -242,7 +242,7 @@ class OwnershipClaim:
     def answered(
         self, standing: ResourceStanding, node: int, conversation: Conversation | None, now_ms: int
     ) -> None:
-        """Take in the broker's answer, which came in that conversation."""
+        """Process the broker's answer, which came in this conversation."""
         self._call = None
         self._node, self._conversation = node, conversation
         error = error_for(standing.error_code, standing.error_message)
@@ -272,7 +272,7 @@ class OwnershipClaim:
                     self._end(error, standing)
 
     def _meaning(self, standing: ResourceStanding, error: BrokerError) -> ClaimInput:
-        """Which input an answer is."""
+        """The input that an answer stands for."""
         is_releasing = self._phase in _RELEASED
         match error.code:
             case ErrorCode.NONE if is_releasing and standing.incarnation == NO_GRANT:
@@ -299,7 +299,7 @@ class OwnershipClaim:
         return self._phase is ClaimPhase.CLAIMING and self.may_queue and not self.queues_alone
 
     def not_answered(self, error: Exception, now_ms: int) -> None:
-        """Take in that no answer will come."""
+        """Record that no answer will come."""
         self._call = None
         if not is_retriable(error):
             self.fail(error)
@@ -309,7 +309,7 @@ class OwnershipClaim:
         self._pause(error, now_ms)
 
     def fail(self, error: Exception) -> None:
-        """Take in an error that will not pass."""
+        """Record a permanent error."""
         was = self._phase
         if self._enter(ClaimInput.FAILED) is not was:
             self._end(error)
@@ -373,7 +373,7 @@ class OwnershipClaim:
     # Consequences -------------------------------------------------------------------------------------
 
     def _leave_connection(self, happened: ClaimInput) -> None:
-        """Drop what is tied to the connection: a grant is to be resumed, a queued claim to be sent anew."""
+        """Drop the state tied to the connection: a grant will be resumed, a queued claim sent again."""
         was = self._phase
         if self._enter(happened) is was:
             return

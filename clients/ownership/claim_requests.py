@@ -64,11 +64,11 @@ class RequestKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
-    """What a request says about one resource.
+    """The part of a request about one resource.
 
     `generation` is the one that a claim names, or that of the grant to resume; `incarnation` is that of the
     grant, NO_GRANT without one. `wait_ms` is how long a claim may stay in the broker's queue, -1 for as long
-    as its connection lives; of a renewal, how long the broker may hold back the answer.
+    as its connection lives; in a renewal, how long the broker may hold back the answer.
     """
 
     kind: RequestKind
@@ -92,7 +92,7 @@ class ClaimDialect(Protocol):
 
     @property
     def resources_max(self) -> int:
-        """Most resources that one claim or resumption may name."""
+        """Maximum number of resources in one claim or resumption."""
 
     def claim(self, resources: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
         """The request to be granted resources, all or none."""
@@ -187,8 +187,8 @@ class ProducerAccessDialect:
 
 
 def request_for(dialect: ClaimDialect, resources: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
-    """The request about several resources, of one kind. A claim or a resumption may take `timeout_ms` to be
-    answered."""
+    """The request about several resources, all of one kind. The broker answers a claim or a resumption within
+    `timeout_ms`."""
     kind = resources[0].kind
     if kind is RequestKind.CLAIM:
         return dialect.claim(resources, timeout_ms)
@@ -209,7 +209,7 @@ def request_for(dialect: ClaimDialect, resources: Sequence[ResourceRequest], tim
 
 
 def standings_in(response: Response, resources: Sequence[OwnedResource]) -> list[ResourceStanding]:
-    """What a response says of each of the resources that its request named, in their order."""
+    """The standing of each requested resource in a response, in the order of the request."""
     if isinstance(response, ProducerAccessResponse):
         return [_standing_of(response, resource) for resource in resources]
     whole: Any = response

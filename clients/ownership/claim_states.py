@@ -1,8 +1,8 @@
 """The phases of one claim and the transition table between them.
 
 `clients.ownership.claim` turns answers, broken connections and the clock into inputs, and performs what each
-transition calls for. Only `next_phase` says where an input leads. An input that the table does not list for a
-phase is an error of ours, never of a broker: whatever a broker answers maps to an input that is listed.
+transition calls for. Only `next_phase` reads the table. An input that the table does not list for a phase is
+a bug in this client: every answer of a broker maps to a listed input.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class ClaimPhase(enum.Enum):
     """Where the client stands with one resource. Finer than ClaimState, which applications see."""
 
     UNCLAIMED = enum.auto()
-    """No broker has a claim of ours: none was sent, or the last one certainly got nothing."""
+    """No broker has this claim: none was sent, or the last one certainly got nothing."""
     CLAIMING = enum.auto()
     """A claim was sent. The broker may have granted or queued it even if no answer came."""
     QUEUED = enum.auto()
@@ -42,7 +42,7 @@ class ClaimInput(enum.Enum):
     SENT = enum.auto()
     """A request about it was sent."""
     GRANTED = enum.auto()
-    """The broker answers that the resource is ours."""
+    """The broker answers that this owner has the resource."""
     QUEUED = enum.auto()
     """The broker answers that the claim waits in its queue."""
     TIMED_OUT = enum.auto()
@@ -52,7 +52,7 @@ class ClaimInput(enum.Enum):
     MOVED = enum.auto()
     """The broker answers that it does not decide, or not on this connection."""
     BUSY = enum.auto()
-    """The broker answers with any other error that may pass."""
+    """The broker answers with any other temporary error."""
     FENCED = enum.auto()
     """The broker answers that the grant is no longer in force."""
     UNKNOWN = enum.auto()
@@ -60,13 +60,13 @@ class ClaimInput(enum.Enum):
     CUT = enum.auto()
     """The answer did not come, or the connection has broken, or another broker decides now."""
     DOUBTED = enum.auto()
-    """The broker refused a record as if it came from a stranger."""
+    """The broker refused a record because it does not know the sender as owner."""
     FAILED = enum.auto()
-    """An error that will not pass."""
+    """A permanent error."""
     WAIT_EXPIRED = enum.auto()
     """The application's `wait_ms` has passed by the client's clock."""
     RELEASE = enum.auto()
-    """The application lets go."""
+    """The application releases the resource."""
     RELEASED = enum.auto()
     """The broker answers that nothing is left to release."""
     ABANDON = enum.auto()
@@ -76,7 +76,7 @@ class ClaimInput(enum.Enum):
 _P = ClaimPhase
 _I = ClaimInput
 _AFTER_THE_END = {_I.DOUBTED, _I.FAILED, _I.RELEASE, _I.ABANDON}
-"""What may still be asked of a claim that has ended; it stays as it is."""
+"""Inputs that may still reach a claim that has ended; its phase stays the same."""
 
 TRANSITIONS: Mapping[ClaimPhase, Mapping[ClaimInput, ClaimPhase]] = {
     _P.UNCLAIMED: {
@@ -210,7 +210,7 @@ REQUEST_IN: Mapping[ClaimPhase, RequestKind] = {
 
 
 def next_phase(phase: ClaimPhase, happened: ClaimInput) -> ClaimPhase:
-    """Where an input leads. An input that is not listed is a programming error: AssertionError."""
+    """The phase after an input. An input that is not listed is a programming error: AssertionError."""
     after = TRANSITIONS[phase].get(happened)
     assert after is not None, f"{happened.name} cannot happen to a claim that is {phase.name}"
     return after

@@ -41,9 +41,9 @@ class OwnershipClaims:
     refuses as a whole, and the deciders are asked one after the other. If one refuses, what the others have
     granted is released.
 
-    A claim that waits in a queue holds the resources before it meanwhile. It must hold none of those after
-    it, so one request claims only neighbours in the order, and a resource that another owner has is queued
-    for in a request of its own. Two owners that wait for the same resources then never wait for each other.
+    While a claim waits in a queue, this owner holds the resources before it, and must hold none after it. So
+    one request claims only neighbours in the order, and a resource that another owner has is claimed in a
+    request of its own. Two owners that wait for the same resources then never wait for each other.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class OwnershipClaims:
         answer_timeout_ms: int,
     ) -> None:
         if not generations:
-            raise ValueError("no resource to own")
+            raise ValueError("no resource to own: name at least one")
         self._dialect = dialect
         self._answer_timeout_ms = answer_timeout_ms
-        # A connection that brings no answer has to go: the session would end with our silence.
+        # A call without an answer for so long closes its connection: a longer wait would end the session.
         self._call_timeout_ms = max(answer_timeout_ms, dialect.session_timeout_ms)
         self._held_back: dict[int, _JointRequest] = {}
         """By broker, the renewal whose answer the broker holds back."""
@@ -74,7 +74,7 @@ class OwnershipClaims:
                 connection, decider, resource, settings, generation=generations[resource], wait_ms=wait_ms
             )
 
-    # What the host asks -------------------------------------------------------------------------------
+    # For the host -------------------------------------------------------------------------------------
 
     @property
     def is_held(self) -> bool:
@@ -103,7 +103,7 @@ class OwnershipClaims:
         return next((error for error in errors if error is not None), None)
 
     def release(self) -> None:
-        """Let go of all resources."""
+        """Release all resources."""
         for claim in self.by_resource.values():
             claim.release()
 
@@ -204,7 +204,7 @@ class OwnershipClaims:
     # Answers ------------------------------------------------------------------------------------------
 
     def handle(self, reply: Reply, now_ms: int) -> bool:
-        """Take in a reply. False if it does not belong to one of these calls."""
+        """Process a reply. False if it does not belong to one of these calls."""
         joint = reply.call.tag
         if isinstance(joint, _JointRequest) and joint.owner is self:
             self._handle(joint, reply, now_ms)
@@ -228,7 +228,7 @@ class OwnershipClaims:
                 claim.answered(standing, joint.node, reply.conversation, now_ms)
 
     def _is_coordinator_found(self, reply: Reply, now_ms: int) -> bool:
-        """Whether the reply answers the search for the coordinator; claims of names fail if that does."""
+        """Whether the reply answers the search for the coordinator; claims of names fail if it failed."""
         try:
             return self._coordinator.handle(reply, now_ms)
         except Exception as error:

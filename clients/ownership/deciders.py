@@ -20,7 +20,7 @@ class Decider(Protocol):
         """The broker's id; NO_NODE while it is unknown, and then a search begins."""
 
     def forget(self) -> None:
-        """Search again: the broker has turned out to be another."""
+        """Search again, because another broker decides now."""
 
 
 class LeaderDecider:
@@ -67,7 +67,7 @@ class CoordinatorDecider:
         return [self._search]
 
     def handle(self, reply: Reply, now_ms: int) -> bool:
-        """Take in a reply. False if it does not answer the search. Raises errors that are not retriable."""
+        """Process a reply. False if it does not answer the search. Raises errors that are not retriable."""
         if reply.call is not self._search:
             return False
         self._search = None

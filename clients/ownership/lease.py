@@ -3,11 +3,11 @@
     with Lease({"bootstrap.servers": "localhost:9092"}, "scheduler", ["leader"], wait_ms=FOR_EVER) as lease:
         lead(lease.generation("leader"))
 
-A lease has connections of its own, which suits names, and partitions that another process beside this one
-writes (`writer`). To write partitions from this process use `clients.exclusive_producer`, which sends its
+A lease has connections of its own. That suits names, and partitions that another process writes (`writer`).
+To write partitions from this process use `clients.exclusive_producer`, which sends its
 claim on the connections of its records.
 
-A background thread renews the lease, from the claim on. Without that thread (`is_threaded` false) the
+A background thread claims and renews. Without that thread (`is_threaded` false) the
 application must call `poll` at least three times in each session timeout.
 """
 
@@ -44,8 +44,8 @@ class Lease:
     all, FOR_EVER for no limit. `owner_id` is unique to the process; the default is a random one. The thread
     that runs the loop calls `on_event` for every event; the callback must neither block nor call the lease.
 
-    All resources are granted, or none. What is lost is not claimed again: make another lease for that. Raises
-    ConfigError, ValueError.
+    All resources are granted, or none. A lost resource is not claimed again: create another lease for it.
+    Raises ConfigError, ValueError.
     """
 
     def __init__(
@@ -129,8 +129,8 @@ class Lease:
     def is_held(self) -> bool:
         """Whether all resources are held, and every broker received a renewal within the session timeout.
 
-        That is no proof, since time passes after the check: fence what must never be done twice, by the
-        generation or by the broker that takes the records.
+        This is no proof, because time passes after the check. Fence what must never happen twice: by the
+        generation, or by a broker that refuses the records of a former owner.
         """
         with self._lock:
             return self._failure is None and self._claims.is_valid(self._network.now_ms())

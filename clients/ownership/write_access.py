@@ -43,7 +43,7 @@ class ClaimedWriteAccess:
         return calls, due_ms
 
     def handle(self, reply: Reply, now_ms: int) -> bool:
-        """Take in a reply. False if it does not belong to one of these calls."""
+        """Process a reply. False if it does not belong to one of these calls."""
         if not self.claims.handle(reply, now_ms):
             return False
         self._due_ms = 0
@@ -74,12 +74,14 @@ class ClaimedWriteAccess:
 
     def judged(self, topic: str, partition: int, error: Exception) -> Exception:
         """The error to use for a refused batch. If the broker does not take this producer for the owner, the
-        claim is resumed to find out, and the batch is to be sent again."""
+        claim is resumed to find out, and the batch will be sent again."""
         claim = self._claim(topic, partition)
         if claim is None or not isinstance(error, BrokerError) or error.code is not _NOT_THE_OWNER:
             return error
         claim.doubt()
-        return ConnectionFailedError(f"{topic}-{partition} is not owned on this connection: resuming")
+        return ConnectionFailedError(
+            f"the broker does not know the owner of {topic}-{partition} on this connection: resuming"
+        )
 
     def problem(self) -> Exception | None:
         """Why nothing can be written any more: ProducerFencedError if a partition was lost, or the refusal of

@@ -110,7 +110,7 @@ class RecordAccumulator:
     def enqueue_columns(
         self, topic: str, partition: int | None, columns: RecordColumns, responses: list[SpanResponse]
     ) -> None:
-        """Queue the records of one topic, and add to `responses` what becomes of them."""
+        """Queue the records of one topic, and add their responses to `responses`."""
         with self._mutex:
             of_topic = self._queues.topic(topic)
             count, keyless = of_topic.partition_count, of_topic.keyless_partition
@@ -176,12 +176,12 @@ class RecordAccumulator:
             raise self._queues.fatal_error
         if size > self._size_max:
             return RecordTooLargeError(
-                f"a message of {size} bytes; max.request.size and buffer.memory allow {self._size_max}"
+                f"a message of {size} bytes: max.request.size and buffer.memory allow {self._size_max}"
             )
         return None
 
     def _make_room(self, cost: int) -> Exception | None:
-        """Wait until `buffer.memory` has `cost` bytes left; the error if it does not in `max.block.ms`."""
+        """Wait until `buffer.memory` has `cost` bytes left; the error if it has not after `max.block.ms`."""
         if self._queues.used + cost <= self._buffer_memory or self._queues.used == 0:
             return None
         since_ms = self._now_ms()

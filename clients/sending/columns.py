@@ -21,7 +21,7 @@ def in_chunks(
     key_items = None if keys is None else iter(_plain(keys))
     while True:
         some_values = list(islice(value_items, CHUNK))
-        # After the last value one more key is asked for, to notice keys without a value.
+        # After the last value, one more key is requested, to detect keys without a value.
         some_keys = None if key_items is None else list(islice(key_items, len(some_values) or 1))
         if some_keys is not None and len(some_keys) != len(some_values):
             raise ValueError("there must be as many keys as values")
@@ -62,7 +62,7 @@ class RecordColumns:
         return RecordColumns(self.timestamp, keys, self.values[start:stop])
 
     def running_sizes(self) -> list[int]:
-        """About how many bytes the first message takes in a batch, the first two, the first three…"""
+        """Estimated bytes in a batch of the first message, of the first two, of the first three and so on."""
         # One comprehension for each case: this is most of what a message costs that is sent in bulk.
         if self.keys is not None:
             pairs = zip(self.keys, self.values, strict=True)

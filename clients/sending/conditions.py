@@ -73,7 +73,7 @@ def misplaced(batch: Batch, node: int, metadata: Metadata) -> Exception | None:
     """Why the leader of a batch's partition cannot judge its guards; None if it can.
 
     The error is final once renewed metadata says the same. A batch that may be in the log already is sent all
-    the same: the broker answers a retry whatever its guards.
+    the same: the broker acknowledges a written batch whatever its guards.
     """
     for guard in batch.guards:
         metadata.want(guard.partition.topic)
@@ -122,5 +122,5 @@ def refused_by_guards(queues: Queues, batch: Batch, rows: Rows) -> Exception | N
     if not mismatched:
         return error
     ends = "; ".join(row.error_message or f"{key} ends elsewhere" for key, row in mismatched.items())
-    message = f"nothing was appended to {batch.topic}-{batch.partition}, for a guard does not hold: {ends}"
+    message = f"nothing was appended to {batch.topic}-{batch.partition}: a guard does not hold: {ends}"
     return GuardMismatchError(message, {key: row.next_offset for key, row in mismatched.items()})

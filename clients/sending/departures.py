@@ -81,7 +81,7 @@ class Departures:
         batch = queue.batches[0]
         if not self.knows_conditions(node):
             error: Exception | None = UnsupportedRequestError(
-                f"broker {node} does not announce {FEATURE}: no message can have an offset there"
+                f"broker {node} does not support messages with an offset ({FEATURE}): send without one"
             )
         else:
             error = misplaced(batch, node, self._metadata)
@@ -131,7 +131,7 @@ class Departures:
         )
 
     def look_again(self, at_ms: int) -> bool:
-        """Look again at that time at the latest. Returns False, for callers that return it: not now."""
+        """Choose again at `at_ms` at the latest. Returns False, for callers to return: not now."""
         self.look_at_ms = min(self.look_at_ms, at_ms)
         return False
 

@@ -1,6 +1,6 @@
-"""What runs behind a producer: its queues, its connection, the sending loop and the thread that runs it.
+"""The engine of a producer: its queues, its connection, the sending loop and the thread that runs it.
 
-Producers stand on it: they put records in through `accumulator`, and wait, flush and close by its methods.
+Producers put records in through its `accumulator`, and wait, flush and close through its methods.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def producer_connection(
 
 
 class Closable(Protocol):
-    """What stands on an engine, and closes it."""
+    """A producer that has an engine, and closes it."""
 
     def close(self, timeout_ms: int | None = None) -> None: ...
 
@@ -97,8 +97,8 @@ class SendingEngine:
     def start(self, producer: Closable) -> None:
         """Run the loop in a thread, which keeps `producer` alive until it ends.
 
-        Unless that is closed before, it is closed when the interpreter exits: messages that were sent are
-        delivered even if the application forgets to close.
+        If the application does not close the producer, it is closed when the interpreter exits, so that sent
+        messages are delivered.
         """
         self._thread = threading.Thread(
             target=self._run, args=(producer,), name="holdfast-producer", daemon=True
@@ -129,7 +129,7 @@ class SendingEngine:
 
     def feedback(self) -> ProducerFeedback:
         """The counts so far. May be called by any thread."""
-        from clients.sending.feedback import producer_feedback  # Slow to import, and many do without.
+        from clients.sending.feedback import producer_feedback  # Slow to import, seldom used.
 
         with self.lock:
             return producer_feedback(
@@ -172,7 +172,7 @@ class SendingEngine:
     def close(self, timeout_ms: int | None = None) -> None:
         """Flush for at most `timeout_ms`, then stop and close the connection.
 
-        What is not acknowledged by then fails with ClosedError. May be called again, and by a callback.
+        Messages not acknowledged by then fail with ClosedError. May be called again, and by a callback.
         """
         is_own_thread = self.is_own_thread()
         if not self.is_closed and not is_own_thread:
@@ -219,7 +219,7 @@ def _closed_error() -> Exception:
 
 
 def _all_settled(batches: list[Batch]) -> bool:
-    """Whether all batches have their outcome. Those that have leave the list, so that each is asked once."""
+    """Whether all batches have their outcome. Settled ones leave the list, so that each is asked once."""
     while batches and batches[-1].is_settled:
         batches.pop()
     return not batches

@@ -46,5 +46,5 @@ def guards_in(partition: TopicPartition, expected: Mapping[TopicPartition, int])
                 f"{partition} is written to and cannot be a guard: its condition is the message's offset"
             )
         if guard.expected_offset < 0:
-            raise ValueError(f"{guard.partition} is a guard: no log ends at offset {guard.expected_offset}")
+            raise ValueError(f"the guard {guard.partition}: no log ends at offset {guard.expected_offset}")
     return guards

@@ -108,7 +108,7 @@ class MessageSender:
         before the first message must have that leader epoch. If the log ends elsewhere the messages fail with
         OffsetMismatchError, which has the actual end, and so do all other messages with an `offset` that wait
         for the partition. Messages that fit in `batch.size` together are one batch, all or none. Raises
-        ConfigError without `enable.idempotence`; brokers other than Holdfast's: UnsupportedRequestError.
+        ConfigError without `enable.idempotence`, UnsupportedRequestError if the broker is not Holdfast's.
 
         `guards` are other partitions and the offsets at which their logs must end; nothing is written to
         them. If one ends elsewhere the messages fail with GuardMismatchError, which has the actual ends. One

@@ -19,7 +19,7 @@ _NOT_WRITTEN = (
     ErrorCode.OPERATION_NOT_ATTEMPTED,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
 )
-"""Errors with which a broker says that it has not appended a batch."""
+"""Errors that prove that the broker has not appended the batch."""
 _FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 
 
@@ -136,7 +136,7 @@ class Outcomes:
             try:
                 callback()
             except Exception:
-                sys.excepthook(*sys.exc_info())  # The application's fault, which must not stop the sending.
+                sys.excepthook(*sys.exc_info())  # An error of the application must not stop the sending.
 
 
 def _is_not_written(error: Exception) -> bool:

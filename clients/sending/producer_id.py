@@ -43,7 +43,7 @@ class ProducerId:
         self.id = NO_PRODUCER
 
     def handle(self, reply: Reply, now_ms: int) -> Exception | None:
-        """Take in the reply. Returns the error if there will never be an id."""
+        """Process the reply. Returns the error if there will never be an id."""
         self._request = None
         error = reply.error
         if isinstance(reply.response, InitProducerIdResponse):
@@ -53,7 +53,7 @@ class ProducerId:
             error = error_for(reply.response.error_code)
         self.not_before_ms = now_ms + self._retry_backoff_ms
         if isinstance(error, UnsupportedRequestError):
-            return UnsupportedRequestError(f"{error}; enable.idempotence=false does without it")
+            return UnsupportedRequestError(f"{error}; enable.idempotence=false sends without a producer id")
         return None if error is None or is_retriable(error) else error
 
     def begin_epoch(self, queue: PartitionQueue) -> bool:

@@ -37,13 +37,13 @@ NEVER_MS = 2**62
 
 
 def keyless_partition_of(partition_count: int) -> int:
-    """Where records go for which no partition is chosen: UNPLACED, to be sent to any partition a batch at a
-    time. If the topic has one partition, all go there, and stay in order."""
+    """The queue of records for which no partition is chosen: UNPLACED, from which a whole batch goes to any
+    partition; or partition 0 if it is the topic's only one, so that records stay in order."""
     return UNPLACED if partition_count > 1 else 0
 
 
 class UnplacedRecord(NamedTuple):
-    """A record whose topic's partitions are unknown, and the batch of its own that its response looks at."""
+    """A record whose topic's partitions are unknown, and the batch of its own that its response watches."""
 
     record: SerializedRecord
     batch: Batch

@@ -1,4 +1,4 @@
-"""What `send` gives back: a future of one message, or of several."""
+"""The results of `send`: a future of one message, or of several."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class SendResponse:
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self.done:
-            import asyncio  # Slow to import, and most applications do without.
+            import asyncio  # Slow to import, seldom used.
 
             loop = asyncio.get_running_loop()
             event = asyncio.Event()

@@ -262,7 +262,7 @@ class Sender:
                 error = self._metadata.topic_error(topic.topic) or DeliveryTimeoutError(
                     "; ".join(
                         [
-                            f"nothing is known of topic {topic.topic} after {self._settings.max_block_ms} ms",
+                            f"no broker described topic {topic.topic} for {self._settings.max_block_ms} ms",
                             *self._connection.troubles(),
                         ]
                     )

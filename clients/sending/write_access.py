@@ -18,7 +18,7 @@ class WriteAccess(Protocol):
         """The calls to send now, and the time in ms at which to ask again; None if only a reply matters."""
 
     def handle(self, reply: Reply, now_ms: int) -> bool:
-        """Take in a reply. False if it does not belong to one of these calls."""
+        """Process a reply. False if it does not belong to one of these calls."""
 
     def callbacks(self) -> list[Callable[[], object]]:
         """The application callbacks that are due, to be called without the lock.

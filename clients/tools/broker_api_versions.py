@@ -21,19 +21,19 @@ def broker_api_versions(bootstrap: str, as_json: bool, command_config: str | Non
     """Show for each broker the versions of every API that it supports, the version that this client would
     use, and the features that the broker announces."""
     defaults = {"client.id": "broker-api-versions", "bootstrap.timeout.ms": FIRST_CONTACT_MS}
-    told: list[tuple[Node, BrokerSupport | Exception]] = []
+    answers: list[tuple[Node, BrokerSupport | Exception]] = []
     with Admin(properties(bootstrap, command_config, (), defaults)) as admin:
         for node in admin.describe_cluster().nodes:
             try:
-                told.append((node, admin.describe_api_versions(node.id)))
+                answers.append((node, admin.describe_api_versions(node.id)))
             except (ClientError, BrokerError) as error:
-                told.append((node, error))
+                answers.append((node, error))
     if as_json:
-        click.echo(json.dumps([as_object(node, what) for node, what in told]))
+        click.echo(json.dumps([as_object(node, what) for node, what in answers]))
     else:
-        for node, what in told:
+        for node, what in answers:
             click.echo(as_text(node, what))
-    return 1 if any(isinstance(what, Exception) for _, what in told) else 0
+    return 1 if any(isinstance(what, Exception) for _, what in answers) else 0
 
 
 def as_text(node: Node, what: BrokerSupport | Exception) -> str:

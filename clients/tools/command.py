@@ -62,7 +62,7 @@ def run(command: click.Command) -> None:
 def explained(error: Exception) -> str:
     """The error's message, and what the user can do about it."""
     if isinstance(error, ConnectionFailedError | RequestTimeoutError | UnreachableError):
-        return f"{error}\nIs a broker running there? --bootstrap-server says where to look for one."
+        return f"{error}\nCheck that a broker runs there, or name another with --bootstrap-server."
     return str(error)
 
 

@@ -260,7 +260,9 @@ def _add(consumer: Consumer, topic: str, partition: int | None, offset: str | No
             consumer.add_topic(topic, number)
         return
     if partition not in partitions:
-        raise click.UsageError(f"{topic} has the partitions {partitions[0]} to {partitions[-1]}")
+        raise click.UsageError(
+            f"--partition {partition}: {topic} has the partitions {partitions[0]} to {partitions[-1]}"
+        )
     consumer.add_topic(topic, partition)
     if offset == "earliest":
         consumer.seek_to_beginning(TopicPartition(topic, partition))
@@ -268,7 +270,7 @@ def _add(consumer: Consumer, topic: str, partition: int | None, offset: str | No
         consumer.seek_to_end(TopicPartition(topic, partition))
     elif offset is not None:
         if not offset.isascii() or not offset.isdigit():
-            raise click.UsageError(f"--offset {offset}: earliest, latest or a number")
+            raise click.UsageError(f"--offset {offset}: give earliest, latest or a number")
         consumer.seek(TopicPartition(topic, partition), int(offset))
 
 

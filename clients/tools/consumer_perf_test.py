@@ -101,7 +101,7 @@ def consumer_perf_test(
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """What had been read at one moment; times in s since the start."""
+    """The counts at one moment; times in s since the start."""
 
     elapsed_s: float = 0.0
     messages: int = 0

@@ -25,8 +25,8 @@ def show_feedback(feedback: ProducerFeedback | ConsumerFeedback | AdminFeedback)
 
 
 def counts(feedback: Any, name: str = "") -> Iterator[tuple[str, int | float | None]]:
-    """Name and value of every count in feedback. A dotted name leads with the group: counts of an API have
-    its name, counts of a broker its id or its address."""
+    """Name and value of every count in feedback. A dotted name begins with its group: the name of an
+    API, the id or the address of a broker."""
     if isinstance(feedback, Mapping):
         for key, value in feedback.items():
             yield from counts(value, f"{name}.{key}")

@@ -107,7 +107,7 @@ def point_in_time(text: str) -> int:
         return _TIMES[text]
     if text.isascii() and text.isdigit():
         return int(text)
-    raise click.UsageError(f"--time {text}: earliest, latest, max-timestamp, or ms since the epoch")
+    raise click.UsageError(f"--time {text}: give earliest, latest, max-timestamp, or ms since the epoch")
 
 
 def show(found: dict[TopicPartition, OffsetAndTimestamp], as_json: bool) -> None:

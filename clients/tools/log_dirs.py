@@ -38,7 +38,7 @@ def log_dirs(
         missing = [node for node in asked if node not in alive]
         if missing:
             raise click.ClickException(
-                f"the brokers {numbers(missing)} do not exist or are down; there are {numbers(sorted(alive))}"
+                f"brokers {numbers(missing)} do not exist or are down; live brokers: {numbers(sorted(alive))}"
             )
         click.echo("Querying brokers for log directories information", err=True)
         found = admin.describe_log_dirs(asked, topics)

@@ -167,8 +167,8 @@ class ThroughputAccount:
         elapsed_ms = time.monotonic() * 1000 - self._started_ms
         shares = self._all.percentiles(0.5, 0.95, 0.99, 0.999)
         named = zip(shares, ("50th", "95th", "99th", "99.9th"), strict=True)
-        told = ", ".join(f"{latency_ms:.0f} ms {name}" for latency_ms, name in named)
-        click.echo(f"{rates(self._all, self._bytes, elapsed_ms)}, {told}.")
+        shown = ", ".join(f"{latency_ms:.0f} ms {name}" for latency_ms, name in named)
+        click.echo(f"{rates(self._all, self._bytes, elapsed_ms)}, {shown}.")
         for text, count in self._errors.items():
             click.echo(f"Error: {count} messages were not written: {text}", err=True)
         return 1 if self._errors else 0

@@ -14,7 +14,7 @@ class StopRequest:
     def __init__(self) -> None:
         self.was_made = False
         self.interrupts = False
-        """Whether it also raises KeyboardInterrupt, where it is made: for a wait that nothing else ends."""
+        """Whether the request raises KeyboardInterrupt too, to end a wait that nothing else ends."""
 
     def __bool__(self) -> bool:
         return self.was_made

@@ -1,8 +1,8 @@
-"""The controller's requests to one broker: sent in order, each retried until it is answered or the
-broker has gone.
+"""The controller's requests to one broker: sent in order, each retried until it is answered or the broker is
+no longer registered.
 
-Up to `IN_FLIGHT_MAX` requests are in flight. When many partitions change, a broker works for a while on its
-LeaderAndIsr; the UpdateMetadata for its clients has arrived by the time it is done.
+Up to `IN_FLIGHT_MAX` requests are in flight, so that the UpdateMetadata has arrived when the broker has
+finished a long LeaderAndIsr.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ControllerChannel:
         return sent_request.done
 
     def close(self) -> None:
-        """Send no more: the broker has gone, or the term has ended."""
+        """Send no more: the broker is no longer registered, or the term has ended."""
         self._closed = True
         if self._retry is not None and self._retry.active():
             self._retry.cancel()
@@ -115,7 +115,7 @@ class ControllerChannel:
         if not self._failing:
             self._failing = True
             _log.warning(
-                "broker %d does not answer the controller (%s); retrying", self.broker_id, failure.value
+                "a request of the controller to broker %d failed; retrying: %s", self.broker_id, failure.value
             )
         self._has_failed = True
         self._retry_or_next()

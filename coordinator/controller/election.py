@@ -1,7 +1,7 @@
 """Leader election of one partition: pure functions of its replicas, in-sync set and live brokers.
 
-Each returns the new leader and in-sync set, or None if no replica may lead. They never look at logs: a
-member of the in-sync set has every committed record, and that is all that counts (Kafka design §4.7).
+Each returns the new leader and in-sync set, or None if no replica may lead. They do not compare logs: every
+member of the in-sync set has all committed records, which suffices (Kafka design §4.7).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def elect_after_failure(
 ) -> ElectedLeader | None:
     """Elect the first live replica in sync, after the leader has failed.
 
-    If there is none and `unclean_allowed` (unclean.leader.election.enable), elect the first live replica,
-    alone in sync: availability before consistency, as Kafka design §4.7 offers.
+    If there is none and `unclean_allowed` (unclean.leader.election.enable), elect the first live replica as
+    the only in-sync one: availability before consistency (Kafka design §4.7).
     """
     for replica in replicas:
         if replica in live and replica in isr:

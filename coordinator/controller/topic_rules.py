@@ -1,6 +1,6 @@
 """Validation of requests to create topics and add partitions: names, counts, replicas. Pure.
 
-Each check raises `protocol.errors.BrokerError` with a message that says what to do.
+Each check raises `protocol.errors.BrokerError` with a message that explains the remedy.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def assign_more_partitions(
     if growth.name in INTERNAL_TOPICS:
         raise BrokerError(
             ErrorCode.INVALID_PARTITIONS,
-            f"{growth.name} keeps its {have} partitions: their number decides which one stores a group",
+            f"{growth.name} must keep its {have} partitions: their number decides which one stores a group",
         )
     if growth.count <= have:
         raise BrokerError(

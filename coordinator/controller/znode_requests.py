@@ -76,7 +76,7 @@ def _decoded(decode: Callable[[bytes], T], data: bytes) -> T | None:
     try:
         return decode(data)
     except BadZnode as error:
-        _log.warning("ignoring a malformed request in ZooKeeper: %s", error)
+        _log.warning("ignoring a malformed request to the controller in ZooKeeper: %s", error)
         return None
 
 

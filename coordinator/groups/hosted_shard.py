@@ -172,8 +172,8 @@ class HostedShard:
             return
         self._transition_to(HostState.FAILED)
         _log.error(
-            "The groups of %s cannot be served, because its records cannot be read: %s. Move leadership of "
-            "the partition to another replica",
+            "Cannot serve the groups of %s, because its records cannot be read: %s. Move leadership of the "
+            "partition to another replica",
             self._name, failure.getErrorMessage(),
         )  # fmt: skip
 

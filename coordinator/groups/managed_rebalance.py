@@ -308,8 +308,8 @@ class ManagedRebalancer:
         if group.is_rebalancing or member.must_register:
             self._complete_if_all_registered(group, result, now_ms)
         else:
-            # No rebalance is on: it has restarted, or lost the answer. It keeps its partitions, under a new
-            # generation that fences its former process.
+            # No rebalance is in progress: the consumer has restarted, or lost the answer. It keeps its
+            # partitions under a new generation, which fences its former process.
             group.generation += 1
             self._grant(group, result, (member,), now_ms)
             self._persist(group, result)

@@ -10,7 +10,7 @@ depends on are durable. If the log refuses a result's records, the groups concer
 record, as after a change of coordinator, and all their waiting requests are answered with the error
 (`refused`).
 
-Nothing here knows a clock, the network or the log. Times are ms since the epoch and must not decrease.
+The shard uses no clock, network or log. Times are ms since the epoch and must not decrease.
 """
 
 from __future__ import annotations

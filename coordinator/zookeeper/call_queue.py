@@ -40,4 +40,4 @@ class ReactorCallQueue:
             try:
                 function(*arguments)
             except Exception:  # A failing listener or watch must not keep events from others.
-                _log.exception("a ZooKeeper callback failed; later callbacks continue")
+                _log.exception("a ZooKeeper callback failed; later callbacks are still called")

@@ -28,7 +28,7 @@ def load(bootstrap: str, topic: str, path: str) -> int:
                 return start + load_from(producer, topic, path, start)
             except OffsetMismatchError as mismatch:
                 # The log ends at another offset: at the first attempt, where an earlier run has stopped.
-                print(f"going on at line {mismatch.next_offset}", file=sys.stderr)
+                print(f"continuing at line {mismatch.next_offset}", file=sys.stderr)
                 start = mismatch.next_offset
 
 

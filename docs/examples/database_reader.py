@@ -83,7 +83,7 @@ def main(bootstrap: str, topic: str, path: str, is_once: bool) -> None:
                     read(producer, database, last, is_once)
                     return
                 except ProducerFencedError:
-                    print("another has taken over", flush=True)
+                    print("another process has taken over", flush=True)
 
 
 if __name__ == "__main__":

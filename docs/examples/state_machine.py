@@ -45,7 +45,7 @@ def changes(balances: dict[str, int], command: list[str]) -> dict[str, int]:
                 source: balances[source] - int(amount),
                 target: balances.get(target, 0) + int(amount),
             }
-    raise Refused(f"no such command: {' '.join(command)}")
+    raise Refused(f"unknown command: {' '.join(command)}")
 
 
 def replay(bootstrap: str, topic: str, end: int) -> dict[str, int]:
@@ -89,7 +89,7 @@ def main(bootstrap: str, topic: str) -> None:
         try:
             lead(producer, balances, end, sys.stdin)
         except ProducerFencedError as error:
-            sys.exit(f"another leads: {error}")
+            sys.exit(f"another process leads: {error}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: what is in a broker's log directories (KIP-113, KIP-827)."""
+"""DescribeLogDirs: the replicas in a broker's log directories (KIP-113, KIP-827)."""
 
 from __future__ import annotations
 

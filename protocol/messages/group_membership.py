@@ -2,10 +2,10 @@
 
 Six APIs that belong together, announced as the feature `holdfast.groups` and never among the API keys.
 Fields have the names of the client rewrite. Its Version, CorrelationId and ClientId are those of the header.
-Two of its types are wider here, because the values do not fit: partitions and ports are 32 bits. What it
-leaves out and a server needs is marked "not in the client rewrite".
+Two of its types are wider here, because the values do not fit: partitions and ports are 32 bits. Fields that
+it lacks and a server needs are marked "not in the client rewrite".
 
-Two APIs are named otherwise than there, since Kafka has APIs of those names: its ListGroups is
+Two of its APIs have other names here, since Kafka has APIs with those names: its ListGroups is
 `ListConsumerGroups`, its Heartbeat `ConsumerHeartbeat`.
 """
 
@@ -29,9 +29,9 @@ class CreateGroupResponse(Response):
 class CreateGroupRequest(Request[CreateGroupResponse]):
     """To any server. `session_timeout` is in ms.
 
-    An `ephemeral` group (named in the client rewrite's table, not in its message) goes when its last member
-    does. `assignment_strategy` is "range", "roundrobin", "sticky", or empty for the default. Not in the
-    client rewrite.
+    An `ephemeral` group (named in the client rewrite's table, not in its message) is deleted when its last
+    member leaves. `assignment_strategy` is "range", "roundrobin", "sticky", or empty for the default. Not in
+    the client rewrite.
 
     A broker sets `forwarded`, in this request and others to any server, when it forwards a client's request
     to the group's controller, so that it is not forwarded again. Not in the client rewrite.

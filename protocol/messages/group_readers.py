@@ -26,8 +26,7 @@ class ReadPartitions:
 
 @struct
 class AssignedReader:
-    """A member of a group, and the partitions of which it is the only reader from `generation` of the group
-    on.
+    """A member of a group, and the partitions that only it reads, from the group's `generation` on.
 
     `decided_epoch` and `decided_offset` order the decisions: they are the leader epoch of the partition of
     `__consumer_offsets` that keeps the group, and its log end offset, at the time of the decision. The latest

@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive."""
+"""Heartbeat: a member reports that it is alive."""
 
 from __future__ import annotations
 

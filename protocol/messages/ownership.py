@@ -114,7 +114,7 @@ class OwnResponse(Response):
 class OwnRequest(Request[OwnResponse]):
     """The own API's own_request: claims all the resources named, or none.
 
-    `owner_id` names the owner: unique, and the same when it comes back on another connection. `access`
+    `owner_id` names the owner: unique, and the same on every connection of the owner. `access`
     (`Access`) is what the owner does with partitions. The ownership ends when the owner has sent nothing for
     `session_timeout_ms`. A claim of one resource with generation -1 waits in its queue for `wait_timeout_ms`.
     The answer comes within `timeout_ms`.

@@ -1,4 +1,4 @@
-"""Describes the owners of resources and their history; and releases resources by force."""
+"""DescribeOwners and ForceRelease: the owners of resources and their history; release by force."""
 
 from __future__ import annotations
 

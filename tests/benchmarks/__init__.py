@@ -1,1 +1,1 @@
-"""Tests of benchmarks: that they count right, not how fast anything is."""
+"""Tests of the benchmarks' arithmetic, not of any speed."""

@@ -1,4 +1,4 @@
-"""A benchmark that would run for long can be run in parts."""
+"""The broker benchmark can be run in parts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from benchmarks.cases import librdkafka_cases, raw_cases
 
 
 @pytest.mark.parametrize("part", ["0/4", "5/4", "2", "a/b", "-1/2", "1/0"])
-def test_a_part_that_does_not_exist_is_refused_before_anything_starts(part: str) -> None:
+def test_an_invalid_part_is_refused_before_a_broker_starts(part: str) -> None:
     result = CliRunner().invoke(main, ["--part", part])
 
     assert result.exit_code == 2
     assert "is not like 2/5" in result.output
 
 
-def test_the_cases_are_those_that_are_to_be_seen() -> None:
+def test_the_cases_cover_every_combination_of_produce_and_every_kind() -> None:
     produce = [case for case in librdkafka_cases() if case.kind == "produce"]
 
     assert {case.acks for case in produce} == {"0", "1", "all"}

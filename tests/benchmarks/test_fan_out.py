@@ -1,4 +1,4 @@
-"""What the fan-out benchmark reads from a watched process."""
+"""The garbage collections that the fan-out benchmark reads from a watched process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.fan_out import pauses_between
 COLLECTS = "import gc; gc.collect(); gc.collect()"
 
 
-def test_collections_of_a_watched_module_are_found_by_their_time(tmp_path: Path) -> None:
+def test_collections_of_a_watched_process_are_selected_by_time(tmp_path: Path) -> None:
     pauses = tmp_path / "collections"
     began = time.monotonic()
     command = [

@@ -1,4 +1,4 @@
-"""The raw load is made of whole, valid batches of the size asked for, and keeps to its window."""
+"""The raw load sends whole, valid batches of the requested size, and keeps to its window."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.batches import has_valid_crc, read_header
 
 
 @pytest.mark.parametrize("batch_bytes", [16 * 1024, 64 * 1024, 1024 * 1024])
-def test_a_batch_fills_what_it_may_take(batch_bytes: int) -> None:
+def test_a_batch_fills_the_requested_size(batch_bytes: int) -> None:
     batch, records = build_batch(batch_bytes)
 
     header = read_header(batch)
@@ -29,7 +29,7 @@ JOB = RawJob("produce", "", 0, "topic", 1, len(FRAME), WINDOW, seconds=0.05)
 
 
 class _Server:
-    """Answers every so many bytes, one answer after the other and at most `answers_max` of them."""
+    """A server that sends one response for each request's worth of bytes, at most `answers_max` in all."""
 
     def __init__(self, connection: socket.socket, answers_max: int | None = None) -> None:
         self.received = 0
@@ -55,7 +55,7 @@ class _Server:
         self._thread.join(10)
 
 
-def test_all_that_is_sent_is_answered_and_no_more_is_under_way_than_the_window() -> None:
+def test_every_request_is_answered_with_no_more_than_the_window_in_flight() -> None:
     ours, theirs = socket.socketpair()
     with ours:
         server = _Server(theirs)
@@ -70,7 +70,7 @@ def test_all_that_is_sent_is_answered_and_no_more_is_under_way_than_the_window()
     assert seconds >= JOB.seconds
 
 
-def test_a_broker_that_closes_the_connection_ends_the_load() -> None:
+def test_a_connection_closed_by_the_broker_fails_the_load() -> None:
     ours, theirs = socket.socketpair()
     with ours, pytest.raises((LoadError, OSError)):
         _Server(theirs, answers_max=3)

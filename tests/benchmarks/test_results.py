@@ -1,4 +1,4 @@
-"""What a benchmark says is what was measured."""
+"""Benchmarks report rates, percentiles and tables correctly."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ RESULT = Result(
 )
 
 
-def test_rates_follow_from_what_was_counted() -> None:
+def test_rates_are_counts_divided_by_seconds() -> None:
     assert RESULT.records_per_second == 500_000
     assert RESULT.mb_per_second == 500
     assert RESULT.broker_cpu_seconds_per_gb == 1.5
 
 
-def test_percentiles_are_samples_that_so_many_do_not_exceed() -> None:
+def test_a_percentile_is_the_sample_that_this_share_does_not_exceed() -> None:
     samples = [float(number) for number in range(1000, 0, -1)]
 
     assert percentiles(samples) == LatencySummary(500.0, 990.0, 999.0)
     assert percentiles([7.0]) == LatencySummary(7.0, 7.0, 7.0)
 
 
-def test_nothing_sampled_is_no_latency_and_an_empty_cell() -> None:
+def test_without_samples_latency_is_nan_and_its_cell_empty() -> None:
     nothing = percentiles([])
 
     assert math.isnan(nothing.p50_ms)
@@ -50,17 +50,17 @@ def test_nothing_sampled_is_no_latency_and_an_empty_cell() -> None:
     assert json.loads(json.dumps(summary(result), allow_nan=False))["p50_ms"] is None
 
 
-def test_a_result_survives_the_way_between_processes() -> None:
+def test_a_result_is_decoded_as_it_was_encoded() -> None:
     assert from_json(to_json(RESULT)) == RESULT
 
 
-def test_the_fastest_of_several_runs_counts() -> None:
+def test_the_fastest_of_several_runs_is_reported() -> None:
     slower = Result(1_000, 1_000_000, 4.0, RESULT.latency)
 
     assert best_of([slower, RESULT]) == RESULT
 
 
-def test_a_table_is_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_aligns_words_left_and_numbers_right(capsys: pytest.CaptureFixture[str]) -> None:
     print_table("Speed", ["case", "MB/s"], [["short", "1,000.0"], ["a longer one", "5.0"]])
 
     assert capsys.readouterr().out == (

@@ -1,4 +1,4 @@
-"""Administrators' requests: what the handlers refuse themselves, and how the controller's word is told."""
+"""Administrators' requests: the refusals of the handlers, and the answers of the controller."""
 
 from __future__ import annotations
 
@@ -44,13 +44,14 @@ from protocol.messages.create_topics import (
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
-from tests.broker.test_metadata import ID, broker, news, state
+from tests.broker.test_metadata import ID, state
+from tests.models.orders import broker_metadata, update_metadata
 
 VIEW = SettingsView(SettingsInForce(broker_settings({"zookeeper.connect": "z:1"})))
 
 
 class Controller:
-    """Does what it is asked, and notes it; or is not the controller."""
+    """Records requests and succeeds, or fails as not the controller."""
 
     def __init__(self, *, is_active: bool = True) -> None:
         self.is_active = is_active
@@ -85,12 +86,12 @@ def as_service(controller: Controller) -> ControllerService:
 
 
 def producer_ids(outcome: Deferred[int]) -> ProducerIds:
-    """What gives this outcome when it is asked for an id."""
+    """A source of producer ids with this outcome."""
     return cast(ProducerIds, SimpleNamespace(next=lambda: outcome))
 
 
 def ask(handler: Handler[Any, Any], request: Request[Any]) -> Any:
-    """The response, through the dispatcher as in a broker."""
+    """Send a request through the dispatcher. Returns the response."""
     dispatcher = Dispatcher()
     dispatcher.add([handler])
     answers: list[Any] = []
@@ -101,7 +102,7 @@ def ask(handler: Handler[Any, Any], request: Request[Any]) -> Any:
 
 def known_cluster() -> MetadataCache:
     cache = MetadataCache()
-    cache.update(news(states=[state(0)], brokers=[broker(1)]))
+    cache.update(update_metadata(states=[state(0)], live=[broker_metadata(1)]))
     return cache
 
 
@@ -116,7 +117,7 @@ def topic(name: str, configs: Mapping[str, str] | None = None) -> CreatableTopic
 
 
 class TestCreateTopics:
-    def test_the_answer_has_the_topics_id_and_settings(self) -> None:
+    def test_a_created_topic_is_answered_with_its_id_and_settings(self) -> None:
         controller = Controller()
         request = CreateTopicsRequest(topics=[topic("t", {"retention.ms": "5"})])
         (result,) = ask(CreateTopicsHandler(as_service(controller), VIEW), request).topics
@@ -127,7 +128,7 @@ class TestCreateTopics:
         (made,) = controller.created
         assert (made.name, made.partition_count, made.configs) == ("t", 3, {"retention.ms": "5"})
 
-    def test_a_topic_named_twice_is_refused_and_the_others_are_made(self) -> None:
+    def test_a_topic_named_twice_is_refused_and_the_others_are_created(self) -> None:
         controller = Controller()
         request = CreateTopicsRequest(topics=[topic("a"), topic("a"), topic("b")])
         results = ask(CreateTopicsHandler(as_service(controller), VIEW), request).topics
@@ -135,7 +136,7 @@ class TestCreateTopics:
         assert codes == {"a": ErrorCode.INVALID_REQUEST, "b": 0}
         assert [made.name for made in controller.created] == ["b"]
 
-    def test_another_broker_says_that_it_is_not_the_controller(self) -> None:
+    def test_creation_at_another_broker_is_refused_as_not_controller(self) -> None:
         handler = CreateTopicsHandler(as_service(Controller(is_active=False)), VIEW)
         (result,) = ask(handler, CreateTopicsRequest(topics=[topic("t")])).topics
         assert (result.name, result.error_code) == ("t", ErrorCode.NOT_CONTROLLER)
@@ -149,7 +150,7 @@ class TestDeleteTopics:
         )
         return ask(handler, DeleteTopicsRequest(topics=list(topics), timeout_ms=1000)), controller
 
-    def test_by_name_and_by_id(self) -> None:
+    def test_topics_are_deleted_by_name_and_by_id(self) -> None:
         response, controller = self.ask(
             DeleteTopicState(name=None, topic_id=ID),
             DeleteTopicState(name="other", topic_id=uuid.UUID(int=0)),
@@ -159,12 +160,12 @@ class TestDeleteTopics:
         assert (first.name, first.topic_id, first.error_code) == ("t", ID, 0)
         assert (second.name, second.error_code) == ("other", 0)
 
-    def test_an_unknown_id_is_told(self) -> None:
+    def test_deleting_an_unknown_topic_id_is_an_error(self) -> None:
         response, controller = self.ask(DeleteTopicState(name=None, topic_id=uuid.UUID(int=9)))
         assert response.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
         assert controller.deleted == []
 
-    def test_it_can_be_switched_off(self) -> None:
+    def test_deletion_can_be_disabled(self) -> None:
         response, controller = self.ask(DeleteTopicState(name="t", topic_id=ID), is_enabled=False)
         (refused,) = response.responses
         assert refused.error_code == ErrorCode.TOPIC_DELETION_DISABLED
@@ -174,7 +175,9 @@ class TestDeleteTopics:
     @pytest.mark.parametrize(
         ("version", "error"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)]
     )
-    def test_old_clients_do_not_know_that_it_can_be(self, version: int, error: ErrorCode) -> None:
+    def test_disabled_deletion_has_an_older_error_code_for_old_clients(
+        self, version: int, error: ErrorCode
+    ) -> None:
         handler = DeleteTopicsHandler(as_service(Controller()), known_cluster(), TopicDeletionSettings(False))
         with pytest.raises(BrokerError) as raised:
             handler.handle(
@@ -184,7 +187,7 @@ class TestDeleteTopics:
 
 
 class TestCreatePartitions:
-    def test_counts_and_assignments_reach_the_controller(self) -> None:
+    def test_partition_counts_and_assignments_reach_the_controller(self) -> None:
         controller = Controller()
         wanted = CreatePartitionsTopic(name="t", count=5, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=1000, validate_only=False)
@@ -192,7 +195,7 @@ class TestCreatePartitions:
         assert (result.name, result.error_code) == ("t", 0)
         assert controller.grown == [MorePartitions("t", 5)]
 
-    def test_a_topic_named_twice_is_refused(self) -> None:
+    def test_adding_partitions_to_a_topic_named_twice_is_refused(self) -> None:
         wanted = CreatePartitionsTopic(name="t", count=5, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted, wanted], timeout_ms=1000, validate_only=False)
         (result,) = ask(CreatePartitionsHandler(as_service(Controller())), request).results
@@ -211,7 +214,7 @@ class TestOthers:
         controllers = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
         assert ask(handler, controllers).error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
 
-    def test_a_producer_gets_an_id_and_a_transaction_does_not(self) -> None:
+    def test_a_producer_gets_an_id_and_a_transactional_one_is_refused(self) -> None:
         handler = InitProducerIdHandler(producer_ids(succeed(77)))
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         response = ask(handler, request)
@@ -225,7 +228,7 @@ class TestOthers:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         assert ask(handler, request).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    def test_an_id_that_cannot_be_had_is_an_error_and_no_silence(
+    def test_a_failed_request_for_a_producer_id_is_answered_with_an_error(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         handler = InitProducerIdHandler(producer_ids(fail(RuntimeError("ZooKeeper is gone"))))
@@ -233,13 +236,13 @@ class TestOthers:
         assert ask(handler, request).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert "ZooKeeper is gone" in caplog.text
 
-    def test_a_broker_that_has_left_zookeeper_sends_producers_to_another(
+    def test_a_broker_without_zookeeper_sends_producers_to_another_broker(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         handler = InitProducerIdHandler(producer_ids(fail(SessionExpired("/latest_producer_id_block"))))
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         assert ask(handler, request).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert "unexpectedly" not in caplog.text
+        assert "Handling a" not in caplog.text
 
 
 class TestAutoCreation:
@@ -258,12 +261,14 @@ class TestAutoCreation:
             (ErrorCode.NOT_CONTROLLER, ErrorCode.LEADER_NOT_AVAILABLE),
         ],
     )
-    def test_the_controllers_word_is_told(self, code: ErrorCode, expected: ErrorCode) -> None:
+    def test_automatic_creation_returns_the_controllers_error(
+        self, code: ErrorCode, expected: ErrorCode
+    ) -> None:
         result = CreatableTopicResult(name="a", error_code=code, configs=None)
         response = CreateTopicsResponse(throttle_time_ms=0, topics=[result])
         assert self.create(succeed(response)) == {"a": expected}
 
-    def test_a_topic_with_settings_of_its_own_is_made_with_them(self) -> None:
+    def test_an_internal_topic_is_created_with_its_settings(self) -> None:
         asked: list[CreateTopicsRequest] = []
         special = CreatableTopic(
             name="s", num_partitions=50, replication_factor=3, assignments=[], configs=[]
@@ -279,6 +284,6 @@ class TestAutoCreation:
             ("a", -1, -1),
         ]
 
-    def test_a_controller_that_cannot_be_reached_is_asked_again_by_the_client(self) -> None:
+    def test_an_unreachable_controller_is_a_retriable_error(self) -> None:
         unreachable: Deferred[CreateTopicsResponse] = fail(ChannelLost("no controller"))
         assert self.create(unreachable) == {"a": ErrorCode.LEADER_NOT_AVAILABLE}

@@ -1,4 +1,4 @@
-"""The controller's orders at moments when they no longer count."""
+"""Orders of the controller that have become outdated."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from broker.handlers.leader_and_isr import LeaderAndIsrHandler
 from broker.orders.controller_orders import ControllerOrders
 from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrTopicState
+from tests.models.orders import leader_and_isr
 
 
 @pytest.mark.parametrize("broker_epoch", [6, 7])
 def test_an_assignment_for_a_registration_that_has_ended_changes_nothing(broker_epoch: int) -> None:
-    """The session may end before the request comes, or while it waits for the settings of a new topic."""
+    """The session may end before the request arrives, or while it waits for the settings of a new topic."""
     orders = ControllerOrders(
         cast(Any, None),
         cast(Any, SimpleNamespace(has=lambda topic: False, resume=lambda: pytest.fail("it was applied"))),
@@ -30,15 +30,7 @@ def test_an_assignment_for_a_registration_that_has_ended_changes_nothing(broker_
         cast(Any, None),
     )
     orders.begin()
-    topic = LeaderAndIsrTopicState(topic_name="t", topic_id=uuid.UUID(int=1), partition_states=[])
-    request = LeaderAndIsrRequest(
-        controller_id=1,
-        controller_epoch=1,
-        broker_epoch=broker_epoch,
-        type=0,
-        topic_states=[topic],
-        live_leaders=[],
-    )
+    request = leader_and_isr("t", uuid.UUID(int=1), broker_epoch=broker_epoch)
     errors: list[BrokerError] = []
     answer = LeaderAndIsrHandler(orders).handle(RequestContext(7, "", None), request)
     answer.addErrback(lambda failure: errors.append(failure.value))

@@ -1,4 +1,5 @@
-"""Produce, fetch and what is around them, through the dispatcher: what a client sends and gets."""
+"""Produce, Fetch, ListOffsets and DeleteRecords through the dispatcher: requests and responses of a
+client."""
 
 from __future__ import annotations
 
@@ -41,51 +42,54 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
+@pytest.fixture
+def led(world: World) -> World:
+    """A broker that leads t-0."""
+    world.assign("t")
+    return world
+
+
 def values_in(records: object) -> list[bytes]:
     assert isinstance(records, memoryview)
     return [record.value or b"" for record in iterate(records)] if len(records) else []
 
 
 class TestProduce:
-    def test_a_batch_gets_its_offset_and_is_read_back(self, world: World) -> None:
-        world.assign("t")
-        client = world.client()
+    def test_a_batch_gets_its_offset_and_is_read_back(self, led: World) -> None:
+        client = led.client()
         first = only_produced(client.call(produce_request("t", batch(b"a", b"b"))))
         second = only_produced(client.call(produce_request("t", batch(b"c"))))
         assert (first.error_code, first.base_offset, second.base_offset) == (0, 0, 2)
-        fetched = only_fetched(client.call(fetch_request(world.topic_id("t"), 0)))
+        fetched = only_fetched(client.call(fetch_request(led.topic_id("t"), 0)))
         assert (fetched.error_code, fetched.high_watermark, fetched.log_start_offset) == (0, 3, 0)
         assert values_in(fetched.records)[:2] == [b"a", b"b"]
 
     @pytest.mark.parametrize("version", range(3, 12))
     @pytest.mark.parametrize("acks", [1, -1])
-    def test_every_version_is_answered(self, world: World, version: int, acks: int) -> None:
-        world.assign("t")
-        answer = world.client().call(produce_request("t", batch(b"a"), acks=acks), version)
+    def test_every_version_is_answered(self, led: World, version: int, acks: int) -> None:
+        answer = led.client().call(produce_request("t", batch(b"a"), acks=acks), version)
         assert only_produced(answer).error_code == 0
 
     @pytest.mark.parametrize("version", range(3))
     def test_the_old_formats_versions_are_refused_in_words_a_client_knows(
-        self, world: World, version: int
+        self, led: World, version: int
     ) -> None:
-        world.assign("t")
-        answer = world.client().call(produce_request("t", batch(b"a")), version)
+        answer = led.client().call(produce_request("t", batch(b"a")), version)
         assert only_produced(answer).error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 
-    def test_without_acknowledgement_there_is_no_response(self, world: World) -> None:
-        world.assign("t")
-        client = world.client()
+    def test_without_acknowledgement_there_is_no_response(self, led: World) -> None:
+        client = led.client()
         client.ask(produce_request("t", batch(b"a"), acks=0))
         assert client.answers() == []
-        assert world.replicas.partition("t", 0).log.log_end_offset == 1
+        assert led.replicas.partition("t", 0).log.log_end_offset == 1
         assert not client.connection.is_closed
 
-    def test_without_acknowledgement_a_failure_closes_the_connection(self, world: World) -> None:
+    def test_a_failure_with_acks_0_closes_the_connection(self, world: World) -> None:
         client = world.client()
         client.ask(produce_request("t", batch(b"a"), acks=0))
         assert client.connection.is_closed
 
-    def test_partitions_fail_by_themselves(self, world: World) -> None:
+    def test_a_failed_partition_does_not_fail_the_others(self, world: World) -> None:
         world.assign("t", 0)
         world.assign("t", 1, leader=2, replicas=(1, 2))
         world.assign("t", 2, leader=2, replicas=(2,))
@@ -103,9 +107,7 @@ class TestProduce:
         moved = only_produced(client.call(produce_request("t", batch(b"a"), 1)))
         assert (moved.current_leader.leader_id, moved.current_leader.leader_epoch) == (2, 0)
 
-    def test_a_leader_that_was_relieved_names_the_next_one_before_the_metadata_does(
-        self, world: World
-    ) -> None:
+    def test_a_former_leader_names_its_successor_before_the_metadata_does(self, world: World) -> None:
         topic_id = world.topic_id("t")
         world.assign("t", replicas=(1, 2))
         world.replicas.partition("t", 0).follow(LeaderAndIsr(2, 1, (2,), 1, (1, 2)))
@@ -115,49 +117,44 @@ class TestProduce:
         for moved in (produced, fetched):
             assert (moved.current_leader.leader_id, moved.current_leader.leader_epoch) == (2, 1)
 
-    def test_a_damaged_batch_is_refused(self, world: World) -> None:
-        world.assign("t")
+    def test_a_damaged_batch_is_refused(self, led: World) -> None:
         damaged = bytearray(batch(b"abcdef"))
         damaged[-3] ^= 1
-        produced = only_produced(world.client().call(produce_request("t", bytes(damaged))))
+        produced = only_produced(led.client().call(produce_request("t", bytes(damaged))))
         assert produced.error_code == ErrorCode.CORRUPT_MESSAGE
         assert produced.error_message and "CORRUPT_MESSAGE" not in produced.error_message
-        assert world.replicas.partition("t", 0).log.log_end_offset == 0
+        assert led.replicas.partition("t", 0).log.log_end_offset == 0
 
-    def test_unheard_of_acks_are_refused(self, world: World) -> None:
-        world.assign("t")
-        produced = only_produced(world.client().call(produce_request("t", batch(b"a"), acks=3)))
+    def test_unheard_of_acks_are_refused(self, led: World) -> None:
+        produced = only_produced(led.client().call(produce_request("t", batch(b"a"), acks=3)))
         assert produced.error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
-    def test_a_transaction_is_refused(self, world: World) -> None:
-        world.assign("t")
+    def test_a_transaction_is_refused(self, led: World) -> None:
         request = produce_request("t", batch(b"a"))
         request.transactional_id = "mine"
-        assert only_produced(world.client().call(request)).error_code == ErrorCode.INVALID_TXN_STATE
+        assert only_produced(led.client().call(request)).error_code == ErrorCode.INVALID_TXN_STATE
 
-    def test_a_partition_named_twice_is_refused(self, world: World) -> None:
-        world.assign("t")
+    def test_a_partition_named_twice_is_refused(self, led: World) -> None:
         request = produce_request("t", batch(b"a"))
         request.topic_data *= 2
-        response = world.client().call(request)
+        response = led.client().call(request)
         codes = [
             partition.error_code for topic in response.responses for partition in topic.partition_responses
         ]
         assert set(codes) == {ErrorCode.INVALID_REQUEST}
-        assert world.replicas.partition("t", 0).log.log_end_offset == 0
+        assert led.replicas.partition("t", 0).log.log_end_offset == 0
 
-    def test_a_retry_of_an_idempotent_batch_gets_the_same_offset(self, world: World) -> None:
-        world.assign("t")
+    def test_a_retry_of_an_idempotent_batch_gets_the_same_offset(self, led: World) -> None:
         records = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
         offsets = [
-            only_produced(world.client().call(produce_request("t", records))).base_offset for _ in range(2)
+            only_produced(led.client().call(produce_request("t", records))).base_offset for _ in range(2)
         ]
         assert offsets == [0, 0]
-        assert world.replicas.partition("t", 0).log.log_end_offset == 1
+        assert led.replicas.partition("t", 0).log.log_end_offset == 1
 
 
 class TestAcknowledgedByAll:
-    def test_the_answer_waits_for_the_in_sync_replicas(self, world: World) -> None:
+    def test_acks_all_waits_for_the_in_sync_replicas(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
         producer, follower = world.client(), world.client()
         producer.ask(produce_request("t", batch(b"a")))
@@ -168,7 +165,7 @@ class TestAcknowledgedByAll:
         (answer,) = producer.answers()
         assert only_produced(answer).base_offset == 0
 
-    def test_it_times_out_though_the_record_is_there(self, world: World) -> None:
+    def test_acks_all_times_out_although_the_record_is_appended(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
         producer = world.client()
         producer.ask(produce_request("t", batch(b"a"), timeout_ms=500))
@@ -177,7 +174,7 @@ class TestAcknowledgedByAll:
         assert only_produced(answer).error_code == ErrorCode.REQUEST_TIMED_OUT
         assert world.replicas.partition("t", 0).log.log_end_offset == 1
 
-    def test_too_few_in_sync_replicas_refuse_the_write(self, tmp_path: Path) -> None:
+    def test_a_write_with_too_few_in_sync_replicas_is_refused(self, tmp_path: Path) -> None:
         world = World(tmp_path, topic_config={"min.insync.replicas": 2})
         world.assign("t", replicas=(1, 2), isr=(1,))
         client = world.client()
@@ -185,7 +182,7 @@ class TestAcknowledgedByAll:
         assert produced.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert only_produced(client.call(produce_request("t", batch(b"a"), acks=1))).error_code == 0
 
-    def test_in_sync_replicas_lost_after_the_append_are_told(self, tmp_path: Path) -> None:
+    def test_in_sync_replicas_lost_after_the_append_are_an_error(self, tmp_path: Path) -> None:
         world = World(tmp_path, topic_config={"min.insync.replicas": 2})
         world.assign("t", replicas=(1, 2))
         producer = world.client()
@@ -194,7 +191,7 @@ class TestAcknowledgedByAll:
         (answer,) = producer.answers()
         assert only_produced(answer).error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
-    def test_a_lost_leadership_ends_the_wait(self, world: World) -> None:
+    def test_a_waiting_produce_fails_when_leadership_is_lost(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
         producer = world.client()
         producer.ask(produce_request("t", batch(b"a")))
@@ -202,7 +199,7 @@ class TestAcknowledgedByAll:
         (answer,) = producer.answers()
         assert only_produced(answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_nothing_is_acknowledged_while_zookeeper_is_out_of_reach(self, world: World) -> None:
+    def test_no_produce_is_acknowledged_while_zookeeper_is_unreachable(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
         producer, follower = world.client(), world.client()
         producer.ask(produce_request("t", batch(b"a"), timeout_ms=5000))
@@ -218,7 +215,7 @@ class TestAcknowledgedByAll:
 
 class TestFlushBeforeAck:
     @pytest.mark.parametrize("acks", [1, -1])
-    def test_the_answer_waits_for_the_fsync_which_all_share(self, tmp_path: Path, acks: int) -> None:
+    def test_produce_requests_wait_for_a_shared_fsync(self, tmp_path: Path, acks: int) -> None:
         world = World(tmp_path, topic_config={"flush.before.ack": True})
         world.assign("t")
         world.workers.is_held = True
@@ -243,55 +240,50 @@ class TestFlushBeforeAck:
 
 
 def follow(world: World, follower: Client, offset: int, topic: str = "t"):  # type: ignore[no-untyped-def]
-    """Replica 2 fetches: it has all before `offset`."""
+    """Fetch as replica 2, which has all records before `offset`."""
     return only_fetched(follower.call(fetch_request(world.topic_id(topic), offset, replica_id=2)))
 
 
 class TestFetch:
-    def test_it_waits_for_bytes_and_is_answered_by_a_produce(self, world: World) -> None:
-        world.assign("t")
-        consumer = world.client()
-        consumer.ask(fetch_request(world.topic_id("t"), max_wait_ms=500))
+    def test_it_waits_for_bytes_and_is_answered_by_a_produce(self, led: World) -> None:
+        consumer = led.client()
+        consumer.ask(fetch_request(led.topic_id("t"), max_wait_ms=500))
         assert consumer.answers() == []
-        world.client().call(produce_request("t", batch(b"a")))
+        led.client().call(produce_request("t", batch(b"a")))
         (answer,) = consumer.answers()
         assert values_in(only_fetched(answer).records) == [b"a"]
 
-    def test_it_waits_until_there_are_enough(self, world: World) -> None:
-        world.assign("t")
-        consumer, producer = world.client(), world.client()
+    def test_it_waits_until_there_are_enough(self, led: World) -> None:
+        consumer, producer = led.client(), led.client()
         one = batch(b"a")
-        consumer.ask(fetch_request(world.topic_id("t"), max_wait_ms=500, min_bytes=2 * len(one)))
+        consumer.ask(fetch_request(led.topic_id("t"), max_wait_ms=500, min_bytes=2 * len(one)))
         producer.call(produce_request("t", one))
         assert consumer.answers() == []
         producer.call(produce_request("t", one))
         (answer,) = consumer.answers()
         assert len(only_fetched(answer).records or b"") == 2 * len(one)
 
-    def test_it_is_answered_empty_when_the_time_is_up(self, world: World) -> None:
-        world.assign("t")
-        consumer = world.client()
-        consumer.ask(fetch_request(world.topic_id("t"), max_wait_ms=500))
-        world.clock.advance(0.5)
+    def test_it_is_answered_empty_when_the_time_is_up(self, led: World) -> None:
+        consumer = led.client()
+        consumer.ask(fetch_request(led.topic_id("t"), max_wait_ms=500))
+        led.clock.advance(0.5)
         (answer,) = consumer.answers()
         assert only_fetched(answer).records == b""
 
-    def test_a_client_that_has_gone_waits_no_more(self, world: World) -> None:
-        world.assign("t")
-        consumer = world.client()
-        consumer.ask(fetch_request(world.topic_id("t"), max_wait_ms=500))
-        assert len(world.replicas.readers) == 1
+    def test_a_client_that_has_gone_waits_no_more(self, led: World) -> None:
+        consumer = led.client()
+        consumer.ask(fetch_request(led.topic_id("t"), max_wait_ms=500))
+        assert len(led.replicas.readers) == 1
         consumer.connection.connection_lost("the client went away")
-        assert len(world.replicas.readers) == 0
+        assert len(led.replicas.readers) == 0
 
-    def test_many_waits_of_one_connection_leave_nothing_behind(self, world: World) -> None:
-        world.assign("t")
-        consumer = world.client()
+    def test_many_waits_of_one_connection_leave_nothing_behind(self, led: World) -> None:
+        consumer = led.client()
         for _ in range(5):
-            consumer.ask(fetch_request(world.topic_id("t"), max_wait_ms=500))
-            world.clock.advance(0.5)
+            consumer.ask(fetch_request(led.topic_id("t"), max_wait_ms=500))
+            led.clock.advance(0.5)
         assert len(consumer.answers()) == 5
-        assert len(world.replicas.readers) == 0
+        assert len(led.replicas.readers) == 0
         assert len(consumer.connection._close_callbacks) == 1  # the connection's, not one for each wait
 
     def test_consumers_see_nothing_beyond_the_high_watermark(self, world: World) -> None:
@@ -302,16 +294,15 @@ class TestFetch:
         assert (fetched.high_watermark, fetched.records) == (0, b"")
         assert values_in(follow(world, client, 0).records) == [b"a"]
 
-    def test_the_first_batch_comes_whole_however_little_is_asked_for(self, world: World) -> None:
-        world.assign("t")
-        client = world.client()
+    def test_the_first_batch_comes_whole_however_little_is_asked_for(self, led: World) -> None:
+        client = led.client()
         client.call(produce_request("t", batch(b"a" * 1000)))
         client.call(produce_request("t", batch(b"b")))
         for limits in ({"max_bytes": 1}, {"partition_max_bytes": 1}):
-            fetched = only_fetched(client.call(fetch_request(world.topic_id("t"), **limits)))
+            fetched = only_fetched(client.call(fetch_request(led.topic_id("t"), **limits)))
             assert values_in(fetched.records) == [b"a" * 1000]
 
-    def test_the_bytes_are_shared_by_the_partitions(self, world: World) -> None:
+    def test_max_bytes_limits_all_partitions_together(self, world: World) -> None:
         client = world.client()
         for index in range(3):
             world.assign("t", index)
@@ -327,24 +318,22 @@ class TestFetch:
         assert sizes[1:] == [0, 0]
 
     @pytest.mark.parametrize("version", range(4, 17))
-    def test_every_version_is_answered(self, world: World, version: int) -> None:
-        world.assign("t")
-        client = world.client()
+    def test_every_version_is_answered(self, led: World, version: int) -> None:
+        client = led.client()
         client.call(produce_request("t", batch(b"a")))
-        request = fetch_request(world.topic_id("t"))
+        request = fetch_request(led.topic_id("t"))
         request.topics[0].topic = "t"
         response = client.call(request, version)
         assert values_in(only_fetched(response).records) == [b"a"]
         assert response.session_id == 0
 
-    def test_offsets_out_of_range_are_told(self, world: World) -> None:
-        world.assign("t")
-        client = world.client()
+    def test_offsets_out_of_range_are_told(self, led: World) -> None:
+        client = led.client()
         for offset in (5, -1):
-            fetched = only_fetched(client.call(fetch_request(world.topic_id("t"), offset, max_wait_ms=500)))
+            fetched = only_fetched(client.call(fetch_request(led.topic_id("t"), offset, max_wait_ms=500)))
             assert fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
-    def test_an_unknown_topic_id_is_told(self, world: World) -> None:
+    def test_a_fetch_of_an_unknown_topic_id_is_an_error(self, world: World) -> None:
         fetched = only_fetched(world.client().call(fetch_request(world.topic_id("nothing"))))
         assert fetched.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -357,12 +346,14 @@ class TestFetch:
             (6, ErrorCode.UNKNOWN_LEADER_EPOCH),
         ],
     )
-    def test_leader_epochs_fence(self, world: World, epoch: int, expected: ErrorCode) -> None:
+    def test_a_fetch_with_another_leader_epoch_is_refused(
+        self, world: World, epoch: int, expected: ErrorCode
+    ) -> None:
         world.assign("t", leader_epoch=5)
         fetched = only_fetched(world.client().call(fetch_request(world.topic_id("t"), leader_epoch=epoch)))
         assert fetched.error_code == expected
 
-    def test_a_reader_whose_log_diverges_is_told_where(self, world: World) -> None:
+    def test_a_fetch_from_a_diverging_log_returns_the_diverging_epoch(self, world: World) -> None:
         world.assign("t", leader_epoch=1)
         client = world.client()
         client.call(produce_request("t", batch(b"a", b"b")))
@@ -372,11 +363,10 @@ class TestFetch:
         diverging = only_fetched(client.call(request)).diverging_epoch
         assert (diverging.epoch, diverging.end_offset) == (1, 2)
 
-    def test_sessions_are_not_kept(self, world: World) -> None:
-        world.assign("t")
-        request = fetch_request(world.topic_id("t"))
+    def test_sessions_are_not_kept(self, led: World) -> None:
+        request = fetch_request(led.topic_id("t"))
         request.session_id, request.session_epoch = 17, 3
-        response = world.client().call(request)
+        response = led.client().call(request)
         assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
@@ -388,74 +378,69 @@ class TestListOffsets:
         return world.client().call(request, version).topics[0].partitions[0]
 
     @pytest.mark.parametrize("version", range(1, 8))
-    def test_first_last_and_by_time(self, world: World, version: int) -> None:
-        world.assign("t")
+    def test_first_last_and_by_time(self, led: World, version: int) -> None:
         start_ms = int(START_S * 1000)
         for number in range(3):
             records = batch(b"x", timestamp=start_ms + number)
-            world.client().call(produce_request("t", records))
-        assert self.ask(world, -2, version).offset == 0
-        assert self.ask(world, -1, version).offset == 3
-        found = self.ask(world, start_ms + 1, version)
+            led.client().call(produce_request("t", records))
+        assert self.ask(led, -2, version).offset == 0
+        assert self.ask(led, -1, version).offset == 3
+        found = self.ask(led, start_ms + 1, version)
         assert (found.offset, found.timestamp) == (1, start_ms + 1)
-        none = self.ask(world, start_ms + 3, version)
+        none = self.ask(led, start_ms + 3, version)
         assert (none.error_code, none.offset, none.timestamp) == (0, -1, -1)
 
-    def test_a_partition_is_asked_for_once(self, world: World) -> None:
+    def test_a_partition_is_asked_for_once(self, led: World) -> None:
         """Others of the request are answered, as Kafka does it."""
-        world.assign("t")
-        world.assign("t", 1)
+        led.assign("t", 1)
         wanted = ListOffsetsPartition(partition_index=0, timestamp=-1)
         other = ListOffsetsPartition(partition_index=1, timestamp=-1)
         request = ListOffsetsRequest(
             replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[wanted, other, wanted])]
         )
-        answers = world.client().call(request).topics[0].partitions
+        answers = led.client().call(request).topics[0].partitions
         refused = ErrorCode.INVALID_REQUEST
         assert [answer.error_code for answer in answers] == [refused, 0, refused]
 
-    def test_the_latest_timestamp_is_found(self, world: World) -> None:
-        world.assign("t")
+    def test_the_latest_timestamp_is_found(self, led: World) -> None:
         start_ms = int(START_S * 1000)
         for number in (0, 5, 2):
-            world.client().call(produce_request("t", batch(b"x", timestamp=start_ms + number)))
-        found = self.ask(world, -3)
+            led.client().call(produce_request("t", batch(b"x", timestamp=start_ms + number)))
+        found = self.ask(led, -3)
         assert (found.offset, found.timestamp) == (1, start_ms + 5)
 
-    def test_an_unknown_partition_is_told(self, world: World) -> None:
+    def test_an_offset_query_for_an_unknown_partition_is_an_error(self, world: World) -> None:
         assert self.ask(world, -1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def test_a_worker_looks_into_batches_and_others_are_served_meanwhile(self, world: World) -> None:
-        world.assign("t")
+    def test_a_worker_looks_into_batches_and_others_are_served_meanwhile(self, led: World) -> None:
         start_ms = int(START_S * 1000)
-        world.client().call(produce_request("t", batch(b"x", b"y", timestamp=start_ms)))
-        world.workers.is_held = True
-        client = world.client()
+        led.client().call(produce_request("t", batch(b"x", b"y", timestamp=start_ms)))
+        led.workers.is_held = True
+        client = led.client()
         wanted = ListOffsetsPartition(partition_index=0, timestamp=start_ms)
         client.ask(
             ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[wanted])])
         )
         assert client.answers() == []
-        assert self.ask(world, -1).offset == 2
-        world.workers.release()
+        assert self.ask(led, -1).offset == 2
+        led.workers.release()
         (answer,) = client.answers()
         assert answer.topics[0].partitions[0].offset == 0
 
-    def test_a_partition_that_goes_during_a_look_up_is_no_failure_of_the_disk(self, world: World) -> None:
-        world.assign("t")
+    def test_a_partition_that_goes_during_a_look_up_is_no_failure_of_the_disk(self, led: World) -> None:
         start_ms = int(START_S * 1000)
-        world.client().call(produce_request("t", batch(b"x", timestamp=start_ms)))
-        world.workers.is_held = True
-        client = world.client()
+        led.client().call(produce_request("t", batch(b"x", timestamp=start_ms)))
+        led.workers.is_held = True
+        client = led.client()
         wanted = ListOffsetsPartition(partition_index=0, timestamp=start_ms)
         client.ask(
             ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[wanted])])
         )
-        world.logs.delete(TopicPartition("t", 0))
-        world.workers.release()
+        led.logs.delete(TopicPartition("t", 0))
+        led.workers.release()
         (answer,) = client.answers()
         assert answer.topics[0].partitions[0].error_code in (0, ErrorCode.KAFKA_STORAGE_ERROR)
-        assert world.logs.live_directories
+        assert led.logs.live_directories
 
 
 class TestDeleteRecords:
@@ -466,24 +451,22 @@ class TestDeleteRecords:
             topics=[DeleteRecordsTopic(name="t", partitions=[wanted])], timeout_ms=timeout_ms
         )
 
-    def test_the_log_begins_later_afterwards(self, world: World) -> None:
-        world.assign("t")
-        client = world.client()
+    def test_the_log_begins_later_afterwards(self, led: World) -> None:
+        client = led.client()
         for _ in range(5):
             client.call(produce_request("t", batch(b"x")))
         deleted = client.call(self.request(3)).topics[0].partitions[0]
         assert (deleted.error_code, deleted.low_watermark) == (0, 3)
-        below = only_fetched(client.call(fetch_request(world.topic_id("t"), 2)))
+        below = only_fetched(client.call(fetch_request(led.topic_id("t"), 2)))
         assert below.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         everything = client.call(self.request(-1)).topics[0].partitions[0]
         assert everything.low_watermark == 5
 
-    def test_beyond_the_high_watermark_there_is_nothing_to_delete(self, world: World) -> None:
-        world.assign("t")
-        deleted = world.client().call(self.request(1)).topics[0].partitions[0]
+    def test_beyond_the_high_watermark_there_is_nothing_to_delete(self, led: World) -> None:
+        deleted = led.client().call(self.request(1)).topics[0].partitions[0]
         assert deleted.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
-    def test_the_answer_waits_for_the_followers(self, world: World) -> None:
+    def test_deleting_records_waits_for_the_followers(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
         client, follower = world.client(), world.client()
         client.call(produce_request("t", batch(b"x"), acks=1))
@@ -507,7 +490,7 @@ class TestBadInput:
             pytest.param(b"\x00\x00\x00\x03\x00\x00\x00\x01\x7f\xff", id="a client id longer than the frame"),
         ],
     )
-    def test_what_is_no_request_closes_the_connection_with_one_line(
+    def test_an_invalid_request_closes_the_connection_with_one_log_line(
         self, world: World, frame: bytes, caplog: pytest.LogCaptureFixture
     ) -> None:
         client = world.client()
@@ -516,7 +499,7 @@ class TestBadInput:
         assert len(caplog.records) == 1
         assert "Closing connection 1" in caplog.text
 
-    def test_a_newer_api_versions_is_answered_in_version_0(self, world: World) -> None:
+    def test_an_unknown_version_of_api_versions_is_answered_in_version_0(self, world: World) -> None:
         client = world.client()
         client.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
         client.answers()
@@ -528,19 +511,18 @@ class TestBadInput:
         assert (key, first, last) == (18, 0, 4)
 
     def test_an_unexpected_failure_is_answered_and_the_connection_lives(
-        self, world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+        self, led: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        world.assign("t")
-        client = world.client()
+        client = led.client()
         with monkeypatch.context() as patch:
-            patch.setattr(world.replicas, "append", None)
+            patch.setattr(led.replicas, "append", None)
             produced = only_produced(client.call(produce_request("t", batch(b"a"))))
         assert produced.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert "Traceback" in caplog.text
         assert only_produced(client.call(produce_request("t", batch(b"a")))).error_code == 0
 
 
-def test_only_what_has_a_handler_is_advertised(world: World) -> None:
+def test_only_apis_with_a_handler_are_advertised(world: World) -> None:
     request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
     answer = world.client().call(request)
     ranges = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}

@@ -1,4 +1,4 @@
-"""What the dispatcher lets through to handlers, and what it closes connections for."""
+"""The dispatcher passes valid requests to handlers, and closes connections that exceed a limit."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def stop_of(topics: int) -> StopReplicaRequest:
     )
 
 
-def test_a_client_may_ask_for_so_much_and_no_more(connection: ServerConnection) -> None:
+def test_a_client_request_with_too_many_elements_closes_the_connection(connection: ServerConnection) -> None:
     send(connection, metadata_of(ELEMENTS_MAX))
     assert not connection.is_closed
     send(connection, metadata_of(ELEMENTS_MAX + 1))
@@ -72,7 +72,7 @@ def test_a_client_may_ask_for_so_much_and_no_more(connection: ServerConnection) 
     assert f"socket.request.max.elements={ELEMENTS_MAX}" in connection.close_reason
 
 
-def test_a_controller_may_tell_more(connection: ServerConnection) -> None:
+def test_a_controller_request_may_have_more_elements(connection: ServerConnection) -> None:
     send(connection, stop_of(ELEMENTS_MAX * INTERNAL_ELEMENTS_FACTOR))
     assert not connection.is_closed
     send(connection, stop_of(ELEMENTS_MAX * INTERNAL_ELEMENTS_FACTOR + 1))

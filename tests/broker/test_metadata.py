@@ -1,9 +1,8 @@
-"""What a broker remembers of the cluster, and what clients are told of it."""
+"""A broker's cache of the cluster's metadata, and its Metadata responses."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,76 +20,42 @@ from broker.metadata import LEADER_DURING_DELETE, MetadataCache
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.update_metadata import (
-    UpdateMetadataBroker,
-    UpdateMetadataEndpoint,
-    UpdateMetadataPartitionState,
-    UpdateMetadataRequest,
-    UpdateMetadataTopicState,
-)
+from protocol.messages.update_metadata import UpdateMetadataPartitionState
+from tests.models.orders import broker_metadata, partition_metadata, update_metadata
 
 ID, OTHER_ID = uuid.UUID(int=1), uuid.UUID(int=2)
 
 
-def broker(number: int, listener: str = "PLAINTEXT") -> UpdateMetadataBroker:
-    endpoint = UpdateMetadataEndpoint(port=9000 + number, host="h", listener=listener, security_protocol=0)
-    return UpdateMetadataBroker(id=number, endpoints=[endpoint], rack=None)
-
-
 def state(index: int, leader: int = 1) -> UpdateMetadataPartitionState:
-    return UpdateMetadataPartitionState(
-        partition_index=index,
-        controller_epoch=1,
-        leader=leader,
-        leader_epoch=4,
-        isr=[1],
-        zk_version=0,
-        replicas=[1, 2],
-        offline_replicas=[2],
-    )
-
-
-def news(
-    topic: str = "t",
-    states: Sequence[UpdateMetadataPartitionState] = (),
-    brokers: Sequence[UpdateMetadataBroker] = (),
-    topic_id: uuid.UUID = ID,
-) -> UpdateMetadataRequest:
-    topics = [UpdateMetadataTopicState(topic_name=topic, topic_id=topic_id, partition_states=list(states))]
-    return UpdateMetadataRequest(
-        controller_id=1,
-        controller_epoch=1,
-        topic_states=topics if states else [],
-        live_brokers=list(brokers),
-    )
+    return partition_metadata(index, leader=leader, leader_epoch=4, offline=[2])
 
 
 @pytest.fixture
 def cache() -> MetadataCache:
     known = MetadataCache()
-    known.update(news(states=[state(0), state(1)], brokers=[broker(1), broker(2)]))
+    known.update(update_metadata(states=[state(0), state(1)], live=[broker_metadata(1), broker_metadata(2)]))
     return known
 
 
 class TestCache:
-    def test_partitions_add_up(self, cache: MetadataCache) -> None:
-        cache.update(news(states=[state(2)]))
+    def test_updates_add_partitions(self, cache: MetadataCache) -> None:
+        cache.update(update_metadata(states=[state(2)]))
         assert sorted(cache.topics["t"].partitions) == [0, 1, 2]
         assert sorted(cache.brokers) == [1, 2]
 
-    def test_brokers_are_those_last_named(self, cache: MetadataCache) -> None:
-        cache.update(news(brokers=[broker(2)]))
+    def test_an_update_replaces_the_brokers(self, cache: MetadataCache) -> None:
+        cache.update(update_metadata(live=[broker_metadata(2)]))
         assert not cache.is_live(1)
         assert cache.is_live(2)
 
-    def test_a_deleted_topic_is_gone_by_name_and_id(self, cache: MetadataCache) -> None:
-        assert cache.update(news(states=[state(0, LEADER_DURING_DELETE)])) == []
-        assert cache.update(news(states=[state(1, LEADER_DURING_DELETE)])) == ["t"]
+    def test_a_deleted_topic_is_removed_by_name_and_id(self, cache: MetadataCache) -> None:
+        assert cache.update(update_metadata(states=[state(0, LEADER_DURING_DELETE)])) == []
+        assert cache.update(update_metadata(states=[state(1, LEADER_DURING_DELETE)])) == ["t"]
         assert cache.name_of(ID) is None
         assert cache.partition("t", 0) is None
 
-    def test_a_topic_made_anew_has_nothing_of_the_old_one(self, cache: MetadataCache) -> None:
-        cache.update(news(states=[state(0)], topic_id=OTHER_ID))
+    def test_a_recreated_topic_has_no_partition_of_the_old_one(self, cache: MetadataCache) -> None:
+        cache.update(update_metadata(states=[state(0)], topic_id=OTHER_ID))
         assert sorted(cache.topics["t"].partitions) == [0]
         assert cache.name_of(ID) is None
         assert cache.name_of(OTHER_ID) == "t"
@@ -99,14 +64,14 @@ class TestCache:
     def test_the_next_update_can_be_awaited(self, cache: MetadataCache) -> None:
         awaited = cache.next_update()
         assert not awaited.called
-        cache.update(news())
+        cache.update(update_metadata())
         assert awaited.called
 
 
 def ask(
     cache: MetadataCache, topics: list[MetadataRequestTopic] | None, version: int = 12, auto: bool = False
 ) -> tuple[MetadataResponse, list[str]]:
-    """The answer, and the topics that were to be made for it."""
+    """The response, and the topics that the request would create."""
     made: list[str] = []
 
     def create(names: list[str]) -> Deferred[dict[str, ErrorCode]]:
@@ -173,7 +138,7 @@ class TestBeforeTheFirstUpdate:
         self.ask_cluster()
         self.clock.advance(HELD_BACK_S_MAX - 1)
         assert self.answers == []
-        self.cache.update(news(brokers=[broker(1), broker(2)]))
+        self.cache.update(update_metadata(live=[broker_metadata(1), broker_metadata(2)]))
         assert self.answers == [2, 2]
         self.ask_metadata()
         assert self.answers == [2, 2, 2]
@@ -189,18 +154,18 @@ class TestBeforeTheFirstUpdate:
         assert self.answers == [0, 0, 0]
 
     def test_answers_do_not_wait_after_it(self) -> None:
-        self.cache.update(news(brokers=[broker(1)]))
+        self.cache.update(update_metadata(live=[broker_metadata(1)]))
         self.ask_metadata()
         self.ask_cluster()
         assert self.answers == [1, 1]
 
 
 class TestAnswer:
-    def test_brokers_controller_and_partitions(self, cache: MetadataCache) -> None:
+    def test_a_response_has_brokers_controller_and_partitions(self, cache: MetadataCache) -> None:
         response, _ = ask(cache, [by_name("t")])
         assert [(node.node_id, node.host, node.port) for node in response.brokers] == [
-            (1, "h", 9001),
-            (2, "h", 9002),
+            (1, "127.0.0.1", 9001),
+            (2, "127.0.0.1", 9002),
         ]
         assert (response.controller_id, response.cluster_id) == (1, "cluster")
         (topic,) = response.topics
@@ -209,7 +174,7 @@ class TestAnswer:
         assert (first.leader_id, first.leader_epoch) == (1, 4)
         assert (first.replica_nodes, first.isr_nodes, first.offline_replicas) == ([1, 2], [1], [2])
 
-    def test_all_topics_are_asked_for_by_null_and_in_version_0_by_an_empty_list(
+    def test_all_topics_are_requested_by_null_or_in_version_0_by_an_empty_list(
         self, cache: MetadataCache
     ) -> None:
         assert len(ask(cache, None)[0].topics) == 1
@@ -217,31 +182,26 @@ class TestAnswer:
         assert ask(cache, [], version=1)[0].topics == []
 
     def test_topics_are_found_by_id(self, cache: MetadataCache) -> None:
-        response, _ = ask(
-            cache,
-            [
-                MetadataRequestTopic(topic_id=ID, name=None),
-                MetadataRequestTopic(topic_id=OTHER_ID, name=None),
-            ],
-        )
+        wanted = [MetadataRequestTopic(topic_id=each, name=None) for each in (ID, OTHER_ID)]
+        response, _ = ask(cache, wanted)
         known, unknown = response.topics
         assert (known.name, known.error_code) == ("t", 0)
         assert (unknown.topic_id, unknown.error_code) == (OTHER_ID, ErrorCode.UNKNOWN_TOPIC_ID)
 
-    def test_a_missing_topic_is_unknown_where_none_is_made(self, cache: MetadataCache) -> None:
+    def test_a_missing_topic_is_unknown_without_auto_creation(self, cache: MetadataCache) -> None:
         response, made = ask(cache, [by_name("other")])
         assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert made == []
 
     @pytest.mark.parametrize("name", ["bad topic!", "", ".", "x" * 250])
-    def test_a_topic_that_can_never_be_is_told_from_a_missing_one(
-        self, cache: MetadataCache, name: str
-    ) -> None:
-        """Clients wait for those that are missing."""
+    def test_an_invalid_topic_name_has_its_own_error(self, cache: MetadataCache, name: str) -> None:
+        """Clients wait for missing partitions."""
         response, _ = ask(cache, [by_name(name)])
         assert response.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
-    def test_a_missing_topic_is_made_and_asked_for_again(self, cache: MetadataCache) -> None:
+    def test_a_missing_topic_is_created_and_answered_with_a_retriable_error(
+        self, cache: MetadataCache
+    ) -> None:
         response, made = ask(cache, [by_name("t"), by_name("other"), by_name("bad!")], auto=True)
         assert made == ["other", "bad!"]
         assert [topic.error_code for topic in response.topics] == [
@@ -250,11 +210,11 @@ class TestAnswer:
             ErrorCode.INVALID_TOPIC_EXCEPTION,
         ]
 
-    def test_a_leader_that_is_gone_or_not_reachable_here_is_told(self, cache: MetadataCache) -> None:
-        cache.update(news(brokers=[broker(2)]))
+    def test_a_dead_or_unreachable_leader_has_its_own_error(self, cache: MetadataCache) -> None:
+        cache.update(update_metadata(live=[broker_metadata(2)]))
         (topic,) = ask(cache, [by_name("t")])[0].topics
         assert topic.partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
-        cache.update(news(brokers=[broker(1, "ELSEWHERE"), broker(2)]))
+        cache.update(update_metadata(live=[broker_metadata(1, listener="ELSEWHERE"), broker_metadata(2)]))
         response, _ = ask(cache, [by_name("t")])
         assert response.topics[0].partitions[0].error_code == ErrorCode.LISTENER_NOT_FOUND
         assert [node.node_id for node in response.brokers] == [2]

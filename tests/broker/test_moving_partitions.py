@@ -1,4 +1,4 @@
-"""Requests that move leadership and replicas: how they reach the controller, and how its word is told."""
+"""Requests that move leadership and replicas: they reach the controller, and its results reach the client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.broker.test_administration import ask
 
 
 class Controller:
-    """Notes what it is asked, and says what the test has it say; or is not the controller."""
+    """Records requests and returns the test's results, or fails as not the controller."""
 
     def __init__(self, *, is_active: bool = True) -> None:
         self.is_active = is_active
@@ -69,7 +69,7 @@ class TestElectLeaders:
         request = ElectLeadersRequest(election_type=election_type, topic_partitions=topics)
         return ask(ElectLeadersHandler(controller.service), request)
 
-    def test_each_partition_has_its_result(self) -> None:
+    def test_an_election_returns_a_result_for_each_partition(self) -> None:
         controller = Controller()
         controller.results = {("t", 0): ErrorCode.NONE, ("t", 1): ErrorCode.ELECTION_NOT_NEEDED}
         response = self.ask(controller, 0, 0, 1)
@@ -79,17 +79,17 @@ class TestElectLeaders:
         assert rows == [(0, ErrorCode.NONE, False), (1, ErrorCode.ELECTION_NOT_NEEDED, True)]
         assert controller.elections == [([("t", 0), ("t", 1)], False)]
 
-    def test_all_partitions_and_unclean_elections_can_be_asked_for(self) -> None:
+    def test_an_election_may_name_all_partitions_and_be_unclean(self) -> None:
         controller = Controller()
         self.ask(controller, 1)
         assert controller.elections == [(None, True)]
 
-    def test_an_election_of_no_known_kind_is_refused(self) -> None:
+    def test_an_election_of_an_unknown_type_is_refused(self) -> None:
         controller = Controller()
         assert self.ask(controller, 2, 0).error_code == ErrorCode.INVALID_REQUEST
         assert controller.elections == []
 
-    def test_another_broker_says_so_of_the_whole_and_of_each_partition(self) -> None:
+    def test_an_election_at_another_broker_fails_as_a_whole_and_for_each_partition(self) -> None:
         response = self.ask(Controller(is_active=False), 0, 0)
         assert response.error_code == ErrorCode.NOT_CONTROLLER
         (row,) = response.replica_election_results[0].partition_result
@@ -103,7 +103,7 @@ class TestReassignments:
         handler = AlterPartitionReassignmentsHandler(controller.service)
         return ask(handler, AlterPartitionReassignmentsRequest(topics=topics))
 
-    def test_moves_and_cancellations_have_their_results(self) -> None:
+    def test_moves_and_cancellations_return_their_results(self) -> None:
         controller = Controller()
         refused = BrokerError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nothing moves")
         controller.results = {("t", 0): None, ("t", 1): refused}
@@ -119,10 +119,10 @@ class TestReassignments:
             (1, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nothing moves"),
         ]
 
-    def test_a_partition_named_twice_is_refused(self) -> None:
+    def test_a_reassignment_that_names_a_partition_twice_is_refused(self) -> None:
         assert self.alter(Controller(), (0, [1]), (0, [2])).error_code == ErrorCode.INVALID_REQUEST
 
-    def test_what_runs_is_listed(self) -> None:
+    def test_running_reassignments_are_listed(self) -> None:
         controller = Controller()
         controller.results = {("t", 4): ReplicaAssignment((2, 1), adding=(2,), removing=(1,))}
         handler = ListPartitionReassignmentsHandler(controller.service)
@@ -135,7 +135,7 @@ class TestReassignments:
         ask(handler, ListPartitionReassignmentsRequest(topics=None))
         assert controller.listed is None
 
-    def test_another_broker_says_that_it_is_not_the_controller(self) -> None:
+    def test_a_reassignment_at_another_broker_is_refused_as_not_controller(self) -> None:
         controller = Controller(is_active=False)
         assert self.alter(controller, (0, [1])).error_code == ErrorCode.NOT_CONTROLLER
         handler = ListPartitionReassignmentsHandler(controller.service)

@@ -1,7 +1,7 @@
-"""Requests that have ended leave nothing for the garbage collector: no cycle of references, answered or not.
+"""Ended requests, answered or not, leave no reference cycle for the garbage collector.
 
-A cycle for each request would have the collector look through the whole broker several times a second, which
-every client feels as a pause.
+A cycle for each request would make the collector traverse the whole broker several times a second, which
+delays every client.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ REPETITIONS = 20
 
 
 def assert_no_cycles(act: Callable[[], None]) -> None:
-    """Repeat `act` without a garbage collector, then let one count what it alone could free."""
-    act()  # What is made only once, such as compiled codecs, may hold cycles.
+    """Repeat `act` with garbage collection disabled. Returns the number of objects that only a collection can
+    free."""
+    act()  # Objects created once, such as compiled codecs, may have cycles.
     gc.collect()
     gc.disable()
     try:
@@ -74,7 +75,7 @@ def world(tmp_path: Path) -> World:
 
 
 class TestFetch:
-    def test_answered_at_once(self, world: World) -> None:
+    def test_a_fetch_answered_at_once_leaves_no_cycle(self, world: World) -> None:
         client = world.client()
         produce(client)
         assert_no_cycles(
@@ -82,7 +83,7 @@ class TestFetch:
         )
 
     @pytest.mark.parametrize("partitions", [1, 2])
-    def test_answered_by_data_after_a_wait(self, world: World, partitions: int) -> None:
+    def test_a_fetch_answered_after_a_wait_leaves_no_cycle(self, world: World, partitions: int) -> None:
         world.assign("t", 1)
         consumer, producer = world.client(), world.client()
 
@@ -94,7 +95,7 @@ class TestFetch:
 
         assert_no_cycles(act)
 
-    def test_answered_by_its_time_out(self, world: World) -> None:
+    def test_a_fetch_that_times_out_leaves_no_cycle(self, world: World) -> None:
         consumer = world.client()
 
         def act() -> None:
@@ -104,7 +105,7 @@ class TestFetch:
 
         assert_no_cycles(act)
 
-    def test_of_a_connection_that_closes_while_it_waits(self, world: World) -> None:
+    def test_a_waiting_fetch_of_a_closed_connection_leaves_no_cycle(self, world: World) -> None:
         def act() -> None:
             consumer = world.client()
             consumer.ask(tail(world))
@@ -114,18 +115,18 @@ class TestFetch:
 
         assert_no_cycles(act)
 
-    def test_refused(self, world: World) -> None:
+    def test_a_refused_fetch_leaves_no_cycle(self, world: World) -> None:
         client = world.client()
         request = fetch_request(world.topic_id("t"), 1 << 40)
         assert_no_cycles(lambda: check_fetched(client.call(request), ErrorCode.OFFSET_OUT_OF_RANGE))
 
-    def test_refused_as_a_whole(self, world: World) -> None:
+    def test_a_fetch_refused_as_a_whole_leaves_no_cycle(self, world: World) -> None:
         client = world.client()
         request = fetch_request(world.topic_id("t"))
         request.session_id, request.session_epoch = 7, 7
         assert_no_cycles(lambda: check_code(client.call(request), ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
 
-    def test_of_a_follower_that_asks_again(self, world: World) -> None:
+    def test_a_followers_fetch_replaced_by_its_next_leaves_no_cycle(self, world: World) -> None:
         world.assign("t", replicas=(1, 2), partition_epoch=1)
         follower = world.client()
 
@@ -139,7 +140,7 @@ class TestFetch:
 
 
 class TestFetchSession:
-    def test_from_its_begin_to_its_end(self, world: World) -> None:
+    def test_a_fetch_session_leaves_no_cycle(self, world: World) -> None:
         consumer, producer = world.client(), world.client()
 
         def act() -> None:
@@ -155,7 +156,7 @@ class TestFetchSession:
 
         assert_no_cycles(act)
 
-    def test_of_a_connection_that_closes_while_it_waits(self, world: World) -> None:
+    def test_a_waiting_session_fetch_of_a_closed_connection_leaves_no_cycle(self, world: World) -> None:
         def act() -> None:
             consumer = world.client()
             session_id = begin_session(world, consumer)
@@ -168,11 +169,11 @@ class TestFetchSession:
 
 
 class TestProduce:
-    def test_acknowledged_at_once(self, world: World) -> None:
+    def test_a_produce_acknowledged_at_once_leaves_no_cycle(self, world: World) -> None:
         client = world.client()
         assert_no_cycles(lambda: produce(client))
 
-    def test_acknowledged_when_the_in_sync_replicas_have_it(self, world: World) -> None:
+    def test_a_produce_with_acks_all_leaves_no_cycle(self, world: World) -> None:
         world.assign("t", replicas=(1, 2), partition_epoch=1)
         producer, follower = world.client(), world.client()
 
@@ -185,7 +186,7 @@ class TestProduce:
 
         assert_no_cycles(act)
 
-    def test_answered_by_its_time_out(self, world: World) -> None:
+    def test_a_produce_that_times_out_leaves_no_cycle(self, world: World) -> None:
         world.assign("t", replicas=(1, 2), partition_epoch=1)
         producer = world.client()
 
@@ -197,7 +198,7 @@ class TestProduce:
 
         assert_no_cycles(act)
 
-    def test_of_a_connection_that_closes_while_it_waits(self, world: World) -> None:
+    def test_a_waiting_produce_of_a_closed_connection_leaves_no_cycle(self, world: World) -> None:
         world.assign("t", replicas=(1, 2), partition_epoch=1)
 
         def act() -> None:
@@ -209,7 +210,7 @@ class TestProduce:
 
         assert_no_cycles(act)
 
-    def test_acknowledged_after_an_fsync(self, tmp_path: Path) -> None:
+    def test_a_produce_acknowledged_after_an_fsync_leaves_no_cycle(self, tmp_path: Path) -> None:
         world = World(tmp_path, topic_config={"flush.before.ack": True})
         world.assign("t")
         client = world.client()
@@ -223,7 +224,7 @@ class TestProduce:
 
         assert_no_cycles(act)
 
-    def test_refused(self, world: World) -> None:
+    def test_a_refused_produce_leaves_no_cycle(self, world: World) -> None:
         client = world.client()
 
         def act() -> None:
@@ -245,7 +246,7 @@ class TestGroups:
         broker.make_offsets_topic()
         return broker
 
-    def test_a_member_from_join_to_leave(self, broker: GroupBroker) -> None:
+    def test_a_group_member_leaves_no_cycle(self, broker: GroupBroker) -> None:
         client = broker.client()
 
         def act() -> None:
@@ -258,7 +259,7 @@ class TestGroups:
 
         assert_no_cycles(act)
 
-    def test_offsets_committed_and_fetched(self, broker: GroupBroker) -> None:
+    def test_committing_and_fetching_offsets_leaves_no_cycle(self, broker: GroupBroker) -> None:
         client = broker.client()
 
         def act() -> None:
@@ -267,7 +268,7 @@ class TestGroups:
 
         assert_no_cycles(act)
 
-    def test_refused(self, broker: GroupBroker) -> None:
+    def test_a_refused_group_request_leaves_no_cycle(self, broker: GroupBroker) -> None:
         client = broker.client()
         request = heartbeat_request("g", "nobody", 1)
         assert_no_cycles(lambda: check_code(client.call(request), ErrorCode.UNKNOWN_MEMBER_ID))
@@ -280,7 +281,7 @@ class TestOwnership:
         world.lead("t")
         return world
 
-    def test_claimed_and_released(self, world: OwnershipWorld) -> None:
+    def test_a_claim_and_its_release_leave_no_cycle(self, world: OwnershipWorld) -> None:
         owner = world.owner("one")
 
         def act() -> None:
@@ -289,7 +290,7 @@ class TestOwnership:
 
         assert_no_cycles(act)
 
-    def test_a_renewal_that_waits_until_its_time_is_up(self, world: OwnershipWorld) -> None:
+    def test_a_renewal_that_times_out_leaves_no_cycle(self, world: OwnershipWorld) -> None:
         owner = world.owner("one")
         owner.claim("t")
         owner.renew("t")
@@ -302,7 +303,7 @@ class TestOwnership:
 
         assert_no_cycles(act)
 
-    def test_refused(self, world: OwnershipWorld) -> None:
+    def test_a_refused_claim_leaves_no_cycle(self, world: OwnershipWorld) -> None:
         world.owner("one").claim("t")
         other = world.owner("two")
 
@@ -311,7 +312,7 @@ class TestOwnership:
 
         assert_no_cycles(act)
 
-    def test_a_claim_that_waits_until_its_time_is_up(self, world: OwnershipWorld) -> None:
+    def test_a_claim_that_times_out_leaves_no_cycle(self, world: OwnershipWorld) -> None:
         world.owner("one").claim("t")
         other = world.owner("two")
 
@@ -322,7 +323,7 @@ class TestOwnership:
 
         assert_no_cycles(act)
 
-    def test_an_owner_whose_connection_closes(self, world: OwnershipWorld) -> None:
+    def test_an_owner_whose_connection_closes_leaves_no_cycle(self, world: OwnershipWorld) -> None:
         def act() -> None:
             owner = world.owner("one")
             assert owner.claim("t", 0).error_code == ErrorCode.NONE
@@ -353,7 +354,7 @@ def check_fetched(response: object, expected: ErrorCode) -> None:
 
 
 def tail(world: World, indexes: range = range(1), replica_id: int = -1) -> FetchRequest:
-    """A fetch from the end of partitions of t, which waits."""
+    """A fetch from the end of partitions of t, which waits for records."""
     request = fetch_request(world.topic_id("t"), max_wait_ms=500, replica_id=replica_id)
     request.topics[0].partitions = [
         fetch_request(world.topic_id("t"), world.replicas.partition("t", index).log.log_end_offset, index)

@@ -1,8 +1,8 @@
-"""Groups of settings: what is checked where they are declared, and how they are read."""
+"""Groups of settings: the checks of their declaration, and their values."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, make_dataclass
 from typing import Annotated, Any
 
 import pytest
@@ -37,46 +37,11 @@ class Throttling:
     rate: Annotated[int, "throttled.rate"]
 
 
-@dataclass(frozen=True)
-class Misspelt:
-    wait_ms: Annotated[int, "fetch.wait.mx.ms"]
-
-
-@dataclass(frozen=True)
-class MisTyped:
-    wait_ms: Annotated[str, "fetch.wait.max.ms"]
-
-
-@dataclass(frozen=True)
-class Unset:
-    rack: Annotated[int, "rack"]
-
-
-@dataclass(frozen=True)
-class InSeconds:
-    wait_seconds: Annotated[int, "fetch.wait.max.ms"]
-
-
-@dataclass(frozen=True)
-class WithoutUnit:
-    wait: Annotated[int, "fetch.wait.max.ms"]
-
-
-@dataclass(frozen=True)
-class OtherDefault:
-    wait_ms: Annotated[int, "fetch.wait.max.ms"] = 400
-
-
-@dataclass(frozen=True)
-class NotASetting:
-    wait_ms: int
-
-
-def test_a_group_is_read_whole_with_the_groups_in_it() -> None:
+def test_a_group_is_read_with_its_nested_groups() -> None:
     assert read_group(Place, VALUES) == Place(Waits(500), None)
 
 
-def test_dynamic_settings_are_those_of_the_moment() -> None:
+def test_a_group_of_dynamic_settings_has_the_present_values() -> None:
     values = dict(VALUES)
     throttling = Live(Throttling, values)
     assert throttling.current() == Throttling(7)
@@ -87,17 +52,30 @@ def test_dynamic_settings_are_those_of_the_moment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "complaint"),
+    ("declaration", "complaint"),
     [
-        (Misspelt, r"Misspelt\.wait_ms: there is no setting fetch\.wait\.mx\.ms"),
-        (NotASetting, r"NotASetting\.wait_ms names no setting"),
-        (MisTyped, r"MisTyped\.wait_ms is declared as .*str.*, but fetch\.wait\.max\.ms is a int"),
-        (Unset, r"Unset\.rack is declared as .*int.*, but rack is a string"),
-        (InSeconds, r"InSeconds\.wait_seconds is in .*seconds.*, fetch\.wait\.max\.ms in .*ms"),
-        (OtherDefault, r"OtherDefault\.wait_ms is 400 by default, fetch\.wait\.max\.ms is 500"),
-        (WithoutUnit, r"WithoutUnit\.wait is in no unit, fetch\.wait\.max\.ms in .*ms"),
+        (
+            ("wait_ms", Annotated[int, "fetch.wait.mx.ms"]),
+            r"wait_ms: there is no setting fetch\.wait\.mx\.ms",
+        ),
+        (("wait_ms", int), r"wait_ms names no setting"),
+        (
+            ("wait_ms", Annotated[str, "fetch.wait.max.ms"]),
+            r"wait_ms is declared as .*str.*, but fetch\.wait\.max\.ms is a int",
+        ),
+        (("rack", Annotated[int, "rack"]), r"rack is declared as .*int.*, but rack is a string"),
+        (
+            ("wait_seconds", Annotated[int, "fetch.wait.max.ms"]),
+            r"wait_seconds is in .*seconds.*, fetch\.wait\.max\.ms in .*ms",
+        ),
+        (
+            ("wait_ms", Annotated[int, "fetch.wait.max.ms"], field(default=400)),
+            r"wait_ms is 400 by default, fetch\.wait\.max\.ms is 500",
+        ),
+        (("wait", Annotated[int, "fetch.wait.max.ms"]), r"wait is in no unit, fetch\.wait\.max\.ms in .*ms"),
     ],
 )
-def test_a_field_that_does_not_fit_its_setting_is_refused(group: type, complaint: str) -> None:
-    with pytest.raises(TypeError, match=complaint):
+def test_a_field_that_does_not_match_its_setting_is_refused(declaration: Any, complaint: str) -> None:
+    group = make_dataclass("Group", [declaration], frozen=True)
+    with pytest.raises(TypeError, match=rf"Group\.{complaint}"):
         settings_group(ROWS)(group)

@@ -1,4 +1,4 @@
-"""A broker comes back with logs, and the real controller says which of them are its own.
+"""A broker restarts with logs, and the real controller's update shows which of them are still assigned to it.
 
 See `broker.orders.strays`."""
 
@@ -23,7 +23,7 @@ ME, OTHER = 1, 2
 
 
 class Return:
-    """Broker 1 has been away from a cluster of two, and is back."""
+    """Broker 1 of a cluster of two returns after an absence."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -32,7 +32,7 @@ class Return:
         self.machine = Machine(OTHER, ME)
 
     def topic(self, name: str, *replicas: int) -> None:
-        """A topic of one partition, of which broker 1 has a log."""
+        """A topic of one partition with a log on broker 1."""
         self.machine.create(name, replicas)
         self.has_log(name, self.machine.controller.state.topics[name].topic_id)
 
@@ -40,7 +40,7 @@ class Return:
         self.world.logs.get_or_create(TopicPartition(name, 0), topic_id)
 
     def tell(self) -> None:
-        """The broker registers, and the controller tells it everything."""
+        """Register the broker, and apply the controller's complete update."""
         effects = self.machine.start(ME)
         for request in sent_to(effects, ME, LeaderAndIsrRequest):
             self.strays.before_roles(request)
@@ -63,32 +63,34 @@ def back(tmp_path: Path) -> Return:
     return Return(tmp_path)
 
 
-def test_what_is_still_its_own_stays(back: Return) -> None:
+def test_a_log_still_assigned_to_the_broker_stays(back: Return) -> None:
     back.topic("led", ME)
     back.topic("followed", OTHER, ME)
     back.tell()
     assert (back.logs(), back.moved_aside()) == (["followed", "led"], [])
 
 
-def test_what_has_moved_to_others_is_moved_aside(back: Return, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_reassigned_to_other_brokers_is_moved_aside(
+    back: Return, caplog: pytest.LogCaptureFixture
+) -> None:
     back.topic("moved", ME, OTHER)
     back.topic("kept", ME, OTHER)
     back.machine.lose(ME)
     back.machine.controller.state.partition(("moved", 0)).assignment = ReplicaAssignment((OTHER,))
     back.tell()
     assert (back.logs(), back.moved_aside()) == (["kept"], ["moved"])
-    assert "moved-0 is a stray, for its partition has moved to other brokers" in caplog.text
+    assert "stray log of moved-0, because its partition has moved to other brokers, to" in caplog.text
     assert list(back.directory.glob("moved-0.*-stray/*.log")), "its records are still there"
 
 
-def test_what_is_of_no_topic_any_more_is_moved_aside(back: Return) -> None:
+def test_a_log_of_a_deleted_topic_is_moved_aside(back: Return) -> None:
     back.topic("kept", ME)
     back.has_log("gone", uuid.UUID(int=99))
     back.tell()
     assert (back.logs(), back.moved_aside()) == (["kept"], ["gone"])
 
 
-def test_a_topic_that_was_made_anew_gets_a_log_of_its_own(back: Return) -> None:
+def test_a_recreated_topic_gets_a_new_log(back: Return) -> None:
     back.has_log("remade", uuid.UUID(int=99))
     back.machine.create("remade", (ME,))
     back.tell()
@@ -98,7 +100,7 @@ def test_a_topic_that_was_made_anew_gets_a_log_of_its_own(back: Return) -> None:
     assert partition.log.topic_id == back.machine.controller.state.topics["remade"].topic_id
 
 
-def test_what_is_being_deleted_is_left_to_the_deletion(back: Return) -> None:
+def test_a_log_of_a_topic_being_deleted_is_left_to_the_deletion(back: Return) -> None:
     back.topic("going", ME, OTHER)
     back.machine.lose(ME)
     back.machine.delete("going")
@@ -113,7 +115,7 @@ def test_a_log_without_a_topic_id_is_left_alone(back: Return) -> None:
     assert (back.logs(), back.moved_aside()) == (["kept", "old"], [])
 
 
-def test_nothing_is_concluded_from_less_than_everything(back: Return) -> None:
+def test_an_incomplete_update_moves_no_log(back: Return) -> None:
     back.has_log("unheard-of", uuid.UUID(int=99))
     effects = back.machine.create("new", (ME, OTHER))
     (roles,) = sent_to(effects, ME, LeaderAndIsrRequest)
@@ -123,7 +125,7 @@ def test_nothing_is_concluded_from_less_than_everything(back: Return) -> None:
     assert back.logs() == ["unheard-of"]
 
 
-def test_metadata_of_another_controller_is_not_taken_for_the_rest_of_the_story(back: Return) -> None:
+def test_updates_of_two_controllers_do_not_add_up_to_a_complete_one(back: Return) -> None:
     back.has_log("unheard-of", uuid.UUID(int=99))
     effects = back.machine.start(ME)
     (roles,) = sent_to(effects, ME, LeaderAndIsrRequest)
@@ -134,7 +136,7 @@ def test_metadata_of_another_controller_is_not_taken_for_the_rest_of_the_story(b
     assert back.logs() == ["unheard-of"]
 
 
-def test_a_stray_stays_aside_over_a_restart(back: Return) -> None:
+def test_a_stray_log_stays_aside_after_a_restart(back: Return) -> None:
     back.has_log("gone", uuid.UUID(int=99))
     back.tell()
     back.world.logs.close({})
@@ -143,11 +145,9 @@ def test_a_stray_stays_aside_over_a_restart(back: Return) -> None:
     assert back.moved_aside() == ["gone"]
 
 
-def test_the_log_of_the_topic_that_there_is_counts_where_another_directory_has_an_older_one(
-    back: Return,
-) -> None:
-    """It was offline when the topic was deleted and made anew. Without its log the replica, which may be in
-    sync, would begin empty."""
+def test_of_two_logs_the_one_with_the_present_topic_id_counts(back: Return) -> None:
+    """The older log's directory was offline when the topic was recreated. Without the newer log, the replica,
+    which may be in sync, would start empty."""
     partition = TopicPartition("remade", 0)
     back.machine.create("remade", (ME,))
     topic_id = back.machine.controller.state.topics["remade"].topic_id

@@ -1,4 +1,4 @@
-"""When what the controller says of the cluster is taken, beside what it says of this broker's replicas."""
+"""The order in which a broker applies the controller's metadata updates and role assignments."""
 
 from __future__ import annotations
 
@@ -19,20 +19,16 @@ from broker.replication.roles import Roles
 from coordinator.cluster.dynamic_configs import DynamicConfigs
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from protocol.messages.update_metadata import (
-    UpdateMetadataBroker,
-    UpdateMetadataPartitionState,
-    UpdateMetadataRequest,
-    UpdateMetadataTopicState,
-)
+from protocol.messages.update_metadata import UpdateMetadataRequest
 from tests.broker.world import World
+from tests.models.orders import broker_metadata, leader_and_isr, partition_metadata, update_metadata
 
 BROKER_EPOCH = 50
 TOPIC_ID = uuid.UUID(int=5)
 
 
 class NotedStrays:
-    """Notes by which news strays are looked for."""
+    """Records the updates after which the broker looks for stray logs."""
 
     def __init__(self) -> None:
         self.told: list[UpdateMetadataRequest] = []
@@ -44,7 +40,7 @@ class NotedStrays:
 
 
 class SlowRoles:
-    """Takes as long for roles as the test has it."""
+    """Begins roles when the test says so."""
 
     def __init__(self) -> None:
         self.outcome: Deferred[LeaderAndIsrResponse] = Deferred()
@@ -54,7 +50,7 @@ class SlowRoles:
 
 
 class Told:
-    """A broker that the test's controller tells about the cluster."""
+    """A broker that gets requests from the test's controller."""
 
     def __init__(self, directory: Path, *, is_registered: bool = True) -> None:
         self.world = World(directory)
@@ -84,49 +80,25 @@ class Told:
         broker_epoch: int = BROKER_EPOCH,
         leaders: Sequence[int] = (),
     ) -> None:
-        """What the controller says of the live brokers, and of the partitions of topic t by their leaders."""
+        """An update with the live brokers, and the partitions of topic t by their leaders."""
         states = [
-            UpdateMetadataPartitionState(
-                partition_index=index,
-                controller_epoch=controller_epoch,
-                leader=leader,
-                leader_epoch=0,
-                isr=[leader],
-                zk_version=0,
-                replicas=[1, 3],
-                offline_replicas=[],
-            )
+            partition_metadata(index, leader=leader, isr=[leader], controller_epoch=controller_epoch)
             for index, leader in enumerate(leaders)
         ]
-        topic = UpdateMetadataTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=states)
-        self.client.ask(
-            UpdateMetadataRequest(
-                controller_id=1,
-                controller_epoch=controller_epoch,
-                broker_epoch=broker_epoch,
-                topic_states=[topic] if leaders else [],
-                live_brokers=[UpdateMetadataBroker(id=broker, endpoints=[], rack=None) for broker in live],
-            )
-        )
+        epochs = {"controller_epoch": controller_epoch, "broker_epoch": broker_epoch}
+        self.client.ask(update_metadata("t", TOPIC_ID, states, list(map(broker_metadata, live)), **epochs))
 
     def begin_roles(self) -> None:
-        """The controller says what this broker leads; `end_roles` says when that has been carried out."""
-        self.orders.leader_and_isr(
-            LeaderAndIsrRequest(
-                controller_id=1,
-                controller_epoch=1,
-                broker_epoch=BROKER_EPOCH,
-                type=0,
-                topic_states=[],
-                live_leaders=[],
-            )
-        )
+        """Assign leaderships to this broker; `end_roles` completes them."""
+        request = leader_and_isr("t", TOPIC_ID, broker_epoch=BROKER_EPOCH)
+        request.topic_states = []
+        self.orders.leader_and_isr(request)
 
     def end_roles(self) -> None:
         self.roles.outcome.callback(LeaderAndIsrResponse(error_code=0, topics=[]))
 
     def leaders(self) -> list[int]:
-        """What clients are told of topic t."""
+        """The metadata of topic t that clients get."""
         topic = self.metadata.topics.get("t")
         return [] if topic is None else [partition.leader for partition in topic.partitions.values()]
 
@@ -139,7 +111,7 @@ def told(tmp_path: Path) -> Told:
     return Told(tmp_path)
 
 
-def test_clients_are_told_of_next_leaders_while_roles_are_still_being_begun(told: Told) -> None:
+def test_clients_get_new_leaders_while_roles_are_still_beginning(told: Told) -> None:
     told.tell(live=[1, 2, 3], leaders=[2, 2])
     told.begin_roles()
     told.tell(live=[1, 3], leaders=[1, 3])
@@ -151,7 +123,7 @@ def test_clients_are_told_of_next_leaders_while_roles_are_still_being_begun(told
     assert len(told.strays.told) == 2
 
 
-def test_new_partitions_are_shown_when_they_are_there_and_nothing_overtakes_them(told: Told) -> None:
+def test_new_partitions_are_shown_once_created_and_in_the_order_of_updates(told: Told) -> None:
     told.tell(live=[1, 2, 3], leaders=[2])
     assert told.codes() == [ErrorCode.NONE]
     told.begin_roles()
@@ -165,7 +137,7 @@ def test_new_partitions_are_shown_when_they_are_there_and_nothing_overtakes_them
     assert (sorted(told.metadata.brokers), told.leaders()) == ([1, 3], [3, 1])
 
 
-def test_before_the_broker_is_registered_nothing_is_taken(tmp_path: Path) -> None:
+def test_an_unregistered_broker_accepts_no_update(tmp_path: Path) -> None:
     told = Told(tmp_path, is_registered=False)
     told.registration.broker_epoch = -1
     told.tell(live=[1, 2], broker_epoch=BROKER_EPOCH - 10)
@@ -180,7 +152,7 @@ def test_before_the_broker_is_registered_nothing_is_taken(tmp_path: Path) -> Non
     assert [len(request.live_brokers) for request in told.strays.told] == [2], "for the second only"
 
 
-def test_a_controller_that_was_replaced_tells_nothing(told: Told) -> None:
+def test_updates_of_a_replaced_controller_are_refused(told: Told) -> None:
     told.tell(live=[1, 3], controller_epoch=7)
     told.tell(live=[1, 2], controller_epoch=6)
 

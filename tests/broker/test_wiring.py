@@ -1,4 +1,4 @@
-"""How a broker is put together: handlers are found and given what they ask for by type."""
+"""A broker's handlers are found and get their dependencies by type."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOT_SERVED = {
     "SaslAuthenticate",
     "SaslHandshake",
 }
-"""The messages that this broker can read, and has no handler for."""
+"""Messages that this broker can decode but has no handler for."""
 
 SETTINGS = broker_settings({"zookeeper.connect": "z:1"})
 
@@ -53,7 +53,7 @@ class Threads:
 
 @dataclass(eq=False)
 class Asking(Handler[HeartbeatRequest, HeartbeatResponse]):
-    """Asks for a part, for settings, and for settings that follow their changes."""
+    """Requests a part, settings, and settings that follow dynamic changes."""
 
     request = HeartbeatRequest
     identity: BrokerIdentity
@@ -97,7 +97,7 @@ def test_every_api_has_one_handler_in_a_whole_broker(broker: WiredBroker) -> Non
     assert sorted(api.name for api in broker.cluster.dispatcher.apis) == sorted(found)
 
 
-def test_a_handler_is_given_what_it_asks_for_by_type() -> None:
+def test_a_handler_gets_its_fields_by_type() -> None:
     values: dict[str, Any] = dict(SETTINGS)
     parts = Parts()
     (handler,) = build_handlers([Asking], [parts], values)
@@ -109,24 +109,24 @@ def test_a_handler_is_given_what_it_asks_for_by_type() -> None:
     assert handler.balance.current() == Balance(25)
 
 
-def test_a_field_that_nothing_provides_is_named() -> None:
+def test_a_field_without_a_provider_is_named_in_the_error() -> None:
     with pytest.raises(WiringError, match=r"AskingForText\.rack: nothing provides .*str"):
         build_handlers([AskingForText], [Parts()], SETTINGS)
 
 
-def test_a_type_that_is_provided_twice_is_named_with_who_asks_for_it() -> None:
+def test_a_type_provided_twice_is_named_in_the_error_with_its_handler() -> None:
     twice = r"Asking\.identity: .*BrokerIdentity.* by Parts\.identity, OtherParts\.identity"
     with pytest.raises(WiringError, match=twice):
         build_handlers([Asking], [Parts(), OtherParts()], SETTINGS)
 
 
-def test_dynamic_settings_are_not_handed_over_as_values_of_the_moment() -> None:
+def test_a_dynamic_setting_cannot_be_requested_as_a_fixed_value() -> None:
     @dataclass(eq=False)
     class Frozen(AskingForText):
         rack: Balance  # type: ignore[assignment]
 
     Frozen.__annotations__["rack"] = Balance
-    with pytest.raises(TypeError, match="hand over Live"):
+    with pytest.raises(TypeError, match="pass Live"):
         build_handlers([Frozen], [], SETTINGS)
 
 

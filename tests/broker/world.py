@@ -1,5 +1,5 @@
-"""A broker's inside without sockets and ZooKeeper: the real logs, replicas and handlers, on a clock of the
-test's own. What the controller would say is said by the test.
+"""A broker without sockets and ZooKeeper: the real logs, replicas and handlers, on a fake clock. The test
+sends the controller's requests.
 """
 
 from __future__ import annotations
@@ -41,11 +41,7 @@ from protocol.api import Request, Response
 from protocol.frames import join_parts
 from protocol.headers import decode_response, encode_request
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from protocol.messages.leader_and_isr import (
-    LeaderAndIsrPartitionState,
-    LeaderAndIsrRequest,
-    LeaderAndIsrTopicState,
-)
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -53,14 +49,15 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.messages.update_metadata import (
-    UpdateMetadataBroker,
-    UpdateMetadataEndpoint,
-    UpdateMetadataPartitionState,
-    UpdateMetadataRequest,
-    UpdateMetadataTopicState,
-)
+from protocol.messages.update_metadata import UpdateMetadataPartitionState
 from tests.models.batches import START_MS
+from tests.models.orders import (
+    broker_metadata,
+    leader_and_isr,
+    partition_metadata,
+    partition_role,
+    update_metadata,
+)
 from tests.models.wires import FakeWire
 from tests.models.workers import ImmediateWorkers
 
@@ -73,7 +70,7 @@ START_S = START_MS / 1000
 
 
 class Client:
-    """A client with one connection, which asks one thing at a time."""
+    """A client with one connection and one request at a time."""
 
     def __init__(self, world: World, number: int) -> None:
         limits = ConnectionLimits(100 << 20, 100 << 20, 1000)
@@ -91,7 +88,7 @@ class Client:
         self.connection.frames_received([memoryview(frame)])
 
     def ask_together(self, requests: Sequence[Request[Any]]) -> None:
-        """Ask several things, which arrive in one go."""
+        """Send several requests, which arrive together."""
         frames = []
         for request in requests:
             version = request.api.max_version
@@ -105,7 +102,7 @@ class Client:
         self.connection.frames_received([memoryview(bytearray(frame))])
 
     def answers(self) -> list[Any]:
-        """The responses that have come since this was last asked."""
+        """The responses since the last call."""
         found = []
         for frame in self.wire.frames():
             (correlation_id,) = struct.unpack_from(">i", frame)
@@ -114,14 +111,14 @@ class Client:
         return found
 
     def call(self, request: Request[R], version: int | None = None) -> R:
-        """The response to a request that is answered at once."""
+        """Send a request that must be answered at once. Returns the response."""
         self.ask(request, version)
         (answer,) = self.answers()
         return cast(R, answer)
 
 
 class NotedCopier:
-    """Notes what is to be copied, and copies nothing."""
+    """Records the partitions to copy, and copies nothing."""
 
     def __init__(self) -> None:
         self.followed: dict[tuple[str, int], tuple[int, int]] = {}
@@ -135,7 +132,7 @@ class NotedCopier:
 
 
 class World:
-    """The inside of a broker, of broker 1 unless another number is given."""
+    """A broker without its process; its id is 1 by default."""
 
     def __init__(
         self,
@@ -195,7 +192,7 @@ class World:
         self._clients = 0
 
     def surroundings(self, zookeeper: ZooKeeper | None = None) -> Surroundings:
-        """What builders of the wiring stand on here; there is no network."""
+        """The base of the wiring's builders, without a network."""
         return Surroundings(
             self.clock,
             self.logs.disk,
@@ -210,7 +207,7 @@ class World:
         return int(self.clock.seconds() * 1000)
 
     def set_clock_forward(self, seconds: float) -> None:
-        """Somebody sets the machine's clock; no time passes."""
+        """Set the machine's clock without advancing the monotonic one."""
         self._set_forward_s += seconds
         self.clock.rightNow += seconds
 
@@ -226,37 +223,17 @@ class World:
         topic: str,
         index: int = 0,
         *,
-        leader: int = LOCAL_ID,
-        leader_epoch: int = 0,
         replicas: Sequence[int] = (LOCAL_ID,),
         isr: Sequence[int] | None = None,
-        partition_epoch: int = 0,
-        controller_epoch: int = 1,
+        **role: int,
     ) -> int:
-        """What the controller says of a partition, to this broker and to its metadata; the error code."""
+        """Assign a partition as the controller does, and update the metadata. Returns the error code."""
         isr = replicas if isr is None else isr
-        request = self.leader_and_isr(
-            topic,
-            index,
-            leader=leader,
-            leader_epoch=leader_epoch,
-            replicas=replicas,
-            isr=isr,
-            partition_epoch=partition_epoch,
-            controller_epoch=controller_epoch,
-        )
+        request = self.leader_and_isr(topic, index, replicas=replicas, isr=isr, **role)
         response = fired(self.roles.apply_leader_and_isr(request))
-        told = UpdateMetadataPartitionState(
-            partition_index=index,
-            controller_epoch=controller_epoch,
-            leader=leader,
-            leader_epoch=leader_epoch,
-            isr=list(isr),
-            zk_version=partition_epoch,
-            replicas=list(replicas),
-            offline_replicas=[],
-        )
-        self.tell(topic, [told], live=sorted({LOCAL_ID, *replicas}), controller_epoch=controller_epoch)
+        told = partition_metadata(index, replicas=replicas, isr=isr, **role)
+        epoch = request.controller_epoch
+        self.tell(topic, [told], live=sorted({LOCAL_ID, *replicas}), controller_epoch=epoch)
         if response.error_code:
             return response.error_code
         return response.topics[0].partition_errors[0].error_code
@@ -266,35 +243,13 @@ class World:
         topic: str,
         index: int,
         *,
-        leader: int = LOCAL_ID,
-        leader_epoch: int = 0,
         replicas: Sequence[int] = (LOCAL_ID,),
         isr: Sequence[int] = (LOCAL_ID,),
-        partition_epoch: int = 0,
         controller_epoch: int = 1,
+        **role: int,
     ) -> LeaderAndIsrRequest:
-        state = LeaderAndIsrPartitionState(
-            partition_index=index,
-            controller_epoch=controller_epoch,
-            leader=leader,
-            leader_epoch=leader_epoch,
-            isr=list(isr),
-            partition_epoch=partition_epoch,
-            replicas=list(replicas),
-            adding_replicas=[],
-            removing_replicas=[],
-            is_new=True,
-        )
-        topic_id = self.topic_id(topic)
-        return LeaderAndIsrRequest(
-            controller_id=LOCAL_ID,
-            controller_epoch=controller_epoch,
-            type=0,
-            topic_states=[
-                LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id, partition_states=[state])
-            ],
-            live_leaders=[],
-        )
+        state = partition_role(index, replicas=replicas, isr=isr, controller_epoch=controller_epoch, **role)
+        return leader_and_isr(topic, self.topic_id(topic), [state], controller_epoch=controller_epoch)
 
     def tell(
         self,
@@ -303,36 +258,15 @@ class World:
         live: Sequence[int],
         controller_epoch: int = 1,
     ) -> None:
+        brokers = list(map(broker_metadata, live))
+        epoch = controller_epoch
         self.metadata.update(
-            UpdateMetadataRequest(
-                controller_id=LOCAL_ID,
-                controller_epoch=controller_epoch,
-                topic_states=[
-                    UpdateMetadataTopicState(
-                        topic_name=topic, topic_id=self.topic_id(topic), partition_states=partitions
-                    )
-                ],
-                live_brokers=[
-                    UpdateMetadataBroker(
-                        id=broker,
-                        endpoints=[
-                            UpdateMetadataEndpoint(
-                                port=9000 + broker,
-                                host="127.0.0.1",
-                                listener="PLAINTEXT",
-                                security_protocol=0,
-                            )
-                        ],
-                        rack=None,
-                    )
-                    for broker in live
-                ],
-            )
+            update_metadata(topic, self.topic_id(topic), partitions, brokers, controller_epoch=epoch)
         )
 
 
 def fired(deferred: Deferred[T]) -> T:
-    """The result of a Deferred that has it, which is raised where it is a failure."""
+    """The result of a fired Deferred; a failure is raised."""
     results: list[T] = []
     failures: list[Failure] = []
     deferred.addCallbacks(results.append, failures.append)
@@ -369,7 +303,7 @@ def fetch_request(
     last_fetched_epoch: int = -1,
     replica_id: int = -1,
 ) -> FetchRequest:
-    """A fetch in the newest version, where topics go by id."""
+    """A Fetch request of the newest version, which names topics by id."""
     wanted = FetchPartition(
         partition=index,
         current_leader_epoch=leader_epoch,

@@ -1,1 +1,1 @@
-"""Tests of clients, without other processes."""
+"""Tests of the clients without other processes."""

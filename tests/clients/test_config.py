@@ -1,4 +1,4 @@
-"""Properties: Kafka's names and defaults, from dicts and files, and what is said about mistakes."""
+"""Properties with Kafka's names and defaults, from dicts and files, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ HOME = Path(__file__).parents[2]
 BROKER = {"bootstrap.servers": "localhost:9092"}
 
 
-def test_defaults_are_kafka_s_but_for_the_size_of_batches() -> None:
+def test_defaults_are_kafka_s_except_for_batch_size() -> None:
     producer, consumer = producer_settings(BROKER), consumer_settings(BROKER)
     assert (producer["acks"], producer["batch.size"], producer["linger.ms"]) == ("all", 131_072, 5)
     assert producer["enable.idempotence"] is True and required_acks(producer) == -1
     assert (consumer["auto.offset.reset"], consumer["max.poll.records"]) == ("latest", 500)
 
 
-def test_keyword_names_of_python_clients_are_understood() -> None:
+def test_keyword_names_of_python_clients_are_accepted() -> None:
     settings = producer_settings({"bootstrap_servers": ["a:1", "b:2"], "linger_ms": 7})
     assert settings["bootstrap.servers"] == ("a:1", "b:2") and settings["linger.ms"] == 7
 
@@ -39,7 +39,7 @@ def test_the_files_in_config_can_be_loaded(name: str, load: object) -> None:
 
 
 @pytest.mark.parametrize(("name", "load"), [("producer", producer_settings), ("consumer", consumer_settings)])
-def test_the_defaults_that_the_files_show_are_the_defaults(name: str, load: object, tmp_path: Path) -> None:
+def test_the_files_in_config_show_the_real_defaults(name: str, load: object, tmp_path: Path) -> None:
     text = (HOME / "config" / f"{name}.properties").read_text()
     shown = tmp_path / "shown.properties"
     shown.write_text(
@@ -66,12 +66,12 @@ def test_the_defaults_that_the_files_show_are_the_defaults(name: str, load: obje
         ({**BROKER, "nonsense": "x"}, "nonsense is not a property of an admin client$"),
     ],
 )
-def test_mistakes_are_named(properties: dict[str, str], why: str) -> None:
+def test_an_invalid_property_is_named_in_the_error(properties: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         admin_settings(properties)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_properties_file_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent\.properties"):
         consumer_settings(tmp_path / "absent.properties")
 
@@ -79,5 +79,5 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("address", "parts"), [("localhost:9092", ("localhost", 9092)), ("[::1]:9092", ("::1", 9092))]
 )
-def test_addresses(address: str, parts: tuple[str, int]) -> None:
+def test_bootstrap_servers_are_parsed_into_hosts_and_ports(address: str, parts: tuple[str, int]) -> None:
     assert split_address(address) == parts

@@ -1,4 +1,4 @@
-"""The consumer against brokers in memory: positions, fetching ahead, faults, and what is damaged."""
+"""The consumer against brokers in memory: positions, fetching ahead, faults and damaged batches."""
 
 from __future__ import annotations
 
@@ -28,12 +28,18 @@ FLIGHTS = TopicPartition("flights", 0)
 
 
 def fill(partition: FakePartition, count: int, *, per_batch: int = 10, codec: int = 0) -> None:
-    """Append `count` records, valued by their offsets, a second apart."""
+    """Append `count` records with timestamps one second apart; each value is the record's offset."""
     for start in range(0, count, per_batch):
         first = partition.end_offset
         offsets = range(first, first + min(per_batch, count - start))
         rows = ((offset * 1000, b"k", b"%d" % offset) for offset in offsets)
         partition.append(memoryview(encoded(rows, Compression(codec))))
+
+
+def fill_all(cluster: FakeCluster, count: int) -> None:
+    """Append `count` records to each partition of "flights"."""
+    for partition in cluster.topics["flights"]:
+        fill(partition, count)
 
 
 def consumer_on(cluster: FakeCluster, properties: dict[str, Any] | None = None, **more: Any) -> Consumer:
@@ -43,6 +49,19 @@ def consumer_on(cluster: FakeCluster, properties: dict[str, Any] | None = None, 
         **(properties or {}),
     }
     return Consumer(given, network=cluster, rng=random.Random(1), **more)
+
+
+def reader_on(
+    cluster: FakeCluster,
+    properties: dict[str, Any] | None = None,
+    *,
+    partition: int | None = None,
+    **more: Any,
+) -> Consumer:
+    """A consumer of "flights", or of one of its partitions."""
+    consumer = consumer_on(cluster, properties, **more)
+    consumer.add_topic("flights", partition)
+    return consumer
 
 
 def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
@@ -63,47 +82,43 @@ def cluster() -> FakeCluster:
 
 class TestReading:
     @pytest.mark.parametrize("codec", list(Compression))
-    def test_all_records_come_once_and_in_order(self, cluster: FakeCluster, codec: int) -> None:
+    def test_all_records_are_read_once_and_in_order(self, cluster: FakeCluster, codec: int) -> None:
         fill(cluster.topics["flights"][0], 1000, codec=codec)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster)
         records = read(consumer, 1000)
 
         assert [record.offset for record in records] == list(range(1000))
         assert [record.value for record in records] == [b"%d" % n for n in range(1000)]
         assert records[7].timestamp == 7000 and records[7].topic == "flights"
 
-    def test_a_whole_topic_without_a_group_is_all_its_partitions(self) -> None:
+    def test_a_topic_added_without_a_group_is_read_from_all_partitions(self) -> None:
         cluster = FakeCluster(3)
         for partition in cluster.add_topic("flights", 5):
             fill(partition, 100)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster)
         records = read(consumer, 500)
 
         for number in range(5):
             assert [r.offset for r in records if r.partition == number] == list(range(100))
 
-    def test_one_partition(self) -> None:
+    def test_a_single_partition_is_read(self) -> None:
         cluster = FakeCluster()
         for partition in cluster.add_topic("flights", 2):
             fill(partition, 10)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights", 1)
+        consumer = reader_on(cluster, partition=1)
 
         assert {record.partition for record in read(consumer, 10)} == {1}
         assert consumer.poll(100) == []
 
-    def test_partitions_added_later_are_read_from_their_beginning(self, cluster: FakeCluster) -> None:
-        consumer = consumer_on(cluster, {"auto.offset.reset": "latest", "metadata.max.age.ms": 1000})
-        consumer.add_topic("flights")
+    def test_partitions_added_later_are_read_from_their_start(self, cluster: FakeCluster) -> None:
+        consumer = reader_on(cluster, {"auto.offset.reset": "latest", "metadata.max.age.ms": 1000})
         consumer.poll(100)
         cluster.topics["flights"].append(FakePartition(1))
         fill(cluster.topics["flights"][1], 5)
 
         assert [record.partition for record in read(consumer, 5)] == [1] * 5
 
-    def test_a_topic_that_does_not_exist_yet(self, cluster: FakeCluster) -> None:
+    def test_a_topic_created_later_is_read(self, cluster: FakeCluster) -> None:
         consumer = consumer_on(cluster)
         consumer.add_topic("later")
         assert consumer.poll(500) == []
@@ -111,28 +126,25 @@ class TestReading:
 
         assert len(read(consumer, 3)) == 3
 
-    def test_poll_gives_no_more_than_it_may(self, cluster: FakeCluster) -> None:
+    def test_poll_returns_at_most_max_records(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 100)
-        consumer = consumer_on(cluster, {"max.poll.records": 7})
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster, {"max.poll.records": 7})
 
         assert max(len(consumer.poll(1000)) for _ in range(5)) == 7
         assert len(consumer.poll(1000, 3)) == 3
 
-    def test_batches_come_as_columns(self, cluster: FakeCluster) -> None:
+    def test_poll_batches_returns_columns(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 30)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster)
         batches = consumer.poll_batches(1000)
 
         assert [len(batch) for batch in batches] == [10, 10, 10]
         assert batches[1].columns.offsets == range(10, 20)
         assert batches[2].next_offset == 30 and consumer.position(FLIGHTS) == 30
 
-    def test_batches_go_on_where_records_stopped(self, cluster: FakeCluster) -> None:
+    def test_poll_batches_continues_where_poll_stopped(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 30)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster)
         first = []
         while len(first) < 5:
             first += consumer.poll(1000, 5)
@@ -140,7 +152,7 @@ class TestReading:
 
         assert offsets == list(range(5, 30))
 
-    def test_deserializers(self, cluster: FakeCluster) -> None:
+    def test_keys_and_values_are_deserialized(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 3)
         consumer = consumer_on(
             cluster,
@@ -151,18 +163,16 @@ class TestReading:
 
         assert [(record.key, record.value) for record in read(consumer, 3)] == [("k", 0), ("k", 1), ("k", 2)]
 
-    def test_iteration(self, cluster: FakeCluster) -> None:
+    def test_a_consumer_can_be_iterated(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 3)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster)
         records = iter(consumer)
 
         assert [next(records).offset for _ in range(3)] == [0, 1, 2]
 
-    def test_the_next_fetch_is_under_way_while_records_are_handed_out(self, cluster: FakeCluster) -> None:
+    def test_the_next_fetch_is_in_flight_while_records_are_returned(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 100)
-        consumer = consumer_on(cluster, {"max.partition.fetch.bytes": 500})
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster, {"max.partition.fetch.bytes": 500})
         read(consumer, 1)
         before = len(cluster.brokers[1].requests)
         consumer.poll(0)
@@ -170,7 +180,7 @@ class TestReading:
 
         assert any(isinstance(r, FetchRequest) for r in cluster.brokers[1].requests[before:])
 
-    def test_what_is_fetched_ahead_is_bounded(self, cluster: FakeCluster) -> None:
+    def test_fetching_ahead_is_bounded(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 10_000)
         consumer = consumer_on(
             cluster, {"max.partition.fetch.bytes": 1000, "fetch.max.bytes": 3000, "max.poll.records": 1}
@@ -183,10 +193,9 @@ class TestReading:
 
 
 class TestPositions:
-    def test_seek(self, cluster: FakeCluster) -> None:
+    def test_seek_sets_the_next_offset(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 100)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, partition=0)
         consumer.seek(FLIGHTS, 42)
         assert read(consumer, 1)[0].offset == 42
         consumer.seek(FLIGHTS, 7)
@@ -196,55 +205,51 @@ class TestPositions:
         consumer.seek_to_end(FLIGHTS)
         assert consumer.position(FLIGHTS) == 100
 
-    def test_position_and_lag_count_what_was_handed_out(self, cluster: FakeCluster) -> None:
+    def test_position_and_lag_count_returned_records(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 100)
-        consumer = consumer_on(cluster, {"max.poll.records": 13})
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, {"max.poll.records": 13}, partition=0)
         assert consumer.lag(FLIGHTS) is None
         count = len(consumer.poll(1000)) or len(consumer.poll(1000))
 
         assert count == 13 and consumer.position(FLIGHTS) == 13 and consumer.lag(FLIGHTS) == 87
 
-    def test_latest_begins_with_what_comes(self, cluster: FakeCluster) -> None:
+    def test_reset_to_latest_reads_only_new_records(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 10)
-        consumer = consumer_on(cluster, {"auto.offset.reset": "latest"})
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, {"auto.offset.reset": "latest"}, partition=0)
         assert consumer.poll(100) == []
         fill(cluster.topics["flights"][0], 5)
 
         assert [record.offset for record in read(consumer, 5)] == [10, 11, 12, 13, 14]
 
-    def test_none_asks_for_a_position(self, cluster: FakeCluster) -> None:
-        consumer = consumer_on(cluster, {"auto.offset.reset": "none"})
-        consumer.add_topic("flights", 0)
+    def test_without_a_reset_policy_a_position_is_required(self, cluster: FakeCluster) -> None:
+        consumer = reader_on(cluster, {"auto.offset.reset": "none"}, partition=0)
         with pytest.raises(NoOffsetError):
             consumer.poll(100)
 
     @pytest.mark.parametrize(("reset", "expected"), [("earliest", 20), ("latest", 30)])
-    def test_an_offset_that_is_gone_is_reset(self, cluster: FakeCluster, reset: str, expected: int) -> None:
+    def test_a_deleted_offset_is_reset_by_the_policy(
+        self, cluster: FakeCluster, reset: str, expected: int
+    ) -> None:
         fill(cluster.topics["flights"][0], 30)
         cluster.topics["flights"][0].start_offset = 20
-        consumer = consumer_on(cluster, {"auto.offset.reset": reset})
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, {"auto.offset.reset": reset}, partition=0)
         consumer.seek(FLIGHTS, 3)
         while consumer.position(FLIGHTS) == 3:
             consumer.poll(100, 0)
 
         assert consumer.position(FLIGHTS) == expected
 
-    def test_an_offset_that_is_gone_is_told_where_nothing_is_reset(self, cluster: FakeCluster) -> None:
-        consumer = consumer_on(cluster, {"auto.offset.reset": "none"})
-        consumer.add_topic("flights", 0)
+    def test_a_deleted_offset_without_a_reset_policy_is_an_error(self, cluster: FakeCluster) -> None:
+        consumer = reader_on(cluster, {"auto.offset.reset": "none"}, partition=0)
         consumer.seek(FLIGHTS, 99)
         with pytest.raises(OffsetOutOfRangeError, match="flights-0 does not have offset 99"):
             consumer.poll(1000)
 
-    def test_paused_partitions_give_nothing_and_lose_nothing(self) -> None:
+    def test_paused_partitions_return_no_records_and_lose_none(self) -> None:
         cluster = FakeCluster()
         for partition in cluster.add_topic("flights", 2):
             fill(partition, 50)
-        consumer = consumer_on(cluster, {"max.poll.records": 5})
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster, {"max.poll.records": 5})
         seen = read(consumer, 5)
         consumer.pause(FLIGHTS)
         while len(seen) < 50 or {r.partition for r in seen[-5:]} != {1}:
@@ -259,7 +264,7 @@ class TestPositions:
         for number in (0, 1):
             assert [r.offset for r in seen if r.partition == number] == list(range(50))
 
-    def test_offsets_by_time(self, cluster: FakeCluster) -> None:
+    def test_offsets_are_found_by_timestamp(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 30)
         consumer = consumer_on(cluster)
 
@@ -268,7 +273,7 @@ class TestPositions:
         assert consumer.beginning_offsets([FLIGHTS]) == {FLIGHTS: 0}
         assert consumer.end_offsets([FLIGHTS]) == {FLIGHTS: 30}
 
-    def test_partitions_for(self, cluster: FakeCluster) -> None:
+    def test_partitions_for_returns_the_partitions_of_a_topic(self, cluster: FakeCluster) -> None:
         cluster.add_topic("more", 4)
         consumer = consumer_on(cluster)
 
@@ -277,10 +282,9 @@ class TestPositions:
         with pytest.raises(UnknownTopicOrPartitionError, match="topic less"):
             consumer.partitions_for("less")
 
-    def test_a_topic_can_be_dropped(self, cluster: FakeCluster) -> None:
+    def test_a_removed_topic_is_no_longer_read(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 100)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster)
         read(consumer, 1)
         consumer.remove_topic("flights")
 
@@ -291,21 +295,19 @@ class TestFaults:
     @pytest.mark.parametrize(
         "how", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, "cut", "cut after"]
     )
-    def test_what_passes_is_not_told(self, cluster: FakeCluster, how: str | ErrorCode) -> None:
+    def test_retriable_faults_are_not_reported(self, cluster: FakeCluster, how: str | ErrorCode) -> None:
         fill(cluster.topics["flights"][0], 50)
         cluster.brokers[1].fail_next(FetchRequest, how)
         cluster.brokers[1].fail_next(ListOffsetsRequest, how)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster)
 
         assert [record.offset for record in read(consumer, 50)] == list(range(50))
 
-    def test_a_new_leader_is_found(self) -> None:
+    def test_reading_continues_at_a_new_leader(self) -> None:
         cluster = FakeCluster(2)
         (partition,) = cluster.add_topic("flights")
         fill(partition, 10)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster)
         read(consumer, 10)
         cluster.brokers[1].stop()
         partition.leader, partition.leader_epoch = 2, 1
@@ -320,8 +322,7 @@ class TestFaults:
             partitions = cluster.add_topic("flights", 4)
             for partition in partitions:
                 fill(partition, 300, per_batch=rng.choice([1, 10, 50]), codec=rng.choice([0, 4]))
-            consumer = consumer_on(cluster, {"max.partition.fetch.bytes": 2000})
-            consumer.add_topic("flights")
+            consumer = reader_on(cluster, {"max.partition.fetch.bytes": 2000})
             offsets: list[list[int]] = [[] for _ in partitions]
             while sum(len(each) for each in offsets) < 1200:
                 for record in consumer.poll(rng.randint(0, 100), rng.randint(1, 50)):
@@ -335,10 +336,9 @@ class TestFaults:
                 broker.receive_bytes = rng.choice([7, 1000, 2**30])
             assert offsets == [list(range(300))] * 4, seed
 
-    def test_what_does_not_pass_is_told(self, cluster: FakeCluster) -> None:
+    def test_an_authorization_error_is_raised(self, cluster: FakeCluster) -> None:
         cluster.brokers[1].fail_next(FetchRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, partition=0)
         consumer.seek(FLIGHTS, 0)
         with pytest.raises(BrokerError) as caught:
             consumer.poll(1000)
@@ -350,8 +350,7 @@ class TestFaults:
         damaged = bytearray(partition.batches[1])
         damaged[-1] ^= 0xFF
         partition.batches[1] = bytes(damaged)
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, partition=0)
         records = []
         with pytest.raises(CorruptMessageError, match="flights-0, batch at offset 10"):
             for _ in range(10):
@@ -361,16 +360,15 @@ class TestFaults:
 
         assert [record.offset for record in read(consumer, 10)] == list(range(20, 30))
 
-    def test_a_bomb_is_refused(self, cluster: FakeCluster) -> None:
+    def test_a_decompression_bomb_is_refused(self, cluster: FakeCluster) -> None:
         bomb = encoded([(0, None, bytes(10_000_000))], Compression.ZSTD)
         cluster.topics["flights"][0].append(memoryview(bomb))
-        consumer = consumer_on(cluster, {"batch.max.bytes": 1_000_000})
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, {"batch.max.bytes": 1_000_000}, partition=0)
         with pytest.raises(CorruptMessageError, match="1000000"):
             for _ in range(5):
                 consumer.poll(1000)
 
-    def test_nothing_after_closing(self, cluster: FakeCluster) -> None:
+    def test_a_closed_consumer_refuses_calls(self, cluster: FakeCluster) -> None:
         consumer = consumer_on(cluster)
         consumer.close()
         with pytest.raises(ClosedError):

@@ -1,4 +1,4 @@
-"""What a consumer sees of logs that are cut, of transactions, and of batches as Arrow."""
+"""The consumer on truncated logs (KIP-320), on transactions, and on batches read as Arrow."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def reading(cluster: FakeCluster, **properties: Any) -> Consumer:
 
 
 class TestLogsThatAreCut:
-    """KIP-320: a new leader is asked whether it has what was read from the old one."""
+    """KIP-320: the consumer asks a new leader whether its log contains the records read so far."""
 
-    def test_a_new_leader_with_the_same_log_is_read_on_from(self) -> None:
+    def test_reading_continues_at_a_new_leader_with_the_same_log(self) -> None:
         cluster = FakeCluster(brokers=2)
         (partition,) = cluster.add_topic("flights")
         fill(partition, 20)
@@ -55,7 +55,7 @@ class TestLogsThatAreCut:
         assert len(checks(cluster)) == 1
         assert consumer.last_error(FLIGHTS) is None
 
-    def test_the_same_leader_is_not_asked(self, cluster: FakeCluster) -> None:
+    def test_the_same_leader_is_not_asked_for_its_epochs(self, cluster: FakeCluster) -> None:
         (partition,) = cluster.topics["flights"]
         fill(partition, 20)
         consumer = reading(cluster)
@@ -65,18 +65,21 @@ class TestLogsThatAreCut:
 
         assert checks(cluster) == []
 
-    def test_what_took_the_place_of_lost_records_is_read(self, cluster: FakeCluster) -> None:
+    def test_records_that_replaced_lost_ones_are_read(self, cluster: FakeCluster) -> None:
         (partition,) = cluster.topics["flights"]
         fill(partition, 40)
         consumer = reading(cluster)
         read(consumer, 40)
         partition.cut(20)
-        fill(partition, 60)  # Longer than before: nothing but the epochs shows that records are missing.
+        # The log gets longer than before, so only the leader epochs show that records are missing.
+        fill(partition, 60)
 
         records = read(consumer, 60)
         assert [record.offset for record in records] == list(range(20, 80))
 
-    def test_what_was_fetched_and_not_handed_out_is_not_missed(self, cluster: FakeCluster) -> None:
+    def test_fetched_records_not_yet_returned_are_neither_lost_nor_repeated(
+        self, cluster: FakeCluster
+    ) -> None:
         (partition,) = cluster.topics["flights"]
         fill(partition, 40)
         consumer = reading(cluster, max_poll_records=10)
@@ -89,7 +92,7 @@ class TestLogsThatAreCut:
 
         assert seen == sorted(set(seen)) == list(range(len(seen)))
 
-    def test_without_a_reset_the_loss_is_told_until_the_application_has_decided(
+    def test_without_a_reset_policy_a_truncation_raises_until_the_application_seeks(
         self, cluster: FakeCluster
     ) -> None:
         (partition,) = cluster.topics["flights"]
@@ -106,7 +109,7 @@ class TestLogsThatAreCut:
 
         assert [record.offset for record in read(consumer, 5)] == list(range(20, 25))
 
-    def test_a_log_of_which_nothing_is_left_is_begun_anew(self, cluster: FakeCluster) -> None:
+    def test_a_log_truncated_to_nothing_is_read_from_its_start(self, cluster: FakeCluster) -> None:
         (partition,) = cluster.topics["flights"]
         fill(partition, 40)
         consumer = reading(cluster)
@@ -116,7 +119,7 @@ class TestLogsThatAreCut:
 
         assert [record.offset for record in read(consumer, 50)] == list(range(50))
 
-    def test_a_broker_that_cannot_tell_is_trusted(self, cluster: FakeCluster) -> None:
+    def test_a_broker_without_epoch_lookup_is_trusted(self, cluster: FakeCluster) -> None:
         (partition,) = cluster.topics["flights"]
         del cluster.brokers[1].versions[23]
         fill(partition, 20)
@@ -128,7 +131,7 @@ class TestLogsThatAreCut:
         assert len(read(consumer, 20)) == 20
 
     @pytest.mark.parametrize("how", ["cut", ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH])
-    def test_asking_goes_on_until_it_is_answered(self, cluster: FakeCluster, how: str | ErrorCode) -> None:
+    def test_a_failed_epoch_lookup_is_retried(self, cluster: FakeCluster, how: str | ErrorCode) -> None:
         (partition,) = cluster.topics["flights"]
         fill(partition, 20)
         consumer = reading(cluster)
@@ -168,7 +171,7 @@ def mark(batch: bytearray, count: int, producer: int, value: int) -> None:
 
 
 class TestTransactions:
-    """There are none in Holdfast, but in other brokers, and their records keep their rules."""
+    """Transactions: Holdfast has none, but other brokers do, and the consumer obeys their rules."""
 
     @pytest.fixture
     def partition(self, cluster: FakeCluster) -> FakePartition:
@@ -189,7 +192,7 @@ class TestTransactions:
         ]
         return partition
 
-    def test_read_committed_leaves_out_what_was_aborted(
+    def test_read_committed_skips_aborted_records(
         self, cluster: FakeCluster, partition: FakePartition
     ) -> None:
         consumer = reading(cluster, isolation_level="read_committed")
@@ -200,12 +203,12 @@ class TestTransactions:
         ]  # fmt: skip
         assert consumer.position(FLIGHTS) == 11
 
-    def test_read_uncommitted_leaves_out_the_markers_alone(
+    def test_read_uncommitted_skips_only_the_markers(
         self, cluster: FakeCluster, partition: FakePartition
     ) -> None:
         assert [record.offset for record in read(reading(cluster), 7)] == [0, 1, 2, 4, 7, 8, 10]
 
-    def test_offsets_are_asked_for_in_the_same_isolation(self, cluster: FakeCluster) -> None:
+    def test_offset_queries_use_the_consumers_isolation_level(self, cluster: FakeCluster) -> None:
         consumer = reading(cluster, isolation_level="read_committed")
         consumer.end_offsets([FLIGHTS])
         asked = [r for r in cluster.brokers[1].requests if isinstance(r, ListOffsetsRequest)]

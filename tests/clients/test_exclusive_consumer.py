@@ -1,4 +1,4 @@
-"""Single readers (own API) against brokers in memory: claims and fetches go by the same connection."""
+"""Single readers (own API) against brokers in memory; claims and fetches share a connection."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write(cluster: FakeCluster, *values: str, partition: TopicPartition = LOG) -
 
 
 class Reader(ExclusiveConsumer):
-    """A reader in the group app, and what it was told."""
+    """A reader in the group `app`, and the ownership events that it got."""
 
     def __init__(self, cluster: FakeCluster, *partitions: TopicPartition, **options: Any) -> None:
         self.told: list[OwnershipEvent] = []
@@ -62,7 +62,7 @@ class Reader(ExclusiveConsumer):
         return [event.state for event in self.told]
 
     def read(self, count: int) -> list[bytes]:
-        """The next records, so many."""
+        """Read the next `count` records. Returns their values."""
         values: list[bytes] = []
         while len(values) < count:
             values += [record.value for record in self.poll(WAIT_MS, count - len(values))]
@@ -95,7 +95,8 @@ def test_partitions_are_claimed_by_one_request_before_any_is_read(cluster: FakeC
 
 def test_two_readers_never_both_own_a_partition(cluster: FakeCluster) -> None:
     """ "You want to ensure that it is never the case that two readers both think they own a partition at the
-    same time" (own API): the second gets in by taking it, and then the first gets nothing more."""
+    same time" (own API): the second reader takes the partition, and from then on the first gets no
+    records."""
     anna = Reader(cluster)
     assert anna.read(4) == [b"a", b"b", b"c", b"d"]
     with pytest.raises(OwnershipRefusedError):
@@ -118,7 +119,7 @@ def test_two_readers_never_both_own_a_partition(cluster: FakeCluster) -> None:
     ben.close()
 
 
-def test_while_it_is_not_known_whether_it_is_still_held_nothing_is_handed_out(cluster: FakeCluster) -> None:
+def test_a_reader_with_doubtful_ownership_returns_no_records(cluster: FakeCluster) -> None:
     reader = Reader(cluster, session_timeout_ms=9000)
     assert reader.read(1) == [b"a"]
     for _ in range(3):
@@ -135,7 +136,7 @@ def test_while_it_is_not_known_whether_it_is_still_held_nothing_is_handed_out(cl
     reader.close()
 
 
-def test_a_reader_goes_on_after_a_break_with_nothing_lost_or_doubled(cluster: FakeCluster) -> None:
+def test_a_reader_resumes_after_a_break_without_loss_or_duplicates(cluster: FakeCluster) -> None:
     reader = Reader(cluster)
     assert reader.read(1) == [b"a"]
     for value in ("e", "f"):
@@ -148,7 +149,7 @@ def test_a_reader_goes_on_after_a_break_with_nothing_lost_or_doubled(cluster: Fa
     reader.close()
 
 
-def test_a_standby_begins_where_the_one_before_has_committed(cluster: FakeCluster) -> None:
+def test_a_standby_starts_at_the_offset_committed_by_the_previous_reader(cluster: FakeCluster) -> None:
     """ "If the reader fails you want another instance to take over" (own API)."""
     group = {"group.id": "index", "enable.auto.commit": False}
     anna = Reader(cluster, properties=group)
@@ -158,7 +159,7 @@ def test_a_standby_begins_where_the_one_before_has_committed(cluster: FakeCluste
     assert standby.told[-1].position == 1
     anna.commit()
 
-    # And is not heard of for too long, though it has fetched more.
+    # The reader has fetched more, but is now silent beyond its session.
 
     assert standby.read(1) == [b"d"]
     assert standby.generation(LOG) == 2
@@ -168,9 +169,9 @@ def test_a_standby_begins_where_the_one_before_has_committed(cluster: FakeCluste
     standby.close()
 
 
-def test_one_that_does_not_poll_does_not_believe_for_ever_that_it_owns(cluster: FakeCluster) -> None:
+def test_a_reader_that_does_not_poll_stops_considering_itself_the_owner(cluster: FakeCluster) -> None:
     """ "A GC pause or other transient failure could cause a false positive in the failure detection" (own
-    API): then it owns nothing any more, as far as it knows, before it has asked."""
+    API): the reader stops considering itself the owner before it has asked the broker."""
     reader = Reader(cluster, session_timeout_ms=9000)
     reader.read(4)
     owned = []
@@ -183,7 +184,7 @@ def test_one_that_does_not_poll_does_not_believe_for_ever_that_it_owns(cluster: 
     reader.close()
 
 
-def test_a_wait_that_is_over_is_a_timeout(cluster: FakeCluster) -> None:
+def test_an_expired_wait_raises_a_timeout(cluster: FakeCluster) -> None:
     anna = Reader(cluster, session_timeout_ms=3_600_000)
     anna.read(4)
     ben = Reader(cluster, wait_ms=500)
@@ -194,7 +195,7 @@ def test_a_wait_that_is_over_is_a_timeout(cluster: FakeCluster) -> None:
     anna.close()
 
 
-def test_one_that_is_closed_in_the_queue_leaves_it(cluster: FakeCluster) -> None:
+def test_closing_a_queued_reader_leaves_the_queue(cluster: FakeCluster) -> None:
     anna = Reader(cluster)
     anna.read(4)
     ben, carl = (Reader(cluster, wait_ms=FOR_EVER) for _ in range(2))

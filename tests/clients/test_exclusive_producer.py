@@ -1,4 +1,4 @@
-"""Exclusive producers (PIP-68) against brokers in memory: claims and records go by the same sending loop."""
+"""Exclusive producers (PIP-68) against brokers in memory; one sending loop sends claims and records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cluster() -> FakeCluster:
 
 
 class Owner(ExclusiveProducer):
-    """An exclusive producer of partition 0, and what it was told."""
+    """An exclusive producer of partition 0, and the ownership events that it got."""
 
     def __init__(
         self, cluster: FakeCluster, mode: ProducerAccessMode = EXCLUSIVE, *partitions: int, **options: Any
@@ -58,7 +58,7 @@ class Owner(ExclusiveProducer):
         return [event.state for event in self.told]
 
     def write(self, *values: str) -> list[int]:
-        """Send messages; their offsets."""
+        """Send messages. Returns their offsets."""
         responses = [self.send(Message(LOG, value=value, partition=0)) for value in values]
         assert self.flush(WAIT_MS)
         return [response.result(0).offset for response in responses]
@@ -69,12 +69,12 @@ def values_in(cluster: FakeCluster, partition: int = 0) -> list[bytes | None]:
 
 
 def asked(cluster: FakeCluster, kind: type[Any], node: int = 1) -> list[Any]:
-    """What a broker was asked of one kind, in order."""
+    """The requests of one type that a broker got, in order."""
     return [request for request in cluster.brokers[node].requests if isinstance(request, kind)]
 
 
 def turn_until_told(owner: Owner, state: ClaimState) -> OwnershipEvent:
-    """Run the loop of a producer until it is told of such an event; the last of them."""
+    """Run a producer's loop until it gets an event with this state. Returns the last such event."""
     while state not in owner.states:
         owner.turn(WAIT_MS)
     return [event for event in owner.told if event.state is state][-1]
@@ -139,8 +139,9 @@ def test_a_resumption_names_the_epoch_that_was_granted(
 ) -> None:
     """ "The first time, the client will leave it empty and then it will always carry the same epoch number on
     the subsequent reconnections"; "from that point on, the producer instance will always be associated with
-    that particular topic epoch" (PIP-68). It is the first to come back: "in this case, the topic epoch will
-    still match the producer epoch and the topic epoch doesn't need to get incremented"."""
+    that particular topic epoch" (PIP-68). This producer is the first to come back:
+    "in this case, the topic epoch will still match the producer epoch and the topic epoch doesn't need to
+    get incremented"."""
     anna = Owner(cluster)
     offsets = anna.write("a", "b")
     for value in ("c", "d"):
@@ -207,7 +208,7 @@ def test_a_fenced_producer_stays_fenced_and_a_new_one_may_claim(cluster: FakeClu
 
 
 def test_a_producer_that_the_broker_does_not_know_resumes(cluster: FakeCluster) -> None:
-    """A broker that has come back knows its owners, and not by which connection they will come."""
+    """A restarted broker knows its owners, but not their new connections."""
     anna = Owner(cluster)
     assert anna.write("a") == [0]
 
@@ -236,7 +237,7 @@ def test_access_is_resumed_at_the_next_leader(cluster: FakeCluster) -> None:
     anna.close()
 
 
-def test_a_waiting_constructor_returns_when_the_producer_before_has_gone(cluster: FakeCluster) -> None:
+def test_a_waiting_constructor_returns_when_the_previous_producer_has_left(cluster: FakeCluster) -> None:
     """ "Producer creation is pending until it can acquire exclusive access"; the other's is removed when "the
     TCP connection for the producer is closed" (PIP-68)."""
     anna = Owner(cluster, session_timeout_ms=3_600_000)
@@ -289,8 +290,8 @@ def test_each_leader_reads_all_earlier_segments_and_appends_its_own(
 
 def test_messages_sent_while_queued_are_written_once_access_is_granted(cluster: FakeCluster) -> None:
     """ "If there are producers connected, suspend the producer creation until we can be promoted to be
-    exclusive producer" (PIP-68); one that does not want to be suspended may send already. It is promoted when
-    the one before is closed: "the client sends a CloseProducer command, for a graceful close"."""
+    exclusive producer" (PIP-68); with `is_waiting=False`, the producer may send meanwhile. It is promoted
+    when the producer before it closes: "the client sends a CloseProducer command, for a graceful close"."""
     anna = Owner(cluster)
     ben = Owner(cluster, WAITING, is_waiting=False)
     carl = Owner(cluster, WAITING, is_waiting=False)
@@ -365,6 +366,6 @@ def test_an_expired_wait_raises_a_timeout(cluster: FakeCluster) -> None:
 
 def test_an_unknown_topic_is_waited_for_at_most_max_block_ms(cluster: FakeCluster) -> None:
     given = {"bootstrap.servers": cluster.bootstrap, "max.block.ms": 3000}
-    with pytest.raises(RequestTimeoutError, match="nothing is known of topic nowhere") as over:
+    with pytest.raises(RequestTimeoutError, match="no broker described topic nowhere") as over:
         ExclusiveProducer(given, "nowhere", network=cluster.network(), is_threaded=False)
     assert over.value.__cause__ is not None

@@ -14,17 +14,17 @@ HOME = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", holdfast.__all__)
-def test_every_public_name_leads_somewhere(name: str) -> None:
+def test_every_public_name_can_be_imported(name: str) -> None:
     assert getattr(holdfast, name) is not None
 
 
-def test_other_names_are_refused() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Prodcer"):
         holdfast.Prodcer  # noqa: B018
 
 
 @pytest.mark.parametrize("shape", ["clients.py", "clients/__init__.py"])
-def test_a_package_that_shadows_ours_is_named(tmp_path: Path, shape: str) -> None:
+def test_a_package_that_shadows_ours_is_named_in_the_error(tmp_path: Path, shape: str) -> None:
     stranger = tmp_path / shape
     stranger.parent.mkdir(exist_ok=True)
     stranger.write_text("")
@@ -50,8 +50,8 @@ SLOW_TO_IMPORT = {
 
 
 @pytest.mark.parametrize("name", ["Producer", "Consumer"])
-def test_importing_a_client_imports_little(name: str) -> None:
-    """In place of a stopwatch, which tells more about the machine than about us."""
+def test_importing_a_client_imports_few_modules(name: str) -> None:
+    """Counts imports instead of measuring time, which depends on the machine."""
     program = (
         "import sys; before = set(sys.modules)\n"
         f"import holdfast; holdfast.{name}\n"

@@ -1,4 +1,4 @@
-"""What the clients hold in memory stays within what their settings say, as Python itself counts it."""
+"""The clients' memory, measured with tracemalloc, stays within their settings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def held() -> int:
 
 @pytest.mark.parametrize("size", [0, 100, 5000])
 @pytest.mark.parametrize("in_bulk", [False, True])
-def test_a_producer_stays_within_buffer_memory_while_the_broker_is_dead(
+def test_a_producer_stays_within_buffer_memory_while_the_broker_is_down(
     tracing: None, size: int, in_bulk: bool
 ) -> None:
     cluster = FakeCluster()
@@ -62,7 +62,7 @@ def test_a_producer_stays_within_buffer_memory_while_the_broker_is_dead(
     assert held() - before < MB
 
 
-def test_messages_of_an_unknown_topic_count_with_the_memory_that_they_take(tracing: None) -> None:
+def test_messages_of_an_unknown_topic_count_towards_buffer_memory(tracing: None) -> None:
     producer = producer_on(FakeCluster(), {"buffer.memory": 4 * MB})
     before = held()
     responses = []
@@ -73,7 +73,7 @@ def test_messages_of_an_unknown_topic_count_with_the_memory_that_they_take(traci
 
 
 @pytest.mark.parametrize("codec", [0, 4])
-def test_a_consumer_keeps_to_what_it_may_fetch(tracing: None, codec: int) -> None:
+def test_a_consumer_fetches_ahead_only_up_to_its_limit(tracing: None, codec: int) -> None:
     cluster = FakeCluster()
     for partition in cluster.add_topic("flights", 4):
         for _ in range(40):
@@ -90,5 +90,5 @@ def test_a_consumer_keeps_to_what_it_may_fetch(tracing: None, codec: int) -> Non
         most = max(most, held() - before)
 
     assert received > 5000
-    # What is in store, what is under way, and the batch that is taken apart, its records being objects.
+    # The fetched batches, those in flight, and the batch whose records are being decoded.
     assert most < 5 * MB

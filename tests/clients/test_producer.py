@@ -1,4 +1,4 @@
-"""The producer against brokers in memory, a turn at a time: batching, order, retries, and how it ends."""
+"""The producer, run turn by turn against brokers in memory: batching, order, retries and closing."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from clients.errors import (
 )
 from clients.message import Message
 from clients.producer import Producer
+from clients.sending.responses import SendResponse
 from protocol.errors import (
     BrokerError,
     ErrorCode,
@@ -33,6 +34,13 @@ from tests.models.fake_cluster import FakeCluster
 def producer_on(cluster: FakeCluster, properties: dict[str, Any] | None = None, **more: Any) -> Producer:
     given = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, **(properties or {})}
     return Producer(given, network=cluster, rng=random.Random(1), is_threaded=False, **more)
+
+
+def write(producer: Producer, value: Any) -> SendResponse:
+    """Send a message to "flights", and wait for its response."""
+    response = producer.send(Message("flights", value=value))
+    producer.flush()
+    return response
 
 
 def values_in(cluster: FakeCluster, topic: str, partition: int = 0) -> list[bytes | None]:
@@ -97,8 +105,7 @@ class TestSending:
 
     def test_messages_that_have_lingered_are_sent_together(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster, {"linger.ms": 100})
-        producer.send(Message("flights", value="warm up"))
-        producer.flush()
+        write(producer, "warm up")
         for n in range(5):
             producer.send(Message("flights", value=str(n)))
         start_ms = cluster.time_ms
@@ -121,8 +128,7 @@ class TestSending:
         producer = producer_on(cluster, {"batch.size": 1000})
         for _ in range(50):
             producer.send(Message("flights", value=bytes(100)))
-        producer.send(Message("flights", value=bytes(5000)))
-        producer.flush()
+        write(producer, bytes(5000))
 
         sizes = [len(batch) for batch in cluster.topics["flights"][0].batches]
         assert max(sizes[:-1]) <= 1000 and sizes[-1] > 5000
@@ -130,8 +136,7 @@ class TestSending:
     @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
     def test_batches_are_compressed(self, cluster: FakeCluster, codec: str) -> None:
         producer = producer_on(cluster, {"compression.type": codec})
-        producer.send(Message("flights", value=bytes(5000)))
-        producer.flush()
+        write(producer, bytes(5000))
 
         assert len(cluster.topics["flights"][0].batches[0]) < 1000
         assert values_in(cluster, "flights") == [bytes(5000)]
@@ -151,7 +156,7 @@ class TestPlacing:
         cluster.add_topic("flights", 5)
         producer = producer_on(cluster)
         early = [producer.send(Message("flights", f"key-{n % 20}", str(n))) for n in range(100)]
-        producer.flush()  # These were sent before the topic's partitions were known, the next after it.
+        producer.flush()  # These precede the topic's metadata; the next ones follow it.
         late = [producer.send(Message("flights", f"key-{n % 20}", str(n))) for n in range(100)]
         producer.flush()
 
@@ -217,8 +222,7 @@ class TestRetries:
         self, cluster: FakeCluster, how: str | ErrorCode, idempotent: bool
     ) -> None:
         producer = producer_on(cluster, {"batch.size": 500, "enable.idempotence": idempotent})
-        producer.send(Message("flights", value="warm up"))
-        producer.flush()
+        write(producer, "warm up")
         responses = [producer.send(Message("flights", value=f"{n:03}" * 30)) for n in range(40)]
         cluster.brokers[1].fail_next(ProduceRequest, how)
         producer.flush()
@@ -228,7 +232,7 @@ class TestRetries:
             assert values == [b"%03d" % n for n in range(40)]
             assert [r.offset for r in responses] == list(range(1, 41))
         else:
-            # Nobody can tell such a batch from one that did not arrive: it is there twice, and in order.
+            # Without idempotence, a batch whose answer was lost is written twice, but in order.
             assert len(values) > 40 and list(dict.fromkeys(values)) == [b"%03d" % n for n in range(40)]
         assert all(response.error is None for response in responses)
 
@@ -272,8 +276,7 @@ class TestRetries:
         cluster = FakeCluster(2)
         (partition,) = cluster.add_topic("flights", 1)
         producer = producer_on(cluster)
-        producer.send(Message("flights", value="1"))
-        producer.flush()
+        write(producer, "1")
         cluster.brokers[1].stop()
         partition.leader, partition.leader_epoch = 2, 1
         response = producer.send(Message("flights", value="2"))
@@ -282,8 +285,7 @@ class TestRetries:
 
     def test_a_request_to_a_silent_broker_times_out_and_is_sent_again(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster, {"request.timeout.ms": 1000})
-        producer.send(Message("flights", value="1"))
-        producer.flush()
+        write(producer, "1")
         cluster.brokers[1].is_silent = True
         cluster.at(cluster.time_ms + 3000, cluster.brokers[1].start)
         response = producer.send(Message("flights", value="2"))
@@ -293,13 +295,10 @@ class TestRetries:
 
     def test_without_retries_a_lost_batch_fails(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster, {"retries": 0})
-        producer.send(Message("flights", value="1"))
-        producer.flush()
+        write(producer, "1")
         cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.NOT_ENOUGH_REPLICAS)
-        lost = producer.send(Message("flights", value="2"))
-        producer.flush()
-        kept = producer.send(Message("flights", value="3"))
-        producer.flush()
+        lost = write(producer, "2")
+        kept = write(producer, "3")
 
         assert isinstance(lost.error, BrokerError) and lost.error.code is ErrorCode.NOT_ENOUGH_REPLICAS
         assert kept.offset == 1 and values_in(cluster, "flights") == [b"1", b"3"]
@@ -309,8 +308,7 @@ class TestGivingUp:
     def test_after_a_refused_batch_the_next_ones_are_written(self, cluster: FakeCluster) -> None:
         """The refused batch leaves a gap in the sequence numbers, which only a new epoch closes."""
         producer = producer_on(cluster, {"batch.size": 500, "linger.ms": 0})
-        producer.send(Message("flights", value="0"))
-        producer.flush()
+        write(producer, "0")
         cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.MESSAGE_TOO_LARGE)
         responses = [producer.send(Message("flights", value=b"%d" % n * 400)) for n in range(1, 6)]
         producer.flush()
@@ -329,14 +327,12 @@ class TestGivingUp:
         self, cluster: FakeCluster
     ) -> None:
         producer = producer_on(cluster, {"delivery.timeout.ms": 5000, "request.timeout.ms": 1000})
-        producer.send(Message("flights", value="0"))
-        producer.flush()
+        write(producer, "0")
         cluster.brokers[1].is_silent = True
         late = producer.send(Message("flights", value="late"))
         cluster.at(cluster.time_ms + 7000, cluster.brokers[1].start)
         producer.flush()
-        next_one = producer.send(Message("flights", value="next"))
-        producer.flush()
+        next_one = write(producer, "next")
 
         assert isinstance(late.error, DeliveryTimeoutError) and "delivery.timeout.ms=5000" in str(late.error)
         assert next_one.error is None and values_in(cluster, "flights")[-1] == b"next"
@@ -351,8 +347,7 @@ class TestGivingUp:
 
     def test_a_dead_cluster_fills_the_buffer_and_no_more(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster, {"buffer.memory": 20_000, "max.block.ms": 100})
-        producer.send(Message("flights", value="the topic is known"))
-        producer.flush()
+        write(producer, "the topic is known")
         cluster.brokers[1].stop()
         responses = [producer.send(Message("flights", value=bytes(100))) for _ in range(200)]
 
@@ -370,8 +365,7 @@ class TestGivingUp:
 
     def test_a_message_to_a_forbidden_topic_fails_at_once(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster)
-        producer.send(Message("flights", value="v"))
-        producer.flush()
+        write(producer, "v")
         cluster.brokers[1].fail_next(MetadataRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         response = producer.send(Message("secrets", value="v"))
         start_ms = cluster.time_ms
@@ -387,8 +381,7 @@ class TestGivingUp:
     def test_a_fenced_producer_writes_nothing_any_more(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster)
         cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.PRODUCER_FENCED)
-        response = producer.send(Message("flights", value="v"))
-        producer.flush()
+        response = write(producer, "v")
 
         assert isinstance(response.error, ProducerFencedError)
         with pytest.raises(ProducerFencedError):
@@ -397,8 +390,7 @@ class TestGivingUp:
     def test_a_broker_without_idempotence_is_named_in_the_error(self, cluster: FakeCluster) -> None:
         del cluster.brokers[1].versions[22]
         producer = producer_on(cluster)
-        response = producer.send(Message("flights", value="v"))
-        producer.flush()
+        response = write(producer, "v")
 
         assert isinstance(response.error, UnsupportedRequestError)
         assert "enable.idempotence=false" in str(response.error)
@@ -415,8 +407,7 @@ class TestGivingUp:
 class TestPipelining:
     def test_requests_are_pipelined(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster, {"batch.size": 300, "linger.ms": 0})
-        producer.send(Message("flights", value="warm up"))
-        producer.flush()
+        write(producer, "warm up")
         before = len(produce_requests(cluster))
         cluster.brokers[1].is_silent = True
         for _ in range(30):
@@ -447,8 +438,7 @@ class TestPipelining:
     def test_a_throttled_producer_waits(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster)
         cluster.brokers[1].throttle_time_ms = 2000
-        producer.send(Message("flights", value="1"))
-        producer.flush()
+        write(producer, "1")
         start_ms = cluster.time_ms
         producer.send(Message("flights", value="2"))
 
@@ -497,6 +487,5 @@ def test_values_of_other_types_need_a_serializer(cluster: FakeCluster) -> None:
     with pytest.raises(TypeError, match="value_serializer"):
         producer_on(cluster).send(Message("flights", value=5))
     producer = producer_on(cluster, value_serializer=lambda topic, value: b"%d" % value)
-    producer.send(Message("flights", value=5))
-    producer.flush()
+    write(producer, 5)
     assert values_in(cluster, "flights") == [b"5"]

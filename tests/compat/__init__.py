@@ -1,1 +1,1 @@
-"""Other people's clients, unmodified, against a broker of ours."""
+"""Unmodified clients of other projects against our broker, and our clients against another broker."""

@@ -1,8 +1,9 @@
-"""A group whose members, made with different libraries, come and go; what they noted is read and judged."""
+"""A group whose members use different libraries and come and go; their journals are read and checked."""
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -17,6 +18,9 @@ from clients.message import Message
 from clients.producer import Producer
 
 ROOT = Path(__file__).parent.parent.parent
+OLD_KAFKA_PYTHON = Path(
+    os.environ.get("HOLDFAST_KAFKA_PYTHON_2", ROOT / ".venv-kafka-python-2" / "bin" / "python")
+)
 SETTLE_S = 90
 LEAVE_S = 30
 LOOK_S = 0.02
@@ -25,7 +29,7 @@ PARTITIONS = 24
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Which driver, and the interpreter whose libraries it is to find."""
+    """A client library: its driver, and the interpreter that has it installed."""
 
     name: str
     driver: str
@@ -37,7 +41,7 @@ class Library:
 
 @dataclass
 class Member:
-    """One process, and the journal that it writes."""
+    """A member process, and the journal that it writes."""
 
     name: str
     library: Library
@@ -51,7 +55,7 @@ class Member:
     _rest: bytes = b""
 
     def look(self, judge: Judge) -> None:
-        """Read what it has noted since."""
+        """Read the lines that the member has written since the last call."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -75,7 +79,7 @@ class Member:
 
 @dataclass
 class Judge:
-    """What all members have processed: every record at least once, and none by two in one generation."""
+    """The records that members have processed. Notes partitions read by two members in one generation."""
 
     seen: dict[int, set[int]] = field(default_factory=dict)
     records: int = 0
@@ -88,7 +92,7 @@ class Judge:
             self.seen.setdefault(partition, set()).update(found)
             self.records += len(found)
             if generation < 0:
-                continue  # Its place had passed by the time that it looked for its generation.
+                continue  # The member had left its group before it read its generation.
             owner = self.owners.setdefault((generation, partition), member)
             if owner != member:
                 self.problems.append(
@@ -105,7 +109,7 @@ class Judge:
 
 
 class MixedGroup:
-    """Starts members, watches over them, writes records meanwhile. `settle` waits for a whole assignment."""
+    """Starts and stops members, writes records meanwhile, and checks the members' journals."""
 
     def __init__(
         self, bootstrap: str, topic: str, strategy: str, libraries: Iterable[Library], directory: Path
@@ -124,7 +128,7 @@ class MixedGroup:
         self._count = 0
 
     def come(self) -> Member:
-        """One more member, of the next library in turn."""
+        """Start a member with the next library in turn."""
         library = self._libraries[self._count % len(self._libraries)]
         self._count += 1
         name = f"{self._count}-{library}"
@@ -140,7 +144,7 @@ class MixedGroup:
         return member
 
     def go(self, member: Member, *, by_force: bool) -> None:
-        """A member leaves in order, or is killed."""
+        """Stop a member by SIGTERM, or by SIGKILL if `by_force`."""
         self.members.remove(member)
         self._gone.append(member)
         if by_force:
@@ -149,8 +153,8 @@ class MixedGroup:
             member.process.terminate()
 
     def settle(self) -> float:
-        """Write records until all that are there own all partitions between them; how long that took, in
-        seconds, from when everybody was there."""
+        """Write records until the members own all partitions in one generation, for at most `SETTLE_S`.
+        Returns the seconds that took since the last member began to join."""
         began_at = time.monotonic()
         while not self._is_settled():
             self._work()
@@ -159,7 +163,7 @@ class MixedGroup:
         return max(member.owned_at for member in self.members) - max(began_at, *joined_at)
 
     def _work(self) -> None:
-        """A record for every partition, and a look at what everybody has noted."""
+        """Write a record to every partition, and read all journals."""
         for partition in range(PARTITIONS):
             self._producer.send(Message(self._topic, value=b"x" * 50, partition=partition))
             self.ends[partition] += 1
@@ -175,7 +179,7 @@ class MixedGroup:
         return owned == list(range(PARTITIONS)) and len(generations) == 1
 
     def drain(self) -> None:
-        """Wait until everything that was written has been processed."""
+        """Wait up to `SETTLE_S` until every record has been processed."""
         self._producer.flush()
         until = time.monotonic() + SETTLE_S
         while self.judge.missing(self.ends):
@@ -186,7 +190,7 @@ class MixedGroup:
             assert time.monotonic() < until, f"{len(missing)} missing: {missing[:5]} {self.report()}"
 
     def report(self) -> str:
-        """Who owns what, and the ends of the logs."""
+        """The partitions of each member, and the ends of their logs."""
         lines = [f"{member.name}: generation {member.generation}, {member.owned}" for member in self.members]
         for member in self.members:
             log = self._directory / f"{member.name}.log"
@@ -194,7 +198,7 @@ class MixedGroup:
         return "\n".join(lines)
 
     def close(self) -> None:
-        """Have everybody leave; one that does not is killed."""
+        """Stop all members; those still running after `LEAVE_S` are killed."""
         self._producer.close()
         for member in self.members:
             member.process.terminate()
@@ -213,7 +217,7 @@ class MixedGroup:
 def mixed_group(
     bootstrap: str, topic: str, strategy: str, libraries: Iterable[Library], directory: Path
 ) -> Iterator[MixedGroup]:
-    """A group that ends with the block."""
+    """A group that is closed at the end of the block."""
     group = MixedGroup(bootstrap, topic, strategy, libraries, directory)
     try:
         yield group
@@ -222,7 +226,7 @@ def mixed_group(
 
 
 def churn(group: MixedGroup, count: int, members: int, rng: random.Random) -> list[float]:
-    """Have members come and go `count` times; how long the group took each time, in seconds."""
+    """Replace a random member `count` times. Returns the seconds that each rebalance took."""
     for _ in range(members):
         group.come()
     group.settle()
@@ -236,6 +240,6 @@ def churn(group: MixedGroup, count: int, members: int, rng: random.Random) -> li
 
 
 def percentile(times: list[float], share: float) -> float:
-    """The smallest time that so great a share of all does not exceed."""
+    """The time that `share` of all times do not exceed."""
     ordered = sorted(times)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]

@@ -1,4 +1,4 @@
-"""Our clients against brokers that are not ours: those that librdkafka has inside, for tests."""
+"""Our clients against the mock brokers that are part of librdkafka."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARTITIONS = 4  # Partitions of a topic that the mock cluster creates automatica
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """The addresses of brokers that live as long as the client that has them inside."""
+    """The addresses of mock brokers, which live as long as the librdkafka client that contains them."""
     owner = StockProducer({"bootstrap.servers": "nowhere", "test.mock.num.brokers": BROKERS, "log_level": 3})
     brokers = owner.list_topics(timeout=30).brokers.values()
     assert len(brokers) == BROKERS
@@ -37,13 +37,13 @@ def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
     records: list[ConsumerRecord] = []
     while len(records) < count:
         more = consumer.poll(30_000)
-        assert more, f"{len(records)} records of {count} came"
+        assert more, f"only {len(records)} of {count} records arrived"
         records += more
     return records
 
 
 @pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
-def test_what_is_produced_is_consumed(bootstrap: str, codec: str) -> None:
+def test_produced_records_are_consumed(bootstrap: str, codec: str) -> None:
     topic = f"codec-{codec}"
     values = [b"%06d" % number for number in range(5000)]
     with Producer({"bootstrap.servers": bootstrap, "compression.type": codec}) as producer:
@@ -64,7 +64,7 @@ def test_what_is_produced_is_consumed(bootstrap: str, codec: str) -> None:
     assert len(set(places.values())) == PARTITIONS
 
 
-def test_offsets_positions_and_versions(bootstrap: str) -> None:
+def test_offsets_positions_and_metadata_are_read(bootstrap: str) -> None:
     with Producer({"bootstrap.servers": bootstrap}) as producer:
         producer.send_many("offsets", [b"v"] * 10, partition=0)
     key = TopicPartition("offsets", 0)
@@ -82,11 +82,13 @@ def test_offsets_positions_and_versions(bootstrap: str) -> None:
 
 
 READ_BY_THE_MOCK = {JoinGroupRequest: 5, SyncGroupRequest: 3, LeaveGroupRequest: 1}
-"""The mock cluster announces later versions of these, and then cannot read them ("Protocol read buffer
-underflow for SyncGroup v4", it says, and hangs up) or answers LeaveGroup as if it were an early one."""
+"""Highest versions that the mock cluster handles. It announces later ones, but fails to decode them
+("Protocol read buffer underflow for SyncGroup v4") or answers them in an older format (LeaveGroup)."""
 
 
-def test_a_group_is_joined_and_its_offsets_are_kept(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_is_joined_and_its_offsets_are_committed(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     version_for = Conversation.version_for
 
     def readable(wire: Conversation, request: Any) -> int:
@@ -113,7 +115,7 @@ def test_a_group_is_joined_and_its_offsets_are_kept(bootstrap: str, monkeypatch:
     assert committed is not None and committed.offset == 40
 
 
-def test_what_the_broker_lacks_is_named(bootstrap: str) -> None:
+def test_apis_that_the_broker_lacks_are_named_in_the_error(bootstrap: str) -> None:
     with Connection(bootstrap) as connection:
         connection.metadata.renew()
         for _ in range(600):

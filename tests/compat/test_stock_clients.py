@@ -1,6 +1,6 @@
-"""confluent-kafka, kafka-python 2 and 3, aiokafka and kcat, unmodified, take the broker for Kafka.
+"""Unmodified confluent-kafka, kafka-python 2 and 3, aiokafka and kcat work with the broker.
 
-Each drives the same workload from a process of its own (tests/compat/drivers) and checks every record.
+Each client runs the same workload in its own process (tests/compat/drivers) and checks every record.
 """
 
 from __future__ import annotations
@@ -9,56 +9,45 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.tools.broker_process import BackgroundBroker
+from tests.compat.churn import OLD_KAFKA_PYTHON, ROOT, Library
 from tests.compat.drivers.workload import late_index
 
-ROOT = Path(__file__).parent.parent.parent
 RECORDS = int(os.environ.get("HOLDFAST_COMPAT_RECORDS", "50000"))
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-OLD_KAFKA_PYTHON = Path(
-    os.environ.get("HOLDFAST_KAFKA_PYTHON_2", ROOT / ".venv-kafka-python-2" / "bin" / "python")
-)
 
 
 @dataclass(frozen=True, slots=True)
-class StockClient:
-    """Which driver, and the interpreter whose libraries it is to find."""
-
-    name: str
-    driver: str
-    python: Path = Path(sys.executable)
-
-    def __str__(self) -> str:
-        return self.name
+class StockClient(Library):
+    """A library that runs the workload against a broker."""
 
     def missing(self) -> str | None:
-        """What this machine lacks to run it."""
+        """The reason why this machine cannot run the client; None if it can."""
         if self.driver == "kcat" and not shutil.which("kcat"):
-            return "kcat is not installed (scripts/test.sh installs it where it may)"
+            return "kcat is not installed (scripts/test.sh installs it if run as root on Debian)"
         if not self.python.exists():
-            return f"no kafka-python 2 environment at {self.python} (scripts/test.sh makes it)"
+            return f"no kafka-python 2 environment at {self.python} (scripts/test.sh creates it)"
         return None
 
     def run(self, action: str, broker: BackgroundBroker, topic: str, *options: str) -> dict[str, Any]:
-        """What the driver printed. Fails the test with its error output where it did not succeed."""
+        """Run one action. Returns the driver's result; fails the test with its error output if it exits with
+        an error."""
         (answer,) = self.run_all([action], broker, topic, *options)
         return answer
 
     def run_all(
         self, actions: list[str], broker: BackgroundBroker, topic: str, *options: str
     ) -> list[dict[str, Any]]:
-        """The driver's result of each action; one process runs them all."""
+        """Run the actions in one process. Returns the driver's result of each."""
         command = [str(self.python), "-m", f"tests.compat.drivers.{self.driver}", *actions]
         command += ["--bootstrap", broker.address, "--topic", topic, *options]
-        # The older kafka-python's environment has nothing but that library: the drivers alone are its path.
+        # The environment of kafka-python 2 has only that library, so a driver imports nothing of Holdfast.
         done = subprocess.run(
             command,
             cwd=ROOT,
@@ -93,7 +82,7 @@ def client(request: pytest.FixtureRequest) -> StockClient:
 
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
 @pytest.mark.parametrize("codec", CODECS)
-def test_it_creates_a_topic_produces_and_consumes(
+def test_a_stock_client_creates_a_topic_produces_and_consumes(
     client: StockClient, codec: str, idempotent: bool, broker: BackgroundBroker
 ) -> None:
     """Records of mixed sizes, read back from the start, from an offset and from a timestamp."""
@@ -111,14 +100,16 @@ def test_it_creates_a_topic_produces_and_consumes(
         assert consumed[reading] == {"seen": wanted, "wanted": wanted, "problems": []}, reading
 
 
-def test_it_goes_on_where_its_group_left_off(client: StockClient, broker: BackgroundBroker) -> None:
+def test_a_stock_consumer_continues_at_its_groups_committed_offset(
+    client: StockClient, broker: BackgroundBroker
+) -> None:
     """A consumer joins, commits automatically and leaves; a second one continues later."""
     topic = f"{client}-shared"
     client.run("create", broker, topic)
     assert client.run("share", broker, topic) == {"began": True, "went_on": True}
 
 
-def test_confluent_kafka_administers(broker: BackgroundBroker) -> None:
+def test_the_admin_calls_of_confluent_kafka_work(broker: BackgroundBroker) -> None:
     assert CONFLUENT.run("admin", broker, "confluent-admin") == {
         "again": "TOPIC_ALREADY_EXISTS",
         "partitions": 4,
@@ -137,7 +128,7 @@ def test_confluent_kafka_administers(broker: BackgroundBroker) -> None:
 
 
 @pytest.mark.parametrize("client", [KAFKA_PYTHON_2, KAFKA_PYTHON_3], ids=str, indirect=True)
-def test_kafka_python_administers(client: StockClient, broker: BackgroundBroker) -> None:
+def test_the_admin_calls_of_kafka_python_work(client: StockClient, broker: BackgroundBroker) -> None:
     answers = client.run("admin", broker, f"{client}-admin")
     assert "'low_watermark': 4" in answers.pop("deleted")
     assert f"{client}-admin" in answers.pop("log_dirs")
@@ -154,7 +145,7 @@ def test_kafka_python_administers(client: StockClient, broker: BackgroundBroker)
     }
 
 
-def test_aiokafka_administers(broker: BackgroundBroker) -> None:
+def test_the_admin_calls_of_aiokafka_work(broker: BackgroundBroker) -> None:
     assert AIOKAFKA.run("admin", broker, "aiokafka-admin") == {
         "again": [36],
         "partitions": 4,
@@ -170,7 +161,7 @@ def test_aiokafka_administers(broker: BackgroundBroker) -> None:
 
 
 @pytest.mark.parametrize("client", [KCAT], ids=str, indirect=True)
-def test_kcat_lists_and_asks_for_offsets(client: StockClient, broker: BackgroundBroker) -> None:
+def test_kcat_lists_topics_and_queries_offsets(client: StockClient, broker: BackgroundBroker) -> None:
     assert client.run("admin", broker, "kcat-admin") == {
         "partitions": 3,
         "brokers": [1],

@@ -7,7 +7,7 @@ unless a test changes its answers.
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,12 @@ from coordinator.controller.topic_rules import TopicDefaults
 from coordinator.znodes.brokers import BrokerInfo, RegisteredEndpoint
 from coordinator.zookeeper.interface import ZooKeeperSession
 from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
+from protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+    ProposedPartition,
+    TopicData,
+)
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
@@ -54,6 +60,28 @@ def policy(*, unclean: bool = False, new_topic_id: Callable[[], uuid.UUID] = uui
         unclean_allowed=lambda topic: unclean,
         new_topic_id=new_topic_id,
     )
+
+
+def isr_proposal(
+    topic_id: uuid.UUID,
+    isr: Sequence[int],
+    epochs: Mapping[int, int],
+    *,
+    broker_id: int = 1,
+    partition: int = 0,
+    leader_epoch: int = 0,
+    partition_epoch: int = 0,
+) -> AlterPartitionRequest:
+    """A leader's proposal of an in-sync set; `epochs` are the brokers' epochs."""
+    row = ProposedPartition(
+        partition_index=partition,
+        leader_epoch=leader_epoch,
+        new_isr=[],
+        new_isr_with_epochs=[BrokerState(broker_id=each, broker_epoch=epochs.get(each, -1)) for each in isr],
+        partition_epoch=partition_epoch,
+    )
+    topics = [TopicData(topic_id=topic_id, partitions=[row])]
+    return AlterPartitionRequest(broker_id=broker_id, broker_epoch=epochs.get(broker_id, 0), topics=topics)
 
 
 def healthy_answer(request: Any) -> Any:

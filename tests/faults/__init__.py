@@ -1,5 +1,6 @@
-"""Real processes under faults: brokers stopped, killed, paused, bounced and cut off, ZooKeeper taken away.
+"""Real processes under faults: brokers are stopped, killed, paused, bounced or cut off, or ZooKeeper fails.
 
-Two clients write steadily meanwhile, and every acknowledged record must be there exactly once, where the
-acknowledgement said. `scripts/fault-matrix.sh` runs all cells; the default suite some, with shorter faults.
+Two clients write steadily during each fault. Every acknowledged record must be stored exactly once, at its
+acknowledged offset. `scripts/fault-matrix.sh` runs all cells; the default test suite runs some of them with
+shorter faults.
 """

@@ -1,4 +1,4 @@
-"""What a fault has done to records: what was acknowledged, held against what is there. Pure."""
+"""Compares acknowledged records with stored records after a fault. Pure functions and values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from benchmarks.steady_load import PartitionAccount
 class Findings:
     """Numbers of records.
 
-    `lost`: acknowledged, and not there. `misplaced`: there, but not where the acknowledgement said.
-    `duplicated`: copies beyond the first. `gaps`: offsets without a record. `disordered`: records that stand
-    behind a later one. `invented`: there, and never sent.
+    `lost`: acknowledged but not stored. `misplaced`: stored, but not at the acknowledged offset.
+    `duplicated`: copies beyond the first. `gaps`: offsets without a record. `disordered`: stored after a
+    record that was sent later. `invented`: stored but never sent.
     """
 
     acknowledged: int = 0
@@ -33,13 +33,13 @@ class Findings:
 
     @property
     def faults(self) -> dict[str, int]:
-        """What should be zero and is not."""
+        """The counts that should be zero and are not."""
         names = [field.name for field in fields(self)][2:]
         return {name: getattr(self, name) for name in names if getattr(self, name)}
 
 
 def compare(account: PartitionAccount, stored: Sequence[tuple[int, int]]) -> Findings:
-    """The findings about one partition. `stored` lists (offset, number) of all its records in order."""
+    """The findings about one partition. `stored` lists its records in order, each as (offset, number)."""
     places: dict[int, list[int]] = {}
     for offset, number in stored:
         places.setdefault(number, []).append(offset)

@@ -1,7 +1,7 @@
-"""The cells of the matrix: who is struck, how, and whether batches are compressed.
+"""The cells of the matrix: which process fails, how, and whether batches are compressed.
 
 The roles and faults are those of Kafka's system tests of replication. The 31st cell kills the leader and the
-controller in the same moment, which leaves one replica of three. Cells of ZooKeeper's faults come after them.
+controller at the same time, which leaves one replica of three. Then follow the cells of ZooKeeper's faults.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 
 
 class Role(enum.Enum):
-    """Which broker is struck: found anew for each stroke, since leaders and controllers change."""
+    """Which process fails. It is looked up before each fault, because leaders and controllers change."""
 
     LEADER = "leader"
-    """The one that leads, and is not the controller to begin with."""
+    """The broker that leads the partitions; at first it is not the controller."""
     CONTROLLER = "controller"
-    """The controller, which leads nothing to begin with."""
+    """The controller; at first it leads no partition."""
     FOLLOWER = "follower"
-    """One that is neither."""
+    """A broker that is neither leader nor controller."""
     LEADER_AND_CONTROLLER = "leader-and-controller"
-    """Both of them, at once."""
+    """The leader and the controller at the same time."""
     ZOOKEEPER = "zookeeper"
 
 
 class Fault(enum.Enum):
-    """What happens to it."""
+    """How the process fails."""
 
     CLEAN_STOP = "clean-stop"
     KILL = "kill"
@@ -40,7 +40,7 @@ class Fault(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One run."""
+    """One combination of role, fault and compression."""
 
     role: Role
     fault: Fault
@@ -65,5 +65,5 @@ ZOOKEEPER_CELLS = tuple(
 
 
 def named(name: str) -> Cell:
-    """The cell of that name. Raises KeyError."""
+    """The cell of that name. Raises KeyError if there is none."""
     return {cell.name: cell for cell in (*CELLS, *ZOOKEEPER_CELLS)}[name]

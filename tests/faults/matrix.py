@@ -1,7 +1,7 @@
-"""The matrix of faults, two cells at a time; `scripts/fault-matrix.sh` runs this.
+"""Runs the fault matrix, two cells at a time by default. Started by `scripts/fault-matrix.sh`.
 
-The exit status is 0 only when in every cell nothing acknowledged was lost or duplicated, and nothing else was
-wrong. Of a cell that did not hold, the directory with the brokers' logs and data is kept, and named.
+The exit status is 0 only if every cell held: no acknowledged record was lost or duplicated, and nothing else
+was wrong. If a cell failed, the directory with its brokers' logs and data is kept and printed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def run_cells(
     network: str | None = None,
     together: int = TOGETHER,
 ) -> Iterator[Verdict]:
-    """The verdicts, as the cells come to their ends. `network` is where cuts are made; None: where it can."""
+    """Yield verdicts as cells end. `network` is used for cuts; None: namespaces if possible, else relays."""
     if network is None and any(map(needs_cut, cells)):
         network = NAMESPACES if namespaces.are_possible() else RELAYS
     run = partial(_run, directory=directory, fault_s=fault_s, session_timeout_ms=session_timeout_ms)
@@ -72,10 +72,12 @@ def _run(cell: Cell, directory: Path, fault_s: float, session_timeout_ms: int, n
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-            return Verdict(cell.name, network, Findings(), error=f"no end after {_CELL_TIMEOUT_S:.0f} s")
+            return Verdict(cell.name, network, Findings(), error=f"timed out after {_CELL_TIMEOUT_S:.0f} s")
     lines = said.decode().splitlines()
     if child.returncode != 0 or not lines:
-        return Verdict(cell.name, network, Findings(), error=f"ended with {child.returncode}: {own}/cell.log")
+        return Verdict(
+            cell.name, network, Findings(), error=f"exit status {child.returncode}: {own}/cell.log"
+        )
     verdict = Verdict.from_json(lines[-1])
     if verdict.holds:
         shutil.rmtree(own, ignore_errors=True)
@@ -102,19 +104,29 @@ def _print(verdict: Verdict) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="fault-matrix.sh",
-        description="Strike brokers of a cluster of three, and ZooKeeper, while librdkafka and our client "
-        "write; then read everything back. Prints a line for each cell, and the totals in the last.",
-    )
-    parser.add_argument("--cells", metavar="PATTERN", default="*", help="only cells like leader/*/plain")
-    parser.add_argument("--list", action="store_true", help="print the cells' names, and do nothing")
-    parser.add_argument(
-        "--seconds", type=float, default=30.0, metavar="N", help="how long pauses, cuts and outages last [30]"
+        description="Inject faults into a cluster of three brokers, and into ZooKeeper, while librdkafka and "
+        "our client write; then read every record back. Prints one line per cell and, last, the totals.",
     )
     parser.add_argument(
-        "--network", choices=(NAMESPACES, RELAYS), help="where cuts are made [namespaces, if possible]"
+        "--cells", metavar="PATTERN", default="*", help="run only matching cells, such as leader/*/plain [*]"
+    )
+    parser.add_argument("--list", action="store_true", help="print the names of the cells and exit")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=30.0,
+        metavar="N",
+        help="length of a pause, cut or outage, in seconds [30]",
     )
     parser.add_argument(
-        "--together", type=int, default=TOGETHER, metavar="N", help=f"cells at a time [{TOGETHER}]"
+        "--network", choices=(NAMESPACES, RELAYS), help="how brokers are cut off [namespaces, if possible]"
+    )
+    parser.add_argument(
+        "--together",
+        type=int,
+        default=TOGETHER,
+        metavar="N",
+        help=f"number of cells run at the same time [{TOGETHER}]",
     )
     arguments = parser.parse_args()
     cells = [cell for cell in (*CELLS, *ZOOKEEPER_CELLS) if fnmatch.fnmatchcase(cell.name, arguments.cells)]
@@ -122,7 +134,7 @@ def main() -> int:
         print(*(cell.name for cell in cells), sep="\n")
         return 0
     if not cells:
-        parser.error(f"no cell is like {arguments.cells}; --list names them")
+        parser.error(f"no cell matches {arguments.cells}; --list prints the names")
     directory = Path(tempfile.mkdtemp(prefix="holdfast-faults-"))
     began, total, held = time.monotonic(), Findings(), 0
     print(_COLUMNS.format(*_HEADINGS), flush=True)
@@ -139,7 +151,7 @@ def main() -> int:
     if held == len(cells):
         shutil.rmtree(directory, ignore_errors=True)
     else:
-        print(f"logs and data of cells that did not hold: {directory}")
+        print(f"logs and data of the failed cells: {directory}")
     print(
         f"{held} of {len(cells)} cells held in {time.monotonic() - began:.0f} s: "
         f"{total.acknowledged} acknowledged, {total.consumed} consumed, {total.lost} lost, "

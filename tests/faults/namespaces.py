@@ -1,8 +1,8 @@
-"""Brokers in network namespaces of their own, each on a cable to a bridge in the middle.
+"""Brokers in network namespaces of their own, each connected by a virtual cable to one bridge.
 
-The process that uses this must itself be in a namespace that it may arrange: `prefix` starts it there, with a
-user namespace where need be. Nothing of it touches the machine's own network, and all of it ends with the
-processes in it.
+The process that uses this module must run in a network namespace that it may configure. `prefix` starts it in
+one, with a user namespace unless it is root. The machine's own network stays untouched. The namespaces end
+with their processes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _START_TIMEOUT_S = 60.0
 
 
 def prefix() -> list[str]:
-    """The command that starts another in an empty network namespace."""
+    """The command prefix that starts a command in an empty network namespace."""
     own_user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     return ["unshare", *own_user, "--net", "--"]
 
 
 class Namespaces:
-    """A namespace for each of `brokers`. Closing it lets them go."""
+    """One network namespace for each of `brokers` brokers. `close` ends them."""
 
     host = HUB
 
@@ -63,7 +63,7 @@ class Namespaces:
             holder.wait()
 
     def _add(self, number: int) -> None:
-        """A namespace lives as long as a process is in it, whatever becomes of the broker."""
+        """Add a namespace. A sleeping process keeps it alive, also while its broker is down."""
         ours = _namespace(os.getpid())
         holder = subprocess.Popen(
             ["unshare", "--net", "--", "sleep", "infinity"],
@@ -73,7 +73,7 @@ class Namespaces:
         self._holders.append(holder)
         deadline = time.monotonic() + _START_TIMEOUT_S
         while _namespace(holder.pid) == ours:
-            assert holder.poll() is None and time.monotonic() < deadline, "no network namespace was made"
+            assert holder.poll() is None and time.monotonic() < deadline, "unshare made no network namespace"
             time.sleep(0.005)
         cable, end = _cable(number), "eth0"
         _ip("link", "add", cable, "type", "veth", "peer", "name", end, "netns", str(holder.pid))
@@ -105,7 +105,7 @@ def _ip(*arguments: str) -> None:
 
 
 def are_possible() -> bool:
-    """Whether this process may make them, and has the tools."""
+    """Whether this process may make network namespaces and has the tools for it."""
     if not all(map(shutil.which, _TOOLS)):
         return False
     trial = [*prefix(), sys.executable, "-m", "tests.faults.namespaces"]

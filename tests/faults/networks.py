@@ -1,8 +1,8 @@
-"""Where a cell's brokers run, and how one of them is cut off from all others.
+"""The networks that a cell's brokers run in, and that can cut one of them off from all others.
 
-A cut drops everything in both directions without resetting anything: connections stay open and silent. In
-network namespaces of Linux it is a cable that is pulled; where those may not be made, relays stand before
-every listener and stop relaying.
+A cut drops all traffic in both directions without a reset: connections stay open and silent. In Linux network
+namespaces the broker's virtual cable is taken down. Where namespaces are not permitted, a relay in front of
+each listener stops relaying.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from coordinator.tools.zookeeper_process import HOST, free_port
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a broker needs to be somewhere.
+    """A broker's place in a network.
 
-    It listens on `host` and `port`, clients find it at `address`, and it finds ZooKeeper at
-    `zookeeper_connect`. `launcher` starts a command there; `properties` are further ones for the broker.
+    The broker listens on `host` and `port`, and connects to ZooKeeper at `zookeeper_connect`. Clients connect
+    to `address`. `launcher` prefixes the broker's command; `properties` are additional broker settings.
     """
 
     host: str
@@ -31,28 +31,28 @@ class Place:
 
 
 class Network(Protocol):
-    """A network of brokers numbered from 1, with ZooKeeper and the clients in its middle."""
+    """A network of brokers numbered from 1. ZooKeeper and the clients share one central host."""
 
     host: str
-    """The address of the middle."""
+    """Address of the central host."""
 
     def place(self, number: int, zookeeper_connect: str) -> Place:
-        """Where broker `number` is to be. To be asked once for each."""
+        """The place for broker `number`. Call it once for each broker."""
         ...
 
     def cut(self, number: int, pid: int) -> None:
-        """Let nothing through to that broker or from it; `pid` is its process."""
+        """Drop all traffic to and from broker `number`, whose process id is `pid`."""
         ...
 
     def heal(self, number: int) -> None:
-        """Let everything through again."""
+        """End the cut of broker `number`."""
         ...
 
     def close(self) -> None: ...
 
 
 class Loopback:
-    """All processes on this machine's loopback. No cut is possible."""
+    """All processes on this machine's loopback interface. Cuts are not possible."""
 
     host = HOST
 
@@ -61,10 +61,10 @@ class Loopback:
         return Place(HOST, port, f"{HOST}:{port}", zookeeper_connect)
 
     def cut(self, number: int, pid: int) -> None:
-        raise NotImplementedError("on loopback there is no cable to pull")
+        raise NotImplementedError("a broker on loopback cannot be cut off")
 
     def heal(self, number: int) -> None:
-        raise NotImplementedError("on loopback there is no cable to pull")
+        raise NotImplementedError("a broker on loopback cannot be cut off")
 
     def close(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Reads everything back with librdkafka, and compares what the replicas have on their disks."""
+"""Reads every record back with librdkafka, and compares the replicas' log files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TIMEOUT_S = 60.0
 
 
 def read_all(bootstrap: str, topics: Sequence[str], partitions: int) -> dict[tuple[str, int], list[Stored]]:
-    """Every record of each partition, from first to last. Call it while no client writes."""
+    """Read every record of each partition in order. Call it while no record is appended."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -54,7 +54,7 @@ def read_all(bootstrap: str, topics: Sequence[str], partitions: int) -> dict[tup
 
 
 def diverged(directories: Sequence[Path], topic: str, partitions: int) -> list[str]:
-    """The partitions whose log is not the same, byte for byte, in each of the log directories."""
+    """The partitions whose log bytes differ between the log directories."""
     return [
         f"{topic}-{partition}"
         for partition in range(partitions)

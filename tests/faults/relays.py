@@ -1,7 +1,7 @@
-"""Brokers behind relays: each is known by its relay's address, and finds ZooKeeper through another.
+"""Brokers behind relays: one relay in front of each broker, and one between the broker and ZooKeeper.
 
-A broker is cut off when nothing is relayed any more that comes to it or from it. Connections stay open, and
-what was on its way arrives once the cut is healed.
+While a broker is cut off, its relays forward nothing in either direction. Connections stay open, and bytes
+already sent arrive when the cut is healed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _CHUNK = 1 << 16
 
 
 class Relays:
-    """One relay before each broker, one between it and ZooKeeper. Two threads for each connection."""
+    """A network of relays on loopback (`tests.faults.networks.Network`). Each connection has two threads."""
 
     host = HOST
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._cut: dict[int, int] = {}
-        """The processes of the brokers that are cut off, by number."""
+        """Process ids of the brokers that are cut off, by broker number."""
         self._connections: list[_Connection] = []
         self._doors: list[socket.socket] = []
 
@@ -77,10 +77,10 @@ class Relays:
             try:
                 client, (_, client_port) = door.accept()
             except OSError:
-                return  # Closed.
+                return  # The relay was closed.
             connection = _Connection(client, client_port, {number})
             with self._changed:
-                # A broker that is cut off may go on connecting: to the others, to ZooKeeper.
+                # A cut-off broker still opens connections to other brokers and to ZooKeeper.
                 connection.brokers |= {
                     cut for cut, pid in self._cut.items() if client_port in local_ports(pid)
                 }
@@ -99,12 +99,12 @@ class Relays:
         self._pump(connection, connection.client, server)
 
     def _pump(self, connection: _Connection, source: socket.socket, sink: socket.socket) -> None:
-        """Relay one direction, until either end has closed."""
+        """Relay one direction until either end closes."""
         with contextlib.suppress(OSError):
             while chunk := source.recv(_CHUNK):
                 self._wait_until_whole(connection)
                 sink.sendall(chunk)
-        # The end of a connection does not get through a cut either.
+        # A cut also holds back the end of a connection.
         self._wait_until_whole(connection)
         connection.close()
         with self._changed, contextlib.suppress(ValueError):
@@ -116,7 +116,7 @@ class Relays:
 
 
 class _Connection:
-    """A relayed connection: the brokers whose cables it uses, and the client's port."""
+    """A relayed connection: the brokers at its ends, and the client's port."""
 
     def __init__(self, client: socket.socket, client_port: int, brokers: set[int]) -> None:
         self.client = client
@@ -131,18 +131,18 @@ class _Connection:
 
 
 def _end(end: socket.socket) -> None:
-    """Close a socket, and wake the thread that waits in it."""
+    """Close a socket, and wake the thread that waits on it."""
     with contextlib.suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)
     end.close()
 
 
 def local_ports(pid: int) -> set[int]:
-    """The TCP ports that a process's IPv4 connections have on its side."""
+    """Local TCP ports of a process's IPv4 connections."""
     inodes = set()
     with contextlib.suppress(OSError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):  # Closed meanwhile.
+            with contextlib.suppress(OSError):  # The descriptor was closed meanwhile.
                 kind, _, inode = os.readlink(descriptor).partition(":")
                 if kind == "socket":
                     inodes.add(inode.strip("[]"))

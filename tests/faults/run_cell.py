@@ -1,6 +1,6 @@
-"""One cell, in a process of its own: python -m tests.faults.run_cell NAME --directory D [options].
+"""Runs one cell in its own process: python -m tests.faults.run_cell NAME --directory D [options].
 
-The last line printed is the JSON of a `Verdict`.
+The last line printed is a `Verdict` as JSON.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SESSION_TIMEOUT_MS = 6000
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a cell ended. `error` is empty where it came to its end; `longest_pause_s` is the longest time that
-    any partition acknowledged nothing to either client."""
+    """How a cell ended. `error` is empty if the cell ran to its end. `longest_pause_s` is the longest time in
+    which any partition acknowledged nothing to its client."""
 
     name: str
     network: str
@@ -45,7 +45,7 @@ class Verdict:
 
     @property
     def troubles(self) -> str:
-        """What is wrong, in words."""
+        """Everything that is wrong, as text; empty if the cell holds."""
         found = [f"{count} {name}" for name, count in self.findings.faults.items()]
         found += [f"{self.failed} failed"] if self.failed else []
         found += [f"replicas of {name} differ" for name in self.diverged]
@@ -62,7 +62,7 @@ class Verdict:
 
 
 def run(cell: Cell, directory: Path, network: str, fault_s: float, session_timeout_ms: int) -> Verdict:
-    """Live through a cell."""
+    """Run a cell and return its verdict."""
     began = time.monotonic()
     place = _open(network)
     try:
@@ -119,17 +119,31 @@ def _open(network: str) -> Network:
 
 
 def needs_cut(cell: Cell) -> bool:
-    """Whether the cell cannot be run on loopback."""
+    """Whether the cell cuts off a broker, which is not possible on loopback."""
     return cell.fault is Fault.CUT and cell.role is not Role.ZOOKEEPER
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.run_cell")
-    parser.add_argument("name")
-    parser.add_argument("--directory", type=Path, required=True)
-    parser.add_argument("--network", choices=(LOOPBACK, NAMESPACES, RELAYS), default=LOOPBACK)
-    parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--session-timeout-ms", type=int, default=SESSION_TIMEOUT_MS)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults.run_cell", description="Run one cell of the fault matrix."
+    )
+    parser.add_argument("name", help="cell to run, such as leader/kill/plain")
+    parser.add_argument("--directory", type=Path, required=True, help="directory for logs and data")
+    parser.add_argument(
+        "--network",
+        choices=(LOOPBACK, NAMESPACES, RELAYS),
+        default=LOOPBACK,
+        help=f"network of the brokers [{LOOPBACK}]",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=30.0, help="length of a pause, cut or outage, in seconds [30]"
+    )
+    parser.add_argument(
+        "--session-timeout-ms",
+        type=int,
+        default=SESSION_TIMEOUT_MS,
+        help=f"ZooKeeper session timeout of the brokers [{SESSION_TIMEOUT_MS}]",
+    )
     arguments = parser.parse_args()
     verdict = run(
         named(arguments.name),

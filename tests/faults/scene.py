@@ -1,4 +1,4 @@
-"""What every cell begins with: ZooKeeper, three brokers, a topic for each client, and both are writing."""
+"""The start of every cell: ZooKeeper, three brokers, and two clients, each writing to its own topic."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.faults.reader import Stored, read_all
 BROKERS = 3
 PARTITIONS = 3
 RECORDS_PER_SECOND = 300.0
-"""Of each client."""
+"""Write rate of each client."""
 SOME_RECORDS = 300
 _REQUEST_TIMEOUT_MS = 8_000
-"""Shorter than a pause: then a client does not wait for the answer of a broker that sleeps."""
+"""Shorter than the default pause, so that a client stops waiting for a paused broker before it resumes."""
 _DELIVERY_TIMEOUT_MS = 300_000
-"""Longer than any fault: a record that fails is a finding."""
+"""Longer than any fault, so that a record that fails is a finding."""
 
 _CLIENT_CONFIGS: dict[str, dict[str, Any]] = {
     "librdkafka": {
@@ -43,8 +43,8 @@ _CODECS = {"librdkafka": "lz4", "holdfast": "zstd"}
 
 
 class Scene:
-    """A context manager: everything runs inside, and is stopped at its end. `close_brokers` ends the brokers
-    alone, in order, so that their logs may be compared."""
+    """A context manager that starts the processes and clients of a cell, and stops them at its exit.
+    `close_brokers` stops only the brokers, cleanly, so that their logs can be compared."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Scene:
             broker.wait_ready(BROKERS)
 
     def _start_loads(self) -> None:
-        """Topics are led by one broker that is not the controller; the third one is a follower only."""
+        """Create the topics and start writing. One broker leads all partitions; it is not the controller."""
         controller = self.view.controller()
         leader, follower = (broker.broker_id for broker in self.brokers if broker.broker_id != controller)
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "broker.address.family": "v4"})
@@ -152,10 +152,10 @@ class Scene:
             self._stack.callback(load.abandon)
         self.write_more()
 
-    # What cells do
+    # Called by cells
 
     def struck(self, role: Role) -> Sequence[BackgroundBroker]:
-        """The broker, or brokers, that are in that role at the moment."""
+        """The broker or brokers that have the role now."""
         leader = self.view.leader(self.loads[0].topic, 0)
         controller = self.view.controller()
         match role:
@@ -171,12 +171,12 @@ class Scene:
         return [self.brokers[number - 1] for number in chosen]
 
     def write_more(self, count: int = SOME_RECORDS) -> None:
-        """Return once each client has had so many further records acknowledged."""
+        """Wait until each client has had `count` more records acknowledged."""
         for load in self.loads:
             load.wait_for_more(count)
 
     def wait_until_whole(self) -> None:
-        """Return once every broker serves and every replica is in sync. Raises where a broker has died."""
+        """Wait until every broker serves and every replica is in sync. Raises if a broker has died."""
         for broker in self.brokers:
             broker.wait_ready(BROKERS)
         for load in self.loads:
@@ -184,12 +184,12 @@ class Scene:
                 self.view.wait_for_in_sync(load.topic, partition, range(1, BROKERS + 1), timeout_s=120)
 
     def stop_loads(self) -> None:
-        """Return once every record's outcome is known."""
+        """Stop writing, and wait until the outcome of every record is known."""
         for load in self.loads:
             load.stop()
 
     def read_all(self) -> dict[tuple[str, int], list[Stored]]:
-        """What the topics hold, by topic and partition."""
+        """Read all stored records, by topic and partition."""
         return read_all(self.bootstrap, [load.topic for load in self.loads], PARTITIONS)
 
     def close_brokers(self) -> None:

@@ -1,4 +1,4 @@
-"""How each fault is done, and undone."""
+"""Functions that make each fault and then undo it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.faults.scene import BROKERS, Scene
 
 BOUNCES = 5
 _AWAY_S = 3.0
-"""How long a broker stays away that has left the cluster for certain."""
+"""Time that a stopped or killed broker stays down after it has left the cluster."""
 
 
 def strike(scene: Scene, cell: Cell, fault_s: float) -> None:
-    """Do what the cell says, and return when it has been undone. `fault_s` is how long pauses, cuts and
-    outages last."""
+    """Make the cell's fault, and return when it has been undone. `fault_s` is the length of a pause, cut or
+    outage."""
     if cell.role is Role.ZOOKEEPER:
         _ZOOKEEPER_STROKES[cell.fault](scene, fault_s)
     else:
@@ -53,7 +53,7 @@ def _pause(scene: Scene, role: Role, fault_s: float) -> None:
 
 
 def _bounce(scene: Scene, role: Role, fault_s: float) -> None:
-    """Without waiting for the replica to be in sync again: the next stroke may find it still behind."""
+    """Stop and start brokers repeatedly, without waiting until their replicas are in sync again."""
     for _ in range(BOUNCES):
         brokers = scene.struck(role)
         for broker in brokers:
@@ -88,13 +88,13 @@ _STROKES: Mapping[Fault, Callable[[Scene, Role, float], None]] = {
 
 
 def _restart_zookeeper(scene: Scene, fault_s: float) -> None:
-    """Killed and started at once: sessions outlive it."""
+    """Kill the server and start it again at once, so that sessions survive."""
     (server,) = scene.zookeepers
     server.restart()
 
 
 def _pause_zookeeper(scene: Scene, fault_s: float) -> None:
-    """Take ZooKeeper away. If it is away for longer than their timeout, sessions expire."""
+    """Pause the server. Sessions expire if `fault_s` is longer than their timeout."""
     (server,) = scene.zookeepers
     server.pause()
     time.sleep(fault_s)
@@ -114,7 +114,7 @@ def _change_zookeeper_leader(scene: Scene, fault_s: float) -> None:
 def _wait_for_leader(servers: Sequence[ZooKeeperProcess], timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not any(server.leads for server in servers):
-        assert time.monotonic() < deadline, "the ensemble has elected no other leader"
+        assert time.monotonic() < deadline, f"the ensemble elected no leader within {timeout_s:.0f} s"
         time.sleep(0.1)
 
 

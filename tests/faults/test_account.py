@@ -1,4 +1,4 @@
-"""What a checker of acknowledged records must notice."""
+"""The comparison of acknowledged with stored records finds each kind of fault."""
 
 from __future__ import annotations
 
@@ -31,21 +31,27 @@ def test_an_unacknowledged_record_may_be_present_or_absent() -> None:
 @pytest.mark.parametrize(
     ("stored", "faults"),
     [
-        pytest.param([(0, 0), (1, 1), (2, 2), (3, 3)], {"lost": 1}, id="the tail has gone"),
-        pytest.param([], {"lost": 5}, id="everything has gone"),
+        pytest.param([(0, 0), (1, 1), (2, 2), (3, 3)], {"lost": 1}, id="the last record is missing"),
+        pytest.param([], {"lost": 5}, id="all records are missing"),
         pytest.param(
-            [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 4)], {"duplicated": 1}, id="sent again, taken again"
+            [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 4)], {"duplicated": 1}, id="a retry is stored twice"
         ),
         pytest.param(
-            [(0, 0), (1, 1), (2, 2), (4, 3), (5, 4)], {"misplaced": 2, "gaps": 1}, id="an offset left out"
+            [(0, 0), (1, 1), (2, 2), (4, 3), (5, 4)],
+            {"misplaced": 2, "gaps": 1},
+            id="an offset has no record",
         ),
         pytest.param(
-            [(0, 0), (1, 2), (2, 1), (3, 3), (4, 4)], {"misplaced": 2, "disordered": 1}, id="out of order"
+            [(0, 0), (1, 2), (2, 1), (3, 3), (4, 4)],
+            {"misplaced": 2, "disordered": 1},
+            id="records are out of order",
         ),
-        pytest.param([(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 9)], {"invented": 1}, id="never sent"),
+        pytest.param(
+            [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 9)], {"invented": 1}, id="a record was never sent"
+        ),
     ],
 )
-def test_each_kind_of_fault_is_named(stored: list[tuple[int, int]], faults: dict[str, int]) -> None:
+def test_each_kind_of_fault_is_counted(stored: list[tuple[int, int]], faults: dict[str, int]) -> None:
     assert compare(account(ALL), stored).faults == faults
 
 

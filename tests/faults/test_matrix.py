@@ -1,6 +1,6 @@
-"""Some cells of the matrix, with faults as short as they may be: longer than a session, no more.
+"""Some cells of the matrix, with short faults that only just outlast a session.
 
-All of them: scripts/fault-matrix.sh. HOLDFAST_FAULT_SECONDS sets how long pauses, cuts and outages last.
+scripts/fault-matrix.sh runs all cells. HOLDFAST_FAULT_SECONDS sets the length of pauses, cuts and outages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Verdict]:
-    """Run all cells, two at a time: they mostly wait."""
+    """Run the chosen cells, two at a time, because each mostly waits."""
     directory = tmp_path_factory.mktemp("faults")
     cells = [named(name) for name in NAMES]
     found = run_cells(cells, directory, fault_s=FAULT_S, session_timeout_ms=SESSION_TIMEOUT_MS)
@@ -39,7 +39,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Verdict]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_acknowledged_record_is_there_once_where_it_was_acknowledged(
+def test_a_cell_keeps_every_acknowledged_record_once_at_its_offset(
     name: str, verdicts: Mapping[str, Verdict]
 ) -> None:
     verdict = verdicts[name]
@@ -48,6 +48,6 @@ def test_every_acknowledged_record_is_there_once_where_it_was_acknowledged(
     assert verdict.findings.acknowledged == verdict.findings.consumed > 0
 
 
-def test_the_matrix_has_every_role_under_every_fault_compressed_or_not() -> None:
+def test_the_matrix_has_every_combination_of_role_fault_and_compression() -> None:
     assert len(CELLS) == 31
     assert len({cell.name for cell in (*CELLS, *ZOOKEEPER_CELLS)}) == 31 + len(ZOOKEEPER_CELLS)

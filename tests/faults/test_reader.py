@@ -1,4 +1,4 @@
-"""Replicas are the same only when their segments are, byte for byte."""
+"""The comparison of replicas compares their log bytes, not their segment files."""
 
 from __future__ import annotations
 

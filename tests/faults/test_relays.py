@@ -1,4 +1,4 @@
-"""A cut drops both directions silently; everything sent after it is healed arrives."""
+"""A cut holds back both directions silently; the bytes arrive when it is healed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.faults.relays import Relays, local_ports
 
 TIMEOUT_S = 60.0
 SHORT_S = 0.3
-"""How long nothing is waited for."""
+"""Seconds to wait before concluding that nothing arrives."""
 
 
 class Echo:
-    """A server that sends back what it gets."""
+    """A server that sends back every byte it receives."""
 
     def __init__(self, port: int) -> None:
         self._listener = socket.create_server(("127.0.0.1", port))
@@ -59,7 +59,7 @@ def zookeeper() -> Iterator[Echo]:
 
 @pytest.fixture
 def place(relays: Relays, zookeeper: Echo) -> Iterator[Place]:
-    """Broker 1's, with a broker there that sends back what it gets."""
+    """The place of broker 1, where an echo server listens."""
     found = relays.place(1, f"127.0.0.1:{zookeeper.port}")
     broker = Echo(found.port)
     yield found
@@ -80,16 +80,16 @@ def hears(connection: socket.socket, timeout_s: float = TIMEOUT_S) -> bytes:
 
 
 NOBODY = 0
-"""No process at all: nothing comes from there."""
+"""Process id of no process, for a cut without a broker process."""
 
 
-def test_an_uncut_network_passes_everything_on(place: Place) -> None:
+def test_relays_without_a_cut_pass_bytes_in_both_directions(place: Place) -> None:
     with connect(place.address) as client:
         client.sendall(b"hello")
         assert hears(client) == b"hello"
 
 
-def test_nothing_comes_through_a_cut_until_it_is_healed(relays: Relays, place: Place) -> None:
+def test_a_cut_holds_back_old_and_new_connections_until_it_is_healed(relays: Relays, place: Place) -> None:
     with connect(place.address) as old:
         old.sendall(b"before")
         assert hears(old) == b"before"
@@ -117,7 +117,7 @@ def test_a_broker_that_is_cut_off_does_not_reach_the_others(relays: Relays, plac
     with connect(place.address) as before:
         before.sendall(b"before")
         assert hears(before) == b"before"
-        # This process stands for broker 2, which is cut off; broker 1 is not.
+        # This process acts as broker 2, which is cut off; broker 1 is not.
         relays.cut(2, os.getpid())
         with connect(place.address) as during:
             before.sendall(b"from before")
@@ -129,7 +129,7 @@ def test_a_broker_that_is_cut_off_does_not_reach_the_others(relays: Relays, plac
     assert other.port != place.port
 
 
-def test_a_connection_that_ends_ends_at_both_ends(place: Place) -> None:
+def test_a_connection_closed_at_one_end_is_closed_at_the_other(place: Place) -> None:
     with connect(place.address) as client:
         client.sendall(b"hello")
         assert hears(client) == b"hello"
@@ -137,7 +137,7 @@ def test_a_connection_that_ends_ends_at_both_ends(place: Place) -> None:
         assert hears(client) == b""
 
 
-def test_the_ports_of_a_process_are_those_of_its_connections(place: Place) -> None:
+def test_local_ports_lists_the_ports_of_open_connections(place: Place) -> None:
     with connect(place.address) as client:
         assert client.getsockname()[1] in local_ports(os.getpid())
     assert local_ports(1 << 30) == set()

@@ -1,4 +1,4 @@
-"""A cell holds only when nothing at all is wrong, and otherwise says what is."""
+"""A cell holds only if nothing is wrong; otherwise its verdict names every finding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.faults.run_cell import Verdict
 GOOD = Verdict("leader/kill/plain", "loopback", Findings(acknowledged=7, consumed=7), longest_pause_s=6.5)
 
 
-def test_a_cell_passes_if_every_record_is_there_once() -> None:
+def test_a_cell_holds_if_every_record_is_stored_once() -> None:
     assert GOOD.holds
     assert GOOD.troubles == ""
 

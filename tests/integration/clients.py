@@ -1,4 +1,4 @@
-"""What the scenarios do with a stock client (librdkafka): everything waits for its own outcome."""
+"""Calls of a stock client (librdkafka) for the integration tests. Each call waits for its outcome."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def create_topic(
 def produce(
     bootstrap: str, topic: str, values: Iterable[bytes], partition: int = 0, **config: Any
 ) -> list[int]:
-    """The offsets at which the values were acknowledged."""
+    """Write the values. Returns the offsets at which they were acknowledged."""
     offsets: list[int] = []
     errors: list[Any] = []
 
@@ -38,19 +38,19 @@ def produce(
     for value in values:
         producer.produce(topic, value, partition=partition, on_delivery=delivered)
         producer.poll(0)
-    assert producer.flush(TIMEOUT_S) == 0, "not everything was acknowledged in time"
+    assert producer.flush(TIMEOUT_S) == 0, f"records are unacknowledged after {TIMEOUT_S} s"
     assert not errors, errors
     return offsets
 
 
 def produce_error(bootstrap: str, topic: str, **config: Any) -> int | None:
-    """The error code with which one record is refused; None where it is taken."""
+    """Write one record. Returns the error code of its refusal, or None if it was accepted."""
     errors: list[Any] = []
     producer = Producer(
         {"bootstrap.servers": bootstrap, "message.timeout.ms": int(TIMEOUT_S * 1000), **config}
     )
     producer.produce(topic, b"x", partition=0, on_delivery=lambda error, message: errors.append(error))
-    assert producer.flush(TIMEOUT_S) == 0, "the broker did not answer in time"
+    assert producer.flush(TIMEOUT_S) == 0, f"the broker did not answer within {TIMEOUT_S} s"
     (error,) = errors
     return None if error is None else int(error.code())
 
@@ -61,14 +61,14 @@ def delete_topic(bootstrap: str, name: str) -> None:
 
 
 def consume(bootstrap: str, topic: str, count: int, partition: int = 0, offset: int = 0) -> list[bytes]:
-    """The values of `count` records from `offset` on."""
+    """Read `count` records from `offset`. Returns their values."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "scenario", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(topic, partition, offset)])
         values: list[bytes] = []
         while len(values) < count:
             messages = consumer.consume(count - len(values), timeout=TIMEOUT_S)
-            assert messages, f"{len(values)} of {count} records came"
+            assert messages, f"only {len(values)} of {count} records arrived"
             for message in messages:
                 assert message.error() is None, message.error()
                 values.append(message.value())

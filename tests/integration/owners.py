@@ -1,4 +1,4 @@
-"""Owners on plain sockets: what is asked, and answered, one at a time."""
+"""Owners on plain sockets: each call sends one request and waits for its response."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LATEST = -1
 
 
 class Owner(OwnershipRequests):
-    """A process that owns things, with one connection."""
+    """An owner with one connection to a broker."""
 
     session_timeout_ms = SESSION_MS
     timeout_ms = TIMEOUT_MS
@@ -49,12 +49,12 @@ class Owner(OwnershipRequests):
         self.socket = RawSocket(port)
 
     def reconnect(self, port: int | None = None) -> None:
-        """Come by another connection; the one before stays open, as if it had been forgotten."""
+        """Open another connection. The earlier one stays open."""
         self.port = self.port if port is None else port
         self.socket = RawSocket(self.port)
 
     def wait_for_coordinator(self) -> None:
-        """Have the group's coordinator made, and wait until this broker, the only one, is it."""
+        """Wait until this broker, the only one of its cluster, coordinates the owner's group."""
         self.socket.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group]))
         resources = [HeldResource(name="any", incarnation=1)]
         ask = RenewRequest(group=self.group, owner_id=self.owner_id, max_wait_ms=0, resources=resources)
@@ -111,7 +111,7 @@ class Owner(OwnershipRequests):
         return response
 
     def write(self, topic: str, value: bytes = b"x", partition: int = 0, **options: Any) -> int:
-        """Append a record; the error code."""
+        """Append a record. Returns the error code."""
         return self.produce(topic, value, partition, **options).error_code
 
     def produce(
@@ -133,14 +133,15 @@ def produce_request(
 
 
 def leader_of(broker: BackgroundBroker, topic: str) -> int:
-    """The leader of a topic's partition 0 as a broker knows it; -1 where there is none."""
+    """The leader of a topic's partition 0 by a broker's metadata; -1 if there is none."""
     with RawSocket(broker.port) as connection:
         response = connection.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
     return next((each.leader_id for each in response.topics[0].partitions if each.partition_index == 0), -1)
 
 
 def wait_for_leader(brokers: Sequence[BackgroundBroker], topic: str, other_than: int = -1) -> int:
-    """The leader of a topic's partition 0, once all of `brokers` know it, and it has begun to lead."""
+    """Wait until all of `brokers` know one leader of a topic's partition 0, and it serves requests. Returns
+    its id."""
     while True:
         leaders = {leader_of(broker, topic) for broker in brokers}
         if len(leaders) == 1 and not leaders & {other_than, -1}:

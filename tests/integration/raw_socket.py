@@ -1,4 +1,4 @@
-"""A client that can misbehave: whole frames, halves of them and bytes of any kind on a plain socket."""
+"""A client on a plain socket that can send whole frames, parts of frames and any other bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMEOUT_S = 60.0
 
 
 class RawSocket:
-    """One connection to the broker at `port`. Raises OSError, TimeoutError among them, as sockets do."""
+    """One connection to the broker at `port`. Its methods raise OSError; TimeoutError after `TIMEOUT_S`."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
@@ -37,7 +37,7 @@ class RawSocket:
         self._socket.close()
 
     def send(self, data: bytes) -> None:
-        """Send bytes as they are; a peer that has hung up already is no error."""
+        """Send bytes unchanged. No error is raised if the broker has already closed the connection."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._socket.sendall(data)
 
@@ -45,14 +45,14 @@ class RawSocket:
         self.send(SIZE.pack(len(body)) + body)
 
     def next_frame(self) -> bytes | None:
-        """The next response, its size left away; None where the broker hung up instead."""
+        """The next response, without its size prefix; None if the broker closed the connection."""
         head = self._take(SIZE.size)
         if head is None:
             return None
         return self._take(*SIZE.unpack(head))
 
     def ask(self, request: Request[R], version: int | None = None) -> R | None:
-        """The response, which must be of the request's version; None where the broker hung up instead."""
+        """Send a request. Returns its response; None if the broker closed the connection."""
         version = request.api.max_version if version is None else version
         self._correlation_id += 1
         self.send(request_frame(request, version, self._correlation_id))
@@ -63,9 +63,9 @@ class RawSocket:
         return decode_response(type(request), version, frame)
 
     def call(self, request: Request[R], version: int | None = None) -> R:
-        """The response. Raises AssertionError where the broker closes the connection instead."""
+        """Send a request. Returns its response. Raises AssertionError if the broker closed the connection."""
         response = self.ask(request, version)
-        assert response is not None, "the broker hung up"
+        assert response is not None, "the broker closed the connection"
         return response
 
     def send_request(self, request: Request[Any], version: int | None = None) -> None:
@@ -75,7 +75,7 @@ class RawSocket:
         self.send(request_frame(request, version, self._correlation_id))
 
     def is_hung_up(self) -> bool:
-        """Wait for the broker to close the connection, which it does without a further word."""
+        """Wait until a frame arrives or the connection ends. Returns whether the broker closed it."""
         return self.next_frame() is None
 
     def _take(self, count: int) -> bytes | None:
@@ -93,5 +93,5 @@ class RawSocket:
 
 
 def request_frame(request: Request[Any], version: int, correlation_id: int = 0) -> bytes:
-    """A request as it travels, its size included."""
+    """A request encoded as a frame, with its size prefix."""
     return join_parts(encode_request(request, version, correlation_id, "bad input"))

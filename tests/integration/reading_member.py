@@ -1,8 +1,8 @@
-"""A member of a group with single readers as a process that polls on command.
+"""A process that is a member of a group with single readers and polls on command.
 
     python -m tests.integration.reading_member BOOTSTRAP GROUP TOPIC SESSION_MS
 
-Each line on its standard input is one poll of at most one record, answered by a line of JSON.
+For each line on standard input, it polls for at most one record and prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from clients.consumer import Consumer
 from clients.groups.listener import RebalanceListener
@@ -19,7 +20,7 @@ POLL_MS = 100
 
 
 class Losses(RebalanceListener):
-    """The partitions that were lost."""
+    """Collects the numbers of the partitions that the member has lost."""
 
     def __init__(self) -> None:
         self.partitions: list[int] = []
@@ -28,22 +29,24 @@ class Losses(RebalanceListener):
         self.partitions += [partition.partition for partition in partitions]
 
 
+def single_reader(bootstrap: str, group: str, session_ms: int | str) -> dict[str, Any]:
+    """The settings of a member of a group with single readers that commits on demand."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "group.protocol": "managed",
+        "group.single.reader": True,
+        "session.timeout.ms": session_ms,
+        "heartbeat.interval.ms": 500,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+
+
 def main(bootstrap: str, group: str, topic: str, session_ms: str) -> None:
     losses = Losses()
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "client.id": "process",
-            "group.id": group,
-            "group.protocol": "managed",
-            "group.single.reader": True,
-            "session.timeout.ms": session_ms,
-            "heartbeat.interval.ms": 500,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        },
-        rebalance_listener=losses,
-    )
+    properties = {**single_reader(bootstrap, group, session_ms), "client.id": "process"}
+    consumer = Consumer(properties, rebalance_listener=losses)
     consumer.add_topic(topic)
     for _ in sys.stdin:
         records = consumer.poll(POLL_MS, 1)

@@ -1,25 +1,19 @@
-"""A cluster in the background: started, used, stopped, and started again on what it left."""
+"""A background cluster is started, used, stopped, and restarted on the same data."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 from tests.integration.clients import consume, create_topic, produce
+from tests.integration.programs import run_module
 from tests.integration.test_local_cluster import processes_naming
 from tests.integration.test_replication import values
 
 
 def cluster(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a script that starts a cluster in the background, and return when the script does."""
-    return subprocess.run(
-        [sys.executable, "-m", "broker.tools.background_cluster", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    return run_module("broker.tools.background_cluster", *arguments)
 
 
 def bootstrap_of(started: subprocess.CompletedProcess[str]) -> str:

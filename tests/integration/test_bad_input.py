@@ -1,13 +1,14 @@
-"""Bad input at a real broker's socket: it is answered by the protocol's error or by hanging up, with one line
-in the log, and nobody else notices.
+"""A broker answers bad input with the protocol's error or closes the connection, logs one line, and other
+clients are unaffected.
 
-A neighbour produces and fetches on its own connection all the while, and must get on in every test.
+Throughout every test, a `Neighbour` produces and fetches on its own connection.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import re
 import threading
 import time
 import uuid
@@ -18,7 +19,6 @@ from pathlib import Path
 
 import pytest
 
-from broker.tools.broker_process import BackgroundBroker
 from protocol import batches
 from protocol.api import Response
 from protocol.batches import Compression
@@ -42,6 +42,7 @@ from protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from tests.cluster import BackgroundBroker, Cluster
 from tests.integration.raw_socket import TIMEOUT_S, RawSocket, request_frame
 from tests.models.batches import batch as dated_batch
 from tests.protocol.fuzz import Frames
@@ -51,14 +52,14 @@ IDLE_MS = 3_000
 CONNECTIONS_MAX = 60
 FRAME_BYTES_MAX = 8 << 20
 GROWTH_MIB = 48
-"""What a test may add to the broker's memory: far less than one reading of its input without bounds would."""
+"""Maximum growth of the broker's memory in one test, far less than one unbounded read of its input."""
 _LAST = 0x7FFF_0000
 _PRODUCE_VERSION = 9
 _FETCH_VERSION = 11
 
 
 class Neighbour:
-    """A client that minds its own business: it produces a batch, fetches it, and so on without end."""
+    """A well-behaved client, which produces a batch and fetches it, again and again."""
 
     def __init__(self, port: int, topic: str) -> None:
         self._port = port
@@ -71,12 +72,12 @@ class Neighbour:
         self._thread.start()
 
     def gets_on(self, rounds: int = 3) -> None:
-        """Return once it has done so many more rounds."""
+        """Return once the client has completed `rounds` more rounds."""
         with self._progress:
             wanted = self._rounds + rounds
             arrived = self._progress.wait_for(lambda: self._rounds >= wanted or self._error, TIMEOUT_S)
-            assert self._error is None, f"the neighbour was disturbed: {self._error!r}"
-            assert arrived, "the neighbour stands still"
+            assert self._error is None, f"the neighbour failed: {self._error!r}"
+            assert arrived, "the neighbour makes no progress"
 
     def stop(self) -> None:
         self._is_over = True
@@ -105,33 +106,23 @@ class Neighbour:
         with self._progress:
             self._rounds += 1
             self._progress.notify_all()
-        time.sleep(0.002)  # Others run on this machine too.
+        time.sleep(0.002)  # Leave processor time to other processes.
 
 
 @pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
-    directory = tmp_path_factory.mktemp("bad-input")
-    process = BackgroundBroker(
-        directory,
-        broker_id=1,
-        zookeeper_connect=f"{zookeeper_server}/{directory.name}",
-        properties={
-            "auto.create.topics.enable": "false",
-            "connections.max.idle.ms": str(IDLE_MS),
-            "max.connections": str(CONNECTIONS_MAX),
-            "socket.request.max.bytes": str(FRAME_BYTES_MAX),
-            "socket.request.max.elements": "20000",
-        },
-    )
-    process.start()
-    try:
-        process.wait_ready()
-        for topic in ("neighbour", "target"):
-            assert create(process, topic).error_code == ErrorCode.NONE
-        yield process
-    finally:
-        process.stop()
-        print(f"--- the broker's log\n{process.log[-8000:]}")
+def broker(cluster_of_module: Cluster) -> Iterator[BackgroundBroker]:
+    properties = {
+        "auto.create.topics.enable": "false",
+        "connections.max.idle.ms": str(IDLE_MS),
+        "max.connections": str(CONNECTIONS_MAX),
+        "socket.request.max.bytes": str(FRAME_BYTES_MAX),
+        "socket.request.max.elements": "20000",
+    }
+    (process,) = cluster_of_module.start(1, properties)
+    for topic in ("neighbour", "target"):
+        assert create(process, topic).error_code == ErrorCode.NONE
+    yield process
+    cluster_of_module.show()
 
 
 @pytest.fixture(scope="module")
@@ -142,19 +133,19 @@ def neighbour(broker: BackgroundBroker) -> Iterator[Neighbour]:
 
 
 @pytest.fixture(autouse=True)
-def nobody_notices(broker: BackgroundBroker, neighbour: Neighbour) -> Iterator[None]:
-    """What holds of every test here: the broker lives, has not grown, has closed what was to be closed, was
-    surprised by nothing, and the neighbour gets on."""
+def check_broker_is_unharmed(broker: BackgroundBroker, neighbour: Neighbour) -> Iterator[None]:
+    """Check after each test that the broker runs, its memory has not grown, it logged no unexpected failure,
+    and the neighbour makes progress."""
     neighbour.gets_on()
     memory, log_bytes = resident_mib(broker.pid), len(broker.log)
     yield
     neighbour.gets_on()
     assert broker.running
-    assert until(lambda: resident_mib(broker.pid) - memory < GROWTH_MIB), "the broker has grown"
+    assert until(lambda: resident_mib(broker.pid) - memory < GROWTH_MIB), "the broker's memory has grown"
     log = broker.log[log_bytes:]
     assert "Traceback" not in log
-    assert "failed unexpectedly" not in log
-    assert all(line.startswith("[") for line in log.splitlines()), "a line of somebody else's making"
+    assert not re.search(r"^\[[^]]*\] ERROR", log, re.MULTILINE)
+    assert all(line.startswith("[") for line in log.splitlines()), "a client has forged a log line"
 
 
 @pytest.fixture
@@ -173,14 +164,15 @@ def create(
     replicas: int = 1,
     configs: dict[str, str] | None = None,
 ) -> CreatableTopicResult:
-    topic = CreatableTopic(
-        name=name,
-        num_partitions=partitions,
-        replication_factor=replicas,
-        assignments=[],
-        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
-    )
+    topic = creatable(name, partitions, replicas)
+    topic.configs = [CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
     return create_as_said(broker, [topic])[0]
+
+
+def creatable(name: str, partitions: int = 1, replicas: int = 1) -> CreatableTopic:
+    return CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=replicas, assignments=[], configs=[]
+    )
 
 
 def create_as_said(
@@ -188,7 +180,7 @@ def create_as_said(
 ) -> list[CreatableTopicResult]:
     with RawSocket(broker.port) as connection:
         response = connection.ask(CreateTopicsRequest(topics=topics, timeout_ms=timeout_ms))
-    assert response is not None, "the broker hung up"
+    assert response is not None, "the broker closed the connection"
     return response.topics
 
 
@@ -196,7 +188,7 @@ batch = partial(dated_batch, timestamp=int(time.time() * 1000))
 
 
 def with_header(**fields: int) -> bytes:
-    """A batch of two records whose header says something else, with a checksum that bears it out."""
+    """A batch of two records with changed header fields and a matching checksum."""
     data = bytearray(batch(b"one", b"two"))
     header = batches.read_header(data)
     truth = {
@@ -230,7 +222,7 @@ def produce_request(
 
 def produce(client: RawSocket, request: ProduceRequest) -> PartitionProduceResponse:
     response = client.ask(request, _PRODUCE_VERSION)
-    assert response is not None, "the broker hung up"
+    assert response is not None, "the broker closed the connection"
     ((result,),) = [topic.partition_responses for topic in response.responses]
     return result
 
@@ -247,7 +239,7 @@ def resident_mib(pid: int) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) // 1024
-    raise AssertionError("no such process")
+    raise AssertionError(f"no process {pid}")
 
 
 def open_sockets(pid: int) -> int:
@@ -256,12 +248,12 @@ def open_sockets(pid: int) -> int:
         try:
             found += os.readlink(entry.path).startswith("socket:")
         except FileNotFoundError:
-            continue  # Closed while this looked.
+            continue  # The descriptor was closed after it was listed.
     return found
 
 
 def until(condition: Callable[[], bool]) -> bool:
-    """Whether the condition came true in time."""
+    """Wait up to `TIMEOUT_S` for the condition. Returns whether it became true."""
     deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline:
@@ -271,9 +263,9 @@ def until(condition: Callable[[], bool]) -> bool:
 
 
 class TestFrames:
-    def test_thousands_of_damaged_requests(self, broker: BackgroundBroker) -> None:
-        # Requests between brokers are left out: what a controller says is obeyed until clients are told from
-        # brokers, and a well-formed one would rightly change who leads.
+    def test_thousands_of_damaged_requests_leave_no_connection_open(self, broker: BackgroundBroker) -> None:
+        # Requests between brokers are left out: the broker does not authenticate controllers, and obeys a
+        # well-formed request by changing leaders.
         rng = random.Random(5)
         sockets, lines = open_sockets(broker.pid), broker.log.count("\n")
         with RawSocket(broker.port) as connection:
@@ -306,7 +298,9 @@ class TestFrames:
         assert broker.log.count("\n") - lines <= 2 * sent
 
     @pytest.mark.parametrize("size", [-1, -(2**31), FRAME_BYTES_MAX + 1, 2**31 - 1])
-    def test_an_impossible_size(self, broker: BackgroundBroker, client: RawSocket, size: int) -> None:
+    def test_a_frame_of_an_impossible_size_closes_the_connection(
+        self, broker: BackgroundBroker, client: RawSocket, size: int
+    ) -> None:
         client.send(SIZE.pack(size))
         assert client.is_hung_up()
         assert until(lambda: f"it announced a request of {size} bytes; allowed are 0 to" in broker.log)
@@ -314,15 +308,15 @@ class TestFrames:
     @pytest.mark.parametrize(
         ("frame", "reason"),
         [
-            (b"", "it sent bytes that are no request"),
-            (b"\x00\x12\x00", "it sent bytes that are no request"),
+            (b"", "it sent bytes that are not a valid request"),
+            (b"\x00\x12\x00", "it sent bytes that are not a valid request"),
             (b"\x03\xe7\x00\x00\x00\x00\x00\x01\xff\xff", "it sent a request of API 999"),
             (b"\x00\x03\x00\x63\x00\x00\x00\x01\xff\xff", "it sent version 99 of Metadata"),
             (b"\x00\x03\x00\x01\x00\x00\x00\x01\xff\xff\x7f\xff\xff\xff", "MetadataRequest.topics: a length"),
             (b"\x00\x03\x00\x01\x00\x00\x00\x01\x7f\xffabc", "a client id of 32767 bytes"),
         ],
     )
-    def test_what_is_no_request(
+    def test_a_frame_without_a_valid_request_closes_the_connection(
         self, broker: BackgroundBroker, client: RawSocket, frame: bytes, reason: str
     ) -> None:
         before = broker.log.count(reason)
@@ -330,15 +324,13 @@ class TestFrames:
         assert client.is_hung_up()
         assert until(lambda: broker.log.count(reason) == before + 1)
 
-    def test_a_newer_client_learns_the_versions(self, client: RawSocket) -> None:
+    def test_an_unknown_version_of_api_versions_is_answered_in_version_0(self, client: RawSocket) -> None:
         client.send_frame(b"\x00\x12\x00\x63\x00\x00\x00\x07\xff\xff")
         frame = client.next_frame()
         assert frame is not None
         assert frame[:6] == b"\x00\x00\x00\x07" + ErrorCode.UNSUPPORTED_VERSION.to_bytes(2)
 
-    def test_a_client_cannot_write_lines_of_the_log(
-        self, broker: BackgroundBroker, client: RawSocket
-    ) -> None:
+    def test_a_client_id_cannot_forge_a_log_line(self, broker: BackgroundBroker, client: RawSocket) -> None:
         name = b"me\n[2026-01-01 00:00:00,000] ERROR all is lost " + b"x" * 30_000
         client.send_frame(b"\x00\x12\x00\x00\x00\x00\x00\x01" + len(name).to_bytes(2) + name)
         assert client.next_frame() is not None
@@ -347,7 +339,7 @@ class TestFrames:
         assert until(lambda: "('me\\n[2026" in broker.log)
         assert max(map(len, broker.log.splitlines())) < 1000
 
-    def test_half_a_frame_and_silence(self, broker: BackgroundBroker) -> None:
+    def test_silent_connections_are_closed(self, broker: BackgroundBroker) -> None:
         silent = [RawSocket(broker.port) for _ in range(3)]
         for connection, begin in zip(silent, (b"", b"\x00", b"\x00\x00\x10\x00half of it"), strict=True):
             connection.send(begin)
@@ -355,7 +347,9 @@ class TestFrames:
             with connection:
                 assert connection.is_hung_up()
 
-    def test_no_more_connections_than_allowed(self, broker: BackgroundBroker, neighbour: Neighbour) -> None:
+    def test_connections_above_the_limit_are_closed(
+        self, broker: BackgroundBroker, neighbour: Neighbour
+    ) -> None:
         crowd = [RawSocket(broker.port) for _ in range(2 * CONNECTIONS_MAX)]
         try:
             neighbour.gets_on()
@@ -374,7 +368,7 @@ class TestFrames:
             pytest.param(b"\x00\x01\x00\x04" + b"\xff" * 4 + b"\x00" * 13, b"\x00" * 6, id="Fetch"),
         ],
     )
-    def test_a_frame_full_of_nothing(
+    def test_a_request_with_too_many_elements_closes_the_connection(
         self, broker: BackgroundBroker, client: RawSocket, head: bytes, element: bytes
     ) -> None:
         elements = 1_000_000
@@ -427,13 +421,13 @@ class TestProduce:
             pytest.param(batch(b"x" * (1 << 20)), ErrorCode.MESSAGE_TOO_LARGE, id="too large"),
         ],
     )
-    def test_a_bad_batch(self, client: RawSocket, records: bytes, code: ErrorCode) -> None:
+    def test_an_invalid_batch_is_refused(self, client: RawSocket, records: bytes, code: ErrorCode) -> None:
         result = produce(client, produce_request("target", records))
         assert ErrorCode(result.error_code) is code
         assert result.error_message
         assert produce(client, produce_request("target", batch(b"good"))).error_code == ErrorCode.NONE
 
-    def test_sequences_that_leave_a_gap_or_go_back(self, client: RawSocket) -> None:
+    def test_batches_out_of_sequence_are_refused(self, client: RawSocket) -> None:
         def send(epoch: int, sequence: int) -> ErrorCode:
             records = with_header(producer_id=77, producer_epoch=epoch, base_sequence=sequence)
             return ErrorCode(produce(client, produce_request("target", records)).error_code)
@@ -456,12 +450,14 @@ class TestProduce:
             (produce_request("target", batch(b"x"), transactional_id="t"), ErrorCode.INVALID_TXN_STATE),
         ],
     )
-    def test_a_bad_request(self, client: RawSocket, request_: ProduceRequest, code: ErrorCode) -> None:
+    def test_an_invalid_produce_request_is_refused(
+        self, client: RawSocket, request_: ProduceRequest, code: ErrorCode
+    ) -> None:
         result = produce(client, request_)
         assert ErrorCode(result.error_code) is code
         assert result.error_message
 
-    def test_without_an_answer_a_bad_batch_ends_the_connection(self, client: RawSocket) -> None:
+    def test_an_invalid_batch_with_acks_0_closes_the_connection(self, client: RawSocket) -> None:
         client.send(request_frame(produce_request("target", b"junk", acks=0), _PRODUCE_VERSION))
         assert client.is_hung_up()
 
@@ -478,14 +474,16 @@ class TestRead:
             (fetch_request("neighbour", 0, max_bytes=2**31 - 1, times=10_000), ErrorCode.NONE),
         ],
     )
-    def test_a_bad_fetch(self, client: RawSocket, request_: FetchRequest, code: ErrorCode) -> None:
+    def test_a_fetch_with_extreme_fields_gets_its_error_code(
+        self, client: RawSocket, request_: FetchRequest, code: ErrorCode
+    ) -> None:
         response = client.ask(request_, _FETCH_VERSION)
         assert response is not None
         partitions = [data for topic in response.responses for data in topic.partitions]
         assert {ErrorCode(data.error_code) for data in partitions} == {code}
 
     @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
-    def test_a_batch_that_unfolds_to_hundreds_of_times_its_size(
+    def test_a_decompression_bomb_is_reported_as_corrupt(
         self, broker: BackgroundBroker, codec: Compression
     ) -> None:
         topic = f"bomb-{codec.name}"
@@ -493,16 +491,18 @@ class TestRead:
         bomb = batch(b"\x00" * (100 << 20), compression=codec)
         with RawSocket(broker.port) as client:
             assert produce(client, produce_request(topic, bomb)).error_code == ErrorCode.NONE
-            # Only a look-up by time reads records, and no more of them than it is ready to hold.
+            # Only a lookup by time decompresses records, up to a limit in bytes.
             assert time_lookup(client, topic, 1) is ErrorCode.CORRUPT_MESSAGE
 
-    def test_records_later_than_their_batch_says(self, broker: BackgroundBroker, client: RawSocket) -> None:
+    def test_timestamps_that_overflow_do_not_fail_a_lookup_by_time(
+        self, broker: BackgroundBroker, client: RawSocket
+    ) -> None:
         assert create(broker, "liar").error_code == ErrorCode.NONE
         records = with_header(base_timestamp=2**63 - 1)
         assert produce(client, produce_request("liar", records)).error_code == ErrorCode.NONE
         assert time_lookup(client, "liar", 1) is ErrorCode.NONE
 
-    def test_a_partition_asked_for_a_thousand_times(self, client: RawSocket) -> None:
+    def test_a_lookup_that_names_a_partition_a_thousand_times_is_refused(self, client: RawSocket) -> None:
         assert time_lookup(client, "neighbour", 1, times=1000) is ErrorCode.INVALID_REQUEST
 
 
@@ -512,14 +512,14 @@ def time_lookup(client: RawSocket, topic: str, timestamp: int, times: int = 1) -
         replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted] * times)]
     )
     response = client.ask(request)
-    assert response is not None, "the broker hung up"
+    assert response is not None, "the broker closed the connection"
     (code,) = {result.error_code for topic in response.topics for result in topic.partitions}
     return ErrorCode(code)
 
 
 class TestTopics:
     @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "x" * 250, "x" * 32_767, "é", "a\nb"])
-    def test_a_bad_name(self, broker: BackgroundBroker, name: str) -> None:
+    def test_an_invalid_topic_name_is_refused(self, broker: BackgroundBroker, name: str) -> None:
         result = create(broker, name)
         assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert "is not a valid topic name: use 1 to 249 letters" in (result.error_message or "")
@@ -535,7 +535,7 @@ class TestTopics:
             (1, -9, ErrorCode.INVALID_REPLICATION_FACTOR),
         ],
     )
-    def test_bad_numbers(
+    def test_invalid_counts_of_partitions_and_replicas_are_refused(
         self, broker: BackgroundBroker, partitions: int, replicas: int, code: ErrorCode
     ) -> None:
         result = create(broker, "numbers", partitions, replicas)
@@ -554,15 +554,15 @@ class TestTopics:
             ({"preallocate": "true"}, "topics have no setting preallocate"),
         ],
     )
-    def test_bad_settings(self, broker: BackgroundBroker, configs: dict[str, str], message: str) -> None:
+    def test_invalid_topic_settings_are_refused(
+        self, broker: BackgroundBroker, configs: dict[str, str], message: str
+    ) -> None:
         result = create(broker, "settings", configs=configs)
         assert result.error_code == ErrorCode.INVALID_CONFIG
         assert message in (result.error_message or "")
 
-    def test_a_topic_said_twice(self, broker: BackgroundBroker) -> None:
-        topic = CreatableTopic(
-            name="twice", num_partitions=1, replication_factor=1, assignments=[], configs=[]
-        )
+    def test_a_topic_or_a_setting_named_twice_is_refused(self, broker: BackgroundBroker) -> None:
+        topic = creatable("twice")
         (result,) = create_as_said(broker, [topic, topic])
         assert result.error_code == ErrorCode.INVALID_REQUEST
         setting = CreatableTopicConfig(name="retention.ms", value="1")
@@ -573,36 +573,26 @@ class TestTopics:
     @pytest.mark.parametrize(
         "assignments", [[(0, [1]), (0, [1])], [(7, [1])], [(0, [])], [(0, [1, 1])], [(0, [99])], [(-1, [1])]]
     )
-    def test_a_bad_assignment(
+    def test_an_invalid_replica_assignment_is_refused(
         self, broker: BackgroundBroker, assignments: list[tuple[int, list[int]]]
     ) -> None:
-        topic = CreatableTopic(
-            name="assigned",
-            num_partitions=-1,
-            replication_factor=-1,
-            assignments=[
-                CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
-                for index, brokers in assignments
-            ],
-            configs=[],
-        )
+        topic = creatable("assigned", -1, -1)
+        topic.assignments = [
+            CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
+            for index, brokers in assignments
+        ]
         (result,) = create_as_said(broker, [topic])
         assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
         assert result.error_message
 
     @pytest.mark.parametrize("timeout_ms", [-1, -(2**31)])
-    def test_no_time_at_all(self, broker: BackgroundBroker, timeout_ms: int) -> None:
-        topic = CreatableTopic(
-            name=f"hurried-{next(_topics)}",
-            num_partitions=1,
-            replication_factor=1,
-            assignments=[],
-            configs=[],
-        )
-        (result,) = create_as_said(broker, [topic], timeout_ms)
+    def test_a_creation_with_a_negative_timeout_is_answered(
+        self, broker: BackgroundBroker, timeout_ms: int
+    ) -> None:
+        (result,) = create_as_said(broker, [creatable(f"hurried-{next(_topics)}")], timeout_ms)
         assert result.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
 
-    def test_deleting_what_is_not_there(self, client: RawSocket) -> None:
+    def test_deleting_missing_topics_is_refused(self, client: RawSocket) -> None:
         topics = [
             DeleteTopicState(name="nowhere", topic_id=uuid.UUID(int=0)),
             DeleteTopicState(name="", topic_id=uuid.UUID(int=0)),
@@ -614,8 +604,8 @@ class TestTopics:
         codes = {ErrorCode(result.error_code) for result in response.responses}
         assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 
-    def test_a_null_name_before_topics_had_ids(self, client: RawSocket) -> None:
-        # Version 10, one topic: its id, its null name; then the tags and the switches.
+    def test_a_null_topic_name_in_metadata_version_10_is_refused(self, client: RawSocket) -> None:
+        # Version 10, one topic: its id, its null name, its tags, then the flags.
         body = b"\x02" + b"\x00" * 15 + b"\x05" + b"\x00" + b"\x00" + b"\x01\x01\x01\x00"
         client.send_frame(b"\x00\x03\x00\x0a\x00\x00\x00\x09\xff\xff\x00" + body)
         frame = client.next_frame()

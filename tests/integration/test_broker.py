@@ -1,9 +1,7 @@
-"""A broker as its users have it: a process, ZooKeeper, and stock clients."""
+"""A broker process with ZooKeeper, used by stock clients."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from kazoo.client import KazooClient
 
 from tests.cluster import Cluster
 from tests.integration.clients import TIMEOUT_S, consume, create_topic, produce
+from tests.integration.programs import run_module
 
 
 def values(count: int, start: int = 0) -> list[bytes]:
@@ -22,7 +21,7 @@ def values(count: int, start: int = 0) -> list[bytes]:
 
 @pytest.fixture
 def bootstrap(shared_cluster: Cluster) -> str:
-    """The address of a broker that tests share, each with a topic of its own."""
+    """The address of a broker that tests share; each test uses its own topic."""
     if not shared_cluster.brokers:
         properties = {
             "num.partitions": "3",
@@ -34,7 +33,7 @@ def bootstrap(shared_cluster: Cluster) -> str:
     return shared_cluster.bootstrap
 
 
-def test_what_was_produced_is_consumed(bootstrap: str) -> None:
+def test_produced_records_are_consumed(bootstrap: str) -> None:
     create_topic(bootstrap, "events", partitions=2)
     assert produce(bootstrap, "events", values(1000), partition=1) == list(range(1000))
     assert consume(bootstrap, "events", 1000, partition=1) == values(1000)
@@ -48,14 +47,14 @@ def test_each_acknowledgement_level_works(bootstrap: str) -> None:
     assert consume(bootstrap, "acknowledged", 300) == values(100) * 3
 
 
-def test_a_topic_is_made_by_writing_to_it(bootstrap: str) -> None:
+def test_writing_to_an_unknown_topic_creates_it(bootstrap: str) -> None:
     produce(bootstrap, "unheard-of", values(10), partition=2)
     assert consume(bootstrap, "unheard-of", 10, partition=2) == values(10)
     metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=TIMEOUT_S)
     assert len(metadata.topics["unheard-of"].partitions) == 3
 
 
-def test_no_topic_is_made_where_that_is_switched_off(cluster: Cluster) -> None:
+def test_no_topic_is_created_if_auto_create_is_disabled(cluster: Cluster) -> None:
     cluster.start(properties={"auto.create.topics.enable": "false"})
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     assert admin.list_topics("unheard-of", timeout=TIMEOUT_S).topics["unheard-of"].error is not None
@@ -85,7 +84,7 @@ def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
     return {name: entry.value for name, entry in described.items()}
 
 
-def test_a_deleted_topic_is_gone_with_its_files(bootstrap: str, shared_cluster: Cluster) -> None:
+def test_deleting_a_topic_deletes_its_files(bootstrap: str, shared_cluster: Cluster) -> None:
     (broker,) = shared_cluster.brokers
     create_topic(bootstrap, "deleted")
     produce(bootstrap, "deleted", values(10))
@@ -97,7 +96,7 @@ def test_a_deleted_topic_is_gone_with_its_files(bootstrap: str, shared_cluster: 
     assert produce(bootstrap, "deleted", values(1)) == [0]
 
 
-def test_a_bad_topic_is_refused_with_the_reason(bootstrap: str) -> None:
+def test_an_invalid_topic_is_refused_with_the_reason(bootstrap: str) -> None:
     create_topic(bootstrap, "good")
     with pytest.raises(KafkaException, match="exists"):
         create_topic(bootstrap, "good")
@@ -107,7 +106,7 @@ def test_a_bad_topic_is_refused_with_the_reason(bootstrap: str) -> None:
         create_topic(bootstrap, "bad", replicas=2)
 
 
-def test_a_broker_that_slept_too_long_registers_again(cluster: Cluster) -> None:
+def test_a_broker_paused_beyond_its_session_registers_again(cluster: Cluster) -> None:
     (broker,) = cluster.start(properties={"zookeeper.session.timeout.ms": "3000"})
     create_topic(cluster.bootstrap, "events")
     produce(cluster.bootstrap, "events", values(10))
@@ -131,7 +130,7 @@ def test_a_broker_that_slept_too_long_registers_again(cluster: Cluster) -> None:
     assert consume(cluster.bootstrap, "events", 20) == values(10) * 2
 
 
-def test_two_brokers_answer_for_one_cluster(cluster: Cluster) -> None:
+def test_two_brokers_describe_and_serve_the_same_cluster(cluster: Cluster) -> None:
     first, second = cluster.start(2)
     create_topic(first.address, "events", partitions=4)
     described = [
@@ -160,25 +159,19 @@ def test_two_brokers_answer_for_one_cluster(cluster: Cluster) -> None:
         ("num.partitions=0", "num.partitions='0' is not allowed"),
     ],
 )
-def test_a_bad_setting_stops_the_start_with_one_clear_line(
+def test_an_invalid_setting_ends_the_start_with_one_line(
     tmp_path: Path, override: str, expected: str
 ) -> None:
     properties = tmp_path / "server.properties"
     properties.write_text("zookeeper.connect=127.0.0.1:1\n")
-    ended = subprocess.run(
-        [sys.executable, "-m", "broker", str(properties), "--override", override],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    ended = run_module("broker", str(properties), "--override", override)
     assert ended.returncode == 1
     assert expected in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
 
 
-def test_an_unknown_setting_is_named_with_the_one_that_was_meant(
+def test_the_warning_about_an_unknown_setting_suggests_a_known_one(
     bootstrap: str, shared_cluster: Cluster
 ) -> None:
     (broker,) = shared_cluster.brokers
-    assert "There is no setting num.partition; did you mean num.partitions?" in broker.log
+    assert "Ignoring unknown setting num.partition; did you mean num.partitions?" in broker.log

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 
 from tests.cluster import Cluster
 from tests.integration.clients import create_topic, produce
+from tests.integration.programs import run_module
 from tests.integration.waiting import until
 
 
 def configs(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "clients.tools.configs", "--bootstrap-server", bootstrap, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    return run_module("clients.tools.configs", "--bootstrap-server", bootstrap, *arguments)
 
 
 def is_taken(bootstrap: str, value: bytes) -> bool:
-    """Whether a record is small enough for the broker."""
+    """Whether the broker accepts a record of this size."""
     try:
         produce(bootstrap, "events", [value])
     except AssertionError as refusal:

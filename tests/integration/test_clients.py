@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,8 +28,8 @@ from protocol.errors import (
 )
 from protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
+from tests.integration.programs import run_module
 
-HOME = Path(__file__).parents[2]
 RECORDS = 20_000
 
 
@@ -57,12 +54,12 @@ def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
     records: list[ConsumerRecord] = []
     while len(records) < count:
         more = consumer.poll(60_000)
-        assert more, f"{len(records)} records of {count} came"
+        assert more, f"only {len(records)} of {count} records arrived"
         records += more
     return records
 
 
-def test_what_is_produced_is_consumed_with_every_codec(bootstrap: str, admin: Admin) -> None:
+def test_produced_records_are_consumed_with_every_codec(bootstrap: str, admin: Admin) -> None:
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         admin.create_topics([NewTopic(codec, 3)])
         with Producer({"bootstrap.servers": bootstrap, "compression.type": codec}) as producer:
@@ -82,7 +79,7 @@ def test_what_is_produced_is_consumed_with_every_codec(bootstrap: str, admin: Ad
             assert values == sorted(values), "order within a partition"
 
 
-def test_offsets_of_every_kind(bootstrap: str, admin: Admin) -> None:
+def test_offsets_are_found_by_time_sought_and_deleted(bootstrap: str, admin: Admin) -> None:
     admin.create_topics([NewTopic("flights", 1)])
     flights = TopicPartition("flights", 0)
     with Producer({"bootstrap.servers": bootstrap, "linger.ms": 0}) as producer:
@@ -101,7 +98,7 @@ def test_offsets_of_every_kind(bootstrap: str, admin: Admin) -> None:
             consumer.poll(60_000)
 
 
-def test_topics_and_their_configurations(admin: Admin) -> None:
+def test_topics_are_created_extended_configured_and_deleted(admin: Admin) -> None:
     admin.create_topics([NewTopic("flights", 2, configs={"retention.ms": "60000"})])
     with pytest.raises(TopicExistsError, match="topic flights"):
         admin.create_topics([NewTopic("flights", 2)])
@@ -130,7 +127,7 @@ def test_topics_and_their_configurations(admin: Admin) -> None:
         admin.delete_topics(["flights"])
 
 
-def test_what_a_cluster_tells_of_itself(bootstrap: str, admin: Admin) -> None:
+def test_the_cluster_its_log_directories_and_producers_are_described(bootstrap: str, admin: Admin) -> None:
     admin.create_topics([NewTopic("flights", 2)])
     with Producer({"bootstrap.servers": bootstrap}) as producer:
         producer.send(Message("flights", value=b"v", partition=1)).result(60_000)
@@ -142,7 +139,7 @@ def test_what_a_cluster_tells_of_itself(bootstrap: str, admin: Admin) -> None:
     assert remembered.last_sequence == 0
 
 
-def test_a_broker_that_is_killed_and_comes_back_loses_nothing(cluster: Cluster) -> None:
+def test_a_killed_and_restarted_broker_loses_no_record(cluster: Cluster) -> None:
     (broker,) = cluster.start(1)
     with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
         admin.create_topics([NewTopic("flights", 3)])
@@ -167,20 +164,12 @@ def test_a_broker_that_is_killed_and_comes_back_loses_nothing(cluster: Cluster) 
 class TestCommandLine:
     @staticmethod
     def run(tool: str, *arguments: str, text: str = "", status: int = 0) -> str:
-        answer = subprocess.run(
-            [sys.executable, "-m", f"clients.tools.{tool}", *arguments],
-            input=text.encode(),
-            cwd=HOME,
-            env={**os.environ, "PYTHONPATH": str(HOME)},
-            capture_output=True,
-            timeout=180,
-            check=False,
-        )
-        assert answer.returncode == status, answer.stderr.decode()
-        assert b"Traceback" not in answer.stderr
-        return (answer.stdout + answer.stderr if status else answer.stdout).decode()
+        answer = run_module(f"clients.tools.{tool}", *arguments, text=text)
+        assert answer.returncode == status, answer.stderr
+        assert "Traceback" not in answer.stderr
+        return answer.stdout + answer.stderr if status else answer.stdout
 
-    def test_topics(self, bootstrap: str) -> None:
+    def test_the_topics_tool_creates_lists_alters_describes_and_deletes(self, bootstrap: str) -> None:
         server = ("--bootstrap-server", bootstrap)
         create = ("--create", "--topic", "flights", "--partitions", "2", "--config", "retention.ms=60000")
         assert self.run("topics", *server, *create) == "Created topic flights.\n"
@@ -197,7 +186,7 @@ class TestCommandLine:
             "topics", *server, "--describe", "--topic", "flights", status=1
         )
 
-    def test_console(self, bootstrap: str) -> None:
+    def test_the_console_tools_write_and_read_keyed_records(self, bootstrap: str) -> None:
         server = ("--bootstrap-server", bootstrap, "--topic", "flights")
         self.run("topics", *server, "--create", "--partitions", "1")
         keyed = (
@@ -226,7 +215,7 @@ class TestCommandLine:
         assert '"value": "three"' in self.run("console_consumer", *server, *rest, "--formatter", "json")
         assert "no key separator" in self.run("console_producer", *server, *keyed, text="x\n", status=1)
 
-    def test_a_broker_that_is_not_there(self, tmp_path: Path) -> None:
+    def test_an_unreachable_broker_is_named_with_the_reason(self, tmp_path: Path) -> None:
         impatient = tmp_path / "impatient.properties"
         impatient.write_text("default.api.timeout.ms=1000\n")
         server = ("--bootstrap-server", "127.0.0.1:1", "--command-config", str(impatient))

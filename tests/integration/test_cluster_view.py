@@ -1,4 +1,4 @@
-"""A look at a cluster through ZooKeeper returns when what is waited for has come about, and not before."""
+"""A `ClusterView` call that waits returns once ZooKeeper shows the awaited state, and not before."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_S = 30.0
 
 @pytest.fixture
 def znode_client(zookeeper: str) -> Iterator[KazooClient]:
-    """Stands for the cluster: it writes what brokers and controllers would."""
+    """Writes the znodes that brokers and controllers would write."""
     hosts, _, chroot = zookeeper.partition("/")
     client = KazooClient(hosts)
     client.start(TIMEOUT_S)
@@ -50,7 +50,7 @@ def is_waiting(future: Future[Any]) -> bool:
     return False
 
 
-def test_the_controller_is_awaited_and_so_is_the_next_one(
+def test_the_first_and_the_next_controller_are_awaited(
     view: ClusterView, znode_client: KazooClient, pool: ThreadPoolExecutor
 ) -> None:
     first = pool.submit(view.controller)
@@ -96,12 +96,10 @@ def test_a_broker_is_gone_when_its_znode_is(
     gone.result(TIMEOUT_S)
 
 
-def test_what_does_not_come_about_is_an_error_that_says_what_there_is_instead(
-    view: ClusterView, znode_client: KazooClient
-) -> None:
+def test_a_wait_that_times_out_names_the_present_state(view: ClusterView, znode_client: KazooClient) -> None:
     state = PartitionState(1, 0, (1,), 1)
     path = partition_state_path("t", 0)
     znode_client.create(path, encode_partition_state(state), makepath=True)
-    assert view.leader("t", 0) == 1  # Its session stands: what comes has only to be read in time.
+    assert view.leader("t", 0) == 1  # The view has connected, so the 2 s below suffice.
     with pytest.raises(TimeoutError, match=r"isr=\(1,\)"):
         view.wait_for_in_sync("t", 0, {1, 2}, timeout_s=2)

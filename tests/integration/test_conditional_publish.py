@@ -19,7 +19,8 @@ WAIT_MS = 60_000
 
 
 def _append(producer: Producer, topic: str, value: str, offset: int) -> int:
-    """Append at the end of the log, wherever that is by now; how often another was quicker."""
+    """Append at the end of the log, first trying `offset`. Returns how many attempts another producer
+    preceded."""
     mismatches = 0
     while True:
         try:
@@ -42,7 +43,7 @@ def _values(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 
 def _guard_each_other(bootstrap: str, producer: Producer) -> None:
-    """Terms in one partition, data in another: an append under an ended term is refused."""
+    """With terms in one partition and data in another, an append under an ended term is refused."""
     clients.create_topic(bootstrap, "data")
     clients.create_topic(bootstrap, "terms")
     terms = TopicPartition("terms", 0)
@@ -60,9 +61,9 @@ def _guard_each_other(bootstrap: str, producer: Producer) -> None:
     assert _values(bootstrap, "data", 3) == [b"a", b"b", b"c"]
 
 
-def test_conditional_appends(cluster: Cluster) -> None:
-    """ "Compare and set": two that append by turns, neither of which overlooks the other; whole pipelines of
-    conditions; topics that look at base offsets; leader epochs."""
+def test_conditional_appends_are_written_only_if_their_conditions_hold(cluster: Cluster) -> None:
+    """ "Compare and set" (KIP-27): of two producers that append, neither overlooks the other. Pipelines,
+    guards, leader epochs, and topics that check base offsets."""
     cluster.start()
     properties = {"bootstrap.servers": cluster.bootstrap}
     clients.create_topic(cluster.bootstrap, "log")
@@ -101,7 +102,7 @@ def test_conditional_appends(cluster: Cluster) -> None:
 
 
 def _epoch_after(producer: Producer, wrong_offset: int) -> int:
-    """The leader epoch of the log's last record, as a refusal tells it."""
+    """The leader epoch of the log's last record, taken from the error of a refused append."""
     with pytest.raises(OffsetMismatchError) as refused:
         producer.send_at(wrong_offset, Message("log", partition=0)).result(WAIT_MS)
     return refused.value.last_leader_epoch

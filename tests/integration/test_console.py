@@ -1,4 +1,4 @@
-"""The console producer and consumer against a broker: files, times, groups, Ctrl-C, and a terminal."""
+"""The console producer and consumer with files, times, groups, Ctrl-C and a terminal, against a broker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from clients.producer import Producer
 from protocol.topic_partition import TopicPartition
 from tests.cluster import BackgroundBroker, Cluster
 from tests.integration.clients import create_topic
+from tests.integration.programs import finished
 
 HOME = Path(__file__).parent.parent.parent
 GROUPS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
@@ -28,19 +28,15 @@ NEW_YEAR_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A broker that these tests share, and a topic for one of them, empty, with two partitions."""
+    """A broker shared by the tests, and an empty topic with two partitions for one test."""
 
     bootstrap: str
     topic: str
 
 
 @pytest.fixture(scope="module")
-def broker(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundBroker]:
-    cluster = Cluster(tmp_path_factory.mktemp("console"), f"{zookeeper_server}/console")
-    try:
-        yield cluster.start(1, GROUPS)[0]
-    finally:
-        cluster.stop()
+def broker(cluster_of_module: Cluster) -> BackgroundBroker:
+    return cluster_of_module.start(1, GROUPS)[0]
 
 
 @pytest.fixture
@@ -58,17 +54,14 @@ def command(tool: str, place: Place, *arguments: str) -> list[str]:
 
 
 def run(tool: str, place: Place, *arguments: str, text: str = "", status: int = 0) -> str:
-    done = subprocess.run(
-        command(tool, place, *arguments),
-        cwd=HOME, input=text, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = finished(command(tool, place, *arguments), text)
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout if status == 0 else done.stderr
 
 
 def everything(place: Place) -> list[str]:
-    """All values of a topic."""
+    """Read all values of the topic with the console consumer."""
     with Admin({"bootstrap.servers": place.bootstrap}) as admin:
         partitions = [TopicPartition(place.topic, number) for number in range(2)]
         ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))
@@ -76,7 +69,7 @@ def everything(place: Place) -> list[str]:
     return run("consumer", place, "--from-beginning", "--max-messages", str(count)).splitlines()
 
 
-def test_a_file_is_sent_line_by_line_and_no_bar_goes_where_no_terminal_is(
+def test_a_file_is_sent_line_by_line_without_a_bar_if_there_is_no_terminal(
     place: Place, tmp_path: Path
 ) -> None:
     file = tmp_path / "lines"
@@ -92,7 +85,7 @@ def test_a_file_is_sent_line_by_line_and_no_bar_goes_where_no_terminal_is(
     assert "does not exist" in run("producer", place, "--file", str(tmp_path / "none"), status=2)
 
 
-def test_at_a_terminal_a_bar_shows_how_much_of_the_file_was_read(place: Place, tmp_path: Path) -> None:
+def test_a_terminal_shows_a_bar_of_the_bytes_read(place: Place, tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_bytes(b"0123456789\n" * 20_000)
     ours, theirs = pty.openpty()
@@ -107,14 +100,14 @@ def test_at_a_terminal_a_bar_shows_how_much_of_the_file_was_read(place: Place, t
         while chunk := os.read(ours, 4096):
             drawn += chunk
     except OSError:
-        pass  # So a terminal tells that the other side is gone.
+        pass  # A terminal raises EIO once its other side is closed.
     os.close(ours)
 
     assert program.wait(60) == 0
     assert b"220.0/220.0 kB" in drawn
 
 
-def test_reading_begins_at_a_time_in_each_partition(place: Place) -> None:
+def test_from_time_starts_each_partition_at_that_time(place: Place) -> None:
     with Producer({"bootstrap.servers": place.bootstrap}) as producer:
         for hour in range(10):
             at_ms = NEW_YEAR_MS + hour * HOUR_MS
@@ -136,7 +129,7 @@ def test_reading_begins_at_a_time_in_each_partition(place: Place) -> None:
         assert "--from-time" in run("consumer", place, *wrong, status=2)
 
 
-def test_a_group_goes_on_behind_what_was_shown_and_not_behind_what_was_fetched(place: Place) -> None:
+def test_a_group_continues_after_the_last_record_shown_not_the_last_fetched(place: Place) -> None:
     with Producer({"bootstrap.servers": place.bootstrap}) as producer:
         producer.send_many(place.topic, [f"{number}" for number in range(20)], partition=0).result()
     share = ("--group", "g", "--from-beginning", "--max-messages")
@@ -148,7 +141,7 @@ def test_a_group_goes_on_behind_what_was_shown_and_not_behind_what_was_fetched(p
     assert first + second + rest == [f"{number}" for number in range(20)]
 
 
-def test_ctrl_c_commits_what_was_shown(place: Place) -> None:
+def test_ctrl_c_commits_the_records_shown(place: Place) -> None:
     with Producer({"bootstrap.servers": place.bootstrap}) as producer:
         producer.send_many(place.topic, ["one", "two"], partition=0).result()
         arguments = (
@@ -172,7 +165,7 @@ def test_ctrl_c_commits_what_was_shown(place: Place) -> None:
     assert run("consumer", place, *arguments, "--max-messages", "1") == "three\n"
 
 
-def test_ctrl_c_at_the_prompt_ends_in_order(place: Place) -> None:
+def test_ctrl_c_at_the_prompt_exits_with_status_0(place: Place) -> None:
     with subprocess.Popen(
         command("producer", place),
         cwd=HOME, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

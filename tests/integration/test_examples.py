@@ -1,4 +1,4 @@
-"""The programs in docs/examples, as they are: on real input, against a real broker, broken off and raced."""
+"""The programs in docs/examples run unchanged against a real broker; they are killed, paused and raced."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def start(example: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def run(example: str, *arguments: object, commands: str = "") -> str:
-    """What an example prints."""
+    """Run an example with `commands` as its input. Returns its output."""
     process = start(example, *arguments)
     printed, errors = process.communicate(commands, timeout=TIMEOUT_S)
     assert process.returncode == 0, errors
@@ -45,7 +45,7 @@ def run(example: str, *arguments: object, commands: str = "") -> str:
 
 
 def records_of(broker: BackgroundBroker, topic: str, count: int, partition: int = 0) -> list[ConsumerRecord]:
-    """The first records of a partition; more where there are more by now."""
+    """At least the first `count` records of a partition, and any that arrive within 200 ms afterwards."""
     found: list[ConsumerRecord] = []
     with Consumer({"bootstrap.servers": broker.address, "auto.offset.reset": "earliest"}) as consumer:
         consumer.add_topic(topic, partition)
@@ -55,11 +55,11 @@ def records_of(broker: BackgroundBroker, topic: str, count: int, partition: int 
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
-def test_an_example_is_short(path: Path) -> None:
+def test_an_example_has_at_most_185_lines(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 185
 
 
-def test_a_bulk_load_broken_off_and_raced_has_every_line_once(
+def test_a_bulk_load_killed_and_raced_writes_every_line_once(
     broker: BackgroundBroker, tmp_path: Path
 ) -> None:
     clients.create_topic(broker.address, "load")
@@ -80,14 +80,14 @@ def test_a_bulk_load_broken_off_and_raced_has_every_line_once(
     assert run("bulk_load.py", broker.address, "load", file) == "60000 lines are in the topic\n"
 
 
-def test_a_database_is_read_in_order_though_its_reader_is_paused(
+def test_a_database_is_read_in_order_although_its_reader_is_paused(
     broker: BackgroundBroker, tmp_path: Path
 ) -> None:
-    """ "Another instance to take over", and the first turns out not to be dead."""
+    """ "Another instance to take over", while the first was only paused."""
     clients.create_topic(broker.address, "rows")
     path = tmp_path / "rows.sqlite"
     database = sqlite3.connect(path)
-    database.execute("PRAGMA journal_mode=WAL")  # A reader that is stopped while it reads locks nobody out.
+    database.execute("PRAGMA journal_mode=WAL")  # A reader stopped while it reads does not block the writer.
     database.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, value TEXT)")
     _insert(database, 0, 1000)
 
@@ -99,7 +99,7 @@ def test_a_database_is_read_in_order_though_its_reader_is_paused(
     records_of(broker, "rows", 2000)
     reader.send_signal(signal.SIGCONT)
     assert reader.stdout is not None
-    while "another has taken over" not in reader.stdout.readline():
+    while "another process has taken over" not in reader.stdout.readline():
         _insert(database, *_next(database))
     standby.kill()
     standby.communicate(timeout=TIMEOUT_S)
@@ -125,7 +125,7 @@ def _next(database: sqlite3.Connection) -> tuple[int, int]:
     return count, count + 10
 
 
-def test_a_state_machine_is_led_by_one_after_the_other(broker: BackgroundBroker) -> None:
+def test_the_next_leader_of_a_state_machine_continues_from_its_log(broker: BackgroundBroker) -> None:
     clients.create_topic(broker.address, "accounts", config={"cleanup.policy": "compact"})
     first = start("state_machine.py", broker.address, "accounts")
     _say(first, "deposit anna 10", "transfer anna ben 4", "transfer ben anna 5")
@@ -145,8 +145,10 @@ def test_a_state_machine_is_led_by_one_after_the_other(broker: BackgroundBroker)
     assert run("state_machine.py", broker.address, "accounts") == "leading: anna 6, ben 1, carl 4\n"
 
 
-def test_a_key_value_store_goes_on_where_its_leader_was_killed(broker: BackgroundBroker) -> None:
-    """ "Acknowledged operations should not be lost", and readers find them with any process."""
+def test_a_key_value_store_loses_no_acknowledged_command_when_its_leader_is_killed(
+    broker: BackgroundBroker,
+) -> None:
+    """ "Acknowledged operations should not be lost", and every process can read them."""
     clients.create_topic(broker.address, "store", partitions=3)
     keys = ["a", "b", "c", "d"]
     leader = start("key_value_store.py", broker.address, "store")
@@ -171,7 +173,7 @@ def test_a_key_value_store_goes_on_where_its_leader_was_killed(broker: Backgroun
     assert sorted(reader.splitlines()) == [f"get {key}: {value}" for key, value in values.items()]
 
 
-def test_a_leader_of_a_key_value_store_that_was_paused_stands_in_line(broker: BackgroundBroker) -> None:
+def test_a_paused_leader_of_a_key_value_store_resumes_as_a_standby(broker: BackgroundBroker) -> None:
     clients.create_topic(broker.address, "paused-store")
     first = start("key_value_store.py", broker.address, "paused-store")
     _ask(first, "add a 1", "1")
@@ -189,7 +191,7 @@ def test_a_leader_of_a_key_value_store_that_was_paused_stands_in_line(broker: Ba
     first.communicate(timeout=TIMEOUT_S)
 
 
-def test_of_two_leaders_of_a_shard_one_is_refused_and_reads_on(broker: BackgroundBroker) -> None:
+def test_the_former_leader_of_a_shard_is_refused_and_reads_on(broker: BackgroundBroker) -> None:
     """ "Perhaps a new leader has been elected and appended first": the publish "will have no effect"."""
     clients.create_topic(broker.address, "two-leaders")
     address = {"bootstrap.servers": broker.address}
@@ -217,13 +219,13 @@ def test_of_two_leaders_of_a_shard_one_is_refused_and_reads_on(broker: Backgroun
 
 
 def _ask(store: subprocess.Popen[str], command: str, answer: str) -> None:
-    """A command, which is answered so."""
+    """Send a command, and assert its answer."""
     _say(store, command)
     assert _hear(store) == f"{command}: {answer}"
 
 
 def _insist(store: subprocess.Popen[str], command: str) -> str:
-    """The answer to a command that is repeated until the store carries it out."""
+    """Repeat a command until the store carries it out. Returns the answer."""
     while True:
         _say(store, command)
         answer = _hear(store).removeprefix(f"{command}: ")

@@ -38,14 +38,14 @@ def reader_on(
 
 
 def read(reader: ExclusiveConsumer, count: int) -> list[bytes]:
-    """The next records, so many."""
+    """Read the next `count` records. Returns their values."""
     values: list[bytes] = []
     while len(values) < count:
         values += [record.value for record in reader.poll(WAIT_MS, count - len(values))]
     return values
 
 
-def test_a_standby_reads_nothing_before_it_is_its_turn_and_goes_on_where_the_other_was(
+def test_a_standby_reads_nothing_until_granted_and_then_starts_at_the_committed_offset(
     broker: BackgroundBroker, log: TopicPartition
 ) -> None:
     group = {"group.id": f"of-{log.topic}", "enable.auto.commit": False}
@@ -62,7 +62,9 @@ def test_a_standby_reads_nothing_before_it_is_its_turn_and_goes_on_where_the_oth
     standby.close()
 
 
-def test_a_reader_from_whom_it_is_taken_reads_no_more(broker: BackgroundBroker, log: TopicPartition) -> None:
+def test_a_reader_that_lost_its_partition_reads_and_commits_nothing(
+    broker: BackgroundBroker, log: TopicPartition
+) -> None:
     events: list[OwnershipEvent] = []
     group = {"group.id": f"of-{log.topic}", "enable.auto.commit": False}
     anna = reader_on(broker, log, group, on_ownership=events.append)
@@ -83,9 +85,7 @@ def test_a_reader_from_whom_it_is_taken_reads_no_more(broker: BackgroundBroker, 
     anna.close()
 
 
-def test_a_reader_goes_on_after_a_break_of_its_connection(
-    broker: BackgroundBroker, log: TopicPartition
-) -> None:
+def test_a_reader_resumes_after_its_connection_breaks(broker: BackgroundBroker, log: TopicPartition) -> None:
     network = CuttableNetwork()
     with reader_on(broker, log, network=network) as anna:
         assert read(anna, 1) == [b"a"]

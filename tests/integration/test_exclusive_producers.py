@@ -1,4 +1,4 @@
-"""Exclusive producers (PIP-68) against a real broker: each test is a sentence of PIP-68."""
+"""Exclusive producers (PIP-68) against a real broker: each test covers a sentence of PIP-68."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def producer_on(
 
 
 def write(producer: Producer, topic: str, value: str) -> int:
-    """Send a message; its offset."""
+    """Send a message. Returns its offset."""
     response = producer.send(Message(topic, value=value))
     producer.flush(WAIT_MS)
     return response.result(0).offset
 
 
-def test_exclusive_fails_immediately_if_there_is_already_a_producer_connected(
+def test_exclusive_access_fails_at_once_while_a_producer_is_connected(
     broker: BackgroundBroker, topic: str
 ) -> None:
     with producer_on(broker, topic) as anna:
@@ -60,7 +60,7 @@ def test_exclusive_fails_immediately_if_there_is_already_a_producer_connected(
         assert (ben.epoch(), ben.fence_offset()) == (2, 1)
 
 
-def test_other_producers_receive_an_error_immediately(broker: BackgroundBroker, topic: str) -> None:
+def test_other_producers_fail_at_once_beside_an_exclusive_one(broker: BackgroundBroker, topic: str) -> None:
     with producer_on(broker, topic), Producer({"bootstrap.servers": broker.address}) as stock:
         with pytest.raises(AuthorizationError):
             write(stock, topic, "no")
@@ -68,7 +68,7 @@ def test_other_producers_receive_an_error_immediately(broker: BackgroundBroker, 
             producer_on(broker, topic, SHARED)
 
 
-def test_those_who_wait_are_promoted_in_their_order_when_the_session_is_closed(
+def test_a_waiting_producer_is_promoted_when_the_exclusive_one_closes(
     broker: BackgroundBroker, topic: str
 ) -> None:
     """ "Suspend the producer creation until we can be promoted to be exclusive"."""
@@ -92,7 +92,7 @@ def test_those_who_wait_are_promoted_in_their_order_when_the_session_is_closed(
     ]  # fmt: skip
 
 
-def test_one_that_waits_is_promoted_when_the_last_shared_producer_leaves(
+def test_a_waiting_producer_is_promoted_when_the_last_shared_one_leaves(
     broker: BackgroundBroker, topic: str
 ) -> None:
     shared = [producer_on(broker, topic, SHARED) for _ in range(2)]
@@ -112,7 +112,7 @@ def test_one_that_waits_is_promoted_when_the_last_shared_producer_leaves(
     waiting.close()
 
 
-def test_a_fenced_producer_gets_producer_fenced_the_next_time_it_publishes_and_for_good(
+def test_a_fenced_producer_gets_producer_fenced_for_every_later_message(
     broker: BackgroundBroker, topic: str
 ) -> None:
     anna = producer_on(broker, topic)
@@ -131,7 +131,7 @@ def test_a_fenced_producer_gets_producer_fenced_the_next_time_it_publishes_and_f
         anna.send(Message(topic, value="after all"))
 
 
-def test_a_producer_that_loses_its_connection_goes_on_and_nothing_is_lost_or_doubled(
+def test_a_producer_whose_connection_breaks_resumes_without_loss_or_duplicates(
     broker: BackgroundBroker, topic: str
 ) -> None:
     network = CuttableNetwork()
@@ -151,7 +151,7 @@ def test_a_producer_that_loses_its_connection_goes_on_and_nothing_is_lost_or_dou
     assert states.count(ClaimState.DETACHED) >= 3
 
 
-def test_one_that_slept_too_long_is_fenced_by_the_next_exclusive_producer(
+def test_a_producer_silent_beyond_its_session_is_fenced_by_the_next_one(
     broker: BackgroundBroker, topic: str
 ) -> None:
     """ "If the producer experiences a network partition with the broker … this producer will be evicted"."""
@@ -165,7 +165,7 @@ def test_one_that_slept_too_long_is_fenced_by_the_next_exclusive_producer(
         assert write(ben, topic, "b") == 1
 
 
-def test_a_topic_with_several_partitions_is_had_as_a_whole_or_in_part(broker: BackgroundBroker) -> None:
+def test_access_is_granted_to_a_whole_topic_or_to_chosen_partitions(broker: BackgroundBroker) -> None:
     clients.create_topic(broker.address, "wide", partitions=3)
     with producer_on(broker, "wide", partitions=[1]) as anna:
         with pytest.raises(OwnershipRefusedError):
@@ -183,6 +183,6 @@ def test_a_topic_with_several_partitions_is_had_as_a_whole_or_in_part(broker: Ba
         assert (ben.epoch(0), ben.epoch(1)) == (2, 2)
 
 
-def test_an_exclusive_producer_must_wait_for_all_replicas(broker: BackgroundBroker) -> None:
+def test_an_exclusive_producer_requires_acks_all(broker: BackgroundBroker) -> None:
     with pytest.raises(ConfigError, match="acks=all"):
         ExclusiveProducer({"bootstrap.servers": broker.address, "acks": "1"}, "any")

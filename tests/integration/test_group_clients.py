@@ -1,4 +1,4 @@
-"""Our consumer in groups of real brokers, by both protocols, and consumer-groups.sh beside it."""
+"""Our consumer in groups of real brokers, with both group protocols, and consumer-groups.sh."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.cluster import Cluster
 
 WAIT_S = 60
 SESSION_MS = 60_000
-"""Long enough that no session expires while one thread polls all members in turn."""
+"""Session timeout that does not expire while one thread polls all members in turn."""
 SHORT_SESSION_MS = 3_000
-"""Where a member crashes, and is missed: one that lives may lose its place for a moment too."""
+"""Session timeout of a test in which a member crashes. A live member may expire too, and join again."""
 BROKER = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
@@ -78,7 +78,7 @@ class Crew:
         self.members.pop(name).close()
 
     def crash(self, name: str) -> None:
-        """Its connections are gone, without a word."""
+        """Close the member's connections without leaving the group."""
         self.members.pop(name)._connection.close()
 
     def turn(self) -> None:
@@ -93,7 +93,7 @@ class Crew:
             assert time.monotonic() < deadline, shares
 
     def until_shared(self, count: int = 4) -> None:
-        """Until `count` partitions are owned, each by one, and everybody has some."""
+        """Poll until `count` partitions are owned, each by one member, and every member owns at least one."""
 
         def is_shared() -> bool:
             owned = [consumer.assignment() for consumer in self.members.values()]
@@ -133,13 +133,13 @@ def managed(bootstrap: str, admin: Admin) -> Iterator[Crew]:
 
 
 def produce(bootstrap: str, count: int, topic: str = "flights", partitions: int = 4) -> None:
-    """`count` records into each partition."""
+    """Write `count` records to each partition."""
     with Producer({"bootstrap.servers": bootstrap}) as producer:
         for number in range(count * partitions):
             producer.send(Message(topic, value=b"%d" % number, partition=number % partitions))
 
 
-def test_members_join_leave_and_crash(crew: Crew, bootstrap: str) -> None:
+def test_every_record_is_read_while_members_join_leave_and_crash(crew: Crew, bootstrap: str) -> None:
     crew.session_ms = SHORT_SESSION_MS
     produce(bootstrap, 25)
     crew.join("one")
@@ -154,13 +154,13 @@ def test_members_join_leave_and_crash(crew: Crew, bootstrap: str) -> None:
     crew.crash("two")
     crew.until_shared()
     produce(bootstrap, 25)
-    # What the one that crashed had not committed is read again.
+    # Records that the crashed member had not committed are read again.
     crew.until(lambda: len(set(crew.records())) == 200)
 
     assert sorted(set(crew.records())) == [(number, offset) for number in range(4) for offset in range(50)]
 
 
-def test_what_was_committed_is_where_the_next_one_begins(crew: Crew, bootstrap: str, admin: Admin) -> None:
+def test_the_next_member_starts_at_the_committed_offset(crew: Crew, bootstrap: str, admin: Admin) -> None:
     produce(bootstrap, 10)
     crew.join("one")
     crew.until_seen(40)
@@ -173,7 +173,7 @@ def test_what_was_committed_is_where_the_next_one_begins(crew: Crew, bootstrap: 
     assert sorted(crew.seen["two"]) == [(number, offset) for number in range(4) for offset in range(10, 15)]
 
 
-def test_new_partitions_and_a_new_topic_are_read_from_zero(
+def test_new_partitions_and_a_new_topic_are_read_from_offset_0(
     managed: Crew, bootstrap: str, admin: Admin
 ) -> None:
     managed.join("one", "flights", "carriers")
@@ -190,7 +190,7 @@ def test_new_partitions_and_a_new_topic_are_read_from_zero(
     assert len(managed.records()) == 40
 
 
-def test_a_group_is_rewound_while_it_works(managed: Crew, bootstrap: str, admin: Admin) -> None:
+def test_a_group_is_rewound_while_its_members_read(managed: Crew, bootstrap: str, admin: Admin) -> None:
     produce(bootstrap, 10)
     managed.join("one")
     managed.join("two")
@@ -213,7 +213,7 @@ def test_a_group_is_rewound_while_it_works(managed: Crew, bootstrap: str, admin:
     assert sorted(set(again)) == [(theirs.partition, offset) for offset in range(4, 10)]
 
 
-def test_the_coordinator_is_killed_and_another_takes_over(cluster: Cluster) -> None:
+def test_members_continue_at_the_next_coordinator_after_a_kill(cluster: Cluster) -> None:
     brokers = cluster.start(3, BROKER | {"offsets.topic.replication.factor": "3"})
     with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
         admin.create_topics([NewTopic("flights", 4, 3)])
@@ -235,7 +235,7 @@ def test_the_coordinator_is_killed_and_another_takes_over(cluster: Cluster) -> N
     assert sorted(set(crew.records())) == [(number, offset) for number in range(4) for offset in range(20)]
 
 
-def test_the_console_consumer_goes_on_where_its_group_stands(bootstrap: str, admin: Admin) -> None:
+def test_the_console_consumer_starts_at_its_groups_committed_offset(bootstrap: str, admin: Admin) -> None:
     produce(bootstrap, 3)
     command = ["--bootstrap-server", bootstrap, "--topic", "flights", "--group", "shown", "--from-beginning"]
     first = CliRunner().invoke(console_consumer, [*command, "--max-messages", "12"], catch_exceptions=False)
@@ -259,11 +259,11 @@ class TestConsumerGroupsTool:
         return run
 
     def cells(self, result: Result) -> list[list[str]]:
-        """The rows of the table on standard output, titles first."""
+        """The rows of the table on standard output, the headings first."""
         assert result.exit_code == 0, result.output
         return [line.split() for line in result.stdout.strip().splitlines()]
 
-    def test_everything_on_a_group(
+    def test_the_tool_lists_describes_resets_and_deletes_a_group(
         self, tool: Callable[..., Result], bootstrap: str, admin: Admin, tmp_path: Path
     ) -> None:
         produce(bootstrap, 10)

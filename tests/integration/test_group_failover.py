@@ -1,7 +1,6 @@
-"""kill -9 of the broker that coordinates groups, in the middle of commits: none that was acknowledged is
-lost, and none goes back.
+"""Group coordinators are killed with kill -9 during commits: no acknowledged commit is lost or reverted.
 
-HOLDFAST_GROUP_KILLS says how often; the whole campaign is 30.
+HOLDFAST_GROUP_KILLS is the number of kills; the full campaign has 30.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ PROPERTIES = {
 
 
 class Committer(ABC):
-    """Commits 1, 2, 3 and so on for one group, whatever happens to brokers, and keeps account."""
+    """Commits 1, 2, 3 and so on for one group, retrying when brokers fail, and records the outcomes."""
 
     def __init__(self, group: str) -> None:
         self.group = group
@@ -63,10 +62,10 @@ class Committer(ABC):
         self._thread.start()
 
     def stop(self) -> None:
-        """Harmless when it has stopped."""
+        """Stop committing. A second call has no effect."""
         self._is_over.set()
         self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive(), f"{self.group} does not end"
+        assert not self._thread.is_alive(), f"{self.group} did not stop within {PATIENCE_S} s"
 
     def wait_for_more(self, count: int) -> None:
         """Return once `count` more commits have been acknowledged."""
@@ -84,7 +83,7 @@ class Committer(ABC):
 
     @abstractmethod
     def _commit_on(self) -> None:
-        """Commit number after number until something goes wrong. Raises OSError, KafkaException."""
+        """Commit one number after the other until a commit fails. Raises OSError, KafkaException."""
 
     def _next(self) -> int:
         self.tried += 1
@@ -97,15 +96,15 @@ class Committer(ABC):
             self._progress.notify_all()
 
     def check(self, found: int) -> None:
-        """Take note of what the coordinator says has been committed."""
+        """Compare the offset that the coordinator returns with the commits tried and acknowledged."""
         if not self.acknowledged <= found <= self.tried:
             self.wrong.append(
-                f"{self.group}: {found}, though {self.acknowledged} was acknowledged and {self.tried} tried"
+                f"{self.group}: {found}, but {self.acknowledged} was acknowledged and {self.tried} tried"
             )
 
 
 class RawCommitter(Committer):
-    """Speaks the protocol itself, and looks at every fifth commit."""
+    """Commits over a plain socket, and checks every fifth commit."""
 
     def __init__(self, group: str, brokers: list[BackgroundBroker]) -> None:
         super().__init__(group)
@@ -129,7 +128,7 @@ class RawCommitter(Committer):
 
 
 class StockCommitter(Committer):
-    """Commit with librdkafka, which looks up the next coordinator."""
+    """Commits with librdkafka, which finds the next coordinator itself."""
 
     def __init__(self, group: str, bootstrap: str) -> None:
         super().__init__(group)
@@ -159,7 +158,7 @@ class StockCommitter(Committer):
 
 
 def find_coordinator(brokers: list[BackgroundBroker], group: str) -> FoundCoordinator | None:
-    """Where the group's coordinator is, by the first broker that knows one."""
+    """The group's coordinator, as the first broker that knows one returns it; None if no broker does."""
     for broker in brokers:
         with suppress(OSError), RawSocket(broker.port) as client:
             answer = client.ask(FindCoordinatorRequest(coordinator_keys=[group]))
@@ -177,7 +176,7 @@ def wait_for_coordinator(brokers: list[BackgroundBroker], group: str) -> FoundCo
 
 
 def commit(client: RawSocket, group: str, offset: int) -> ErrorCode | None:
-    """The outcome of a commit; None where the broker hung up."""
+    """Commit an offset. Returns the error code; None if the broker closed the connection."""
     wanted = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=None)
     topic = OffsetCommitRequestTopic(name=TOPIC, partitions=[wanted])
     answer = client.ask(OffsetCommitRequest(group_id=group, member_id="", topics=[topic]))
@@ -185,7 +184,7 @@ def commit(client: RawSocket, group: str, offset: int) -> ErrorCode | None:
 
 
 def committed(client: RawSocket, group: str) -> int | None:
-    """What has been committed; None where the broker cannot say."""
+    """The committed offset; None if the broker returns none."""
     topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])]
     wanted = OffsetFetchRequestGroup(group_id=group, topics=topics)
     answer = client.ask(OffsetFetchRequest(groups=[wanted]))
@@ -204,7 +203,7 @@ def committed_in_the_end(brokers: list[BackgroundBroker], group: str) -> int:
                 if found is not None:
                     return found
         time.sleep(PAUSE_S)
-    raise AssertionError(f"no broker answers what group {group} has committed")
+    raise AssertionError(f"no broker has returned the committed offset of group {group}")
 
 
 @pytest.fixture
@@ -220,7 +219,7 @@ def committers(cluster: Cluster) -> Iterator[list[Committer]]:
         committer.stop()
 
 
-def test_no_acknowledged_commit_is_lost_and_none_goes_back(
+def test_no_acknowledged_commit_is_lost_or_reverted_when_coordinators_are_killed(
     cluster: Cluster, committers: list[Committer]
 ) -> None:
     rng = random.Random(4)
@@ -229,10 +228,10 @@ def test_no_acknowledged_commit_is_lost_and_none_goes_back(
             committer.wait_for_more(rng.randint(10, 40))
         group = rng.choice(committers).group
         coordinator = wait_for_coordinator(cluster.brokers, group)
-        time.sleep(rng.random() * 0.02)  # anywhere in the middle of a commit
+        time.sleep(rng.random() * 0.02)  # so that the kill hits any moment of a commit
         killed = cluster.brokers[coordinator.node_id - 1]
         cluster.lose(killed)
-        # The others take over, with what they have
+        # The other brokers must take over.
         for committer in committers:
             committer.wait_for_more(5)
         killed.start()

@@ -1,4 +1,4 @@
-"""Leases against a real broker: names and partitions that one process has for itself."""
+"""Leases against a real broker: names and partitions that one process owns exclusively."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def name() -> str:
 
 
 class HeardLease(Lease):
-    """A lease, and the events of it that no test has asked for yet."""
+    """A lease with a queue of the events that no test has asked for yet."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
@@ -51,7 +51,7 @@ def lease_on(broker: BackgroundBroker, *resources: OwnedResource, **options: Any
 
 
 def wait_for(lease: HeardLease, state: ClaimState) -> OwnershipEvent:
-    """The next event of a kind."""
+    """Wait for the next event with this state, and drop the events before it."""
     while True:
         while lease.heard:
             event = lease.heard.popleft()
@@ -60,7 +60,7 @@ def wait_for(lease: HeardLease, state: ClaimState) -> OwnershipEvent:
         lease.heard += lease.poll(WAIT_MS)
 
 
-def test_a_name_is_leased_and_let_go_of(broker: BackgroundBroker, name: str) -> None:
+def test_a_name_is_leased_and_released(broker: BackgroundBroker, name: str) -> None:
     with lease_on(broker, name) as anna:
         assert anna.is_held
         assert (anna.generation(name), anna.fence_offset(name)) == (1, None)
@@ -73,7 +73,7 @@ def test_a_name_is_leased_and_let_go_of(broker: BackgroundBroker, name: str) -> 
     assert not anna.is_held
 
 
-def test_a_claim_waits_in_the_queue_and_is_told_its_place(broker: BackgroundBroker, name: str) -> None:
+def test_a_queued_claim_gets_events_with_its_position(broker: BackgroundBroker, name: str) -> None:
     anna, ben, carl = (lease_on(broker, name, wait_ms=FOR_EVER) for _ in range(3))
     anna.claim(WAIT_MS)
     with pytest.raises(RequestTimeoutError):
@@ -92,7 +92,7 @@ def test_a_claim_waits_in_the_queue_and_is_told_its_place(broker: BackgroundBrok
     carl.close()
 
 
-def test_one_from_whom_it_is_taken_is_told_and_does_not_take_it_back(
+def test_an_owner_whose_resource_is_stolen_gets_an_event_and_cannot_claim_again(
     broker: BackgroundBroker, name: str
 ) -> None:
     anna = lease_on(broker, name)
@@ -113,7 +113,7 @@ def test_one_from_whom_it_is_taken_is_told_and_does_not_take_it_back(
     ben.close()
 
 
-def test_all_resources_of_a_lease_are_had_or_none(
+def test_all_resources_of_a_lease_are_granted_or_none(
     broker: BackgroundBroker, log: TopicPartition, name: str
 ) -> None:
     first, last = f"a-{name}", f"z-{name}"
@@ -124,14 +124,12 @@ def test_all_resources_of_a_lease_are_had_or_none(
         lease_on(broker, last, log, first).__enter__()
 
     with lease_on(broker, first, log) as ben:
-        # Generation 1: of what was refused as a whole nothing had been granted, not even for a moment.
+        # Generation 1: the refused lease was granted none of its resources, not even for a moment.
         assert (ben.generation(first), ben.generation(log), ben.fence_offset(log)) == (1, 1, 0)
     anna.close()
 
 
-def test_a_lease_goes_on_after_a_break_of_the_connection(
-    broker: BackgroundBroker, log: TopicPartition
-) -> None:
+def test_a_lease_resumes_after_its_connection_breaks(broker: BackgroundBroker, log: TopicPartition) -> None:
     clients.produce(broker.address, log.topic, [b"a", b"b"])
     network = CuttableNetwork()
     anna = lease_on(broker, log, writer=Writer(client_id="loader"), network=network)
@@ -148,9 +146,7 @@ def test_a_lease_goes_on_after_a_break_of_the_connection(
     anna.close()
 
 
-def test_an_owner_that_is_silent_loses_its_lease_to_the_one_that_waits(
-    broker: BackgroundBroker, name: str
-) -> None:
+def test_a_silent_owner_loses_its_lease_to_the_waiting_claim(broker: BackgroundBroker, name: str) -> None:
     silent = lease_on(broker, name, session_timeout_ms=2000, is_threaded=False)
     silent.claim(WAIT_MS)
     with lease_on(broker, name, wait_ms=FOR_EVER) as ben:

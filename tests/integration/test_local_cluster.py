@@ -1,4 +1,4 @@
-"""A local cluster ends with everything that it started, whatever the reason is that it ends for."""
+"""A local cluster that ends, for whatever reason, ends all processes that it has started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UP = "import os, time; print(os.environ['HOLDFAST_BOOTSTRAP'], flush=True); time
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A local cluster that runs a command, which has begun."""
+    """A local cluster whose command is running."""
     command = [sys.executable, "-m", "broker.tools.local_cluster", "--directory", str(tmp_path)]
     process = subprocess.Popen(
         [*command, "--", sys.executable, "-c", UP],
@@ -36,7 +36,7 @@ def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def processes_naming(directory: Path) -> dict[int, str]:
-    """The processes whose command line has the directory's path in it."""
+    """The processes whose command line contains the directory's path, by process id."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -50,12 +50,12 @@ def processes_naming(directory: Path) -> dict[int, str]:
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """The exit status of a cluster that ends without a signal, and its output."""
+    """Wait for the cluster to end. Returns its exit status and its error output."""
     _, errors = process.communicate(timeout=180)
     return process.returncode, errors
 
 
-def test_ctrl_c_ends_all_of_it(running: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_ctrl_c_ends_all_processes(running: subprocess.Popen[str], tmp_path: Path) -> None:
     assert len(processes_naming(tmp_path)) == 3
 
     os.killpg(running.pid, signal.SIGINT)
@@ -65,14 +65,16 @@ def test_ctrl_c_ends_all_of_it(running: subprocess.Popen[str], tmp_path: Path) -
     assert list((tmp_path / "broker-1" / "data").glob(".kafka_cleanshutdown"))
 
 
-def test_sigterm_to_the_front_process_ends_all_of_it(running: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_sigterm_to_the_front_process_ends_all_processes(
+    running: subprocess.Popen[str], tmp_path: Path
+) -> None:
     running.terminate()
 
     assert end(running)[0] == 130
     assert processes_naming(tmp_path) == {}
 
 
-def test_a_broker_that_exits_ends_the_command_too(running: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_broker_that_exits_ends_the_whole_cluster(running: subprocess.Popen[str], tmp_path: Path) -> None:
     (broker,) = [pid for pid, line in processes_naming(tmp_path).items() if "-m broker " in line]
 
     os.kill(broker, signal.SIGKILL)
@@ -83,7 +85,7 @@ def test_a_broker_that_exits_ends_the_command_too(running: subprocess.Popen[str]
     assert processes_naming(tmp_path) == {}
 
 
-def test_the_exit_status_of_the_command_is_passed_on(tmp_path: Path) -> None:
+def test_the_cluster_exits_with_its_commands_status(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "broker.tools.local_cluster", "--directory", str(tmp_path)]
 
     done = subprocess.run(
@@ -94,7 +96,7 @@ def test_the_exit_status_of_the_command_is_passed_on(tmp_path: Path) -> None:
     assert processes_naming(tmp_path) == {}
 
 
-def test_a_broker_gets_its_former_port_again_unless_it_is_taken(tmp_path: Path) -> None:
+def test_a_broker_reuses_its_former_port_if_it_is_free(tmp_path: Path) -> None:
     properties = tmp_path / "broker-1" / "server.properties"
     properties.parent.mkdir()
     with socket.socket() as probe:

@@ -1,7 +1,6 @@
-"""Scripts that move leadership and replicas, on three real brokers, with records in what moves.
+"""Scripts that move leadership and replicas of partitions with records, on three real brokers.
 
-Metadata may come from a broker that hears of a change a little later than the controller makes it: what they
-should tell in the end is awaited.
+A broker's metadata may lag behind the controller, so the tests wait for the expected metadata.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from tests.integration.waiting import DEADLINE_S, until
 
 @pytest.fixture
 def cluster(shared_cluster: Cluster) -> Cluster:
-    """Three brokers that tests share, all of which run. One that is paused for a while stays registered."""
+    """Three running brokers that tests share. A paused broker stays registered for 60 s."""
     if not shared_cluster.brokers:
         properties = {"zookeeper.session.timeout.ms": "60000", "controlled.shutdown.max.retries": "0"}
         shared_cluster.start(3, {**PROPERTIES, **properties})
@@ -38,15 +37,8 @@ def cluster(shared_cluster: Cluster) -> Cluster:
     return shared_cluster
 
 
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    """The name of a topic that no other test has."""
-    name: str = request.node.name
-    return name
-
-
 def program(cluster: Cluster, command: click.Command, *arguments: str, status: int = 0) -> str:
-    """What a program prints; it must end with this status."""
+    """Run a program that must exit with `status`. Returns its output."""
     result = CliRunner().invoke(
         command, ["--bootstrap-server", cluster.bootstrap, *arguments], standalone_mode=False
     )
@@ -57,7 +49,7 @@ def program(cluster: Cluster, command: click.Command, *arguments: str, status: i
 
 
 def until_printed(cluster: Cluster, wanted: str, command: click.Command, *arguments: str) -> str:
-    """Run a program until it prints what is wanted."""
+    """Run a program repeatedly, for up to `DEADLINE_S`, until it prints `wanted`. Returns its output."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         result = CliRunner().invoke(
@@ -76,12 +68,12 @@ def replicas_of(cluster: Cluster, topic: str) -> list[tuple[int, tuple[int, ...]
 
 
 def live_brokers(address: str) -> list[int]:
-    """Those that the broker at an address knows of."""
+    """The brokers in the metadata of the broker at an address."""
     with Admin({"bootstrap.servers": address}) as admin:
         return [node.id for node in admin.describe_cluster().nodes]
 
 
-def test_partitions_move_with_their_records_and_leadership_is_given_back(
+def test_partitions_move_with_their_records_and_preferred_leaders_are_elected(
     cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
     create_topic(cluster.bootstrap, topic, 3, 2)
@@ -89,7 +81,7 @@ def test_partitions_move_with_their_records_and_leadership_is_given_back(
         produce(cluster.bootstrap, topic, values(500), partition, acks="all")
     before = replicas_of(cluster, topic)
 
-    # A plan for two brokers.
+    # Generate a plan that uses two brokers.
     named = tmp_path / "topics.json"
     named.write_text(json.dumps({"topics": [{"topic": topic}]}))
     generated = program(
@@ -106,7 +98,7 @@ def test_partitions_move_with_their_records_and_leadership_is_given_back(
     targets = [replicas for _, replicas in sorted(read_assignments(str(plan)).items())]
     assert {broker for replicas in targets for broker in replicas} == {1, 2}
 
-    # It is carried out, and nothing is lost.
+    # Carry out the plan. No record is lost.
     file = ("--reassignment-json-file", str(plan))
     assert "Successfully started" in program(cluster, reassign_partitions, "--execute", *file)
     until_printed(cluster, "No partition reassignments found", reassign_partitions, "--list")
@@ -115,11 +107,11 @@ def test_partitions_move_with_their_records_and_leadership_is_given_back(
     for partition in range(3):
         assert consume(cluster.bootstrap, topic, 500, partition) == values(500)
         produce(cluster.bootstrap, topic, values(10, 500), partition, acks="all")
-    # What moved away is removed there.
+    # The broker that the replicas left deletes them.
     until(lambda: topic not in topics_on(cluster, 3))
     assert before != replicas_of(cluster, topic)
 
-    # A broker that has been away gets its leadership back by hand.
+    # After a broker's restart, an election by hand restores the preferred leaders.
     leaving = cluster.brokers[0]
     leaving.stop()
     leaving.start()
@@ -148,7 +140,7 @@ def topics_on(cluster: Cluster, broker_id: int) -> set[str]:
     return {row.partition.topic for each in described for row in each.replicas}
 
 
-def test_a_move_keeps_to_its_throttle_until_that_is_raised_and_takes_it_along(
+def test_a_move_is_throttled_until_the_rate_is_raised_and_then_clears_the_throttle(
     cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
     create_topic(cluster.bootstrap, topic, config={"min.insync.replicas": "1"})
@@ -158,7 +150,7 @@ def test_a_move_keeps_to_its_throttle_until_that_is_raised_and_takes_it_along(
     move = tmp_path / "move.json"
     move.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0, "replicas": [other]}]}))
     file = ("--reassignment-json-file", str(move))
-    # A second's worth is far less than what the first fetches bring: the move comes to a halt.
+    # At 1000 B/s the first fetches use up the rate for hours, so the move stops.
     started = program(cluster, reassign_partitions, "--execute", *file, "--throttle", "1000")
     assert "throttle limit was set to 1000 B/s" in started
     described = ("--topic", topic, "--describe")
@@ -209,7 +201,7 @@ def test_a_move_to_a_paused_broker_can_be_cancelled(cluster: Cluster, topic: str
     until(lambda: replicas_of(cluster, topic) == [(leader, (leader,))])
 
 
-def test_settings_are_shown_and_changed(cluster: Cluster, topic: str) -> None:
+def test_the_configs_tool_describes_sets_and_deletes_settings(cluster: Cluster, topic: str) -> None:
     create_topic(cluster.bootstrap, topic)
     added = "retention.ms=1000,cleanup.policy=[compact,delete]"
     assert "Completed updating" in program(
@@ -224,7 +216,7 @@ def test_settings_are_shown_and_changed(cluster: Cluster, topic: str) -> None:
     assert "broker.id=1" in program(cluster, configs, "--describe", "--broker", "1", "--all")
 
 
-def test_partitions_in_trouble_are_told_apart(cluster: Cluster) -> None:
+def test_the_topics_tool_selects_partitions_by_their_in_sync_replicas(cluster: Cluster) -> None:
     create_topic(cluster.bootstrap, "sound", 1, 3, {"min.insync.replicas": "1"})
     create_topic(cluster.bootstrap, "strict", 1, 3, {"min.insync.replicas": "3"})
     create_topic(cluster.bootstrap, "tight", 1, 3, {"min.insync.replicas": "2"})
@@ -243,7 +235,7 @@ def test_partitions_in_trouble_are_told_apart(cluster: Cluster) -> None:
     assert shown("--unavailable-partitions") == []
 
 
-def test_a_stock_client_moves_and_elects(cluster: Cluster, topic: str) -> None:
+def test_a_stock_client_reassigns_partitions_and_elects_leaders(cluster: Cluster, topic: str) -> None:
     create_topic(cluster.bootstrap, topic)
     ((leader, _),) = replicas_of(cluster, topic)
     other = leader % 3 + 1

@@ -1,4 +1,4 @@
-"""owners.sh against a broker: who owns what, who did, who waits, and taking it away."""
+"""owners.sh against a broker: it shows owners, history and queue, and releases by force."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rows(bootstrap: str, *arguments: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_owners_are_shown_and_released(cluster: Cluster) -> None:
+def test_owners_history_and_queue_are_shown_and_an_owner_is_released(cluster: Cluster) -> None:
     (broker,) = cluster.start()
     bootstrap = cluster.bootstrap
     clients.create_topic(bootstrap, "log")
@@ -65,7 +65,7 @@ def test_owners_are_shown_and_released(cluster: Cluster) -> None:
     assert (promoted["ownerId"], promoted["generation"]) == ("carl", 3)
 
 
-def test_it_says_what_it_wants(cluster: Cluster) -> None:
+def test_wrong_usage_exits_with_status_2_and_the_reason(cluster: Cluster) -> None:
     for arguments, complaint in (
         ((), "one of --list"),
         (("--list", "--history"), "one of --list"),

@@ -1,4 +1,4 @@
-"""Owners whose brokers fail keep their resources, and no other owner gets in between."""
+"""Owners keep their resources when brokers fail, and no other owner gets one meanwhile."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.integration import clients
 
 WAIT_MS = 120_000
 SESSION_MS = 60_000
-"""Long, so that a slow machine does not let a live owner expire."""
+"""Long enough that no live owner expires on a slow machine."""
 JOURNAL, LENT = "journal", "lent"
 WAITING = ProducerAccessMode.WAIT_FOR_EXCLUSIVE
 
 
 class Owners:
-    """A writer, a reader, and a lease of a name and a partition. Others wait to follow the writer and the
-    lease, and a stranger writes to what is the writer's, again and again."""
+    """A writer, a reader, and a lease of a name and a partition. Another writer and another lease are queued,
+    and a stranger keeps trying to write to the writer's partition."""
 
     def __init__(self, bootstrap: str, partition: int) -> None:
         self.events: dict[str, list[OwnershipEvent]] = {"writer": [], "reader": [], "lease": []}
@@ -91,17 +91,18 @@ class Owners:
                     self.intruded.append(response)
 
     def write(self, count: int) -> None:
-        """Send so many messages, and wait for none."""
+        """Send `count` messages without waiting for their responses."""
         for _ in range(count):
             self.sent.append(self.writer.send(Message(JOURNAL, value=str(len(self.sent)))))
 
     def read_all(self) -> None:
-        """Read on until all is read that was sent."""
+        """Read until all messages sent so far have been read."""
         while len(self.read) < len(self.sent):
             self.read += [record.value for record in self.reader.poll(WAIT_MS)]
 
-    def assert_nothing_has_changed(self) -> None:
-        """All have been resumed, and go on with the generation that they had."""
+    def assert_all_resumed(self) -> None:
+        """Assert that writer, reader and lease have resumed with their generations, and nobody else has
+        written."""
         count = len(self.sent)
         assert [response.result(WAIT_MS).offset for response in self.sent] == list(range(count))
         self.read_all()
@@ -124,8 +125,8 @@ class Owners:
         self._stranger.join()
 
     def assert_the_next_follow(self) -> None:
-        """Those who have waited all the while are next, with the next generation. (The stranger need not be
-        kept out while one has let go and the next has not begun.)"""
+        """Release the writer and the lease, and assert that the queued ones are granted generation 2. The
+        stranger is stopped first: it may write while the partition has no owner."""
         self._end_intrusion()
         self.writer.close()
         self.next_writer.claim(WAIT_MS)
@@ -137,8 +138,9 @@ class Owners:
         assert [self.next_lease.generation(resource) for resource in self._resources] == [2, 2]
 
 
-def coordinator_and_what_it_leads(bootstrap: str) -> tuple[int, int]:
-    """The broker that coordinates the owners' group, and a partition that it leads in both topics."""
+def coordinator_and_a_partition_it_leads(bootstrap: str) -> tuple[int, int]:
+    """The id of the broker that coordinates the owners' group, and a partition that it leads in both
+    topics."""
     with Connection(bootstrap) as connection:
         while True:
             try:
@@ -152,24 +154,24 @@ def coordinator_and_what_it_leads(bootstrap: str) -> tuple[int, int]:
     return node, min(led[0] & led[1])
 
 
-def test_owners_continue_at_the_next_leader_when_theirs_is_killed(cluster: Cluster) -> None:
+def test_owners_resume_at_the_next_leader_after_a_kill(cluster: Cluster) -> None:
     """ "Guaranteed single-writer - There should be 1 single writer in any combination of errors" (PIP-68).
-    Writer, reader, name: one broker decides about all, and is killed while they write."""
+    One broker decides about writer, reader and lease, and is killed while they write."""
     cluster.start(3, {"offsets.topic.replication.factor": "3"})
     for topic in (JOURNAL, LENT):
         clients.create_topic(cluster.bootstrap, topic, 3, 3, {"min.insync.replicas": "2"})
-    node, partition = coordinator_and_what_it_leads(cluster.bootstrap)
+    node, partition = coordinator_and_a_partition_it_leads(cluster.bootstrap)
     with Owners(cluster.bootstrap, partition) as owners:
         owners.write(200)
 
         cluster.lose(cluster.brokers[node - 1])
 
         owners.write(200)
-        owners.assert_nothing_has_changed()
+        owners.assert_all_resumed()
         owners.assert_the_next_follow()
 
 
-def test_owners_continue_when_the_only_broker_restarts(cluster: Cluster) -> None:
+def test_owners_resume_after_the_only_broker_restarts(cluster: Cluster) -> None:
     (broker,) = cluster.start()
     for topic in (JOURNAL, LENT):
         clients.create_topic(cluster.bootstrap, topic)
@@ -178,5 +180,5 @@ def test_owners_continue_when_the_only_broker_restarts(cluster: Cluster) -> None
         broker.stop()
         owners.write(200)
         cluster.make_whole()
-        owners.assert_nothing_has_changed()
+        owners.assert_all_resumed()
         owners.assert_the_next_follow()

@@ -1,4 +1,4 @@
-"""Owners against real brokers and a real ZooKeeper: restarts, leaders that fail, topics that come anew."""
+"""Owners against real brokers and a real ZooKeeper, with restarts, failing leaders and recreated topics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def log(broker: BackgroundBroker) -> str:
     return topic
 
 
-def test_an_owner_is_severed_and_cannot_write_any_more(port: int, log: str) -> None:
+def test_an_owner_whose_resource_is_stolen_is_severed_and_cannot_write(port: int, log: str) -> None:
     anna, ben = Owner(port, "anna"), Owner(port, "ben")
     assert anna.claim(log).generation == 1
     assert [anna.write(log) for _ in range(3)] == [0, 0, 0]
@@ -48,7 +48,7 @@ def test_an_owner_is_severed_and_cannot_write_any_more(port: int, log: str) -> N
     assert anna.write(log) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_what_a_severed_connection_had_queued_is_not_written(port: int, log: str) -> None:
+def test_requests_queued_on_a_severed_connection_are_not_written(port: int, log: str) -> None:
     anna, ben = Owner(port, "anna"), Owner(port, "ben")
     anna.claim(log)
     fence = ben.claim(log).fence_offset
@@ -93,7 +93,7 @@ def test_names_are_owned_at_the_coordinator_of_their_group(port: int) -> None:
     assert anna.socket.is_hung_up()
 
 
-def test_exclusive_producers(port: int, log: str) -> None:
+def test_a_waiting_exclusive_producer_is_promoted_when_the_owner_disconnects(port: int, log: str) -> None:
     anna, ben = Owner(port, "anna"), Owner(port, "ben")
     assert anna.access_to(log, ProducerAccessMode.EXCLUSIVE).epoch == 1
     assert ben.access_to(log, ProducerAccessMode.EXCLUSIVE).error_code == ErrorCode.RESOURCE_OWNED
@@ -113,7 +113,7 @@ def test_exclusive_producers(port: int, log: str) -> None:
     assert fenced.error_code == ErrorCode.PRODUCER_FENCED
 
 
-def test_a_topic_that_is_made_again_has_no_owner(broker: BackgroundBroker, log: str) -> None:
+def test_a_recreated_topic_has_no_owner(broker: BackgroundBroker, log: str) -> None:
     """Case 17: "Ownership is keyed by topic id; deletion fences"."""
     anna, ben = Owner(broker.port, "anna"), Owner(broker.port, "ben")
     anna.claim(log)
@@ -151,15 +151,15 @@ def test_owners_survive_the_failure_of_the_leader(cluster: Cluster) -> None:
     ben.reconnect(port)
     resumed = ben.resume("log")
     assert (resumed.error_code, resumed.generation) == (0, 2)
-    # Where the fence was is written a moment after the grant. A leader that did not read of it fences later.
+    # The fence offset is written just after the grant. A leader that has not read it sets a later fence.
     assert resumed.fence_offset in (1, 2)
     assert ben.produce("log", b"third").base_offset == 2
     assert anna.claim("log", generation=1).error_code == ErrorCode.STALE_GENERATION
     assert anna.claim("log", generation=2).fence_offset == 3
 
 
-def test_the_only_writer_may_be_a_client_that_knows_nothing_of_it(broker: BackgroundBroker, log: str) -> None:
-    """A process beside it claims, and binds its client id."""
+def test_an_owner_can_bind_a_stock_client_as_the_only_writer(broker: BackgroundBroker, log: str) -> None:
+    """Another process claims the partition and binds the stock client's id."""
     keeper = Owner(broker.port, "keeper")
     keeper.claim(log, writer_client_id="loader")
 
@@ -169,7 +169,9 @@ def test_the_only_writer_may_be_a_client_that_knows_nothing_of_it(broker: Backgr
 
 
 @pytest.mark.parametrize("policy", ["off", "claimed", "required"])
-def test_what_single_writer_lets_a_stock_client_do(broker: BackgroundBroker, policy: str) -> None:
+def test_single_writer_decides_whether_a_stock_client_may_write(
+    broker: BackgroundBroker, policy: str
+) -> None:
     topic = f"log-{policy}"
     clients.create_topic(broker.address, topic, config={"single.writer": policy})
 
@@ -184,8 +186,8 @@ def test_what_single_writer_lets_a_stock_client_do(broker: BackgroundBroker, pol
     assert anna.write(topic, acks=1) == (0 if policy == "off" else ErrorCode.INVALID_REQUIRED_ACKS)
 
 
-def test_case_8_a_connection_that_is_dead_but_open_holds_nothing_for_long(port: int, log: str) -> None:
-    """ "Half-open TCP": the socket stays open, and nothing comes through it any more."""
+def test_case_8_a_half_open_connection_loses_its_resource_after_its_session(port: int, log: str) -> None:
+    """ "Half-open TCP": the socket stays open, but carries no more bytes."""
     dead, ben = Owner(port, "dead"), Owner(port, "ben")
     dead.claim(log, session_ms=3000)
     queued = ben.claim(log, generation=-1, wait_timeout_ms=-1)
@@ -198,7 +200,7 @@ def test_case_8_a_connection_that_is_dead_but_open_holds_nothing_for_long(port: 
     assert dead.socket.is_hung_up()
 
 
-def test_a_log_is_loaded_in_several_goes_without_duplicates(port: int, log: str) -> None:
+def test_an_interrupted_load_resumes_without_duplicates(port: int, log: str) -> None:
     """ "Even if the list is much larger than the buffer size or the producer has to be restarted, each
     message will be appended to the log just once" (KIP-27)."""
     values = [b"%d" % number for number in range(30)]
@@ -209,7 +211,7 @@ def test_a_log_is_loaded_in_several_goes_without_duplicates(port: int, log: str)
         while offset < len(values):
             answer = loader.produce(log, values[offset], expected_offset=offset, attempt=attempt)
             if answer.error_code == 0 and offset % 11 == 10:
-                break  # It is restarted, and does not know how far it had got.
+                break  # The loader restarts, and does not know the offset that it has reached.
             attempt += answer.error_code == ErrorCode.OFFSET_MISMATCH
             offset = answer.next_offset
     assert clients.consume(f"127.0.0.1:{port}", log, len(values)) == values

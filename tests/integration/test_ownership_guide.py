@@ -1,4 +1,4 @@
-"""The examples of docs/ownership.md run, one after the other, as they stand but for the broker's address."""
+"""The examples of docs/ownership.md run in order, unchanged except for the broker's address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ GUIDE = Path(__file__).parents[2] / "docs/ownership.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
 
 
-def test_every_example_does_what_it_says(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_example_prints_what_the_guide_says(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     (broker,) = cluster.start()
     printed = []
     for example in EXAMPLES:

@@ -1,4 +1,4 @@
-"""The broker as a process: told ready, stopped by script and by signal, and what it leaves."""
+"""The broker process: its ready file, its stop by script and by signal, and the files it leaves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def command(zookeeper: str, directory: Path, *more: str) -> list[str]:
 
 
 def start(zookeeper: str, directory: Path) -> tuple[subprocess.Popen[str], dict[str, object]]:
-    """A broker with an id and a port that it finds itself, and what it says of itself once it is up."""
+    """Start a broker that chooses its own id and port. Returns its process and its ready file's content."""
     process = subprocess.Popen(
         command(zookeeper, directory, "--ready-file", str(directory / "ready.json")),
         stdout=subprocess.PIPE,
@@ -42,7 +42,7 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
-def test_it_tells_that_it_is_ready_and_leaves_nothing_behind(zookeeper: str, tmp_path: Path) -> None:
+def test_a_broker_writes_its_ready_file_and_cleans_up_when_stopped(zookeeper: str, tmp_path: Path) -> None:
     process, described = start(zookeeper, tmp_path)
     assert described["pid"] == process.pid
     assert described["broker.id"] == 1001  # the first above reserved.broker.max.id
@@ -56,7 +56,7 @@ def test_it_tells_that_it_is_ready_and_leaves_nothing_behind(zookeeper: str, tmp
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, output
-    assert "SIGTERM: stopping" in output
+    assert "Received SIGTERM: stopping the broker" in output
     assert "stopped" in output
     assert not (tmp_path / "ready.json").exists()
     assert not (tmp_path / "data" / "broker.pid").exists()
@@ -65,7 +65,7 @@ def test_it_tells_that_it_is_ready_and_leaves_nothing_behind(zookeeper: str, tmp
     assert "broker.id=1001" in (tmp_path / "data" / "meta.properties").read_text()
 
 
-def test_a_second_signal_stops_at_once(zookeeper: str, tmp_path: Path) -> None:
+def test_a_broker_that_gets_a_second_signal_exits_with_status_0(zookeeper: str, tmp_path: Path) -> None:
     process, _ = start(zookeeper, tmp_path)
     process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGINT)
@@ -73,9 +73,7 @@ def test_a_second_signal_stops_at_once(zookeeper: str, tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
-def test_the_stop_script_ends_the_broker_of_its_properties_and_no_other(
-    zookeeper: str, tmp_path: Path
-) -> None:
+def test_the_stop_script_ends_the_broker_of_its_properties_file(zookeeper: str, tmp_path: Path) -> None:
     process, _ = start(zookeeper, tmp_path)
     stop = [sys.executable, "-m", "broker.tools.server_stop", str(tmp_path / "server.properties")]
     ended = run(stop)
@@ -88,7 +86,7 @@ def test_the_stop_script_ends_the_broker_of_its_properties_and_no_other(
     assert "no broker is running" in again.stderr
 
 
-def test_a_process_id_that_another_program_got_is_left_alone(zookeeper: str, tmp_path: Path) -> None:
+def test_a_pid_that_now_belongs_to_another_program_is_left_alone(zookeeper: str, tmp_path: Path) -> None:
     command(zookeeper, tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "broker.pid").write_text(f"{os.getpid()}\n")
@@ -98,13 +96,13 @@ def test_a_process_id_that_another_program_got_is_left_alone(zookeeper: str, tmp
     assert "no broker is running" in ended.stderr
 
 
-def test_a_zookeeper_that_does_not_answer_ends_the_start(tmp_path: Path) -> None:
+def test_a_start_without_zookeeper_fails_with_the_reason(tmp_path: Path) -> None:
     ended = run(command("127.0.0.1:1", tmp_path, "--override", "zookeeper.connection.timeout.ms=1000"))
     assert ended.returncode == 1
     assert "ZooKeeper at 127.0.0.1:1 (zookeeper.connect) did not answer within 1000 ms" in ended.stderr
 
 
-def test_anothers_log_directory_is_not_touched(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_start_on_another_brokers_log_directory_fails(cluster: Cluster, tmp_path: Path) -> None:
     (broker,) = cluster.start()
     broker.stop()
     ended = run(
@@ -121,19 +119,20 @@ def test_anothers_log_directory_is_not_touched(cluster: Cluster, tmp_path: Path)
     assert "the log directories belong to broker 1, not to broker 7" in ended.stderr
 
 
-def test_a_port_that_is_taken_ends_the_start(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_start_on_a_port_in_use_fails_with_the_reason(cluster: Cluster, tmp_path: Path) -> None:
     (broker,) = cluster.start()
     ended = run(
         command(cluster.zookeeper_connect, tmp_path, "--override", f"listeners=PLAINTEXT://{broker.address}")
     )
     assert ended.returncode == 1
     assert (
-        f"Stopping: listener PLAINTEXT://{broker.address} cannot be opened: another program" in ended.stderr
+        f"Stopping the broker: listener PLAINTEXT://{broker.address} cannot be opened: another program"
+        in ended.stderr
     )
 
 
 def refused(command: list[str]) -> str:
-    """What a broker says that does not start: one line, and no traceback."""
+    """Run a broker that must fail to start, with one error line and no traceback. Returns the line."""
     ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
@@ -141,20 +140,20 @@ def refused(command: list[str]) -> str:
     return line
 
 
-def test_a_log_directory_has_one_broker_at_a_time(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_second_broker_on_a_log_directory_in_use_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     (broker,) = cluster.start()
     log_dir = f"log.dirs={broker.log_dirs[0]}"
     start = command(cluster.zookeeper_connect, tmp_path, "--override", log_dir, "--override", "broker.id=1")
     line = refused(start)
-    assert f"log directory {broker.log_dirs[0]} is in use by another broker: stop that one" in line
+    assert f"log directory {broker.log_dirs[0]} is in use by another broker: stop that broker" in line
     create_topic(cluster.bootstrap, "events")
     assert produce(cluster.bootstrap, "events", [b"undisturbed"]) == [0]
     broker.kill()
-    broker.start()  # A lock that a kill left behind would be in its way.
+    broker.start()  # A lock left behind by the kill would prevent this start.
     broker.wait_ready()
 
 
-def test_a_broker_id_has_one_broker_at_a_time(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_second_broker_with_the_id_of_a_live_one_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     cluster.start()
     line = refused(
         command(
@@ -170,7 +169,7 @@ def test_a_broker_id_has_one_broker_at_a_time(cluster: Cluster, tmp_path: Path) 
     assert "give this broker another broker.id" in line
 
 
-def test_log_directories_of_another_cluster_are_not_touched(zookeeper: str, tmp_path: Path) -> None:
+def test_a_start_on_log_directories_of_another_cluster_is_refused(zookeeper: str, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     identity = "version=0\nbroker.id=1\ncluster.id=another\n"
     (tmp_path / "data" / "meta.properties").write_text(identity)
@@ -180,14 +179,14 @@ def test_log_directories_of_another_cluster_are_not_touched(zookeeper: str, tmp_
     assert (tmp_path / "data" / "meta.properties").read_text() == identity
 
 
-def test_log_directories_that_cannot_be_used_end_the_start(zookeeper: str, tmp_path: Path) -> None:
+def test_a_start_with_unusable_log_directories_fails_with_the_reason(zookeeper: str, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file where the directory should be")
     line = refused(command(zookeeper, tmp_path))
-    assert "none of the log directories (log.dirs) can be used" in line
+    assert "all log directories (log.dirs) have failed" in line
     assert f"File exists: '{tmp_path / 'data'}'" in line
 
 
-def test_a_broker_that_was_killed_does_not_wait_for_the_session_that_it_has_left(cluster: Cluster) -> None:
+def test_a_killed_broker_restarts_without_waiting_for_its_old_session(cluster: Cluster) -> None:
     (broker,) = cluster.start(1)
     broker.kill()
     broker.start()

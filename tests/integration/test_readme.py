@@ -1,29 +1,27 @@
-"""What the README tells a reader to type does what it says, word for word but for the address."""
+"""The README's examples, unchanged except for the broker's address, print what the README says."""
 
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.cluster import Cluster
+from tests.integration.programs import finished
 
 HOME = Path(__file__).parent.parent.parent
 README = (HOME / "README.md").read_text()
 
 
 def block(language: str, containing: str) -> str:
-    """The one code block in that language that contains a text."""
+    """The README's only code block in `language` that contains a text."""
     blocks = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
     (found,) = [text for text in blocks if containing in text]
     return found
 
 
 def run(command: list[str], given: str | None = None) -> str:
-    done = subprocess.run(
-        command, cwd=HOME, input=given, capture_output=True, text=True, timeout=180, check=False
-    )
+    done = finished(command, given)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -36,7 +34,7 @@ def test_the_python_example_writes_and_reads(cluster: Cluster) -> None:
     assert printed[1:] == ["0 b'k' b'hello'"]
 
 
-def test_the_example_of_one_writer_leads(cluster: Cluster) -> None:
+def test_the_single_writer_example_gets_a_new_epoch_in_each_run(cluster: Cluster) -> None:
     (broker,) = cluster.start()
     example = block("python", "ExclusiveProducer").replace("localhost:9092", broker.address)
     assert run([sys.executable, "-c", example]) == "epoch 1 from offset 0\n"

@@ -1,4 +1,4 @@
-"""Partitions with replicas on three real brokers: what all acknowledged survives any one of them."""
+"""Replicated partitions on three real brokers: records acknowledged with acks=all survive the loss of one."""
 
 from __future__ import annotations
 
@@ -32,18 +32,11 @@ def values(count: int, start: int = 0) -> list[bytes]:
 
 @pytest.fixture
 def three(shared_cluster: Cluster) -> Cluster:
-    """Three brokers that tests share, all of which run."""
+    """Three running brokers that tests share."""
     if not shared_cluster.brokers:
         shared_cluster.start(3, PROPERTIES)
     shared_cluster.make_whole()
     return shared_cluster
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    """The name of a topic that no other test has."""
-    name: str = request.node.name
-    return name
 
 
 def test_records_reach_every_replica(three: Cluster, topic: str) -> None:
@@ -55,7 +48,7 @@ def test_records_reach_every_replica(three: Cluster, topic: str) -> None:
 
 
 class States:
-    """The states of partitions as ZooKeeper has them, awaited by its watches."""
+    """The partition states in ZooKeeper, awaited with watches."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -72,7 +65,7 @@ class States:
         return self._cluster.brokers[json.loads(data)["leader"] - 1]
 
     def wait_for_isr(self, topic: str, partition: int, isr: set[int]) -> None:
-        """Return once the in-sync set is this one."""
+        """Return once the in-sync set is `isr`, or raise AssertionError after `TIMEOUT_S`."""
         path = _path(topic, partition)
         deadline = time.monotonic() + TIMEOUT_S
         while True:
@@ -99,34 +92,34 @@ def states_in(cluster: Cluster) -> Iterator[States]:
 
 @pytest.fixture
 def states(request: pytest.FixtureRequest) -> Iterator[States]:
-    """Of the brokers that the test has: `three`, or a `cluster` of its own."""
+    """The partition states of the test's brokers: those of `three`, or else of `cluster`."""
     cluster = request.getfixturevalue("three" if "three" in request.fixturenames else "cluster")
     with states_in(cluster) as watched:
         yield watched
 
 
-def test_a_killed_leader_takes_nothing_that_was_acknowledged_with_it(
+def test_no_acknowledged_record_is_lost_when_the_leader_is_killed(
     three: Cluster, states: States, topic: str
 ) -> None:
     create_topic(three.bootstrap, topic, replicas=3)
     produce(three.bootstrap, topic, values(500), acks="all")
     killed = states.leader(topic)
     three.lose(killed)
-    # The producer itself waits for the new leader.
+    # The producer waits for the new leader.
     produce(three.bootstrap, topic, values(500, 500), **{"enable.idempotence": True})
     assert states.leader(topic) is not killed
     assert consume(three.bootstrap, topic, 1000) == values(1000)
     killed.start()
     killed.wait_ready(3)
     states.wait_for_isr(topic, 0, {1, 2, 3})
-    # With the two others gone it leads, and has what was written while it was away.
+    # With the other two stopped, the restarted broker leads, and has the records written during its absence.
     for broker in three.brokers:
         if broker is not killed:
             broker.stop()
     assert consume(killed.address, topic, 1000) == values(1000)
 
 
-def test_a_replica_whose_disk_was_wiped_is_copied_in_full_before_it_is_in_sync_again(
+def test_a_replica_with_a_wiped_disk_is_copied_in_full_before_it_is_in_sync(
     three: Cluster, states: States, topic: str
 ) -> None:
     create_topic(three.bootstrap, topic, replicas=3)
@@ -144,7 +137,7 @@ def test_a_replica_whose_disk_was_wiped_is_copied_in_full_before_it_is_in_sync_a
     assert logs[0].read_bytes() == logs[1].read_bytes()
 
 
-def test_a_controlled_stop_moves_leaders_away_without_a_failed_write(
+def test_a_controlled_shutdown_moves_leaders_without_a_failed_write(
     three: Cluster, states: States, topic: str
 ) -> None:
     create_topic(three.bootstrap, topic, partitions=3, replicas=3)
@@ -153,7 +146,7 @@ def test_a_controlled_stop_moves_leaders_away_without_a_failed_write(
             produce(three.bootstrap, topic, values(100), partition=partition, acks="all")
         stopped.stop()
         for partition in range(3):
-            # One attempt each: a leader that is not there would fail it.
+            # One attempt each: a missing leader would fail it.
             produce(three.bootstrap, topic, values(100), partition=partition, acks="all", retries=0)
         stopped.start()
         stopped.wait_ready(3)
@@ -163,16 +156,16 @@ def test_a_controlled_stop_moves_leaders_away_without_a_failed_write(
         assert consume(three.bootstrap, topic, 600, partition=partition) == values(100) * 6
 
 
-def wait_until_told(last: BackgroundBroker, since: int) -> None:
-    """The only broker that is left is the controller: wait until it has told itself, and begun its roles.
-    `since` is how long its log was while the others were there."""
+def wait_for_last_broker(last: BackgroundBroker, since: int) -> None:
+    """Wait until the last broker, now the controller, has begun its roles. `since` is its log's length from
+    before the others were lost."""
     deadline = time.monotonic() + TIMEOUT_S
     while f"brokers are now [{last.broker_id}]: " not in last.log[since:]:
         assert time.monotonic() < deadline, last.log
         time.sleep(0.02)
 
 
-def test_too_few_replicas_in_sync_refuse_writes_until_they_are_back(
+def test_writes_are_refused_while_too_few_replicas_are_in_sync(
     three: Cluster, states: States, topic: str
 ) -> None:
     create_topic(three.bootstrap, topic, replicas=3)
@@ -183,7 +176,7 @@ def test_too_few_replicas_in_sync_refuse_writes_until_they_are_back(
     for broker in others:
         three.lose(broker)
     states.wait_for_isr(topic, 0, {leader.broker_id})
-    wait_until_told(leader, since)
+    wait_for_last_broker(leader, since)
     producer = Producer({"bootstrap.servers": leader.address, "acks": "all", "retries": 0})
     errors: list[KafkaError | None] = []
     producer.produce(topic, b"refused", on_delivery=lambda error, message: errors.append(error))
@@ -197,8 +190,8 @@ def test_too_few_replicas_in_sync_refuse_writes_until_they_are_back(
     assert consume(leader.address, topic, 12) == [*values(10), b"not by all", b"by all"]
 
 
-def _leader_as_told_by(broker: BackgroundBroker, topic: str) -> int:
-    """The leader of partition 0, once this broker's metadata has the topic."""
+def _leader_according_to(broker: BackgroundBroker, topic: str) -> int:
+    """Wait until this broker's metadata has the topic. Returns the leader of partition 0."""
     admin = AdminClient({"bootstrap.servers": broker.address})
     deadline = time.monotonic() + TIMEOUT_S
     while topic not in (topics := admin.list_topics(timeout=TIMEOUT_S).topics):
@@ -209,7 +202,7 @@ def _leader_as_told_by(broker: BackgroundBroker, topic: str) -> int:
 
 
 @pytest.mark.parametrize("unclean", [False, True])
-def test_whether_a_replica_out_of_sync_may_lead_is_for_the_topic_to_say(
+def test_a_replica_out_of_sync_leads_only_if_its_topic_allows_it(
     cluster: Cluster, states: States, unclean: bool
 ) -> None:
     cluster.start(2, PROPERTIES)
@@ -237,14 +230,14 @@ def test_whether_a_replica_out_of_sync_may_lead_is_for_the_topic_to_say(
         states.wait_for_isr("events", 0, {1, 2})
         assert consume(cluster.bootstrap, "events", 11) == [*values(10), b"instead"]
     else:
-        assert _leader_as_told_by(behind, "events") == -1
+        assert _leader_according_to(behind, "events") == -1
         leader.start()
         leader.wait_ready(2)
         states.wait_for_isr("events", 0, {1, 2})
         assert consume(cluster.bootstrap, "events", 20) == values(20)
 
 
-def test_partitions_of_a_failed_log_directory_move_and_the_broker_stays(
+def test_a_broker_stays_up_until_its_last_log_directory_fails(
     cluster: Cluster, states: States, tmp_path: Path
 ) -> None:
     directories = [tmp_path / "first", tmp_path / "second"]
@@ -260,7 +253,7 @@ def test_partitions_of_a_failed_log_directory_move_and_the_broker_stays(
     assert 0 < len(lost) < 4
     shutil.rmtree(directories[0])
     for partition in range(4):
-        # More than a segment holds: the next one cannot be made.
+        # This fills a segment, and the next one cannot be created.
         large = [b"%d" % number * 1000 for number in range(40)]
         produce(cluster.bootstrap, "events", large, partition=partition, **{"enable.idempotence": True})
         assert consume(cluster.bootstrap, "events", 40, partition=partition) == large
@@ -272,4 +265,4 @@ def test_partitions_of_a_failed_log_directory_move_and_the_broker_stays(
         produce(cluster.bootstrap, "events", [bytes(20_000)] * 2, partition=partition)
         states.wait_for_isr("events", partition, {2})
     assert broker.wait() != 0
-    assert "the last log directory has failed" in broker.log
+    assert "all log directories have failed" in broker.log

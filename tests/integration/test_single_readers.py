@@ -1,4 +1,4 @@
-"""Groups with single readers against real brokers: members that stand still, and leaders that fail."""
+"""Groups with single readers against real brokers, with paused members and failing leaders."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ from protocol.messages.offset_commit import (
 from tests.cluster import Cluster
 from tests.integration import clients
 from tests.integration.raw_socket import RawSocket
+from tests.integration.reading_member import single_reader
 
 R = TypeVar("R", bound=Response)
 WAIT_S = 90
 SESSION_MS = 10_000
-"""Of members of whom one is to be missed."""
+"""Session timeout of members of which a test lets one expire."""
 BROKERS = {
     "group.min.session.timeout.ms": "1000",
     "offsets.topic.num.partitions": "4",
@@ -44,18 +45,14 @@ PARTITIONS = 4
 
 
 @pytest.fixture(scope="module")
-def cluster(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two brokers, so that most claims go from one to the other."""
-    cluster = Cluster(tmp_path_factory.mktemp("single"), f"{zookeeper_server}/single")
-    try:
-        cluster.start(2, BROKERS)
-        yield cluster
-    finally:
-        cluster.stop()
+def cluster(cluster_of_module: Cluster) -> Cluster:
+    """Two brokers, so that most claims go from the coordinator to another broker."""
+    cluster_of_module.start(2, BROKERS)
+    return cluster_of_module
 
 
 def new_topic(cluster: Cluster, name: str, partitions: int = PARTITIONS, replicas: int = 1) -> str:
-    """A topic with records in all its partitions."""
+    """Create a topic with `RECORDS` records in each partition. Returns its name."""
     with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
         admin.create_topics([NewTopic(name, partitions, replicas)])
     fill(cluster, name, partitions)
@@ -68,18 +65,7 @@ def fill(cluster: Cluster, topic: str, partitions: int = PARTITIONS) -> None:
 
 
 def consumer_on(cluster: Cluster, group: str, topic: str, session_ms: int = SESSION_MS) -> Consumer:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": group,
-            "group.protocol": "managed",
-            "group.single.reader": True,
-            "session.timeout.ms": session_ms,
-            "heartbeat.interval.ms": 500,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-    )
+    consumer = Consumer(single_reader(cluster.bootstrap, group, session_ms))
     consumer.add_topic(topic)
     return consumer
 
@@ -92,7 +78,7 @@ def until(condition: Callable[[], bool], turn: Callable[[], object]) -> None:
 
 
 class MemberProcess:
-    """A member in a process of its own."""
+    """A group member in its own process."""
 
     def __init__(self, cluster: Cluster, group: str, topic: str) -> None:
         module = "tests.integration.reading_member"
@@ -105,7 +91,7 @@ class MemberProcess:
         self.told: dict[str, Any] = {"owned": [], "generation": -1, "ahead": 0, "records": []}
 
     def poll(self) -> dict[str, Any]:
-        """Have the member poll once; the line it prints."""
+        """Have the member poll once. Returns the line it prints."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write("poll\n")
         self.process.stdin.flush()
@@ -129,7 +115,7 @@ def member(cluster: Cluster) -> Iterator[MemberProcess]:
     member.end()
 
 
-def test_a_member_that_was_stopped_beyond_its_session_delivers_nothing_of_what_it_lost(
+def test_a_member_paused_beyond_its_session_delivers_no_record_of_lost_partitions(
     cluster: Cluster, member: MemberProcess
 ) -> None:
     other = consumer_on(cluster, "watchers", "watched")
@@ -168,8 +154,8 @@ def test_a_member_that_was_stopped_beyond_its_session_delivers_nothing_of_what_i
     other.close()
 
 
-class Zombie:
-    """A member on plain sockets, which sends no heartbeats."""
+class ZombieMember:
+    """A member on plain sockets that sends no heartbeats."""
 
     def __init__(self, cluster: Cluster, group: str, topic: str, session_ms: int) -> None:
         self.group, self.topic = group, topic
@@ -226,9 +212,9 @@ class Zombie:
         return self.ask(self.coordinator, request).topics[0].partitions[0].error_code
 
 
-def test_a_member_that_pays_no_heed_to_its_group_is_refused_by_the_leader(cluster: Cluster) -> None:
+def test_the_leader_refuses_a_member_that_ignores_its_removal(cluster: Cluster) -> None:
     topic = new_topic(cluster, "haunted", 1)
-    zombie = Zombie(cluster, "haunted-group", topic, session_ms=6_000)
+    zombie = ZombieMember(cluster, "haunted-group", topic, session_ms=6_000)
     until(lambda: zombie.attach().error_code == ErrorCode.NONE, lambda: time.sleep(0.05))
     assert (zombie.fetch().error_code, zombie.commit(5)) == (0, 0)
 
@@ -237,13 +223,13 @@ def test_a_member_that_pays_no_heed_to_its_group_is_refused_by_the_leader(cluste
         until(lambda: len(seen) == RECORDS - 5, lambda: seen.extend(r.offset for r in heir.poll(50)))
         fetched = zombie.fetch()
         assert (fetched.error_code, fetched.records) == (ErrorCode.OWNERSHIP_FENCED, b"")
-        assert fetched.error_message is not None and "stop, and ask the group's" in fetched.error_message
+        assert fetched.error_message is not None and "stop reading, send the group's" in fetched.error_message
         assert zombie.attach().error_code == ErrorCode.OWNERSHIP_FENCED
         assert zombie.commit(3) == ErrorCode.UNKNOWN_MEMBER_ID
     assert seen == list(range(5, RECORDS))
 
 
-def test_members_go_on_at_the_next_leader(cluster: Cluster) -> None:
+def test_members_continue_at_the_next_leader(cluster: Cluster) -> None:
     topic = new_topic(cluster, "moving", 2, 2)
     seen: list[tuple[int, int]] = []
     with consumer_on(cluster, "movers", topic, session_ms=60_000) as consumer:

@@ -1,4 +1,4 @@
-"""ZooKeeper is away for longer than sessions last, under real brokers."""
+"""ZooKeeper is down for longer than the session timeout of real brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.zookeeper import ZooKeeperProcess
 
 PROPERTIES = {"zookeeper.session.timeout.ms": "3000", "min.insync.replicas": "2"}
 PARTITIONS = 3
-"""Each broker leads one."""
+"""Number of partitions: each of the three brokers leads one."""
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def brokers(server: ZooKeeperProcess, tmp_path: Path) -> Iterator[Cluster]:
             print(f"--- log of broker {broker.broker_id}\n{broker.log[-8000:]}")
 
 
-def let_sessions_run_out(server: ZooKeeperProcess) -> None:
-    """Have a server that was killed judge its sessions where no broker finds it, until all have run out."""
+def expire_sessions(server: ZooKeeperProcess) -> None:
+    """Run the killed server on a port unknown to the brokers until all their sessions have expired."""
     hidden = ZooKeeperProcess(server.directory, client_port=free_port())
     hidden.start()
     hidden.wait_ready()
@@ -47,7 +47,7 @@ def let_sessions_run_out(server: ZooKeeperProcess) -> None:
             changed = threading.Event()
             if not client.get_children("/brokers/ids", lambda event, changed=changed: changed.set()):
                 return
-            assert changed.wait(TIMEOUT_S), "the brokers' sessions do not run out"
+            assert changed.wait(TIMEOUT_S), f"the brokers' sessions have not expired within {TIMEOUT_S} s"
     finally:
         client.stop()
         client.close()
@@ -58,18 +58,17 @@ def values(partition: int, start: int, stop: int) -> list[bytes]:
     return [b"%d-%d" % (partition, number) for number in range(start, stop)]
 
 
-def test_who_survives_an_outage_serves_everything_without_the_broker_that_died_in_it(
+def test_brokers_that_survive_an_outage_serve_all_partitions_without_the_dead_one(
     server: ZooKeeperProcess, brokers: Cluster
 ) -> None:
-    """The survivors have registered anew, but are the processes that they were, and have all that was
-    acknowledged."""
+    """The survivors register again, but are the same processes, and have all acknowledged records."""
     dead, *survivors = brokers.start(3, PROPERTIES)
     create_topic(brokers.bootstrap, "events", PARTITIONS, replicas=3)
     for partition in range(PARTITIONS):
         produce(brokers.bootstrap, "events", values(partition, 0, 100), partition, acks="all")
     server.kill()
     dead.kill()
-    let_sessions_run_out(server)
+    expire_sessions(server)
     server.start()
     server.wait_ready()
     alive = ",".join(broker.address for broker in survivors)

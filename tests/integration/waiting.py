@@ -1,4 +1,4 @@
-"""Polling for a condition, with a deadline that suits a slow machine."""
+"""Poll for a condition, with a deadline long enough for a slow machine."""
 
 from __future__ import annotations
 

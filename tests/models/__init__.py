@@ -1,12 +1,12 @@
-"""Models of what the code under test stands on: each thing modelled once, for the tests of every package.
+"""Models of what the code under test uses: each thing is modelled once, for the tests of every package.
 
-Here belong doubles of something outside the code under test (time, processes, disks, networks, ZooKeeper,
+This package holds doubles of things outside the code under test (time, processes, disks, networks, ZooKeeper,
 worker threads, whole brokers), makers of data, and performers of a machine's effects. A model's docstring
-says what it models and which test holds it to the real thing; its own tests stand beside it. Here does
-not belong what drives one package's scenarios (`tests/broker/world.py`, `tests/sim/cluster.py`), and
-nothing here imports a test.
+names what it models and the test that compares it with the real thing; its own tests are in this folder.
+Drivers of one package's scenarios (`tests/broker/world.py`, `tests/sim/cluster.py`) do not belong here, and
+no module here imports a test.
 
-world              time, chance, processes that die and pause, the trace and its hash
+world              time, randomness, processes that die and pause, the trace and its hash
 disk, network, zookeeper    models with faults, for the simulation
 instant_zookeeper  the same ZooKeeper, answering at once
 workers            worker threads: at once, on demand, in simulated time
@@ -14,7 +14,7 @@ wires              the broker's network as a recorder of calls; the test plays t
 cuttable           a client's real network, which a test can cut
 batches, logs      record batches; real logs on simulated disks
 ownership_requests     the own API's requests of one owner
-handlers           the broker's own handlers, on what a test provides
+handlers           the broker's own handlers, with parts that a test provides
 table_host, shard_host      performers of the effects of ownership tables and of group shards
 fake_cluster       brokers in memory for clients under test; fake_groups, fake_ownership, fake_readers and
                    fake_conditions are their parts

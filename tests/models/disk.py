@@ -1,8 +1,8 @@
-"""A disk in memory that forgets, tears, fails and fills up.
+"""A disk in memory with faults: lost and torn writes, I/O errors, no space left.
 
-Two things can happen to a machine. A *kill* ends the process: what it wrote is in the page cache and stays. A
-*power loss* also takes whatever no fsync has made durable: unsynced bytes are cut at a random point, unsynced
-changes of names survive only up to a random point of their order, and an unsynced truncation may be undone.
+A *kill* ends only the process: its writes are in the page cache and stay. A *power loss* also takes what no
+fsync has made durable: unsynced bytes are cut at a random point, unsynced changes of names survive only up to
+a random point of their order, and an unsynced truncation may be undone.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from protocol.wire import Buffer
 
 
 class _Inode:
-    """The content of one file: what processes see, and how much of it a power loss would leave."""
+    """The content of one file: the bytes that processes see, and how many of them are durable."""
 
     __slots__ = ("data", "durable_size", "modified_ms", "shadow")
 
     def __init__(self, modified_ms: int) -> None:
         self.data = bytearray()
         self.durable_size = 0
-        # The durable bytes that an unsynced truncation removed: (where it cut, what it cut off).
+        # The durable bytes that an unsynced truncation removed: (offset of the cut, removed bytes).
         self.shadow: tuple[int, bytes] | None = None
         self.modified_ms = modified_ms
 
@@ -105,7 +105,7 @@ class SimFile:
 
 
 class SimDisk:
-    """A `broker.log.disk.Disk` in memory; see the module's text for what it can do to its users.
+    """A `broker.log.disk.Disk` in memory, with the faults that the module's docstring describes.
 
     `now_ms` stamps files; `capacity` is in bytes; `cold_share` is the share of reads said to be uncached.
     """
@@ -135,14 +135,14 @@ class SimDisk:
         self._strike: Callable[[], None] | None = None
         self._is_off = False
 
-    # What the simulation does to the disk.
+    # Called by the simulation.
 
     def kill_process(self) -> None:
-        """Every open file is closed; everything written stays."""
+        """Close every open file, and keep every write."""
         self.life += 1
 
     def lose_power(self) -> None:
-        """Every open file is closed, and what was not synced is lost, in part or altogether."""
+        """Close every open file, and lose some or all unsynced writes."""
         self.life += 1
         survivors = self.rng.randint(0, len(self._unsynced_names))
         for change in self._unsynced_names[:survivors]:
@@ -154,7 +154,7 @@ class SimDisk:
             inode.lose_power(self.rng)
 
     def wipe(self, directory: str) -> None:
-        """The directory's device is replaced by an empty one."""
+        """Replace the directory's device with an empty one."""
         self.remove_directory(directory)
         self.make_directory(directory)
         self._sync_names()
@@ -168,14 +168,14 @@ class SimDisk:
         del self._inode(path).data[size:]
 
     def fail(self, directory: str, *, only_writes: bool = False) -> None:
-        """From now on I/O below `directory` answers EIO."""
+        """Make I/O below `directory` fail with EIO from now on."""
         self._failing[directory] = only_writes
 
     def mend(self, directory: str) -> None:
         self._failing.pop(directory, None)
 
     def leave_room(self, room: int | None) -> None:
-        """So many bytes can be written from now on, until something is removed; None: as many as ever."""
+        """Let only `room` more bytes fit, plus what is removed; None restores the original capacity."""
         self.capacity = self._whole_capacity
         if room is not None:
             self.capacity += room - self.room()
@@ -183,7 +183,7 @@ class SimDisk:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether less room was left than there was at first."""
+        """Whether `leave_room` has changed the capacity."""
         return self.capacity != self._whole_capacity
 
     @property
@@ -191,12 +191,12 @@ class SimDisk:
         return bool(self._failing)
 
     def strike(self, writes: int, struck: Callable[[], None]) -> None:
-        """After so many more changes, in the midst of what its process is doing, the machine ends: `struck`
-        is called, to end it, and until `switch_on` nothing is read or written."""
+        """Make the machine fail at the change after `writes` more changes: `struck` is called to end the
+        machine, and all I/O fails until `switch_on`."""
         self._strike_after, self._strike = writes, struck
 
     def spare(self) -> None:
-        """Take a strike back that has not happened."""
+        """Cancel a strike that has not happened yet."""
         self._strike = None
 
     def switch_on(self) -> None:
@@ -206,8 +206,8 @@ class SimDisk:
         return max(0, self.capacity - sum(len(inode.data) for inode in self._files.values()))
 
     def take_room(self, size: int) -> int:
-        """How many of `size` bytes still fit; they count as used from now on."""
-        # Files that went away are noticed only when the bound is reached: a sum per write would be slow.
+        """Reserve room for up to `size` bytes. Returns how many fit."""
+        # Removed files are counted only when the capacity is reached: a sum per write would be slow.
         if self._used_at_most + size > self.capacity:
             self._used_at_most = self.capacity - self.room()
         taken = min(size, self.capacity - self._used_at_most)
@@ -314,7 +314,7 @@ class SimDisk:
     def total_bytes(self, path: str) -> int:
         return self.capacity
 
-    # Names: every change is made at once for processes, and kept in order until a sync makes it durable.
+    # Names: processes see each change at once; changes are kept in order until a sync makes them durable.
 
     def _inode(self, path: str) -> _Inode:
         inode = self._files.get(path)

@@ -1,8 +1,8 @@
 """A cluster in memory, on a clock of its own, for clients under test: no thread, no socket, no waiting.
 
 `FakeCluster` is a `Network`. Its brokers speak the real protocol, byte for byte, and keep real batches. The
-broker's own `ProducerStates`, group shard and ownership table decide what they answer. A test says
-beforehand, for each broker, what is to go wrong.
+broker's own `ProducerStates`, group shard and ownership table decide what they answer. A test sets in advance
+which requests of each broker fail.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class FakePartition:
         return producer is not None and producer.find(header) is not None
 
     def append(self, records: memoryview) -> tuple[ErrorCode, int]:
-        """Append one batch, unless it is a duplicate or refused; its error and its first offset."""
+        """Append one batch, unless it is a duplicate or refused. Returns its error and first offset."""
         batch = bytearray(records)
         (header,) = split(batch)
         if header.size > self.max_batch_bytes:
@@ -144,13 +144,13 @@ class FakePartition:
 
 @dataclass(eq=False)
 class Slot:
-    """The place of an answer among others."""
+    """A reserved position in the order of a connection's answers."""
 
     answer: bytes | None = None
 
 
 class FakeChannel:
-    """One end of a connection: the client's. The broker reads `inbox` when the network is waited for."""
+    """The client's end of a connection. The broker reads `inbox` when a client's network waits."""
 
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker
@@ -159,7 +159,7 @@ class FakeChannel:
         self.is_closed = False
         self.is_cut = False
         self._owed: deque[Slot] = deque()
-        """Answers that must leave in order; the first one is not ready yet."""
+        """Answers to be sent in order; the first one is not ready yet."""
 
     def finish_connecting(self) -> bool:
         if not self.broker.is_up:
@@ -186,20 +186,20 @@ class FakeChannel:
         self.is_closed = True
 
     def send_answer(self, header: RequestHeader, response: Response) -> None:
-        """Answer, after all that was owed before."""
+        """Send an answer after all positions reserved before it."""
         if self._owed:
             self.fill(self.reserve(), header, response)
         else:
             self.outbox += _encoded(header, response)
 
     def reserve(self) -> Slot:
-        """The place of an answer that comes later: those to what is asked from now on leave after it."""
+        """Reserve the position of a later answer. Answers to later requests are sent after it."""
         slot = Slot()
         self._owed.append(slot)
         return slot
 
     def fill(self, slot: Slot, header: RequestHeader, response: Response) -> None:
-        """Give the answer that was owed."""
+        """Provide the answer for a reserved position."""
         slot.answer = _encoded(header, response)
         while self._owed and self._owed[0].answer is not None:
             self.outbox += self._owed.popleft().answer or b""
@@ -210,17 +210,17 @@ class FakeChannel:
 
 
 class FakeBroker:
-    """One broker. `requests` is what it was asked, in order."""
+    """One broker. `requests` lists the requests it received, in order."""
 
     def __init__(self, cluster: FakeCluster, node: int) -> None:
         self.cluster = cluster
         self.node = node
         self.is_up = True
         self.is_silent = False
-        """Whether it takes requests and answers nothing, as a paused process does."""
+        """Whether the broker accepts requests without answering, like a paused process."""
         self.send_bytes = 2**30
         self.receive_bytes = 2**30
-        """How much goes through a channel at a time."""
+        """Largest number of bytes that one `receive_into` returns, as `send_bytes` is for one `send`."""
         self.versions = VERSIONS | fake_groups.VERSIONS
         self.features = {**fake_groups.FEATURES, **fake_ownership.FEATURES, group_readers.FEATURE: 1}
         self.conditions = FakeConditions()
@@ -229,13 +229,13 @@ class FakeBroker:
         self.faults: deque[tuple[type[Request[Any]], str | ErrorCode]] = deque()
         self.channels: list[FakeChannel] = []
         self.parked: list[tuple[int, FakeChannel, FetchRequest, RequestHeader]] = []
-        """Fetches that wait for records, and until when."""
+        """Waiting fetches, each with its deadline in ms first."""
         self.waiting: list[FakeChannel] = []
-        """Channels on which the answer of the group coordinator is due before anything else."""
+        """Channels whose next answer must be the group coordinator's."""
 
     def fail_next(self, request: type[Request[Any]], how: str | ErrorCode) -> None:
-        """How the next request of a kind fails: by an error code, by "cut" (the connection ends before it is
-        carried out) or by "cut after" (it is carried out, and the connection ends before the answer)."""
+        """Make the next request of a kind fail: with an error code, with "cut" (the connection ends before
+        the request is carried out) or with "cut after" (it ends after that, before the answer)."""
         self.faults.append((request, how))
 
     def stop(self) -> None:
@@ -248,7 +248,7 @@ class FakeBroker:
         self.is_silent = False
 
     def serve(self) -> bool:
-        """Answer what has come; whether anything had."""
+        """Answer the received requests. Returns whether there were any."""
         did_something = self._serve_parked()
         for channel in list(self.channels):
             if channel.is_closed or channel.is_cut or self.is_silent:
@@ -527,7 +527,7 @@ class FakeCluster:
         self._first_network = FakeNetwork(self)
 
     def network(self) -> FakeNetwork:
-        """The network as one more client has it."""
+        """A network for one more client."""
         return FakeNetwork(self)
 
     @property
@@ -535,7 +535,7 @@ class FakeCluster:
         return ",".join(f"broker-{node}:9092" for node in self.brokers)
 
     def add_topic(self, name: str, partitions: int = 1) -> list[FakePartition]:
-        """A topic, its leaders spread over the brokers."""
+        """Add a topic, with its leaders spread over the brokers."""
         nodes = list(self.brokers)
         self.topics[name] = [FakePartition(nodes[index % len(nodes)]) for index in range(partitions)]
         return self.topics[name]
@@ -545,7 +545,7 @@ class FakeCluster:
         return partitions[number] if number < len(partitions) else None
 
     def at(self, time_ms: int, event: Callable[[], object]) -> None:
-        """Have something happen at a time."""
+        """Call `event` at `time_ms` of the cluster's clock."""
         self._events.append((time_ms, event))
         self._events.sort(key=lambda each: each[0])
 
@@ -598,7 +598,7 @@ class FakeCluster:
         return MetadataResponseTopic(error_code=0, name=name, topic_id=topic_id, partitions=rows)
 
     def serve(self) -> None:
-        """Have everything happen that is due."""
+        """Carry out everything that is due."""
         while self._events and self._events[0][0] <= self.time_ms:
             self._events.pop(0)[1]()
         self.groups.tick()
@@ -607,7 +607,7 @@ class FakeCluster:
             broker.serve()
 
     def next_ms(self) -> list[int]:
-        """The times at which something will be due."""
+        """The times at which the next events are due."""
         group_ms = self.groups.next_ms()
         return [
             *(until_ms for broker in self.brokers.values() for until_ms, *_ in broker.parked),
@@ -638,7 +638,7 @@ class FakeCluster:
 
 
 class FakeNetwork:
-    """The network as one client has it."""
+    """The network of one client."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""How a fake broker judges the conditions of a produce request (KIP-27): all before anything is appended."""
+"""Checks all conditions of a produce request (KIP-27) in a fake broker before it appends any batch."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Answers = dict[Place, PartitionProduceResponse]
 
 
 class FakeConditions:
-    """The conditions that one broker has judged. `refused` is the last attempt refused in each partition."""
+    """Checks conditions for one broker. `refused` is the last attempt refused in each partition."""
 
     def __init__(self) -> None:
         self.refused: dict[Place, int] = {}
 
     def judge(self, broker: FakeBroker, request: ProduceRequest) -> Answers:
-        """The answers of all partitions where the request is refused; else none."""
+        """The answers of all partitions if the request is refused; otherwise none."""
         if FEATURE not in broker.features:
             return {}
         rows = {

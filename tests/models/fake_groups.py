@@ -56,7 +56,7 @@ class FakeGroups(ShardHost):
         self._ids = itertools.count(1)
         self._requests = itertools.count(1)
         self._waiting: dict[int, Deferred[Any]] = {}
-        """By request token: what fires with the shard's answer."""
+        """Deferreds that fire with the shard's answer, by request token."""
         self._failures: list[Failure] = []
         """Unexpected exceptions of handlers, which the next `tick` raises in the test."""
         self._asked = self.node
@@ -76,13 +76,13 @@ class FakeGroups(ShardHost):
         return 1_000_000 + self._cluster.time_ms
 
     def tick(self) -> None:
-        """Have happen what is due."""
+        """Carry out everything that is due."""
         for failure in self._failures:
             failure.raiseException()
         self.perform(self.shard.tick(self.time_ms()))
 
     def next_ms(self) -> int | None:
-        """When something is due, by the cluster's clock."""
+        """Time of the next due event on the cluster's clock."""
         due_ms = self.shard.next_deadline_ms()
         return None if due_ms is None else due_ms - 1_000_000
 
@@ -90,7 +90,7 @@ class FakeGroups(ShardHost):
         self.perform(self.shard.topics_changed(topics, self.time_ms()))
 
     def move(self, node: int) -> None:
-        """Let another broker take over from the log; waiting requests are answered NOT_COORDINATOR."""
+        """Make `node` the coordinator: it reads the log, and waiting requests get NOT_COORDINATOR."""
         self.node = node
         waiting, self._waiting = self._waiting, {}
         for done in waiting.values():
@@ -98,7 +98,7 @@ class FakeGroups(ShardHost):
         self.fail_over()
 
     def commit(self, group: str, offsets: dict[tuple[str, int], int]) -> None:
-        """Commit from outside of the group."""
+        """Commit offsets without being a member of the group."""
         rows = [OffsetToCommit(TopicPartition(*where), offset) for where, offset in offsets.items()]
         self.perform(self.shard.commit_offsets(next(self._requests), group, rows, now_ms=self.time_ms()))
 
@@ -130,7 +130,7 @@ class FakeGroups(ShardHost):
         if done is not None:
             done.callback(answer)
 
-    # What the handlers ask
+    # Called by the handlers
 
     def ask(self, group_id: str, event: ShardEvent) -> Deferred[Any]:
         if self._asked != self.node:
@@ -159,7 +159,7 @@ class FakeGroups(ShardHost):
         client_id: str,
         sink: Callable[[Any], None],
     ) -> None:
-        """Have `sink` called with the response, now or when the shard has an answer."""
+        """Call `sink` with the response, now or when the shard has an answer."""
         if isinstance(request, FindCoordinatorRequest):
             sink(self._found(request, error))
             return
@@ -184,7 +184,7 @@ class FakeGroups(ShardHost):
 
 @dataclass(frozen=True)
 class _Parts:
-    """What the handlers ask for by type."""
+    """The parts that the handlers require, found by type."""
 
     groups: GroupService
     metadata: MetadataCache

@@ -20,9 +20,9 @@ _Where = tuple[str, int]
 
 
 class FakeReaders:
-    """The claims of a fake cluster's groups, and the channels by which their members have come.
+    """The reader claims of a fake cluster's groups, and the channels on which their members attached.
 
-    While `is_held_up` claims do not reach the leaders; `catch_up` lets them.
+    While `is_held_up`, claims do not reach the leaders; `catch_up` delivers them.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class FakeReaders:
         self._untold: list[ReaderClaim] = []
 
     def claim(self, claims: Iterable[ReaderClaim]) -> None:
-        """The coordinator tells the leaders."""
+        """Send the coordinator's claims to the leaders."""
         self._untold += claims
         if not self.is_held_up:
             self.catch_up()
@@ -77,7 +77,7 @@ class FakeReaders:
         return ErrorCode.CLAIM_QUEUED if is_news else ErrorCode.OWNERSHIP_FENCED
 
     def may_read(self, channel: FakeChannel, where: _Where) -> bool:
-        """Whether a fetch on this channel gets a partition."""
+        """Whether a fetch on this channel may read a partition."""
         named = self._named.get(channel, ())
         read = [(group, where) for group in named if self.assigned.get((group, where), ("", -1))[0]]
         return all(self._attached.get(key) is channel for key in read)

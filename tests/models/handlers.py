@@ -1,4 +1,4 @@
-"""The broker's own handlers, on what a test provides."""
+"""The broker's own handlers, with parts that a test provides."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from broker.wiring.handlers import build_handlers, handler_types
 
 
 def handlers_about(service: type[Any], *parts: object) -> list[AnyHandler]:
-    """The handlers that ask for `service`. The fields of `parts`, which are dataclasses, provide what they
-    ask for by type."""
+    """The handlers that require `service`. They get what they require, by type, from the fields of `parts`,
+    which are dataclasses."""
     types = [each for each in handler_types() if service in get_type_hints(each).values()]
     return build_handlers(types, parts, {})

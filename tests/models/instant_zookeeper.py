@@ -17,7 +17,7 @@ SESSION_TIMEOUT_MS = 6000
 
 
 class Znodes(MutableMapping[str, tuple[bytes, int]]):
-    """Data and version of each znode by path, to look at and to set up."""
+    """Data and version of each znode by path, for tests to read and set up."""
 
     def __init__(self, model: ZooKeeperModel) -> None:
         self._model = model

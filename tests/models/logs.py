@@ -52,8 +52,8 @@ def make_rivals(
     partition: TopicPartition = PARTITION,
     older_epoch: int = 0,
 ) -> None:
-    """Two logs of one name: /d1 was offline while a topic was deleted and made anew, in /d2. The older one is
-    longer, and has the later leader epochs perhaps."""
+    """Two logs of one name: while /d1 was offline, a topic was deleted and created again in /d2. The older
+    log is longer, and may have the later leader epochs."""
     for path, topic_id, leader_epoch, count in (("/d1", older_id, older_epoch, 2), ("/d2", newer_id, 0, 1)):
         disk.make_directory(path)
         log = create_log(
@@ -78,7 +78,7 @@ def append_as_leader(
 
 
 def append(log: Log, *timestamps: int, leader_epoch: int = 0, **values: int) -> int:
-    """Append one batch; its first offset."""
+    """Append one batch. Returns its first offset."""
     records = timed_batch(*timestamps, **values)
     return append_as_leader(log, records, leader_epoch, now_ms=NOW_MS).first_offset
 
@@ -103,7 +103,7 @@ def headers_of(log: Log) -> list[BatchHeader]:
 
 
 def look_up_at_once(look_up: LookUp) -> TimestampOffset | None:
-    """Run a look-up to its end on this thread; raises its errors."""
+    """Run a look-up to its end on this thread. Raises its errors."""
     found: TimestampOffset | None = None
     try:
         search = next(look_up)

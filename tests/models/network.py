@@ -1,7 +1,7 @@
-"""A network between simulated machines: slow, lossy, torn apart, but in order within one connection.
+"""A network between simulated machines, with delays, losses and cuts. Each connection keeps its order.
 
-Every process is a machine of its own, by its name. Frames are cut by the broker's own `FrameAssembler`, so
-what travels are bytes, in pieces of any size.
+Each process name stands for a machine of its own. The broker's own `FrameAssembler` splits bytes into frames,
+so the network carries bytes in pieces of any size.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _LATE_MS_MAX = 3000.0
 
 @dataclass(slots=True)
 class Weather:
-    """How the network is.
+    """Conditions of the network.
 
-    Every piece takes a time drawn evenly up to `delay_ms_max`, and `slow_share` of them up to `slow_ms_max`;
-    `break_share` of what is sent breaks its connection.
+    The delay of each piece is drawn evenly up to `delay_ms_max`, or up to `slow_ms_max` for `slow_share` of
+    the pieces. `break_share` of the sends break their connection.
     """
 
     delay_ms_max: float = 2.0
@@ -69,21 +69,21 @@ class SimNetwork:
         process.on_death.append(lambda: self._process_died(process))
         return ProcessNetwork(self, process)
 
-    # What the simulation does to it.
+    # Called by the simulation.
 
     def cut(self, source: str, target: str) -> None:
         """Drop everything that the machine `source` sends to `target`; no connection is reported as lost."""
         self._cut[source, target] = None
 
     def heal(self) -> None:
-        """Mend every cut. Of the connections that were cut some break, and lose what was sent; others come to
-        life again and deliver it all, late."""
+        """End every cut. Some of the cut connections break and lose the bytes sent; the others deliver them
+        late."""
         self._cut.clear()
         for link in list(self._links):
             link.recover()
 
     def power_off(self, machine: str) -> None:
-        """From now on the machine does not even say that it knows nothing of a connection."""
+        """Turn the machine off: it no longer resets connections that it does not know."""
         self._without_power[machine] = None
 
     def power_on(self, machine: str) -> None:
@@ -150,7 +150,7 @@ class SimNetwork:
             server.is_over = True
             client.lose("connection refused")
             return
-        # The system accepts before the process does: a paused one has connections it knows nothing of.
+        # The operating system accepts a connection before the process does, even if the process is paused.
         listener.process.run(self._accept, listener, server)
         self.world.clock.callLater(self.delay_s(), client.process.run, self._connected, client)
 
@@ -179,7 +179,7 @@ class ProcessNetwork:
 
     def __init__(self, network: SimNetwork, process: Process) -> None:
         self.connections: Counter[Address] = Counter()
-        """How many the process has begun, by where to."""
+        """Number of connections that the process has opened, by address."""
         self._network = network
         self._process = process
 
@@ -193,23 +193,23 @@ class ProcessNetwork:
 
 
 class _Link:
-    """One connection: two ends and what is under way between them."""
+    """One connection: two ends and the bytes in flight between them."""
 
     def __init__(
         self, network: SimNetwork, client: Process, server: Process, client_at: Address, server_at: Address
     ) -> None:
         self.network = network
         self.stalled: list[tuple[SimWire, bytes]] = []
-        """Pieces that were sent into a cut, with the end that they are for."""
+        """Pieces sent during a cut, each with its receiving end."""
         self.lost_the_end = False
-        """Whether one end went, and the other could not be told."""
+        """Whether one end closed during a cut, so that the other end was not notified."""
         near = SimWire(self, client, client_at, server_at)
         far = SimWire(self, server, server_at, client_at)
         near.other, far.other = far, near
         self.ends = (near, far)
 
     def recover(self) -> None:
-        """The network is whole again."""
+        """Deliver the stalled pieces, or break the connection. Called when a cut ends."""
         stalled, self.stalled = self.stalled, []
         network = self.network
         if self.lost_the_end or (stalled and network.rng.random() >= _RETRANSMITTED_SHARE):
@@ -242,7 +242,7 @@ class SimWire:
         # Targets are filled and emptied in one go, so all wires may share the buffers.
         self._assembler = FrameAssembler(self.link.network.buffers)
 
-    # What its process does with it.
+    # Called by its process.
 
     def send(self, parts: Sequence[Part]) -> None:
         if self.is_over or self._is_closing:
@@ -251,7 +251,7 @@ class SimWire:
         try:
             data = join_parts(parts)
         except (OSError, EOFError) as error:
-            network.world.trace(self.process.name, f"cannot send what it cannot read: {error}")
+            network.world.trace(self.process.name, f"cannot read the bytes to send: {error}")
             self._part()
             return
         if network.rng.random() < network.weather.break_share:
@@ -303,7 +303,7 @@ class SimWire:
         self._part()
 
     def _part(self) -> None:
-        """This end goes, and tells the other."""
+        """Close this end, and notify the other."""
         if self.is_over:
             return
         receiver = self.receiver
@@ -321,10 +321,10 @@ class SimWire:
         delay_s = max(self._last_arrival_s - clock.rightNow, network.delay_s())
         clock.callLater(delay_s, self.other.lose, reason)
 
-    # What the network does with it.
+    # Called by the network.
 
     def travel(self, piece: bytes) -> None:
-        """Let a piece leave from here."""
+        """Send one piece to the other end."""
         network = self.link.network
         self._under_way += 1
         if network.is_cut(self.process.name, self.other.process.name):
@@ -352,7 +352,7 @@ class SimWire:
             self._arrived.append(piece)
             self.process.run(self.deliver)
         elif self.link.network.has_power(self.process.name):
-            # The machine knows nothing of this connection (any more), and says so.
+            # The machine does not know this connection any more, so it resets the connection.
             self._tell_other("connection reset by peer")
 
     def deliver(self) -> None:
@@ -384,7 +384,7 @@ class SimWire:
             self._tell_other("connection reset by peer")
 
     def lose(self, reason: str) -> None:
-        """The connection is gone for this end."""
+        """Report the connection as lost to this end's process."""
         if self.is_over:
             return
         receiver = self.receiver
@@ -406,7 +406,7 @@ def _api_key(data: bytes) -> int:
 
 
 def _pieces(data: bytes, rng: random.Random) -> list[bytes]:
-    """`data` as it arrives: mostly whole, sometimes in two."""
+    """Split `data` into the pieces that arrive: mostly one, sometimes two."""
     if len(data) < 2 or rng.random() < 0.8:
         return [data]
     cut = rng.randrange(1, len(data))

@@ -62,7 +62,7 @@ class OwnershipRequests:
         return ReleaseRequest(group=self.group, owner_id=self.owner_id, resources=held)
 
     def take(self, standing: ResourceStanding) -> None:
-        """Keep what was granted."""
+        """Keep the generation and incarnation that a response granted."""
         if standing.error_code == 0:
             self.generation, self.incarnation = standing.generation, standing.incarnation
 

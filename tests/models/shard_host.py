@@ -1,7 +1,7 @@
-"""What a shard of groups stands on, in memory: the tests' performer of `ShardResult`, in the order it states.
+"""Performs a group shard's `ShardResult` in memory for tests, in the order that `ShardResult` states.
 
-The real performer is `coordinator.groups.hosted_shard`; `test_hosted_shard` runs it on a log of which the
-test controls commits and refusals.
+The real performer is `coordinator.groups.hosted_shard`; `test_hosted_shard` runs it on a log whose commits
+and refusals the test controls.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ShardHost(ABC):
             self.reply(request, answer)
 
     def fail_over(self) -> None:
-        """Another broker takes over with what is in the log."""
+        """Replace the shard with a new one that reads the log, as on another broker."""
         self.shard = self.new_shard()
         for key, value in self.log:
             self.shard.replay(key, value)

@@ -1,4 +1,4 @@
-"""What an ownership table stands on, in memory: the tests' one performer of `OwnershipEffect`.
+"""Performs an ownership table's `OwnershipEffect` values in memory for tests.
 
 The real performer is `broker.ownership.service`; `tests/broker/ownership/test_enforcement.py` runs the table
 under it, with real logs and the modelled ZooKeeper.
@@ -34,9 +34,9 @@ class TableHost(ABC):
 
     def __init__(self, settings: OwnershipSettings | None = None) -> None:
         self.last_heard_ms: dict[int, int] = {}
-        """By connection."""
+        """Time at which each connection was last heard, in ms."""
         self.znodes: dict[ResourceKey, tuple[bytes, int]] = {}
-        """Data and version."""
+        """Data and version of each resource's znode."""
         self.holds_writes = False
         self.writes: list[Write] = []
         self.fences: list[Fence] = []
@@ -67,7 +67,7 @@ class TableHost(ABC):
     def notify(self, connection: int, is_ping: bool) -> None: ...
 
     def submit(self, operation: Operation) -> int:
-        """Have an operation carried out; its ticket."""
+        """Carry out an operation. Returns its ticket."""
         ticket = next(self.tickets)
         self.table.submit(operation, self.time_ms(), ticket)
         self.perform()
@@ -77,7 +77,7 @@ class TableHost(ABC):
         return ticket in self._answers
 
     def answer(self, ticket: int) -> list[ResourceStanding]:
-        """Take the answer to an operation. Raises BrokerError where the whole operation failed."""
+        """Take the answer to an operation. Raises BrokerError if the whole operation failed."""
         answer = self._answers.pop(ticket)
         if isinstance(answer, BrokerError):
             raise answer
@@ -117,7 +117,7 @@ class TableHost(ABC):
             self._commit()
 
     def settle_writes(self, error: BrokerError | None = None) -> None:
-        """Let the writes that wait succeed, or all of them fail."""
+        """Complete all waiting writes, or fail them with `error`."""
         writes, self.writes = self.writes, []
         for write in writes:
             if error is not None:
@@ -128,10 +128,12 @@ class TableHost(ABC):
             self.perform()
 
     def land(self, write: Write) -> dict[ResourceKey, int]:
-        """Make a write in ZooKeeper; the new versions."""
+        """Make a write in the znodes. Returns the new versions."""
         versions = {}
         for key, record, version in write.items:
-            assert version == self.znodes.get(key, (b"", -1))[1], "a write replaces what it has seen"
+            assert version == self.znodes.get(key, (b"", -1))[1], (
+                "the write expects another version of the znode"
+            )
             self.znodes[key] = (encode_ownership(record), version + 1)
             versions[key] = version + 1
         return versions

@@ -24,11 +24,11 @@ class Ground(Protocol):
     def stop_listening(self) -> None: ...
 
     def send(self, channel: Channel, data: bytes) -> None:
-        """Have the broker send."""
+        """Send `data` from the broker."""
         ...
 
     def end(self, channel: Channel) -> None:
-        """Have the broker close the connection."""
+        """Close the connection from the broker's side."""
         ...
 
 
@@ -101,14 +101,14 @@ def connected(ground: Ground) -> Channel:
 
 
 def received(ground: Ground, channel: Channel) -> bytes:
-    """What comes next; empty at the end of the stream."""
+    """The next bytes received; empty at the end of the stream."""
     buffer = bytearray(100)
     while (count := channel.receive_into(memoryview(buffer))) is None:
         assert channel in ground.network.wait(WAIT_MS, [])
     return bytes(buffer[:count])
 
 
-def test_a_refused_connection_fails_when_it_should_stand(ground: Ground) -> None:
+def test_a_refused_connection_fails_in_finish_connecting(ground: Ground) -> None:
     ground.stop_listening()
     channel = ground.connect()
     with pytest.raises(ConnectionRefusedError):
@@ -116,7 +116,7 @@ def test_a_refused_connection_fails_when_it_should_stand(ground: Ground) -> None
             ground.network.wait(WAIT_MS, [channel])
 
 
-def test_bytes_arrive_and_then_the_end(ground: Ground) -> None:
+def test_bytes_arrive_before_the_end_of_the_stream(ground: Ground) -> None:
     channel = connected(ground)
     assert channel.receive_into(memoryview(bytearray(10))) is None
     ground.send(channel, b"some bytes")
@@ -126,7 +126,7 @@ def test_bytes_arrive_and_then_the_end(ground: Ground) -> None:
     assert received(ground, channel) == b""
 
 
-def test_only_a_channel_that_is_to_write_is_ready_without_bytes(ground: Ground) -> None:
+def test_without_bytes_only_a_writing_channel_is_ready(ground: Ground) -> None:
     channel = connected(ground)
     assert ground.network.wait(WAIT_MS, [channel]) == [channel]
     assert channel.send([b"\0\0", b"\0"]) == 3
@@ -135,7 +135,7 @@ def test_only_a_channel_that_is_to_write_is_ready_without_bytes(ground: Ground) 
     assert ground.network.now_ms() >= begun_ms + 19
 
 
-def test_a_wake_ends_the_next_wait_and_no_other(ground: Ground) -> None:
+def test_a_wake_ends_only_the_next_wait(ground: Ground) -> None:
     connected(ground)
     ground.network.wake()
     begun_ms = ground.network.now_ms()

@@ -113,7 +113,7 @@ def test_files_move_with_their_directory() -> None:
     assert disk.list("/data") == []
 
 
-def test_a_machine_that_is_struck_ends_during_one_of_its_changes() -> None:
+def test_a_strike_fails_the_chosen_change_and_all_later_io() -> None:
     disk = make_disk()
     ends: list[str] = []
     file = disk.open("/data/log", create=True)
@@ -131,14 +131,14 @@ def test_a_machine_that_is_struck_ends_during_one_of_its_changes() -> None:
     assert disk.read("/data/log") == b"onetwo"
 
 
-def test_a_strike_can_be_taken_back() -> None:
+def test_a_strike_can_be_cancelled() -> None:
     disk = make_disk()
-    disk.strike(0, lambda: pytest.fail("it was struck"))
+    disk.strike(0, lambda: pytest.fail("the machine was struck"))
     disk.spare()
     disk.make_directory("/data/more")
 
 
-def test_disk_space_that_was_taken_away_is_given_back() -> None:
+def test_a_bounded_disk_can_get_its_capacity_back() -> None:
     disk = make_disk()
     disk.make_directory("/disk1")
     file = disk.open("/disk1/a", create=True)

@@ -1,4 +1,4 @@
-"""The simulated network does to connections what real ones suffer, and nothing else."""
+"""The simulated network delays, resets and breaks connections as a real one does, and no more."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def pair() -> Pair:
     return Pair()
 
 
-def test_frames_arrive_whole_and_in_order_however_they_are_cut(pair: Pair) -> None:
+def test_frames_arrive_whole_and_in_order_however_they_are_split(pair: Pair) -> None:
     client, server = pair.joined()
     sent = [bytes([number]) * (number * 7) for number in range(50)]
     for frame in sent:
@@ -90,7 +90,7 @@ def test_frames_arrive_whole_and_in_order_however_they_are_cut(pair: Pair) -> No
     assert client.sent == sum(len(frame) + SIZE.size for frame in sent)
 
 
-def test_connections_overtake_each_other(pair: Pair) -> None:
+def test_frames_of_different_connections_may_overtake_each_other(pair: Pair) -> None:
     ends = [pair.joined() for _ in range(10)]
     order: list[int] = []
     for client, _ in ends:
@@ -181,7 +181,7 @@ def test_a_connection_to_a_paused_process_is_accepted_when_it_resumes(pair: Pair
     assert pair.accepted[-1].frames == [b"x"]
 
 
-def test_what_is_sent_into_a_cut_comes_late_or_breaks_the_connection() -> None:
+def test_bytes_sent_during_a_cut_arrive_late_or_the_connection_breaks() -> None:
     outcomes = set()
     for seed in range(20):
         pair = Pair(seed)

@@ -34,7 +34,7 @@ def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
             threads.stop()
 
 
-def test_a_job_comes_back_with_its_result_or_its_error(ground: Ground) -> None:
+def test_a_job_returns_its_result_or_its_error(ground: Ground) -> None:
     workers, until = ground
     came: list[object] = []
     workers.run(int, "11", base=2).addCallback(came.append)
@@ -43,7 +43,7 @@ def test_a_job_comes_back_with_its_result_or_its_error(ground: Ground) -> None:
     assert sorted(map(str, came)) == ["3", "<class 'ValueError'>"]
 
 
-def test_a_job_may_hand_over_another_when_it_comes_back(ground: Ground) -> None:
+def test_a_callback_of_a_job_may_start_another_job(ground: Ground) -> None:
     workers, until = ground
     came: list[str] = []
     workers.run(str, 1).addCallback(

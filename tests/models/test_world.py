@@ -1,4 +1,4 @@
-"""The ground under a simulation: time that goes in order, and processes that stop and go on."""
+"""The simulated clock makes calls in order; simulated processes pause, resume and die."""
 
 from __future__ import annotations
 
@@ -105,13 +105,13 @@ def test_an_unexpected_exception_is_recorded_as_a_problem_and_the_process_contin
     world = World(1)
     process = Process(world, "p")
     process.run(int, "x")
-    process.run(world.trace, "p", "goes on")
+    process.run(world.trace, "p", "continues")
     assert len(world.problems) == 1
     assert "ValueError" in world.problems[0]
-    assert "goes on" in world.trace.lines[-1]
+    assert "continues" in world.trace.lines[-1]
 
 
-def test_generators_are_named_and_do_not_disturb_each_other() -> None:
+def test_generators_of_different_names_are_independent() -> None:
     one, other = World(1), World(1)
     other.rng("a").random()
     assert one.rng("b").random() == other.rng("b").random()
@@ -119,7 +119,7 @@ def test_generators_are_named_and_do_not_disturb_each_other() -> None:
     assert World(2).rng("b").random() != one.rng("b").random()
 
 
-def test_the_trace_hash_names_the_whole_run_though_only_the_end_is_kept() -> None:
+def test_the_trace_hash_covers_the_whole_run_though_only_its_end_is_kept() -> None:
     worlds = [World(1, keep_lines=1) for _ in range(3)]
     for number, world in enumerate(worlds):
         world.trace("a", "begins" if number < 2 else "begins otherwise")

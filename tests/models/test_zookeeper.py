@@ -1,4 +1,4 @@
-"""The model of ZooKeeper does what its users build on."""
+"""The model of ZooKeeper keeps the guarantees that its users rely on."""
 
 from __future__ import annotations
 
@@ -12,26 +12,10 @@ from coordinator.zookeeper.interface import (
     WatchEvent,
     WatchKind,
     ZooKeeperConnectionLost,
-    ZooKeeperSession,
 )
+from tests.coordinator.zookeeper.test_zookeeper import Events
 from tests.models.world import Process, World
 from tests.models.zookeeper import SimZooKeeper, ZooKeeperModel
-
-
-class Listener:
-    """Writes down what becomes of a client's sessions."""
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def session_connected(self, session: ZooKeeperSession) -> None:
-        self.heard.append("connected")
-
-    def session_suspended(self, session: ZooKeeperSession) -> None:
-        self.heard.append("suspended")
-
-    def session_expired(self, session: ZooKeeperSession) -> None:
-        self.heard.append("expired")
 
 
 class Ensemble:
@@ -39,9 +23,9 @@ class Ensemble:
         self.world = World(7)
         self.model = ZooKeeperModel(self.world)
 
-    def client(self, name: str) -> tuple[SimZooKeeper, Listener]:
+    def client(self, name: str) -> tuple[SimZooKeeper, Events]:
         client = SimZooKeeper(self.model, Process(self.world, name), session_timeout_ms=6000)
-        listener = Listener()
+        listener = Events()
         client.add_listener(listener)
         client.start()
         self.world.run(1)
@@ -70,10 +54,10 @@ def test_ephemeral_znodes_go_with_their_session(ensemble: Ensemble) -> None:
     owner.cut()
     ensemble.world.run(7)
     assert gone == [WatchEvent(WatchKind.DELETED, "/mine")]
-    assert heard.heard == ["connected", "suspended"]
+    assert heard.names() == ["connected", "suspended"]
     owner.mend()
     ensemble.world.run(1)
-    assert heard.heard == ["connected", "suspended", "expired", "connected"]
+    assert heard.names() == ["connected", "suspended", "expired", "connected"]
     assert isinstance(ensemble.result(old.create("/late")), SessionExpired)
     assert ensemble.result(other.exists("/late")) is None
 
@@ -86,7 +70,7 @@ def test_a_short_cut_keeps_the_session_but_loses_its_watches(ensemble: Ensemble)
     ensemble.world.run(1)
     client.mend()
     ensemble.world.run(1)
-    assert heard.heard == ["connected", "suspended", "connected"]
+    assert heard.names() == ["connected", "suspended", "connected"]
     assert [event.kind for event in events] == [WatchKind.LOST]
 
 
@@ -110,19 +94,19 @@ def test_a_paused_process_learns_of_its_expired_session_when_it_resumes(ensemble
     client.process.pause()
     client.fall_silent()
     ensemble.world.run(7)
-    assert heard.heard == ["connected"]
+    assert heard.names() == ["connected"]
     client.process.resume()
     client.speak_again()
     ensemble.world.run(1)
-    assert heard.heard == ["connected", "suspended", "expired", "connected"]
+    assert heard.names() == ["connected", "suspended", "expired", "connected"]
 
 
-def test_no_session_runs_out_during_an_outage(ensemble: Ensemble) -> None:
+def test_no_session_expires_during_an_outage(ensemble: Ensemble) -> None:
     client, heard = ensemble.client("a")
     ensemble.result(client.session.create("/mine", ephemeral=True))
     ensemble.model.stop()
     ensemble.world.run(60)
     ensemble.model.start()
     ensemble.world.run(1)
-    assert heard.heard == ["connected", "suspended", "connected"]
+    assert heard.names() == ["connected", "suspended", "connected"]
     assert ensemble.result(client.session.exists("/mine")) is not None

@@ -1,4 +1,4 @@
-"""The model of ZooKeeper and the real server, asked the same questions, give the same answers."""
+"""The model of ZooKeeper and the real server give the same answers to the same requests."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ Scenario = Callable[["Ground"], Coroutine[Any, Any, Any]]
 
 
 class Ground(Protocol):
-    """Where a scenario takes place."""
+    """The ZooKeeper that a scenario runs on: a model or the real server."""
 
     def client(self) -> ZooKeeper: ...
 
     def play(self, scenario: Scenario) -> Any:
-        """The result of a scenario."""
+        """Run a scenario. Returns its result."""
         ...
 
 
@@ -118,7 +118,7 @@ async def error_of(operation: Any) -> type[BaseException]:
     return caught.type
 
 
-def test_znodes_and_their_stats(ground: Ground) -> None:
+def test_stats_show_the_creation_and_each_change_of_a_znode(ground: Ground) -> None:
     async def scenario(ground: Ground) -> None:
         session = ground.client().session
         path, made = await session.create("/a", b"1")
@@ -134,7 +134,7 @@ def test_znodes_and_their_stats(ground: Ground) -> None:
     ground.play(scenario)
 
 
-def test_errors(ground: Ground) -> None:
+def test_invalid_operations_raise_their_errors(ground: Ground) -> None:
     async def scenario(ground: Ground) -> None:
         session = ground.client().session
         assert await error_of(session.get("/none")) is NoNode
@@ -152,7 +152,7 @@ def test_errors(ground: Ground) -> None:
     ground.play(scenario)
 
 
-def test_a_multi_happens_as_a_whole(ground: Ground) -> None:
+def test_a_multi_makes_all_its_writes_or_none(ground: Ground) -> None:
     async def scenario(ground: Ground) -> None:
         session = ground.client().session
         await session.create("/guard")
@@ -175,7 +175,7 @@ def test_a_multi_happens_as_a_whole(ground: Ground) -> None:
     ground.play(scenario)
 
 
-def test_several_znodes_are_read_at_once(ground: Ground) -> None:
+def test_get_all_reads_several_znodes_in_one_request(ground: Ground) -> None:
     async def scenario(ground: Ground) -> None:
         session = ground.client().session
         await session.create("/a", b"x" * 100_000)
@@ -210,7 +210,7 @@ def test_watches_fire_once_before_later_answers_and_in_order(ground: Ground) -> 
     ground.play(scenario)
 
 
-def test_a_watch_on_children_sees_the_parent_go(ground: Ground) -> None:
+def test_a_watch_on_children_fires_when_the_parent_is_deleted(ground: Ground) -> None:
     async def scenario(ground: Ground) -> None:
         session = ground.client().session
         events: list[WatchEvent] = []
@@ -239,7 +239,7 @@ def test_ephemeral_znodes_go_when_their_session_is_closed(ground: Ground) -> Non
 
 
 @pytest.mark.parametrize("ground", ["model", "server"], indirect=True)
-def test_what_is_asked_before_the_first_connection_waits_for_it(ground: Ground) -> None:
+def test_requests_before_the_first_connection_wait_for_it(ground: Ground) -> None:
     async def scenario(ground: Ground) -> None:
         session = ground.client().session
         assert session.session_id == 0
@@ -273,7 +273,7 @@ def operation(rng: random.Random, session: ZooKeeperSession) -> Any:
 
 
 def told(outcome: Any, zxids: dict[int, int]) -> Any:
-    """An answer in a form that does not depend on which transactions came before: their order stays."""
+    """An answer in comparable form: transaction ids become numbers in the order of their appearance."""
     match outcome:
         case Stat():
             numbers = tuple(zxids.setdefault(zxid, len(zxids)) for zxid in (outcome.czxid, outcome.mzxid))
@@ -300,7 +300,7 @@ async def conversation(ground: Ground, seed: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_conversations_are_the_same(zookeeper: str, seed: int) -> None:
+def test_the_model_and_the_server_answer_random_requests_alike(zookeeper: str, seed: int) -> None:
     model, server = ModelGround(), ServerGround(zookeeper)
     try:
         expected = server.play(lambda ground: conversation(ground, seed))

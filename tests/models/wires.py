@@ -72,7 +72,7 @@ class FakePort:
 
 @dataclass
 class Attempt:
-    """A connection that was asked for; the test reports the outcome to `receiver`."""
+    """A requested connection; the test reports the outcome to `receiver`."""
 
     host: str
     port: int

@@ -1,7 +1,7 @@
-"""The ground a simulated cluster stands on: time, chance, processes and the trace.
+"""The base of a simulated cluster: time, randomness, processes and the trace.
 
-Everything that happens is a call on one clock, everything random comes from generators derived from one seed
-by name, and every event worth telling goes into the trace, whose hash therefore names the whole run.
+Every event is a call on one clock. All randomness comes from generators derived from one seed by name. Every
+notable event goes into the trace, so the hash of the trace identifies the whole run.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from twisted.internet.error import AlreadyCalled, AlreadyCancelled
 from twisted.internet.task import Clock
 
 START_S = 1_700_000_000.0
-"""When every simulation begins, in seconds since the epoch."""
+"""Start time of every simulation, in seconds since the epoch."""
 _PROBLEMS_MAX = 20
 _CALLS_AT_A_TIME_MAX = 100_000
 
 
 class StandsStill(Exception):
-    """Calls follow each other without time passing: the code under test polls in a busy loop."""
+    """Raised if calls follow each other without time passing: the code under test polls in a busy loop."""
 
 
 class SimCall:
@@ -43,7 +43,7 @@ class SimCall:
     ) -> None:
         self.due_s = due_s
         self.turn = -1
-        """Which of the clock's entries is this call's: one that was reset has left others behind."""
+        """Number of the clock's valid entry for this call; each reset leaves an invalid entry behind."""
         self._clock = clock
         self._function = function
         self._arguments = arguments
@@ -74,7 +74,7 @@ class SimCall:
         self._clock.schedule(self, self.due_s + secondsLater)
 
     def run(self) -> None:
-        """It is time."""
+        """Make the call. The clock calls this when it is due."""
         self._call()
 
     def _call(self) -> None:
@@ -89,8 +89,8 @@ class SimCall:
 
 
 class ProcessCall(SimCall):
-    """A call that is due in a process. It can still be cancelled while it waits there to be made: a process
-    that was paused for long wakes up with calls that are late, not with calls that were made."""
+    """A call that is due in a process. While the process is paused the call waits, and can still be
+    cancelled, even by an earlier late call after the process resumes."""
 
     __slots__ = ("process",)
     process: Process
@@ -135,7 +135,7 @@ class SimClock(Clock):
             pass
 
     def step(self, until_s: float) -> bool:
-        """Make the next call due by `until_s`; False, and the clock stands there, if there is none.
+        """Make the next call due by `until_s`. If there is none, set the clock to `until_s` and return False.
 
         Raises `StandsStill`.
         """
@@ -156,7 +156,7 @@ class SimClock(Clock):
 
 
 class Trace:
-    """What happened, in order: a running hash of all of it, and the last lines for people."""
+    """All events in order: a running hash of them, and the last lines as text."""
 
     def __init__(self, clock: SimClock, keep: int | None) -> None:
         self._clock = clock
@@ -175,10 +175,10 @@ class Trace:
 
 
 class World:
-    """One simulation's clock, chance and trace.
+    """One simulation's clock, randomness and trace.
 
-    `keep_lines` of the trace are kept for people (None: all). `problems` are the exceptions that nobody
-    expected; the simulation goes on as a reactor would, and fails in the end.
+    The last `keep_lines` lines of the trace are kept as text (None: all). `problems` lists unexpected
+    exceptions: the simulation continues after one, as a reactor would, and fails at the end.
     """
 
     def __init__(self, seed: int, *, keep_lines: int | None = 2000) -> None:
@@ -190,22 +190,22 @@ class World:
         """Name of the process whose code is running, for callbacks that do not carry their sender."""
 
     def rng(self, name: str) -> random.Random:
-        """The generator of that name: what one component draws does not disturb another."""
+        """The generator of that name. Each component draws from its own, independent of the others."""
         return random.Random(f"{self.seed}/{name}")
 
     def now_ms(self) -> int:
         return int(self.clock.rightNow * 1000)
 
     def seconds(self) -> float:
-        """Since the beginning."""
+        """Simulated seconds since the start."""
         return self.clock.rightNow - START_S
 
     def run(self, seconds: float) -> None:
-        """Let so much simulated time pass."""
+        """Let `seconds` of simulated time pass."""
         self.clock.advance(seconds)
 
     def run_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        """Let time pass until a condition holds, looked at after each call; whether it came to hold."""
+        """Run until a condition holds, checked after each call. Returns whether it held in `timeout_s`."""
         until_s = self.clock.rightNow + timeout_s
         while not condition():
             if not self.clock.step(until_s):
@@ -219,10 +219,10 @@ class World:
 
 
 class Process:
-    """One operating-system process: everything that happens in it happens through `run`.
+    """One operating-system process: all its code is called through `run`.
 
-    A paused process does nothing until it is resumed, and then everything it missed, in order. A dead one
-    never does anything again; a restart is a new `Process`, told from the last by its `life`.
+    A paused process makes no calls; when it resumes it makes all missed calls in order. A dead process makes
+    no more calls. A restart is a new `Process` with another `life`.
     """
 
     def __init__(self, world: World, name: str, life: int = 0) -> None:
@@ -236,7 +236,7 @@ class Process:
         self.clock = ProcessClock(self)
 
     def rng(self, name: str) -> random.Random:
-        """A generator that no other life of this process has."""
+        """The generator of that name for this process and life."""
         return self.world.rng(f"{self.name}.{self.life}/{name}")
 
     def run(self, function: Callable[..., object], *arguments: Any, **keywords: Any) -> None:
@@ -265,7 +265,7 @@ class Process:
     def resume(self) -> None:
         self.paused = False
         while self._missed and self.alive and not self.paused:
-            # Taken off only afterwards: what happens meanwhile comes behind what was missed.
+            # A missed call is removed only after it was made, so that new calls queue behind the others.
             self._do(*self._missed[0])
             if self._missed:
                 self._missed.popleft()
@@ -286,7 +286,7 @@ class ProcessClock:
         self._process = process
         self._clock = process.world.clock
         self.ahead_s = 0.0
-        """By how much the machine's clock is wrong."""
+        """Seconds that the machine's clock is ahead of the simulated time."""
 
     def seconds(self) -> float:
         return self._clock.rightNow + self.ahead_s

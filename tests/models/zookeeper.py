@@ -1,9 +1,9 @@
 """A model of ZooKeeper: one ordered store, sessions, ephemeral znodes, watches, multis, expiry.
 
-`ZooKeeperModel` is the ensemble, `SimZooKeeper` the way one process has to it
-(`coordinator.zookeeper.interface.ZooKeeper`). Requests and answers take time, in order; while the way is cut,
-requests are lost, or are carried out and their answers are lost, and the session runs out by the server's
-clock.
+`ZooKeeperModel` is the ensemble, `SimZooKeeper` one process's client of it
+(`coordinator.zookeeper.interface.ZooKeeper`). Requests and answers take time, and arrive in order. While a
+client is cut off, its requests are lost, or are carried out and their answers are lost, and its session
+expires by the server's clock.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ NORMAL_DELAY_MS_MAX = 3.0
 
 
 class ZooKeeperModel:
-    """The ensemble, as if it were one machine that never forgets."""
+    """The ensemble, modelled as one server that never loses data."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -154,7 +154,7 @@ class ZooKeeperModel:
         return path in self._znodes
 
     def names_below(self, path: str) -> list[str]:
-        """The names of a znode's children, sorted; none where there is no such znode."""
+        """The names of a znode's children, sorted; none if there is no such znode."""
         node = self._znodes.get(path)
         return [] if node is None else sorted(node.children)
 
@@ -165,7 +165,7 @@ class ZooKeeperModel:
         self._child_watches.setdefault(path, {})[session.session_id, watch] = session
 
     def forget_watches(self, session_id: int) -> list[ZnodeWatch]:
-        """Take away the watches of a session whose connection broke. The client fires them as LOST."""
+        """Remove the watches of a session whose connection broke. The client fires them as LOST."""
         lost: dict[ZnodeWatch, None] = {}
         for watches in (self._data_watches, self._child_watches):
             for registered in watches.values():
@@ -185,7 +185,7 @@ class ZooKeeperModel:
         self._znodes[path].version = version
 
     def write(self, operations: Sequence[WriteOperation], session_id: int) -> list[Any]:
-        """All or none. Raises `MultiFailed` with the operation that stood in the way."""
+        """Make all writes or none. Raises `MultiFailed` with the operation that failed."""
         staged = _Staged(self._znodes)
         for index, operation in enumerate(operations):
             try:
@@ -244,7 +244,7 @@ class ZooKeeperModel:
 
 
 class _Staged:
-    """Which znodes there would be, and in what version, after the operations checked so far."""
+    """The znodes that would exist, with their versions, after the operations checked so far."""
 
     def __init__(self, znodes: dict[str, _Znode]) -> None:
         self._znodes = znodes
@@ -313,7 +313,7 @@ class SimSession:
         self._rng = owner.rng
         self._unsent: list[ZnodeRequest] = []
         self._unanswered: list[ZnodeRequest] = []
-        self._connection = 0  # counts connections: what belongs to an earlier one is void
+        self._connection = 0  # counts connections: events of earlier ones are ignored
         self.connected = False
         self._request_at_s = 0.0
         self._answer_at_s = 0.0
@@ -467,7 +467,7 @@ class SimSession:
         self._clock.callLater(delay_s, self._serve, self._connection, request)
 
     def _serve(self, connection: int, request: ZnodeRequest) -> None:
-        """Serve a request. Of the writes under way when the connection broke, half still arrive."""
+        """Serve a request. Half of the writes pending when the connection broke still arrive."""
         if not self._model.has_session(self.session_id):
             return
         if connection != self._connection and (request.is_read or self._rng.random() < 0.5):
@@ -534,10 +534,10 @@ class SimZooKeeper:
     def delay_s(self) -> float:
         return self.rng.random() * self.model.delay_ms_max / 1000
 
-    # What the simulation does to it.
+    # Called by the simulation.
 
     def cut(self) -> None:
-        """The process and ZooKeeper cannot reach each other."""
+        """Cut the process off from ZooKeeper."""
         self._cut = True
         self._session.disconnect()
         self._run_out_later()
@@ -547,11 +547,11 @@ class SimZooKeeper:
         self._connect_later()
 
     def fall_silent(self) -> None:
-        """The process is paused: its connection stays, but no heartbeat leaves it."""
+        """Stop sending heartbeats, because the process is paused. The connection stays open."""
         self._run_out_later()
 
     def speak_again(self) -> None:
-        """The process runs again. If the session ran out meanwhile, it finds its connection closed."""
+        """Send heartbeats again. If the session expired meanwhile, the connection is closed."""
         session = self._session
         if session.session_id and not self.model.has_session(session.session_id):
             session.disconnect()
@@ -580,8 +580,8 @@ class SimZooKeeper:
             self._session.connect()
 
     def _run_out_later(self) -> None:
-        """Unless something is heard of the client, the server ends its session. The last it heard was its
-        last heartbeat, up to a third of the timeout ago."""
+        """Expire the session later unless the client is heard again. Its last heartbeat was up to a third of
+        the timeout ago."""
         session_id = self._session.session_id
         if self._expiry is not None or not session_id or not self.model.available:
             return

@@ -1,4 +1,4 @@
-"""Decoded columns become record batches of exactly the schema that Spark was told."""
+"""Decoded columns become record batches of exactly the schema declared to Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTITION = TopicPartition("flights", 3)
 
 
 @pytest.mark.parametrize("include_headers", [False, True])
-def test_both_schemas_are_one(include_headers: bool) -> None:
+def test_the_arrow_and_spark_schemas_are_equal(include_headers: bool) -> None:
     announced = to_arrow_schema(spark_schema(include_headers), timezone="UTC")
 
     assert announced.equals(arrow_schema(include_headers))
@@ -42,7 +42,7 @@ def test_a_record_becomes_a_row() -> None:
     ]
 
 
-def test_null_and_empty_are_told_apart() -> None:
+def test_null_and_empty_values_stay_distinct() -> None:
     collector = BatchCollector(PARTITION, include_headers=False)
     collector.add(Columns(range(2), [0, 0], [None, b""], [b"", None], None), 0, 0, 2)
 
@@ -80,7 +80,7 @@ def test_headers_are_lists_and_null_where_there_are_none() -> None:
     ]
 
 
-def test_a_collector_is_full_by_rows_or_by_bytes() -> None:
+def test_a_collector_is_full_by_rows_or_bytes() -> None:
     rows = BatchCollector(PARTITION, include_headers=False)
     rows.add(
         Columns(

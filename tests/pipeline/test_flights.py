@@ -1,4 +1,4 @@
-"""The example's data is what it says it is."""
+"""The flights data set of the examples has the documented content."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def every_flight() -> list[Flight]:
     return list(flights())
 
 
-def test_there_are_as_many_flights_as_are_counted_on(every_flight: list[Flight]) -> None:
+def test_there_are_336776_flights(every_flight: list[Flight]) -> None:
     carriers = Counter(flight.carrier for flight in every_flight)
 
     assert sum(carriers.values()) == COUNT
     assert carriers[b"UA"] == 58_665
 
 
-def test_a_flight_is_a_json_object_with_null_for_what_is_missing(every_flight: list[Flight]) -> None:
+def test_a_flight_is_a_json_object_with_null_for_missing_values(every_flight: list[Flight]) -> None:
     first, last = every_flight[0], every_flight[-1]
 
     assert json.loads(first.value) | {"tailnum": ""} == {

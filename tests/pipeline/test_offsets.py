@@ -53,7 +53,7 @@ def planned(cluster: Cluster = CLUSTER, **given: str) -> list[OffsetRange]:
     return plan(read_options(options), cluster)
 
 
-def test_everything_there_is_is_read_by_default() -> None:
+def test_by_default_all_records_are_read() -> None:
     assert planned() == [OffsetRange(ZERO, 0, 100), OffsetRange(ONE, 50, 70)]
 
 
@@ -87,7 +87,7 @@ def test_a_time_starts_and_ends_a_read() -> None:
     assert planned(cluster, endingTimestamp="99") == [OffsetRange(ZERO, 0, 4)]
 
 
-def test_a_starting_time_after_the_last_record_is_an_error_unless_told_otherwise() -> None:
+def test_a_starting_time_after_the_last_record_is_an_error_by_default() -> None:
     cluster = Cluster({ZERO: (0, 1), ONE: (0, 2)}, {ZERO: [10], ONE: [10, 20]})
 
     with pytest.raises(OptionError, match=r"flights-0 has no record .* startingOffsetsByTimestampStrategy"):
@@ -122,14 +122,14 @@ def test_options_that_do_not_fit_the_topic_are_refused(options: dict[str, str], 
         {"endingOffsets": '{"flights": {"0": 101, "1": -1}}'},
     ],
 )
-def test_records_that_are_gone_fail_the_read_unless_told_otherwise(lost: dict[str, str]) -> None:
+def test_deleted_records_fail_the_read_by_default(lost: dict[str, str]) -> None:
     with pytest.raises(DataLossError, match="failOnDataLoss"):
         planned(**lost)
 
     assert planned(**lost, failOnDataLoss="false") == [OffsetRange(ZERO, 0, 100), OffsetRange(ONE, 50, 70)]
 
 
-def test_partitions_are_left_whole_where_there_are_enough() -> None:
+def test_enough_partitions_are_not_split() -> None:
     assert len(planned(minPartitions="2")) == 2
 
 
@@ -138,7 +138,7 @@ def test_partitions_are_left_whole_where_there_are_enough() -> None:
     least=st.none() | st.integers(1, 40),
     most=st.none() | st.integers(1, 300),
 )
-def test_cutting_loses_nothing_and_keeps_both_promises(
+def test_splitting_covers_every_offset_within_both_limits(
     sizes: list[int], least: int | None, most: int | None
 ) -> None:
     given_options = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}

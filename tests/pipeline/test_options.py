@@ -1,4 +1,4 @@
-"""What spark.read.format("holdfast") understands, and what it says about what it does not."""
+"""Options of spark.read.format("holdfast"), and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_topic_and_a_bootstrap_address_are_enough() -> None:
     assert options.fail_on_data_loss
 
 
-def test_names_are_understood_in_any_case_because_spark_lowers_them() -> None:
+def test_option_names_are_accepted_in_any_case_because_spark_lowers_them() -> None:
     options = read_options({**FLIGHTS, "includeheaders": "true", "FAILONDATALOSS": "False"})
 
     assert options.include_headers
@@ -47,7 +47,7 @@ def test_partitions_can_be_assigned() -> None:
     assert topics.partitions == (TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1))
 
 
-def test_offsets_come_for_each_partition() -> None:
+def test_offsets_can_be_given_for_each_partition() -> None:
     options = read_options(
         {
             **FLIGHTS,
@@ -61,7 +61,7 @@ def test_offsets_come_for_each_partition() -> None:
     assert options.end == Offsets(default=None, partitions={zero: 42, one: LATEST})
 
 
-def test_times_come_for_all_or_for_each_partition() -> None:
+def test_times_can_be_given_for_all_or_for_each_partition() -> None:
     options = read_options(
         {**FLIGHTS, "startingTimestamp": "1000", "endingOffsetsByTimestamp": '{"flights": {"0": 2000}}'}
     )
@@ -116,7 +116,7 @@ def test_headers_are_known_before_anything_else_is_checked() -> None:
         ({**BOOTSTRAP, "assign": "{}"}, "assign names no partition"),
     ],
 )
-def test_what_is_wrong_is_said(given: dict[str, str], expected: str) -> None:
+def test_an_invalid_option_is_an_error_with_the_reason(given: dict[str, str], expected: str) -> None:
     with pytest.raises(OptionError) as raised:
         read_options(given)
 

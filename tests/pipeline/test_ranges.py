@@ -1,4 +1,4 @@
-"""A task reads its range exactly: gaps, records that go away, data that does not come."""
+"""A task reads exactly its range, despite gaps, deleted records and data that does not arrive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTITION = TopicPartition("log", 0)
 
 
 class Clock:
-    """Time that passes only when told to."""
+    """A clock that only the test advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -29,7 +29,7 @@ class Clock:
 
 
 class ScriptedConsumer:
-    """Hands out one step of a script at a time: batches and a new position, or an error to raise."""
+    """A consumer that follows a script; each step is batches and a new position, or an error to raise."""
 
     def __init__(self, *script: tuple[Sequence[int], int] | Exception, first: int = 0, clock: Clock) -> None:
         self._script = list(script)
@@ -89,14 +89,14 @@ def test_a_gap_at_the_end_of_the_range_ends_it() -> None:
     assert read(consumer, clock, 3, 8) == [3, 5]
 
 
-def test_a_gap_without_any_record_is_passed() -> None:
+def test_a_range_without_records_is_skipped() -> None:
     clock = Clock()
     consumer = ScriptedConsumer(([], 6), ([7], 8), clock=clock)
 
     assert read(consumer, clock, 0, 8) == [7]
 
 
-def test_data_that_does_not_come_fails_the_task() -> None:
+def test_data_that_does_not_arrive_in_time_fails_the_task() -> None:
     clock = Clock()
     consumer = ScriptedConsumer(([0], 1), clock=clock)
 
@@ -105,7 +105,7 @@ def test_data_that_does_not_come_fails_the_task() -> None:
     assert clock.now <= 5
 
 
-def test_slow_data_does_not() -> None:
+def test_slow_data_does_not_fail_the_task() -> None:
     clock = Clock()
     nothing: list[tuple[Sequence[int], int]] = [([], 1)] * 4
     consumer = ScriptedConsumer(([0], 1), *nothing, ([1], 2), ([], 2), ([2], 3), clock=clock)
@@ -113,7 +113,7 @@ def test_slow_data_does_not() -> None:
     assert read(consumer, clock, 0, 3, **{"kafkaConsumer.pollTimeoutMs": "3000"}) == [0, 1, 2]
 
 
-def test_records_deleted_under_way_fail_the_task_or_are_skipped() -> None:
+def test_records_deleted_during_the_read_fail_the_task_or_are_skipped() -> None:
     gone = error_for(ErrorCode.OFFSET_OUT_OF_RANGE)
     clock = Clock()
 
@@ -124,14 +124,14 @@ def test_records_deleted_under_way_fail_the_task_or_are_skipped() -> None:
     assert read(consumer, clock, 0, 6, failOnDataLoss="false") == [0, 1, 4, 5]
 
 
-def test_all_of_the_range_may_be_gone() -> None:
+def test_a_range_deleted_as_a_whole_reads_nothing() -> None:
     clock = Clock()
     consumer = ScriptedConsumer(error_for(ErrorCode.OFFSET_OUT_OF_RANGE), clock=clock, first=100)
 
     assert read(consumer, clock, 0, 6, failOnDataLoss="false") == []
 
 
-def test_other_errors_are_the_tasks() -> None:
+def test_other_errors_fail_the_task() -> None:
     clock = Clock()
     error = error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 

@@ -145,13 +145,13 @@ def test_a_plan_is_kept_while_the_topic_grows(load: Load, bootstrap: str) -> Non
     assert load(subscribe=topic).count() == 2
 
 
-def test_nothing_to_read_is_no_rows(load: Load, events: str) -> None:
+def test_an_empty_topic_gives_no_rows(load: Load, events: str) -> None:
     frame = load(assign=f'{{"{events}": [0]}}', endingOffsets=f'{{"{events}": {{"0": 0}}}}')
 
     assert frame.collect() == []
 
 
-def test_more_records_than_fit_an_arrow_batch(load: Load, bootstrap: str) -> None:
+def test_more_records_than_fit_an_arrow_batch_are_read(load: Load, bootstrap: str) -> None:
     count = ROWS_PER_BATCH + 1000
     producer = Producer(
         {"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 200_000}
@@ -192,7 +192,7 @@ def test_records_deleted_by_the_broker_are_not_missed_silently(load: Load, boots
         ({"subscribe": "events", "kafka.auto.offset.reset": "latest"}, "startingOffsets says where"),
     ],
 )
-def test_mistakes_are_told_before_any_task_runs(
+def test_invalid_options_are_reported_before_any_task_runs(
     load: Load, events: str, options: dict[str, str], expected: str
 ) -> None:
     with pytest.raises(PySparkException) as raised:

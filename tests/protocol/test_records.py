@@ -138,25 +138,40 @@ class TestColumns:
 
 def compacted(kept: list[tuple[int, bytes]], last_offset_delta: int) -> bytearray:
     """A batch as a log cleaner leaves it: base offset 100, some records gone."""
-    batch = bytearray(HEADER_SIZE)
+    payload = b""
     for delta, value in kept:
         length = zigzag_varint(len(value))
         body = b"\0" + zigzag_varint(0) + zigzag_varint(delta) + b"\x01" + length + value + b"\0"
-        batch += zigzag_varint(len(body)) + body
-    write_header(
-        batch,
-        attributes=0,
-        record_count=len(kept),
-        last_offset_delta=last_offset_delta,
-        base_timestamp=NOW,
-        max_timestamp=NOW,
-        base_offset=100,
-    )
+        payload += zigzag_varint(len(body)) + body
+    return with_header(payload, len(kept), last_offset_delta=last_offset_delta, base_offset=100)
+
+
+def with_header(payload: bytes, record_count: int = 1, **fields: int) -> bytearray:
+    """Any bytes behind a valid header."""
+    batch = bytearray(HEADER_SIZE) + payload
+    header = {"attributes": 0, "last_offset_delta": record_count - 1} | fields
+    write_header(batch, record_count=record_count, base_timestamp=NOW, max_timestamp=NOW, **header)
     return batch
 
 
 class TestOtherLibraries:
     """kafka-python and aiokafka write and read the same batches, each by code of its own."""
+
+    @staticmethod
+    def theirs(writer: Any, records: list[Fields], codec: Compression = Compression.NONE) -> bytes:
+        """A batch of producer 7 in epoch 3, built by another library."""
+        builder = writer(
+            magic=2,
+            compression_type=int(codec),
+            is_transactional=0,
+            producer_id=7,
+            producer_epoch=3,
+            base_sequence=5,
+            batch_size=2**24,
+        )
+        for offset, (timestamp, key, value, headers) in enumerate(records):
+            assert builder.append(offset, timestamp, key, value, headers)
+        return bytes(builder.build())
 
     @pytest.mark.parametrize("codec", CODECS)
     @pytest.mark.parametrize("reader", [KafkaPythonBatch, AiokafkaBatch])
@@ -171,55 +186,20 @@ class TestOtherLibraries:
     @pytest.mark.parametrize("writer", [KafkaPythonBuilder, AiokafkaBuilder])
     def test_we_read_theirs(self, codec: Compression, writer: Any) -> None:
         records = sample_records()
-        builder = writer(
-            magic=2,
-            compression_type=int(codec),
-            is_transactional=0,
-            producer_id=7,
-            producer_epoch=0,
-            base_sequence=1,
-            batch_size=2**24,
-        )
-        for offset, (timestamp, key, value, headers) in enumerate(records):
-            assert builder.append(offset, timestamp, key, value, headers)
-        batch = bytes(builder.build())
+        batch = self.theirs(writer, records, codec)
         assert has_valid_crc(batch, read_header(batch))
         assert list(iterate(batch)) == expected(records)
 
     def test_uncompressed_they_agree_in_every_byte(self) -> None:
         records = sample_records()
-        builder = KafkaPythonBuilder(
-            magic=2,
-            compression_type=0,
-            is_transactional=0,
-            producer_id=7,
-            producer_epoch=3,
-            base_sequence=5,
-            batch_size=2**24,
-        )
-        for offset, (timestamp, key, value, headers) in enumerate(records):
-            builder.append(offset, timestamp, key, value, headers)
         ours = build(records, producer_id=7, producer_epoch=3, base_sequence=5)
-        theirs = bytearray(builder.build())
+        theirs = bytearray(self.theirs(KafkaPythonBuilder, records))
         ours[12:16] = theirs[12:16]  # The leader epoch, which is the broker's to fill in.
         assert ours == theirs
 
 
 class TestDamage:
     """A valid checksum does not make valid records: another client may have written nonsense."""
-
-    @staticmethod
-    def batch_of(payload: bytes, record_count: int = 1) -> bytearray:
-        batch = bytearray(HEADER_SIZE) + payload
-        write_header(
-            batch,
-            attributes=0,
-            record_count=record_count,
-            last_offset_delta=record_count - 1,
-            base_timestamp=0,
-            max_timestamp=0,
-        )
-        return batch
 
     @pytest.mark.parametrize(
         ("payload", "why"),
@@ -242,12 +222,12 @@ class TestDamage:
     )
     def test_malformed_records_are_named(self, payload: str, why: str) -> None:
         with pytest.raises(BrokerError, match=why) as caught:
-            decode_columns(self.batch_of(bytes.fromhex(payload)))
+            decode_columns(with_header(bytes.fromhex(payload)))
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
     def test_a_claim_of_two_billion_records_costs_nothing(self) -> None:
         with pytest.raises(BrokerError, match="end early"):
-            decode_columns(self.batch_of(b"\x0c\0\0\0\x01\x01\0", record_count=2**31 - 1))
+            decode_columns(with_header(b"\x0c\0\0\0\x01\x01\0", record_count=2**31 - 1))
 
     def test_offsets_of_a_compacted_batch_must_rise(self) -> None:
         with pytest.raises(BrokerError, match="offset delta 3 after 3"):
@@ -259,15 +239,7 @@ class TestDamage:
             decode_columns(batch[:-1])
 
     def test_a_codec_without_a_name(self) -> None:
-        batch = bytearray(HEADER_SIZE)
-        write_header(
-            batch,
-            attributes=attributes(6),
-            record_count=1,
-            last_offset_delta=0,
-            base_timestamp=0,
-            max_timestamp=0,
-        )
+        batch = with_header(b"", attributes=attributes(6))
         with pytest.raises(BrokerError) as caught:
             decode_columns(batch)
         assert caught.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
@@ -282,7 +254,7 @@ class TestDamage:
     @given(st.binary(max_size=200), st.integers(0, 30))
     def test_any_bytes_are_read_or_refused(self, payload: bytes, record_count: int) -> None:
         try:
-            assert len(decode_columns(self.batch_of(payload, record_count))) == record_count
+            assert len(decode_columns(with_header(payload, record_count))) == record_count
         except BrokerError as error:
             assert error.code is ErrorCode.CORRUPT_MESSAGE
 
@@ -291,6 +263,6 @@ class TestDamage:
         payload = bytearray(build(sample_records(10))[HEADER_SIZE:])
         payload[where % len(payload)] ^= change
         try:
-            assert len(decode_columns(self.batch_of(bytes(payload), 10))) == 10
+            assert len(decode_columns(with_header(bytes(payload), 10))) == 10
         except BrokerError as error:
             assert error.code is ErrorCode.CORRUPT_MESSAGE

@@ -1,17 +1,17 @@
 """A whole cluster in one process, on a simulated clock, network, disk and ZooKeeper, driven from one seed.
 
-The broker code is the real one, wired by the real composition root; what it stands on is modelled in
-`tests/models` (world, disk, network, zookeeper), with faults. From the ground up:
+The broker code is the real one, wired by the real composition root. The world, disk, network and ZooKeeper
+below it are models with faults, in `tests/models`. From the bottom up:
 
-cluster     machines, on which brokers live one life after the other
-client      producer, consumer, operator: clients that speak the protocol; history: the answers they got
-member      classic and managed members of groups; group_life: how they come and go; group_history
-owner       clients that contend for a partition; tenant_life: how they come and go; owner_history
-plan        what a seed draws: topics, habits, which faults and changes there may be
-faults      what goes wrong in a minute
-checkers    the judges, who know the history and read the files on the disks
-scenario    one seed's story; campaign: many of them
-mutations   known bugs put back into the real code: mutants has one file for each package of it
+cluster     machines, each running one broker process after another
+client      clients that speak the protocol: producer, consumer, operator; history: the answers they got
+member      classic and managed group members; group_life: how they come and go; group_history: answers
+owner       clients that contend for a partition; tenant_life: how they come and go; owner_history: answers
+plan        what a seed draws: topics, client habits, possible faults and changes
+faults      the faults of one simulated minute
+checkers    judges that compare the clients' history with the files on the disks
+scenario    the run of one seed; campaign: the runs of many seeds
+mutations   known bugs put back into the real code; mutants: one file for each package mutated
 
 `scripts/simulate.sh --help` runs campaigns, replays a seed with its trace, and puts bugs back.
 """

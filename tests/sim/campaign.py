@@ -1,6 +1,6 @@
-"""Many seeds, on as many processes as there are processors; `scripts/simulate.sh` runs this.
+"""Runs many seeds, with one process per processor by default. Started by `scripts/simulate.sh`.
 
-The exit status is 0 only when every seed held (with --mutations: when every mutation was caught).
+The exit status is 0 only if every seed held (with --mutations: if every mutation was caught).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TRACE_LINES = 120
 
 @dataclass(slots=True)
 class Tally:
-    """Counts over the verdicts of some seeds."""
+    """Totals over the verdicts of several seeds."""
 
     seeds: int = 0
     held: int = 0
@@ -49,7 +49,7 @@ class Tally:
 
 
 def run_seeds(seeds: Iterable[int], shape: str, processes: int) -> Iterator[Verdict]:
-    """The verdicts on some seeds, in their order."""
+    """Yield the verdict on each seed, in the order of `seeds`."""
     run = partial(_run_named, shape)
     if processes == 1:
         yield from map(run, seeds)
@@ -63,8 +63,8 @@ def _run_named(shape: str, seed: int) -> Verdict:
 
 
 def relevant_lines(verdict: Verdict) -> list[str]:
-    """What of a failing seed's trace concerns the partition of its first violation, and the machines: the end
-    of it, up to a little after that violation."""
+    """The trace lines of a failing seed up to shortly after its first violation. Lines that name only
+    partitions other than the violation's are left out."""
     lines = list(verdict.trace)
     named = re.search(r"\b[a-z]+-\d+\b", verdict.violations[0])
     if named:
@@ -80,7 +80,7 @@ def report_failure(verdict: Verdict, shape: str) -> None:
         print(f"  {violation.strip()}")
     if len(verdict.violations) > 10:
         print(f"  … and {len(verdict.violations) - 10} more")
-    print("  its trace:")
+    print("  trace:")
     for line in relevant_lines(verdict):
         print(f"    {line}")
     print(f"  to replay: scripts/simulate.sh --shape {shape} --replay {verdict.seed} --trace\n")
@@ -119,11 +119,13 @@ def _mutations(names: list[str], first: int, processes: int) -> int:
         hunts = pool.imap(partial(_hunt, first), [mutation.name for mutation in chosen], chunksize=1)
         for mutation, found in zip(chosen, hunts, strict=True):
             if found is None:
-                print(f"MISSED  {mutation.name}: not seen in {SEEDS_PER_MUTATION} seeds", flush=True)
+                print(f"MISSED  {mutation.name}: not caught within {SEEDS_PER_MUTATION} seeds", flush=True)
             else:
                 caught += 1
                 seed, tried, violation = found
-                print(f"caught  {mutation.name}: seed {seed}, after {tried}: {violation}", flush=True)
+                print(
+                    f"caught  {mutation.name}: by seed {seed}, after {tried} seeds: {violation}", flush=True
+                )
     print(f"caught {caught} of {len(chosen)}")
     return 0 if caught == len(chosen) else 1
 
@@ -139,29 +141,29 @@ def _by_name(name: str) -> Mutation:
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="simulate.sh",
-        description="Live through simulated minutes of a cluster under faults, each drawn from a seed, and "
-        "judge them. The last line counts seeds, simulated hours, operations and faults.",
+        description="Simulate a cluster for one minute under faults, once for each seed, and check the "
+        "results. The last line counts seeds, simulated hours, operations and faults.",
     )
-    parser.add_argument("--seeds", type=int, default=300, metavar="N", help="how many (default: 300)")
-    parser.add_argument("--first-seed", type=int, default=1, metavar="S", help="the first one (default: 1)")
+    parser.add_argument("--seeds", type=int, default=300, metavar="N", help="number of seeds (default: 300)")
+    parser.add_argument("--first-seed", type=int, default=1, metavar="S", help="first seed (default: 1)")
     parser.add_argument(
-        "--shape", choices=sorted(SHAPES), default="three", help="the cluster (default: three)"
+        "--shape", choices=sorted(SHAPES), default="three", help="brokers in the cluster (default: three)"
     )
-    parser.add_argument("--replay", type=int, metavar="SEED", help="live through one seed again")
-    parser.add_argument("--trace", action="store_true", help="with --replay: print everything that happened")
+    parser.add_argument("--replay", type=int, metavar="SEED", help="run one seed and print its outcome")
+    parser.add_argument("--trace", action="store_true", help="with --replay: print every event")
     parser.add_argument(
         "--mutations",
         nargs="*",
         metavar="NAME",
-        help="put back known bugs, all or those named, and see each caught within "
-        f"{SEEDS_PER_MUTATION} seeds: {', '.join(mutation.name for mutation in MUTATIONS)}",
+        help="put back known bugs, one at a time, and check that each is caught within "
+        f"{SEEDS_PER_MUTATION} seeds; default: all of {', '.join(mutation.name for mutation in MUTATIONS)}",
     )
     parser.add_argument(
         "--processes",
         type=int,
         default=len(os.sched_getaffinity(0)),
         metavar="N",
-        help="default: one a processor",
+        help="number of processes (default: one per processor)",
     )
     arguments = parser.parse_args()
     if arguments.mutations is not None:

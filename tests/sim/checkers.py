@@ -1,6 +1,6 @@
-"""Judges that stand outside the system: they know what clients were told, and read the files on the disks.
+"""Judges that compare the answers that clients got with the log files on the brokers' disks.
 
-Each returns what it found wrong, as sentences; none is good news.
+Each judge returns its violations as sentences. An empty result means that nothing is wrong.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tests.sim.history import Batch, History, Incarnation, Outcome
 
 @dataclass(frozen=True)
 class StoredBatch:
-    """A batch as it lies in a file, its checksum found good."""
+    """A batch in a log file, with a valid checksum."""
 
     header: BatchHeader
     data: bytes
 
     @cached_property
     def values(self) -> list[bytes]:
-        """Its records' values. Read from one replica only; the others are compared by checksum."""
+        """The values of its records. Decoded from one replica only; the others are compared by checksum."""
         return [value or b"" for value in decode_columns(self.data, self.header).values]
 
     @property
@@ -45,7 +45,7 @@ class StoredLog:
 
     @property
     def values(self) -> dict[int, bytes]:
-        """Value by offset."""
+        """Record values by offset."""
         return {
             stored.header.base_offset + number: value
             for stored in self.batches
@@ -58,7 +58,7 @@ class StoredLog:
 
 
 def read_log(disk: SimDisk, path: str, where: str) -> StoredLog:
-    """The replica in one directory. Raises ValueError for files that no sound broker leaves."""
+    """Read the replica in one directory. Raises ValueError if it is missing or damaged."""
     name = posixpath.basename(path)
     if not disk.is_directory(path):
         raise ValueError(f"{name} is not on {where}")
@@ -91,7 +91,7 @@ def check_all(history: History, logs: Mapping[Incarnation, Sequence[StoredLog]])
         found += check_equal(name, replicas)
         if place.is_internal:
             continue
-        # What was sent to an earlier topic of this name may have arrived late, and here.
+        # Batches sent to a deleted topic of the same name may arrive late, in this one.
         sent = [batch for batch in history.batches if batch.at == place.at]
         meant = [batch for batch in sent if batch.topic_id == place.topic_id]
         truth = replicas[0]
@@ -106,19 +106,19 @@ def check_all(history: History, logs: Mapping[Incarnation, Sequence[StoredLog]])
 
 
 def check_offsets(name: str, log: StoredLog) -> Iterator[str]:
-    """Offsets are unique and dense, and leader epochs never go down."""
+    """Check that offsets are unique and dense, and that leader epochs never decrease."""
     expected, epoch = 0, -1
     for stored in log.batches:
         header = stored.header
         if header.base_offset != expected:
-            yield f"{name} on {log.where} has offset {header.base_offset} where {expected} comes next"
+            yield f"{name} on {log.where} has offset {header.base_offset}, but {expected} is expected"
         if header.leader_epoch < epoch:
             yield f"{name} on {log.where}: epoch {header.leader_epoch} at {header.base_offset} after {epoch}"
         expected, epoch = header.next_offset, max(epoch, header.leader_epoch)
 
 
 def check_equal(name: str, replicas: Sequence[StoredLog]) -> Iterator[str]:
-    """All replicas hold the same batches."""
+    """Check that all replicas hold the same batches."""
     first = replicas[0]
     for other in replicas[1:]:
         if other.end_offset != first.end_offset:
@@ -135,7 +135,7 @@ def check_equal(name: str, replicas: Sequence[StoredLog]) -> Iterator[str]:
 
 
 def check_acknowledged(log: StoredLog, sent: Sequence[Batch]) -> Iterator[str]:
-    """Every record acknowledged with acks=all is at its acknowledged offset."""
+    """Check that every record acknowledged with acks=all is at its acknowledged offset."""
     values = log.values
     anywhere = set(values.values())
     for batch in sent:
@@ -143,34 +143,35 @@ def check_acknowledged(log: StoredLog, sent: Sequence[Batch]) -> Iterator[str]:
             continue
         missing = [value for value in batch.values if value not in anywhere]
         if missing:
-            yield f"{batch}, acknowledged at offset {batch.offset}, is lost"
+            yield f"{batch} was acknowledged at offset {batch.offset}, but is lost"
         elif batch.offset is not None:
             there = [values.get(batch.offset + number) for number in range(len(batch.values))]
             if there != batch.values:
-                yield f"{batch} was acknowledged at offset {batch.offset}, but is elsewhere"
+                yield f"{batch} was acknowledged at offset {batch.offset}, but is at another offset"
 
 
 def check_invented(name: str, log: StoredLog, sent: Sequence[Batch]) -> Iterator[str]:
-    """Every record in the log was sent to this partition by some producer."""
+    """Check that some producer sent every record in the log to this partition."""
     known = {value for batch in sent for value in batch.values}
     for offset, value in log.values.items():
         if value not in known:
-            yield f"{name} has a record at {offset} that nobody sent: {value[:40]!r}"
+            yield f"{name} has a record at {offset} that no producer sent: {value[:40]!r}"
 
 
 def check_repeated(name: str, log: StoredLog, sent: Sequence[Batch]) -> Iterator[str]:
-    """A record of an idempotent producer is there at most once; any other at most as often as it was sent."""
+    """Check that the log holds each record of an idempotent producer at most once, and any other record at
+    most as often as it was sent."""
     counts = Counter(value for value in log.values.values())
     for batch in sent:
         allowed = 1 if batch.is_idempotent else batch.sends
         for value in batch.values:
             if counts[value] > allowed:
-                yield f"{name} has a record of {batch} {counts[value]} times, allowed {allowed}"
+                yield f"{name} has a record of {batch} {counts[value]} times, {allowed} allowed"
                 break
 
 
 def check_order(name: str, log: StoredLog, sent: Sequence[Batch]) -> Iterator[str]:
-    """Acknowledged records of an idempotent producer are in the order in which it sent them."""
+    """Check that acknowledged records of an idempotent producer are in the order of sending."""
     offsets = {value: offset for offset, value in log.values.items()}
     last: dict[str, tuple[int, Batch]] = {}
     for batch in sent:
@@ -181,20 +182,20 @@ def check_order(name: str, log: StoredLog, sent: Sequence[Batch]) -> Iterator[st
         if offset is None:
             continue
         if before is not None and offset < before[0]:
-            yield f"{name}: {batch} lies at {offset}, before {before[1]} at {before[0]}"
+            yield f"{name}: {batch} is at {offset}, before {before[1]} at {before[0]}"
         last[batch.producer] = (offset, batch)
 
 
 def check_seen(name: str, log: StoredLog, seen: Sequence[bytes]) -> Iterator[str]:
-    """Every record a consumer got is still there, and consumers got every record."""
+    """Check that the log holds every record a consumer got, and that consumers got every record."""
     values = log.values
     for offset, value in enumerate(seen):
         if values.get(offset) != value:
             now = values.get(offset, b"")
-            yield f"{name}: consumers got {value[:40]!r} at {offset}, where now is {now[:40]!r}"
+            yield f"{name}: consumers got {value[:40]!r} at {offset}, but the log has {now[:40]!r}"
             return
     if len(seen) < log.end_offset:
-        yield f"{name} ends at {log.end_offset}, but consumers got no more than {len(seen)} records"
+        yield f"{name} ends at {log.end_offset}, but consumers got only {len(seen)} records"
 
 
 def _told(stored: StoredBatch) -> str:

@@ -1,4 +1,4 @@
-"""Simulated clients that want a resource for themselves alone: they claim it, or stand in its queue."""
+"""Simulated clients that claim exclusive ownership of a resource, or wait in its queue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.sim.queue_history import Home, Place
 
 SESSION_TIMEOUT_MS = 2500
 SURE_S = 2.4
-"""Time after a request in which the broker cannot expire the client, in seconds."""
+"""Seconds after a request during which the broker must not expire the client."""
 TIMEOUT_MS = 3000
 NO_EPOCH = -1
 _WAITS_MS = (0, 0, 1500, 6000, -1)
@@ -46,8 +46,8 @@ _ELSEWHERE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A claim under way: of whom, for which life of the resource, naming which generation, when, and how long
-    it may wait. `believed_epoch` is the leader epoch of the broker then."""
+    """A pending claim: the broker's address, the incarnation of the resource, the generation named, the time
+    of the request, and the longest wait in the queue. `believed_epoch` is the broker's leader epoch then."""
 
     address: Address
     place: Incarnation
@@ -72,19 +72,19 @@ class Claimant(Client):
         self.in_queue: Place | None = None
         self.is_making = True
         self.is_leaving = False
-        """Whether it releases its resource as soon as it can."""
+        """Whether the client releases its resource as soon as it can."""
         self.has_worked = False
         self._judge_knows = around.decider
         self._seen = 0
-        """The last generation that a broker reported."""
+        """Last generation that a broker reported."""
         self._granted_on: Home | None = None
-        """Broker and connection of the last answer that confirmed its grant."""
+        """Broker and connection of the last answer that confirmed the client's grant."""
         self._sure_until_s = 0.0
-        """Time until which the deciding broker cannot have expired it."""
+        """Until this time the deciding broker must not have expired the client."""
         self._is_asking = False
         self._is_resuming = False
 
-    # What its class says
+    # Overridden in subclasses
 
     @property
     def is_idle(self) -> bool:
@@ -92,7 +92,7 @@ class Claimant(Client):
         return not self._is_asking
 
     def has_gained(self, grant: Told) -> None:
-        """It has just been granted."""
+        """Called when the client has just been granted the resource."""
 
     @property
     def place(self) -> Incarnation | None:
@@ -108,22 +108,21 @@ class Claimant(Client):
         return leader[0]
 
     def look_again(self) -> None:
-        """Another broker may decide by now."""
+        """Look up the deciding broker again: it may have changed."""
         self.refresh()
 
-    # Where it stands
+    # The deciding broker
 
     def _home(self, address: Address, leader_epoch: int = NO_EPOCH) -> Home:
-        """The broker there, in the leader epoch in which it decides, and the connection that leads to it."""
+        """The broker at `address`, its leader epoch, and the number of the connection to it."""
         broker = self._judge_knows(address, self.at)
         epoch = broker.believed_epoch if leader_epoch == NO_EPOCH else leader_epoch
         return Home(address, broker.life, epoch, self.network.connections[address])
 
     def is_current(self, home: Home | None) -> bool:
-        """Whether the broker there decides still.
+        """Whether the broker at `home` still decides about the resource.
 
-        One that was replaced, and has not heard of it, may believe what it likes: what it appends is never
-        committed.
+        A replaced broker that does not know it yet may answer anything: nothing that it appends is committed.
         """
         if home is None:
             return False
@@ -131,8 +130,7 @@ class Claimant(Client):
         return broker.is_current and broker.believed_epoch == home.leader_epoch
 
     def stands_on(self, address: Address) -> bool:
-        """Whether what is sent now goes out on the connection on which it was told that it has the
-        resource."""
+        """Whether a request sent now uses the connection on which the client's grant was confirmed."""
         on = self._granted_on
         is_same = on is not None and (on.address, on.connection) == (
             address,
@@ -193,7 +191,7 @@ class Claimant(Client):
         return Asked(address, place, named, self.world.seconds(), wait_ms, epoch)
 
     def _decided_at(self, asked: Asked, standing: ResourceStanding) -> Home:
-        """Where a claim was decided; in no epoch, if that has changed meanwhile."""
+        """The broker that decided a claim. Its epoch is unknown if it changed after the claim was sent."""
         home = self._home(asked.address, standing.leader_epoch)
         is_told = standing.leader_epoch != NO_EPOCH
         return home if is_told or home.leader_epoch == asked.believed_epoch else home.in_no_epoch()
@@ -218,7 +216,7 @@ class Claimant(Client):
             self.look_again()
 
     def abandon(self, address: Address) -> None:
-        """What it may have there without knowing of it goes with the connection."""
+        """Drop the connection, and with it any grant there that the client does not know about."""
         self.drop(address)
         self.look_again()
 
@@ -283,7 +281,7 @@ class Claimant(Client):
             self._left_queue(waiting)
 
     def _left_queue(self, waiting: Place) -> None:
-        """It waits no more; where that is news to the broker, it learns it from the end of the connection."""
+        """Stop waiting. Closing the connection removes the client from the broker's queue."""
         if waiting is self.in_queue:
             self.in_queue = None
             self.abandon(waiting.home.address)

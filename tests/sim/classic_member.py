@@ -1,4 +1,4 @@
-"""A simulated member of Kafka's classic protocol: it joins, is assigned by its leader, commits and leaves."""
+"""A simulated member that speaks Kafka's classic group protocol."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _PROTOCOLS = ("range", "roundrobin")
 _PROTOCOL_TYPE = "consumer"
 _REBALANCE_TIMEOUT_MS = 3000
 _FETCH_VERSION = 7
-"""The last version of OffsetFetch that asks for one group."""
+"""Last version of OffsetFetch whose request names a single group."""
 
 
 class ClassicMember(Member):
-    """An eager member: it holds nothing while the group changes."""
+    """An eager member: it gives up all partitions before each rebalance."""
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
         self._shared_out: int | None = None
-        """As leader: how many partitions the topic had when it shared them out."""
+        """Number of partitions that the topic had when this member, as leader, assigned them."""
 
     def forget_member_id(self) -> None:
         self.member_id = ""

@@ -1,7 +1,7 @@
-"""What simulated clients have in common: a process, channels to brokers, and a view of the cluster.
+"""The base of simulated clients: a process, channels to brokers, and a view of the cluster.
 
-They stand on the codecs and on the broker's own `BrokerChannel`; what they do with answers is theirs, in the
-manner of Kafka's own clients: metadata asked of anyone, leaders followed by epoch, errors retried.
+They use the codecs and the broker's own `BrokerChannel`. Like Kafka's own clients they ask any broker for
+metadata, follow leaders by epoch, and retry errors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.sim.history import History, TopicPartition
 R = TypeVar("R", bound=Response)
 
 OWNERS_GROUP = "owners"
-"""The group of the own API in which writers, and owners of names, contend."""
+"""Group in which writers, and owners of names, claim resources (own API)."""
 RETRY_S = 0.1
 _REQUEST_TIMEOUT_MS = 5000
 _METADATA_AGE_S = 8.0
@@ -47,16 +47,16 @@ PASSING = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
     }
 )
-"""Errors that a healthy cluster may answer with under faults; clients retry them."""
+"""Errors that a correct cluster may answer under faults. Clients retry them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """What judges know of the broker at an address, as one that decides about a resource.
+    """What judges know about a broker that decides about a resource.
 
-    `life` is the present one of its lives, and it has not stood still since `awake_since_s`. `believed_epoch`
-    is the leader epoch in which it leads the partition that decides, as far as it knows (-1: it does not);
-    `is_current` tells whether that is so in ZooKeeper too.
+    `life` numbers the broker's process; it has run without a pause since `awake_since_s`. `believed_epoch` is
+    the leader epoch in which the broker believes it leads the deciding partition (-1: it does not lead it).
+    `is_current` is true if ZooKeeper agrees.
     """
 
     life: int
@@ -67,10 +67,10 @@ class Decider:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all clients of a simulation are given.
+    """What every client of a simulation is constructed with.
 
-    `life_of` tells which life of a broker an address leads to now, `decider` all that is to be known of one
-    that decides about a resource: no client knows that, but its judges do.
+    `life_of` returns the number of the broker process at an address. `decider` returns what judges know about
+    the broker that decides about a resource; clients do not act on it.
     """
 
     world: World
@@ -100,7 +100,7 @@ class Client:
         self.process = Process(around.world, name)
         self.rng: random.Random = self.process.rng("client")
         self.topics: dict[str, KnownTopic] = {}
-        """All brokers that any Metadata response listed. A broker that has just started may list fewer."""
+        """Every broker that any Metadata response listed. A broker that has just started may list fewer."""
         self.present: dict[str, None] = {}
         """Topic names in the last Metadata response."""
         self.controller_id = -1
@@ -114,7 +114,7 @@ class Client:
         self.process.run(self.begin)
 
     def begin(self) -> None:
-        """Run once when the process starts."""
+        """Called once, when the process starts."""
         self.keep_fresh()
 
     def later(self, seconds: float, function: Any, *arguments: Any) -> None:
@@ -128,7 +128,7 @@ class Client:
         return list(self._brokers)
 
     def leader_of(self, at: TopicPartition) -> tuple[Address, int] | None:
-        """Address and epoch of a partition's leader; None where it is unknown."""
+        """Address and epoch of a partition's leader; None if unknown."""
         topic = self.topics.get(at[0])
         if topic is None:
             return None
@@ -149,7 +149,7 @@ class Client:
         return channel.send(request, version)
 
     def line_to(self, address: Address) -> object | None:
-        """What stands for the connection that there is to a broker, another one after each reconnect."""
+        """An object that identifies the present connection to a broker; each reconnect yields another."""
         channel = self._channels.get(address)
         return None if channel is None or not channel.is_connected else channel._link
 
@@ -158,12 +158,12 @@ class Client:
         return self.rng.choice(known)
 
     def is_connected(self, address: Address) -> bool:
-        """Whether what is sent to a broker now goes out at once."""
+        """Whether a request to the broker is sent at once, over an open connection."""
         channel = self._channels.get(address)
         return channel is not None and channel.is_connected
 
     def drop(self, address: Address) -> None:
-        """Break the connection to a broker off; what it has not answered fails."""
+        """Close the connection to a broker. Its unanswered requests fail."""
         channel = self._channels.pop(address, None)
         if channel is not None:
             channel.close()
@@ -176,7 +176,7 @@ class Client:
         self.later(_METADATA_AGE_S, self.keep_fresh)
 
     def refresh(self) -> None:
-        """Ask for metadata, unless that is under way."""
+        """Ask for metadata, unless a request is pending."""
         if self._is_refreshing:
             return
         self._is_refreshing = True
@@ -185,7 +185,7 @@ class Client:
         answer.addCallbacks(self._refreshed, self._refresh_failed)
 
     def _refresh_failed(self, failure: Failure) -> None:
-        self._brokers = {}  # Whom the others know may be gone: back to the ones that never move.
+        self._brokers = {}  # The known addresses may be stale: start over from the bootstrap servers.
         self.later(RETRY_S, self._refresh_again)
 
     def _refresh_again(self) -> None:
@@ -210,7 +210,7 @@ class Client:
             known = self.topics[name] = KnownTopic(topic.topic_id)
         for partition in topic.partitions:
             _, epoch = known.leaders.get(partition.partition_index, (-1, -1))
-            # An older broker's word does not count against what a newer one said (KIP-320).
+            # A response with an older leader epoch does not replace a newer one (KIP-320).
             if partition.leader_epoch >= epoch:
                 known.leaders[partition.partition_index] = (partition.leader_id, partition.leader_epoch)
 

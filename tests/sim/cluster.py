@@ -1,7 +1,7 @@
-"""Brokers of a simulated cluster: the real code on a machine that can be killed, paused and broken.
+"""Brokers of a simulated cluster: the real code on machines that can be killed, paused and damaged.
 
-A `Machine` is what stays when a broker process ends: its disk, its address, its way to ZooKeeper. Everything
-that it is told to do happens at once; what follows from it takes simulated time.
+A `Machine` keeps what outlives a broker process: disk, address, connection to ZooKeeper. Its methods act at
+once; the consequences take simulated time.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ SETTINGS: Mapping[str, str | int | bool] = {
     "group.min.session.timeout.ms": 1000,
     "controlled.shutdown.retry.backoff.ms": 500,
 }
-"""Settings of every simulated broker: small sizes and short timeouts, so that a minute has many restarts."""
+"""Settings of every simulated broker: small sizes and short timeouts allow many restarts in one minute."""
 
 
 class Machine:
-    """One broker's machine. `broker` and `process` are those of its present life, None between two."""
+    """One broker's machine. `broker` and `process` belong to the running process; None while none runs."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Machine:
         self._network = network
         self.life = 0
         self.awake_since_s = 0.0
-        """Since when its broker has not stood still, in seconds of the simulation."""
+        """When its broker last started or resumed after a pause, in simulated seconds."""
         self._is_cut_off = False
         self._ahead_s = 0.0
         self._work_ms_max = work_ms_max
@@ -116,11 +116,11 @@ class Machine:
 
     @property
     def is_running(self) -> bool:
-        """Whether its broker does anything: it is up, and not paused."""
+        """Whether its broker is up and not paused."""
         return self.process is not None and not self.process.paused
 
     def partitions(self) -> list[Partition]:
-        """The replicas of a broker that has come so far."""
+        """The broker's replicas; empty before the broker has loaded them."""
         if self.process is None or self.broker is None or self.broker.node is None:
             return []
         return list(self.broker.node.replication.replicas)
@@ -130,16 +130,16 @@ class Machine:
         return next((partition for partition in self.partitions() if partition.key == at), None)
 
     def stored(self, at: tuple[str, int]) -> StoredLog:
-        """The replica that its broker has of a partition, as it lies on the disk.
+        """Read the broker's replica of a partition from the disk.
 
-        Raises ValueError where there is none, and for files that no sound broker leaves.
+        Raises ValueError if there is none or its files are damaged.
         """
         partition = self.partition(at)
         if partition is None:
             raise ValueError(f"{self.name} has no replica of {at[0]}-{at[1]}")
         return read_log(self.disk, partition.log.directory, self.name)
 
-    # A life begins
+    # The start of a process
 
     def start(self) -> None:
         """Start the broker, unless it is up."""
@@ -148,7 +148,7 @@ class Machine:
         world = self._world
         self.life += 1
         self.awake_since_s = world.seconds()
-        world.trace(self.name, f"starts, life {self.life}")
+        world.trace(self.name, f"starts process {self.life}")
         self._network.power_on(self.name)
         self.disk.switch_on()
         process = self.process = Process(world, self.name, self.life)
@@ -176,16 +176,16 @@ class Machine:
         )
 
     def _gives_up(self, process: Process, why: str) -> None:
-        """The process exits; its supervisor restarts it a little later."""
+        """Handle the process's exit: its supervisor restarts it a little later."""
         if self.process is process and not self.is_stopping:
-            self._world.trace(self.name, f"gives up: {why}")
+            self._world.trace(self.name, f"exits: {why}")
             self._world.clock.callLater(0, self._ended, process)
             self._world.clock.callLater(_RESTART_AFTER_FAILURE_S, self.start)
 
-    # A life ends
+    # The end of a process
 
     def kill(self) -> None:
-        """The process ends at once. What it wrote stays, and its connections are reset."""
+        """End the process at once. Its writes stay on disk, and its connections are reset."""
         if self.process is not None:
             self._world.trace(self.name, "is killed")
             self._ended(self.process)
@@ -199,7 +199,7 @@ class Machine:
         self.disk.lose_power()
 
     def wipe(self) -> None:
-        """The process is killed, and its disks are replaced by empty ones."""
+        """Kill the process and replace its disks with empty ones."""
         self.kill()
         self._world.trace(self.name, "gets new disks")
         for directory in LOG_DIRECTORIES:
@@ -214,7 +214,7 @@ class Machine:
         self.is_stopping = False
 
     def stop(self) -> None:
-        """Ask the broker to stop in order; it ends when it has."""
+        """Ask the broker to shut down cleanly. The process ends when the shutdown is complete."""
         process, broker = self.process, self.broker
         if process is None or broker is None or self.is_stopping:
             return
@@ -228,10 +228,10 @@ class Machine:
 
         process.run(begin)
 
-    # Other afflictions
+    # Other faults
 
     def pause(self) -> None:
-        """SIGSTOP: the process does nothing, and sends ZooKeeper no heartbeats."""
+        """Suspend the process as SIGSTOP does: it stops running and sends ZooKeeper no heartbeats."""
         if self.process is not None and self.client is not None and not self.process.paused:
             self._world.trace(self.name, "is paused")
             self.process.pause()
@@ -239,21 +239,21 @@ class Machine:
 
     def resume(self) -> None:
         if self.process is not None and self.client is not None and self.process.paused:
-            self._world.trace(self.name, "goes on")
+            self._world.trace(self.name, "resumes")
             self.awake_since_s = self._world.seconds()
             self.client.speak_again()
             self.process.resume()
 
     def set_clock(self, ahead_s: float) -> None:
-        """Set the machine's clock wrong by this much."""
-        self._world.trace(self.name, f"has its clock {ahead_s:+.1f} s from now")
+        """Set the machine's clock `ahead_s` seconds ahead of the true time (behind it, if negative)."""
+        self._world.trace(self.name, f"has its clock set {ahead_s:+.1f} s from the true time")
         self._ahead_s = ahead_s
         if self.process is not None:
             self.process.clock.ahead_s = ahead_s
 
     def cut_off_zookeeper(self) -> None:
         self._is_cut_off = True
-        self._world.trace(self.name, "and ZooKeeper cannot reach each other")
+        self._world.trace(self.name, "is cut off from ZooKeeper")
         if self.client is not None:
             self.client.cut()
 
@@ -278,9 +278,9 @@ class Machine:
 
 
 class Cluster:
-    """Some machines, the network between them, and a ZooKeeper.
+    """Machines, the network between them, and one ZooKeeper.
 
-    `work_ms_max` is how long the brokers' worker threads take at most for a job: reading, syncing, recovery.
+    `work_ms_max` is the longest time that a broker's worker thread takes for one read, fsync or recovery.
     """
 
     def __init__(
@@ -307,12 +307,12 @@ class Cluster:
         return self.machines[broker_id - 1]
 
     def life_of(self, address: Address) -> int:
-        """Which life of its machine's broker is at an address."""
+        """The number of the broker process at an address; each start of a machine's broker counts."""
         return next(machine.life for machine in self.machines if machine.address == address)
 
     def decider(self, address: Address, at: tuple[str, int]) -> Decider:
-        """What judges know of the broker at an address, as one that decides about a resource; names, which
-        have no partition, are of the owners' group."""
+        """What judges know about the broker at an address that decides about a resource. Names have no
+        partition of their own: the owners' group decides about them."""
         machine = next(machine for machine in self.machines if machine.address == address)
         home = at if at[1] >= 0 else (OFFSETS_TOPIC, partition_of_group(OWNERS_GROUP, _OFFSETS_PARTITIONS))
         partition = machine.partition(home)
@@ -323,7 +323,7 @@ class Cluster:
         if self.zookeeper.exists(path):
             state = decode_partition_state(*home, self.zookeeper.read(path).data)
             is_current = (state.leader, state.leader_epoch) == (machine.broker_id, believed)
-        # One that is about to stop decides nothing any more, nor looks after those who wait.
+        # A broker that is shutting down no longer decides claims or serves its queues.
         awake_since_s = self.world.seconds() if machine.is_stopping else machine.awake_since_s
         return Decider(machine.life, awake_since_s, believed, is_current)
 
@@ -335,18 +335,18 @@ class Cluster:
         for machine in self.machines:
             machine.mend_zookeeper()
             machine.disk.spare()
-            # A log directory that was offline stays so until the broker starts anew, and one that is about to
-            # stop would not come back.
+            # An offline log directory stays offline until the broker restarts, and a broker that is shutting
+            # down would not restart.
             if machine.disk.is_failing or machine.disk.is_bounded or machine.is_stopping:
                 machine.mend_directories()
                 machine.kill()
             machine.resume()
             machine.start()
 
-    # What an all-seeing observer sees
+    # The state in ZooKeeper
 
     def broker_epochs(self) -> dict[int, int]:
-        """Ids of the registered brokers."""
+        """Epochs of the registered brokers, by broker id."""
         registered = self.zookeeper.names_below(BROKER_IDS)
         return {int(name): self.zookeeper.read(broker_path(int(name))).czxid for name in registered}
 
@@ -369,8 +369,8 @@ class Cluster:
         return states
 
     def is_whole(self) -> bool:
-        """Whether all brokers are there, and all partitions led by one at work, with all replicas in sync and
-        none that moves."""
+        """Whether every broker is registered and every partition has a working leader, all replicas in sync,
+        and no reassignment."""
         registered = self.zookeeper.names_below(BROKER_IDS)
         if len(registered) < len(self.machines) or not all(machine.is_running for machine in self.machines):
             return False
@@ -393,7 +393,7 @@ class Cluster:
         replicas = [self.machine(member).partition(at) for member in state.isr]
         leader = self.machine(state.leader).partition(at)
         role = leader.role if leader is not None else None
-        # A member that has lost its tail and is back may be in sync in ZooKeeper's eyes still.
+        # ZooKeeper may still list a restarted member as in sync after it lost the end of its log.
         return (
             leader is not None
             and isinstance(role, Leadership)
@@ -410,8 +410,8 @@ class Cluster:
 
 @contextmanager
 def logs_in_trace(world: World) -> Iterator[None]:
-    """Have what the brokers log in the trace, and nowhere else; an exception that was logged because nobody
-    expected it is a problem of the world's."""
+    """Redirect the brokers' log to the trace. An unexpected exception that was logged is added to the world's
+    problems."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     root.handlers[:] = [_TraceHandler(world)]
@@ -444,7 +444,7 @@ def _failure_observer(world: World):  # type: ignore[no-untyped-def]
     def observe(event: LogEvent) -> None:
         failure = event.get("log_failure")
         if failure is not None:
-            # Told by the garbage collector, at any time: no line of the trace.
-            world.problems.append(f"a failure that nobody handled: {failure.getTraceback()}")
+            # The garbage collector reports it at an arbitrary time, so it must not enter the trace.
+            world.problems.append(f"unhandled failure: {failure.getTraceback()}")
 
     return observe

@@ -1,4 +1,4 @@
-"""Simulated consumers: they read everything from offset 0, and check brokers against their own answers."""
+"""Simulated consumers: they read every record from offset 0, and check each answer against earlier ones."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.sim.history import Incarnation, TopicPartition
 
 _POLL_S = 0.3
 NAMES_VERSION = 12
-"""The last version of Fetch that names topics, and the first that tells a reader where logs part."""
+"""Last version of Fetch that names topics, and first that reports where the reader's log diverges."""
 IDS_VERSION = 16
 
 
 @dataclass(slots=True)
 class _Reading:
-    """A consumer's place in one partition."""
+    """A consumer's position in one partition."""
 
     place: Incarnation
     position: int = 0
@@ -30,12 +30,12 @@ class _Reading:
     ready_s: float = 0.0
     high_watermark: int = -1
     told_by: tuple[int, int] | None = None
-    """The leader epoch, and the leader's life, in which that high watermark was told."""
+    """Leader epoch and process number of the leader that reported `high_watermark`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """One fetch under way: of whom, in which of its lives, and each partition's leader epoch."""
+    """One pending fetch: the broker's address and process number, and each partition's leader epoch."""
 
     address: Address
     life: int
@@ -44,9 +44,9 @@ class _Asked:
 
 
 class Consumer(Client):
-    """Reads every partition of some topics from the beginning on, for ever.
+    """Reads every partition of the topics in `follows` from offset 0, without end.
 
-    A topic that can be deleted and made anew is only read rightly by its id: `version` 13 or more.
+    A topic that may be deleted and created again must be read by its id: `version` 13 or later.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Consumer(Client):
         self.later(_POLL_S * self.rng.uniform(0.5, 1.5), self._tick)
 
     def _pump(self) -> None:
-        """One fetch for each leader, of the partitions that none asks for yet."""
+        """Send each leader one fetch of the partitions that no pending fetch covers."""
         if not self._readings:
             self.refresh()
         now_s = self.process.clock.seconds()
@@ -153,7 +153,7 @@ class Consumer(Client):
 
     def _refused(self, reading: _Reading, code: ErrorCode) -> None:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self.history.parted(self.name, reading.place, reading.position, "that is out of range")
+            self.history.parted(self.name, reading.place, reading.position, "that offset is out of range now")
             reading.position, reading.last_epoch = 0, -1
         elif code not in PASSING and code != ErrorCode.NONE:
             self.history.violation(f"{self.name} got {code.name} at {reading.position} of {reading.place}")
@@ -164,7 +164,7 @@ class Consumer(Client):
         place = reading.place
         parted = row.diverging_epoch
         if parted.epoch >= 0 or parted.end_offset >= 0:
-            what = f"the log parts from epoch {reading.last_epoch} at {parted.end_offset}"
+            what = f"the log diverges from epoch {reading.last_epoch} at {parted.end_offset}"
             self.history.parted(self.name, place, reading.position, what)
             reading.position = min(reading.position, parted.end_offset)
             reading.last_epoch = parted.epoch
@@ -179,11 +179,13 @@ class Consumer(Client):
                 return
             if header.last_offset >= row.high_watermark:
                 self.history.violation(
-                    f"{self.name} got {header.last_offset} of {place}, high watermark {row.high_watermark}"
+                    f"{self.name} got {header.last_offset} of {place}, not below high watermark "
+                    f"{row.high_watermark}"
                 )
             if header.leader_epoch > epoch:
                 self.history.violation(
-                    f"{self.name} got a batch of epoch {header.leader_epoch} of {place}, having named {epoch}"
+                    f"{self.name} got a batch of epoch {header.leader_epoch} of {place} "
+                    f"for a fetch in epoch {epoch}"
                 )
             values = self.history.values_of(place, records, header)
             skipped = max(0, reading.position - header.base_offset)
@@ -192,13 +194,13 @@ class Consumer(Client):
             reading.last_epoch = header.leader_epoch
 
     def _note_high_watermark(self, reading: _Reading, told_by: tuple[int, int], high_watermark: int) -> None:
-        """A leader's high watermark never goes back; one that has lost its memory begins anew."""
+        """Check that a leader's high watermark never decreases within one leader epoch and process."""
         if told_by != reading.told_by:
             reading.told_by = told_by
             reading.high_watermark = high_watermark
         elif high_watermark < reading.high_watermark:
             self.history.violation(
-                f"{self.name} was told high watermark {high_watermark} of {reading.place} "
+                f"{self.name} got high watermark {high_watermark} of {reading.place} "
                 f"after {reading.high_watermark}, in the same leader epoch {told_by[0]}"
             )
         reading.high_watermark = max(reading.high_watermark, high_watermark)

@@ -1,6 +1,6 @@
-"""Simulated producers that ask how they may write to a partition: with others, or alone (PIP-68).
+"""Simulated producers that request shared or exclusive access to a partition (PIP-68).
 
-One whose access is over is done for: it goes on as another producer, with another id, and perhaps another
+When a producer's access ends, the process continues as a new producer with another id, possibly in another
 mode.
 """
 
@@ -25,7 +25,7 @@ _WAITS_MS = (1500, 6000, -1, -1)
 
 
 class ExclusiveProducer(Owner):
-    """A process that makes one producer after the other, each in one of `modes`."""
+    """A process that runs one producer after another, each in one of `modes`."""
 
     group = PRODUCERS_GROUP
 
@@ -91,7 +91,7 @@ class ExclusiveProducer(Owner):
         )
 
     def lose_touch(self, grant: Told) -> None:
-        """Shared access ends with its connection."""
+        """End shared access, which does not survive its connection."""
         if grant.is_shared and grant is self.grant:
             self.forget(grant)
             if self._granted_on is not None:

@@ -1,9 +1,9 @@
-"""What goes wrong in a simulated minute: drawn from the seed, one after the other and several at once.
+"""The faults of a simulated minute: drawn from the seed, one after another and several at once.
 
-Most faults may strike anybody at any time. Those that destroy what was written (`lose_power`, `wipe`) strike
-only where another in-sync replica is alive and stays so until all are in sync again: more than that no
-replicated log promises without an fsync for each record (Kafka design §4.7). Where there is that fsync,
-flush.before.ack, power is lost anywhere at any time.
+Most faults may hit any machine at any time. Faults that destroy written data (`lose_power`, `wipe`) are made
+only if another in-sync replica is alive, and stays alive until all replicas are in sync again: without an
+fsync for each record no replicated log promises more (Kafka design §4.7). With that fsync
+(flush.before.ack), any machine may lose power at any time.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ End = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of fault: how often it is drawn, how long it lasts, and what begins it. `begin` returns what
-    ends it, or None where it could not strike now."""
+    """One kind of fault: how often it is drawn, how long it lasts, and the function that begins it. `begin`
+    returns the function that ends the fault, or None if the fault is not possible now."""
 
     name: str
     weight: int
@@ -49,7 +49,7 @@ class Kind:
 
 
 class Faults:
-    """Makes faults while its story's faulty minute lasts."""
+    """Makes faults during the faulty minute of its story."""
 
     def __init__(self, story: Story) -> None:
         self.cluster: Cluster = story.cluster
@@ -60,7 +60,7 @@ class Faults:
         self._pause_s = story.plan.fault_pause_s
         self._active = 0
         self._is_fragile = False
-        """Whether a machine has lost data and is not in sync again."""
+        """Whether a machine has lost data and is not yet in sync again."""
 
     def begin(self) -> None:
         self._world.clock.callLater(self.rng.expovariate(1 / self._pause_s), self._strike)
@@ -106,12 +106,12 @@ class Faults:
 
     def _end(self, end: End) -> None:
         self._active -= 1
-        # In peace everything has been mended already.
+        # After the faulty minute the story has ended every fault already.
         if self._story.is_faulty:
             end()
 
     def _victim(self) -> Machine:
-        """Any machine; half of the time a leader or the controller."""
+        """Choose any machine; half of the time a leader or the controller."""
         machines = self.cluster.machines
         important = [
             machine
@@ -121,7 +121,7 @@ class Faults:
         ]
         return self.rng.choice(important if important and self.rng.random() < 0.5 else machines)
 
-    # The ends of the earth
+    # Processes, machines and disks
 
     def kill(self, machine: Machine) -> End | None:
         if not machine.is_up:
@@ -149,8 +149,7 @@ class Faults:
         return machine.resume
 
     def strike_controller(self, machine: Machine) -> End | None:
-        """The controller is paused, or killed, when it has written its next decision, and before anybody has
-        heard of it."""
+        """Pause or kill the controller after it writes its next decision, before any broker receives it."""
         zookeeper = self.cluster.zookeeper
         if zookeeper.written is not None:
             return None
@@ -178,7 +177,7 @@ class Faults:
         return end
 
     def strike_leader(self, machine: Machine) -> End | None:
-        """The next broker that is to lead what another led is paused, or killed, before it knows."""
+        """Pause or kill the next broker that replaces another as leader, before it learns of its election."""
         zookeeper = self.cluster.zookeeper
         if zookeeper.written is not None:
             return None
@@ -208,7 +207,7 @@ class Faults:
         return end
 
     def fail_rack(self, machine: Machine) -> End | None:
-        """All machines but one end at almost the same time."""
+        """Kill all machines but one at almost the same time."""
         others = [other for other in self.cluster.machines if other is not machine and other.is_up]
         if not others or len(others) + 1 < len(self.cluster.machines):
             return None
@@ -247,7 +246,7 @@ class Faults:
         return end
 
     def strike_disk(self, machine: Machine) -> End | None:
-        """Kill the machine during a disk write, or cut its power where the promises allow it."""
+        """Kill the machine during a disk write, or cut its power if it may lose data now."""
         if not machine.is_running:
             return None
 
@@ -266,10 +265,10 @@ class Faults:
 
     def set_clock(self, machine: Machine) -> End | None:
         machine.set_clock(self.rng.uniform(-20, 20))
-        return lambda: None  # It stays wrong.
+        return lambda: None  # The clock stays wrong.
 
     def jitter_clock(self, machine: Machine) -> End | None:
-        """The machine's clock is corrected again and again, forward and back."""
+        """Set the machine's clock again and again, forward and back."""
         is_over = False
 
         def jump() -> None:
@@ -291,13 +290,13 @@ class Faults:
         return machine.start
 
     def _may_lose_data(self, machine: Machine, active: int = 0) -> bool:
-        """Whether no promise is broken if what is unsynced is lost; `active` faults are the machine's own."""
+        """Whether the machine may lose unsynced writes now. `active` counts faults of the machine itself."""
         if self._story.plan.is_flushed:
             return machine.is_up
         return self._has_copies_elsewhere(machine, active)
 
     def _has_copies_elsewhere(self, machine: Machine, active: int = 0) -> bool:
-        """Whether every partition of the machine's is in sync elsewhere, where nothing else goes wrong."""
+        """Whether every partition of the machine has an in-sync replica on a machine without faults."""
         if self._active > active or not self.cluster.is_whole():
             return False
         self._is_fragile = True
@@ -323,7 +322,7 @@ class Faults:
         return lambda: self._repair(machine)
 
     def _repair(self, machine: Machine) -> None:
-        """New devices with the old content: a log directory that was offline stays so until a new start."""
+        """Replace failed devices, keeping their content. Offline log directories need a broker restart."""
         machine.mend_directories()
         machine.kill()
         machine.start()

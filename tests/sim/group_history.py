@@ -1,7 +1,7 @@
-"""The answers that group members got, and their judges: owners of partitions, and committed offsets.
+"""The answers that group members got, and the judges of partition ownership and committed offsets.
 
-A generation orders everything: commits of an older one are refused once a newer one has begun, so that the
-members of a newer one begin where the older one ended, or behind.
+Once a new generation has begun, the coordinator refuses commits of older ones. So members of the new
+generation start at or after the last offset that an older generation committed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ NO_OFFSET = -1
 
 @dataclass(eq=False, slots=True)
 class Rewind:
-    """Somebody asked that a group go on from these offsets. `generation` is the one in which it does; None as
-    long as nobody has said."""
+    """A request to move a group to these offsets. `generation` is the group's generation that starts from
+    them; None until the coordinator reports it."""
 
     group: str
     offsets: Mapping[TopicPartition, int]
@@ -27,7 +27,7 @@ class Rewind:
 
 @dataclass(slots=True)
 class _Place:
-    """One partition in one group, by generation: the owner, where it began, the most it committed."""
+    """One partition in one group, by generation: owner, start offset, highest committed offset."""
 
     owners: dict[int, str] = field(default_factory=dict)
     began: dict[int, int] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class GroupHistory:
                 self._check(member, group, at, (before, begun), (generation, offset))
 
     def committed(self, member: str, group: str, generation: int, at: TopicPartition, offset: int) -> None:
-        """A commit was acknowledged."""
+        """Check an acknowledged commit against the start offsets of later generations."""
         place = self._place(group, at)
         place.committed[generation] = max(offset, place.committed.get(generation, NO_OFFSET))
         for later, begun in place.began.items():
@@ -87,12 +87,12 @@ class GroupHistory:
         if offset >= least or self._was_rewound(group, at, before, generation, offset):
             return
         self.history.violation(
-            f"{member}: generation {generation} of {group} went on from {offset} of {at[0]}-{at[1]}, where "
+            f"{member}: generation {generation} of {group} started at {offset} of {at[0]}-{at[1]}, but "
             f"generation {before} was at {least}"
         )
 
     def _was_rewound(self, group: str, at: TopicPartition, before: int, generation: int, offset: int) -> bool:
-        """Whether a rewind between two generations accounts for an offset."""
+        """Whether a rewind between two generations explains a lower offset."""
         return any(
             rewind.group == group
             and rewind.offsets.get(at, offset + 1) <= offset
@@ -101,7 +101,7 @@ class GroupHistory:
         )
 
     def acknowledged(self, group: str) -> dict[TopicPartition, int]:
-        """Of each partition the most that was committed in the last generation that committed anything."""
+        """Each partition's highest offset committed by the last generation with a commit."""
         return {
             at: place.committed[max(place.committed)]
             for (name, at), place in self._places.items()
@@ -109,7 +109,7 @@ class GroupHistory:
         }
 
     def check_end(self, group: str, kept: Mapping[TopicPartition, int]) -> None:
-        """At the end, the coordinator's offsets are not below those that it acknowledged last."""
+        """Check at the end that the coordinator's offsets are not below the last acknowledged ones."""
         for at, committed in self.acknowledged(group).items():
             generation = max(self._place(group, at).committed)
             found = kept.get(at, NO_OFFSET)

@@ -1,4 +1,4 @@
-"""How members of simulated groups come and go, and the check of the groups at the end."""
+"""Members of simulated groups come and go during the faulty minute; at the end the groups are checked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FETCH_VERSION = 7
 
 
 class GroupLife:
-    """One group: its members, of whom some leave, crash, fall asleep and wake up, while others come."""
+    """One group whose members join, leave, crash, pause and resume."""
 
     def __init__(self, around: Surroundings, plan: GroupPlan, told: GroupHistory) -> None:
         self.plan = plan
@@ -60,7 +60,7 @@ class GroupLife:
             self._come()
 
     def dissolve(self) -> None:
-        """All is over for the members: what brokers write of the group from now on is their own affair."""
+        """Kill all members. What brokers write about the group afterwards is not judged."""
         for member in self.members:
             member.process.kill()
 
@@ -101,14 +101,14 @@ class GroupLife:
             self.tool.rewind(at, self._rng.randrange(member.positions[at] + 1))
 
     def is_stable(self) -> bool:
-        """Whether all members work in one generation, and share out all partitions."""
+        """Whether all members work in one generation and together own every partition once."""
         first = self.members[0]
         known = first.topics.get(self.plan.topic)
         owned = [at for member in self.members for at in member.positions or ()]
         return (
             known is not None
             and all(member.positions is not None for member in self.members)
-            # A rewind moves on only those whom it concerns.
+            # In a managed group a rewind raises the generation only of the members that it affects.
             and (self.plan.is_managed or len({member.generation for member in self.members}) == 1)
             and sorted(owned) == sorted((self.plan.topic, number) for number in known.leaders)
             and (not self.plan.has_single_readers or all(map(_reads, self.members)))
@@ -116,7 +116,7 @@ class GroupLife:
 
 
 def _reads(member: Member) -> bool:
-    """Whether the leaders let a member read what it has."""
+    """Whether the leaders have let a member read each of its partitions."""
     return isinstance(member, ManagedMember) and member.reading is not None and member.reading.is_complete
 
 
@@ -127,12 +127,12 @@ class GroupTool(Client):
         super().__init__(around, name)
         self.group = group
         self.is_in_order = False
-        """Whether every broker has said of the group what it should."""
+        """Whether exactly one broker coordinates the group and describes it as Stable."""
         self._told = told
         self._answers: dict[int, ErrorCode] = {}
 
     def rewind(self, at: TopicPartition, offset: int) -> None:
-        """Ask the coordinator, where it is found at once, to let the group go on from `offset`."""
+        """Ask the coordinator to move the group to `offset`. Nothing happens if the lookup fails."""
         self.process.run(self._find, at, offset)
 
     def _find(self, at: TopicPartition, offset: int) -> None:
@@ -144,8 +144,8 @@ class GroupTool(Client):
     def _rewind(self, found: FindCoordinatorResponse, at: TopicPartition, offset: int) -> None:
         if found.error_code != ErrorCode.NONE:
             return
-        # Where no generation is told, nobody knows whether it was written: a coordinator that resigns while
-        # it waits for that answers NOT_COORDINATOR as well.
+        # Without a generation in the answer the rewind may or may not be written: a coordinator that resigns
+        # while it waits for the write also answers NOT_COORDINATOR.
         asked = Rewind(self.group, {at: offset})
         self._told.rewinds.append(asked)
         request = RewindConsumerRequest(
@@ -161,7 +161,7 @@ class GroupTool(Client):
     # The end
 
     def look(self) -> None:
-        """Ask all brokers for the group, until one answers and all others say that they are not the one."""
+        """Ask all brokers for the group until one answers and all others answer NOT_COORDINATOR."""
         self.process.run(self._look)
 
     def _look(self) -> None:

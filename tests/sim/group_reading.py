@@ -1,4 +1,4 @@
-"""A simulated member of a group with single readers reads: it attaches itself at the leader, then fetches."""
+"""Reads of a simulated member in a group with single readers: it attaches to each leader, then fetches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAUSE_S = 0.5
 
 
 class Reading:
-    """What a member reads in one generation. It reads on until it hears that it is over, late or never."""
+    """The reads of one member in one generation, until the member learns that the generation has ended."""
 
     def __init__(self, member: Member, told: ReaderHistory, partitions: Iterable[TopicPartition]) -> None:
         self.is_over = False
@@ -31,14 +31,14 @@ class Reading:
         self._told = told
         self._generation = member.generation
         self._attached: dict[TopicPartition, Any] = {}
-        """The connection on which the leader was told of it, by the object that stands for it."""
+        """Object that identifies the connection on which the member attached to the partition's leader."""
         self._unread = dict.fromkeys(partitions)
         for at in list(self._unread):
             self._go_on(at)
 
     @property
     def is_complete(self) -> bool:
-        """Whether something was read of each partition."""
+        """Whether the member has read from each partition."""
         return not self._unread
 
     def _go_on(self, at: TopicPartition) -> None:

@@ -1,4 +1,4 @@
-"""What simulated clients sent, were told and saw: all that the checkers judge by, besides the logs."""
+"""What simulated clients sent and received: with the logs, the evidence of the checkers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ NO_ID = uuid.UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """One life of a partition: a topic that is deleted and made anew has the same name and another id."""
+    """A partition of one topic id. A topic that is deleted and created again gets a new id."""
 
     at: TopicPartition
     topic_id: uuid.UUID = NO_ID
 
     @property
     def is_internal(self) -> bool:
-        """Whether brokers write it, and not producers."""
+        """Whether brokers write the partition, and not producers."""
         return self.at[0].startswith("__")
 
     def __str__(self) -> str:
@@ -31,22 +31,22 @@ class Incarnation:
 
 
 class Outcome(enum.Enum):
-    """What a producer knows of a batch."""
+    """What a producer knows about a batch."""
 
     PENDING = "pending"
     ACKED = "acknowledged"
     UNKNOWN = "unknown"
-    """Given up: it may be in the log or not."""
+    """The producer gave up: the batch may or may not be in the log."""
 
 
 @dataclass(eq=False, slots=True)
 class Batch:
-    """One batch of one producer. `values` are unlike any other's in the simulation."""
+    """One batch of one producer. `values` are unique in the simulation."""
 
     producer: str
     at: TopicPartition
     number: int
-    """The producer's batches for this partition, counted."""
+    """Position of the batch among the producer's batches for this partition."""
     values: list[bytes]
     acks: int
     is_idempotent: bool
@@ -54,9 +54,9 @@ class Batch:
     sends: int = 0
     outcome: Outcome = Outcome.PENDING
     offset: int | None = None
-    """That of its first record, if a broker told it."""
+    """Offset of the first record; None if no broker reported it."""
     topic_id: uuid.UUID = NO_ID
-    """That of the topic it was made for."""
+    """Id of the topic that the batch was made for."""
 
     def __str__(self) -> str:
         return f"batch {self.number} of {self.producer} for {self.at[0]}-{self.at[1]}"
@@ -64,11 +64,11 @@ class Batch:
 
 @dataclass(slots=True)
 class History:
-    """`seen` has the values that consumers got of each partition, by offset from 0; `violations` is what was
-    found wrong while it happened.
+    """All requests and answers of a simulation that judges need.
 
-    Of the topics in `may_lose` records may vanish that were acknowledged; those in `may_go` may go as a
-    whole, and come again.
+    `seen` lists the values that consumers got from each partition, from offset 0. `violations` holds what was
+    found during the run. Topics in `may_lose` may lose acknowledged records; those in `may_go` may be deleted
+    and created again.
     """
 
     world: World
@@ -78,7 +78,7 @@ class History:
     seen: dict[Incarnation, list[bytes]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     operations: int = 0
-    """Answers that clients got."""
+    """Number of answers that clients got."""
     _decoded: dict[tuple[Incarnation, int, int], list[bytes]] = field(default_factory=dict)
 
     def violation(self, what: str) -> None:
@@ -86,7 +86,7 @@ class History:
         self.violations.append(f"{self.world.seconds():.4f} s: {what}")
 
     def values_of(self, place: Incarnation, records: memoryview, header: BatchHeader) -> list[bytes]:
-        """The values of a batch that a consumer got; each is decoded once, however many get it."""
+        """The values of a batch that a consumer got. Each batch is decoded once for all consumers."""
         key = (place, header.base_offset, header.crc)
         values = self._decoded.get(key)
         if values is None:
@@ -95,31 +95,31 @@ class History:
         return values
 
     def saw(self, consumer: str, place: Incarnation, offset: int, values: list[bytes]) -> None:
-        """A consumer got these values from `offset` on: they must be what every other one got there."""
+        """Record that a consumer got these values from `offset` on. All consumers must get the same."""
         if place.at[0] in self.may_lose:
             return
         seen = self.seen.setdefault(place, [])
         if offset > len(seen):
-            self.violation(f"{consumer} got {place} from {offset} on; nobody has got {len(seen)} yet")
+            self.violation(f"{consumer} got {place} from {offset} on; no consumer has got {len(seen)} yet")
             return
         known = seen[offset : offset + len(values)]
         for number, (before, now) in enumerate(zip(known, values, strict=False)):
             if before != now:
                 self.violation(
                     f"{consumer} got {_short(now)} at {offset + number} of {place}; "
-                    f"before there was {_short(before)}"
+                    f"an earlier answer had {_short(before)}"
                 )
                 return
         seen.extend(values[len(known) :])
 
     def parted(self, consumer: str, place: Incarnation, offset: int, what: str) -> None:
-        """The log is not the one any more that a consumer has read up to `offset`."""
+        """Record that the log no longer matches what a consumer read up to `offset`."""
         if place.at[0] not in self.may_lose:
             self.violation(f"{consumer} read {place} up to {offset}; {what}")
 
     def sequence_refused(self, batch: Batch, error: str) -> None:
-        """A broker does not know what came before a batch, all of which was acknowledged."""
-        # While a topic goes, some of its replicas are empty before it cannot be found any more.
+        """Record that a broker refused a sequence although all earlier batches were acknowledged."""
+        # During the deletion of a topic, empty replicas may answer before the topic is unknown.
         if batch.at[0] not in self.may_lose | self.may_go:
             self.violation(f"{batch} was refused with {error}")
 

@@ -1,4 +1,4 @@
-"""A simulated member of the client rewrite's protocol: it registers, and the server says what it owns."""
+"""A simulated member of the client rewrite's protocol: it registers, and the server assigns partitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.sim.member import SESSION_TIMEOUT_MS, Member
 
 
 class ManagedMember(Member):
-    """Creates its group where there is none, with single readers where that is asked for."""
+    """Creates its group if there is none, with single readers if `asks_single_readers` is set."""
 
     asks_single_readers = False
     reading: Reading | None = None

@@ -1,8 +1,7 @@
-"""What simulated members of groups have in common, whichever protocol they speak.
+"""The base of simulated group members of both protocols.
 
-A member finds its coordinator, takes part in the group, and goes through its partitions by counting: where
-it is in each is what it commits, with its generation. A paused or cut-off member goes on where it was, as one
-who has not noticed anything.
+A member finds its coordinator, joins the group, advances its position in each partition by counting, and
+commits the positions with its generation. A paused or cut-off member later continues from where it was.
 """
 
 from __future__ import annotations
@@ -66,12 +65,12 @@ class Member(Client):
         self.member_id = ""
         self.generation = -1
         self.positions: dict[TopicPartition, int] | None = None
-        """Where it is in its partitions; None while it does not know which are its own."""
+        """The member's position in each of its partitions; None without an assignment."""
         self.has_left = False
         self._coordinator: Address | None = None
         self._is_finding = False
-        self._attempt = 0  # counts attempts to join: what is answered to an earlier one is void
-        self._turn = 0  # counts assignments: what belongs to an earlier one is over
+        self._attempt = 0  # counts attempts to join: answers to earlier attempts are ignored
+        self._turn = 0  # counts assignments: timers and answers of earlier assignments are ignored
         self._is_committing = False
 
     def begin(self) -> None:
@@ -79,7 +78,7 @@ class Member(Client):
         self.find()
 
     def leave(self) -> None:
-        """Leave the group, and do nothing more."""
+        """Leave the group and stop."""
         self.process.run(self._leave)
 
     def _leave(self) -> None:
@@ -93,7 +92,7 @@ class Member(Client):
     # The coordinator
 
     def find(self) -> None:
-        """Look for the coordinator, and join if that is what waits for it."""
+        """Look up the coordinator, then join if the member has no assignment."""
         if not self._is_finding and not self.has_left:
             self._is_finding = True
             request = FindCoordinatorRequest(key=self.group, key_type=0)
@@ -117,7 +116,7 @@ class Member(Client):
     # Joining
 
     def join(self) -> None:
-        """Take part in the group; whatever else was under way to that end is given up."""
+        """Start a new attempt to join the group, and abandon any earlier attempt."""
         self._attempt += 1
         if not self.has_left:
             self.take_part()
@@ -130,7 +129,7 @@ class Member(Client):
             self.join()
 
     def ask(self, request: Request[R], answered: Callable[[R], None], version: int | None = None) -> None:
-        """Ask the coordinator as part of joining; where it does not answer, look for it and begin again."""
+        """Send the coordinator a request as part of joining. If it fails, look up the coordinator again."""
         assert self._coordinator is not None
         attempt = self._attempt
 
@@ -160,12 +159,12 @@ class Member(Client):
         raise NotImplementedError
 
     def forget_member_id(self) -> None:
-        """The coordinator does not know this member."""
+        """Called when the coordinator does not know this member."""
 
     # Work
 
     def begin_work(self, positions: Mapping[TopicPartition, int]) -> None:
-        """These partitions are this member's, and that is where it goes on in them."""
+        """Start working on the partitions assigned to this member, each from the given offset."""
         for at, offset in positions.items():
             self.told.began(self.name, self.group, self.generation, at, offset)
         self.positions = {at: max(offset, 0) for at, offset in positions.items()}
@@ -189,7 +188,7 @@ class Member(Client):
         raise NotImplementedError
 
     def heard(self, turn: int, code: int) -> None:
-        """A heartbeat was answered."""
+        """Called when a heartbeat was answered."""
         self.history.operations += 1
         if turn != self._turn:
             return
@@ -204,7 +203,7 @@ class Member(Client):
             self._heartbeat_later(turn)
 
     def _stumble(self, turn: int, code: int) -> None:
-        """Something has changed, or the coordinator has."""
+        """React to an error code: look up the coordinator, wait, or join again."""
         if code in FIND:
             self.find()
             self._heartbeat_later(turn)
@@ -216,7 +215,7 @@ class Member(Client):
             self.stop_working()
             self.join()
         else:
-            self.history.violation(f"{self.name} of {self.group} was told {ErrorCode(code).name}")
+            self.history.violation(f"{self.name} of {self.group} got error {ErrorCode(code).name}")
 
     def _commit_later(self, turn: int) -> None:
         self.later(_COMMIT_S * self.rng.uniform(0.3, 1.5), self._commit, turn)

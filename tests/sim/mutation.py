@@ -1,4 +1,4 @@
-"""A known bug to put back: functions of the real code that are replaced while seeds run."""
+"""A mutation: a known bug put back by replacing functions of the real code while seeds run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from unittest import mock
 from tests.sim.plan import THREE, Shape
 
 Patch = tuple[Any, str, Any]
-"""An object, the name of its attribute, and what to put there."""
+"""An object, the name of one of its attributes, and the attribute's new value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A bug: its name, what it does, and how it is made."""
+    """A known bug: its name, its effect, and the patches that put it back."""
 
     name: str
     what: str

@@ -1,6 +1,6 @@
-"""All known bugs, put back one at a time: a judge that misses one would miss a new bug too.
+"""All known bugs, put back one at a time: judges that miss a known bug would miss a new one too.
 
-Each has been made by someone before, in Kafka or elsewhere.
+Each bug has occurred before, in Kafka or elsewhere.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 
 def hunt(mutation: Mutation, first_seed: int, seeds: int = SEEDS_PER_MUTATION) -> tuple[int, int, str] | None:
-    """The first seed that catches a mutation, how many were tried, and what was found; None if none does.
-
-    A seed that fails without the mutation catches nothing.
+    """The first seed that catches a mutation, the number of seeds tried, and the violation; None if no seed
+    catches it. A seed that also fails without the mutation does not count.
     """
     for tried, seed in enumerate(range(first_seed, first_seed + seeds), start=1):
         with mutated(mutation):
@@ -38,7 +37,7 @@ def hunt(mutation: Mutation, first_seed: int, seeds: int = SEEDS_PER_MUTATION) -
 
 
 def _check_mutant(mutation: Mutation, verdict: Verdict) -> None:
-    """A mutant that crashes proves nothing about the judges, so it does not count as caught."""
+    """Raise RuntimeError if the mutant crashed: a crash proves nothing about the judges."""
     for violation in verdict.violations:
         if "/mutants/" in violation and re.search(
             "^(Type|Attribute|Name|Key|Unbound|Import)", violation, re.M

@@ -1,4 +1,4 @@
-"""A simulated owner of a name: of something outside, which the coordinator of the owners' group guards."""
+"""A simulated owner of a name: an external resource guarded by the coordinator of the owners' group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.sim.tenant import Tenant
 
 
 class NameOwner(Tenant):
-    """It writes nothing, so grants alone tell its ownership."""
+    """A client that owns a name. It writes nothing, so judges see its ownership only in its grants."""
 
     def __init__(self, around: Surroundings, name: str, resource: str, told: OwnerHistory) -> None:
         super().__init__(around, name, (resource, NO_PARTITION), told)

@@ -35,7 +35,7 @@ _MEAN_PAUSE_S = 6.0
 
 
 class Operator(Client):
-    """Creates topics, retrying until they exist; then changes them until it is stopped."""
+    """Creates topics, retrying until they exist; changes them from `begin_changes` to `end_changes`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Operator(Client):
 
     @property
     def is_done(self) -> bool:
-        """Whether every topic has been made that is to be there, and nothing is under way."""
+        """Whether every planned topic exists and no change is pending."""
         return not self._missing and self._next is None and not self._is_asking
 
     def begin(self) -> None:
@@ -70,7 +70,7 @@ class Operator(Client):
     def end_changes(self) -> None:
         self._is_changing = False
 
-    # Requests to the controller: each is made as soon as somebody knows who that is.
+    # Requests to the controller: each is sent as soon as metadata names the controller
 
     def metadata_arrived(self) -> None:
         work, self._next = self._next, None
@@ -86,7 +86,7 @@ class Operator(Client):
         self.later(RETRY_S, self.refresh)
 
     def _ask(self, request: Request[R], answered: Callable[[R], None], work: Callable[[], None]) -> None:
-        """Ask the controller; `work` is what to do where it does not answer."""
+        """Send the controller a request; call `work` if it fails."""
         address = self.address_of(self.controller_id)
         assert address is not None
 
@@ -134,7 +134,7 @@ class Operator(Client):
         self._change_later()
 
     def _once(self, request: Request[R]) -> None:
-        """Ask the controller once, and ignore the outcome."""
+        """Send the controller a request once, and ignore the outcome."""
         address = self.address_of(self.controller_id)
         assert address is not None
         self.send(address, request).addErrback(lambda failure: None)
@@ -146,14 +146,14 @@ class Operator(Client):
             self._once(CreatePartitionsRequest(topics=[wanted], timeout_ms=_TIMEOUT_MS, validate_only=False))
 
     def _move(self, topic: Topic) -> None:
-        """Move one of its partitions to as many replicas, in another order, or elsewhere."""
+        """Reassign one partition to the same number of replicas, on other brokers or in another order."""
         known = self.topics.get(topic.name)
         if known is None or not known.leaders:
             return
         partition = self.rng.choice(list(known.leaders))
         replicas = self.rng.sample(self._brokers_all, topic.replicas)
         if self.rng.random() < 0.2:
-            moved = ReassignablePartition(partition_index=partition, replicas=None)  # A move is cancelled.
+            moved = ReassignablePartition(partition_index=partition, replicas=None)  # Cancels a pending move.
         else:
             moved = ReassignablePartition(partition_index=partition, replicas=replicas)
         self._once(
@@ -166,7 +166,7 @@ class Operator(Client):
         self._once(ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=_TIMEOUT_MS))
 
     def _remake(self, topic: Topic, old_id: uuid.UUID | None = None) -> None:
-        """Have a topic deleted and make it anew: one step, by what metadata shows; then the next."""
+        """Delete a topic and create it again: take the next step that metadata calls for, then repeat."""
         known = self.topics.get(topic.name)
         if known is None or not topic.is_remade:
             return

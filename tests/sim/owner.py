@@ -1,7 +1,7 @@
-"""Simulated writers: each wants to be the one writer of a partition, and writes while it believes that it is.
+"""Simulated writers: each claims a partition, and writes while it believes that it is the single writer.
 
-One that is rash sends what it has on a new connection before it has resumed, and once more after it has been
-told that it is fenced: the broker has to know better.
+A rash writer sends its batches on a new connection before its ownership is resumed, and once more after a
+broker answered that it is fenced. The broker must refuse these batches.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _NOT_THE_WRITER = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class WriterHabits:
-    """How a writer writes. `is_conditional`: it says where it expects the log to end. `guards`: the
-    partitions one of which it expects to end somewhere as well. `may_be_rash`: whether the broker knows
-    better even where nobody owns the partition."""
+    """How a writer writes. `is_conditional`: it states the expected end of the log. `guards`: other
+    partitions whose expected end it may add as a condition. `may_be_rash`: it may send batches without
+    ownership, because the broker refuses them even if the partition has no owner."""
 
     is_conditional: bool
     guards: Sequence[TopicPartition] = ()
@@ -52,7 +52,7 @@ class WriterHabits:
 
 @dataclass(slots=True)
 class _Sent:
-    """A batch on its way, or to be sent again, with its sequence."""
+    """A batch with its sequence, sent or waiting to be sent."""
 
     owned: OwnedBatch
     data: bytearray
@@ -60,7 +60,7 @@ class _Sent:
 
 
 class Owner(Tenant):
-    """A client that claims a partition, and writes while it has it."""
+    """A client that claims a partition and writes while it owns it."""
 
     def __init__(
         self, around: Surroundings, name: str, at: TopicPartition, told: OwnerHistory, habits: WriterHabits
@@ -100,7 +100,7 @@ class Owner(Tenant):
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         self.send(self.anyone(), request, 4).addCallbacks(identified, self._unanswered)
 
-    # Having it, and not having it
+    # Gaining and losing the partition
 
     def has_gained(self, grant: Told) -> None:
         self._expected = max(0, grant.fence_offset)
@@ -123,7 +123,7 @@ class Owner(Tenant):
         self._give_up()
 
     def _give_up(self) -> None:
-        """Get another producer id. Batches still under way stay in doubt."""
+        """Give up all queued batches, with unknown outcome, and the producer id."""
         for sent in self._queue:
             sent.owned.batch.outcome = Outcome.UNKNOWN
         self._queue.clear()
@@ -186,7 +186,7 @@ class Owner(Tenant):
         )
 
     def _guard(self, address: Address) -> Guard | None:
-        """A partition that the same broker leads, and where it is expected to end."""
+        """A condition on another partition of the same leader; None if it leads none of `guards`."""
         led = [at for at in self._habits.guards if (self.leader_of(at) or (None,))[0] == address]
         if not led:
             return None
@@ -220,7 +220,7 @@ class Owner(Tenant):
     ) -> None:
         if row.next_offset >= 0:
             self._ends[guard.at] = row.next_offset
-        # What a leader that was replaced believes of the guarded partition proves nothing.
+        # A replaced leader's answer about the guarded partition proves nothing.
         if row.error_code == ErrorCode.NONE and self._judge_knows(address, guard.at).is_current:
             self.told.guard_held(sent.owned, guard)
         is_first = sent.owned.batch.sends == 1

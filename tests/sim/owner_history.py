@@ -1,8 +1,8 @@
 """The answers that owners and sharing producers got, and their judges (own API, KIP-27, PIP-68).
 
 Each record names the grant under which it was written, and the server never gives two grants the same
-incarnation. So the log shows each record's owner, and a grant's fence is the first offset that no earlier
-owner may write. Times order two events only where one was asked after the other was answered.
+incarnation, so the log shows each record's owner. A grant's fence is the first offset that no earlier owner
+may write. Two events are ordered only if one request was sent after the other was answered.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.sim.queue_history import QueueHistory
 class Told:
     """A grant that a client received. `named` is the generation that its claim named.
 
-    One without an incarnation is shared access: a producer may write beside others.
+    A grant without an incarnation is shared access: its producer may write beside others.
     """
 
     owner: str
@@ -39,7 +39,7 @@ class Told:
         return self.incarnation < 0
 
     def excludes(self, other: Told) -> bool:
-        """Whether the two cannot be in force at a time: one reader in a group, one writer in all of them."""
+        """Whether both cannot be in force at once: a group has one reader, all groups together one writer."""
         return self.place == other.place and (
             self.group == other.group
             if Access.WRITE not in self.access & other.access
@@ -54,21 +54,21 @@ class Told:
 
 @dataclass(slots=True)
 class OwnedBatch:
-    """A batch, the grant under which it was written, and where the log was to end (None: anywhere).
-    `is_late`: its producer knew already that it has lost the partition."""
+    """A batch, the grant under which it was written, and the expected end of the log (None: no condition).
+    `is_late`: its producer already knew that it had lost the partition."""
 
     batch: Batch
     grant: Told
     expected_offset: int | None
     is_late: bool = False
     is_refused: bool = False
-    """Whether the broker has said that it is not in the log, and will not be."""
+    """Whether a broker answered that the batch will never be in the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A partition that was to end at `expected` for a batch of another one to be appended. It is known to
-    have had `known_end` records when that was asked."""
+    """A condition: a batch for another partition is appended only if `at` ends at `expected`. Consumers had
+    read `known_end` records of `at` when the batch was sent."""
 
     at: TopicPartition
     expected: int
@@ -77,7 +77,7 @@ class Guard:
 
 @dataclass(slots=True)
 class OwnerHistory:
-    """All grants, claims and batches of tenants. `has_resets`: whether anybody claims with generation 0."""
+    """All grants and batches of tenants. `has_resets`: whether any tenant claims with generation 0."""
 
     history: History
     has_resets: bool = False
@@ -89,7 +89,7 @@ class OwnerHistory:
         self.queues = QueueHistory(self.history)
 
     def granted(self, told: Told) -> None:
-        """A claim was answered: no other owner has that grant, and none of the earlier ones is forgotten."""
+        """Check a new grant: no other owner has its incarnation, and it is newer than every earlier grant."""
         for other in self.grants:
             if other.place != told.place or other.is_shared or told.is_shared:
                 continue
@@ -100,13 +100,13 @@ class OwnerHistory:
             elif not other.excludes(told):
                 continue
             elif other.told_s < told.asked_s and other.incarnation > told.incarnation:
-                self.history.violation(f"{told} was granted when {other} had been")
+                self.history.violation(f"{told} was granted after {other}")
             elif other.group == told.group:
                 self._check_generations(told, other)
         self.grants.append(told)
 
     def _check_generations(self, told: Told, other: Told) -> None:
-        """Check that a topic epoch never goes down: producers cannot reset it."""
+        """Check that generations rise with the grants, unless claims with generation 0 may reset them."""
         if self.has_resets and told.group != PRODUCERS_GROUP:
             return
         if (other.incarnation < told.incarnation) != (other.generation < told.generation):
@@ -119,18 +119,15 @@ class OwnerHistory:
             self.history.violation(f"{told} was granted to a claim that named {told.named}, after {other}")
 
     def stands(self, grant: Told, asked_s: float) -> None:
-        """An owner, or a producer that shares, was told that it still is one where it was told so before.
-
-        Then nobody has come meanwhile who cannot be beside it.
-        """
+        """Check a renewal on the connection of the grant: no conflicting grant was given since."""
         for other in self.grants:
             if other is grant or not other.excludes(grant):
                 continue
             if other.asked_s > grant.told_s and other.told_s < asked_s and other.owner != grant.owner:
-                self.history.violation(f"{grant} stands beside {other}")
+                self.history.violation(f"{grant} was confirmed beside {other}")
 
     def resumed(self, grant: Told, asked_s: float) -> None:
-        """Check a renewal: no other owner was granted the partition since."""
+        """Check a resumption on a new connection: no newer conflicting grant was given before it."""
         for other in self.grants:
             is_newer = other.incarnation > grant.incarnation or (
                 other.is_shared and other.asked_s > grant.told_s
@@ -139,10 +136,10 @@ class OwnerHistory:
                 self.history.violation(f"{grant} was resumed after {other}")
 
     def fenced(self, grant: Told, generation: int, reason: LossReason) -> None:
-        """An owner was told that it is one no more, why, and which generation is in force in its group.
+        """Check a grant taken by another client of its group: the group's generation must have risen since.
 
-        Another group's claim with generation 0 and a producer that fences take from all groups, and raise the
-        generation of their own.
+        Another group's claim with generation 0 and a producer that fences others take the partition from all
+        groups, but raise only the generation of their own group.
         """
         may_begin_anew = self.has_resets and grant.group != PRODUCERS_GROUP
         is_within = reason is LossReason.STOLEN or (
@@ -152,31 +149,31 @@ class OwnerHistory:
             self.history.violation(f"{grant} was taken away, but generation {generation} is in force")
 
     def dropped(self, grant: Told, reason: LossReason) -> None:
-        """Check an expiry: the owner was silent on its connection for the session timeout."""
-        self.history.violation(f"{grant} was ended ({reason.name}), though its connection stands")
+        """Report an owner expired as silent or disconnected although its connection is open."""
+        self.history.violation(f"{grant} was ended ({reason.name}), though its connection is open")
 
     # Guards
 
     def known_end(self, at: TopicPartition) -> int:
-        """How many records consumers have seen of a partition."""
+        """Number of records of a partition that consumers have read."""
         return max((len(seen) for place, seen in self.history.seen.items() if place.at == at), default=0)
 
     def guard_held(self, owned: OwnedBatch, guard: Guard) -> None:
-        """A condition on another partition was said to hold."""
+        """Check a condition on another partition that a broker reported to hold."""
         if guard.expected < guard.known_end:
             self.history.violation(
                 f"{owned.batch} found that {guard.at[0]}-{guard.at[1]} ends at {guard.expected}, "
-                f"of which {guard.known_end} records had been read"
+                f"but consumers had read {guard.known_end} records of it"
             )
 
     def guard_ignored(self, owned: OwnedBatch, guard: Guard) -> None:
-        """A batch was appended though a condition of its request did not hold."""
+        """Report a batch appended although a condition of its request did not hold."""
         self.history.violation(f"{owned.batch} was appended, though {guard} did not hold")
 
-    # When all is over
+    # The log at the end
 
     def check(self, place: Incarnation, log: StoredLog) -> Iterator[str]:
-        """All violations in the log of an owned partition."""
+        """Yield all violations in the log of an owned partition."""
         where = {value: offset for offset, value in log.values.items()}
         batches = [each for each in self.batches if each.batch.at == place.at]
         writers = {value: each for each in batches for value in each.batch.values}
@@ -186,17 +183,17 @@ class OwnerHistory:
             if offset is None:
                 continue
             if each.is_late:
-                yield f"{each.batch} is at {offset}, though {each.grant} was over and its owner knew"
+                yield f"{each.batch} is at {offset}, though {each.grant} had ended and its owner knew"
             if each.is_refused:
                 yield f"{each.batch} was refused for good, but is at {offset}"
             if each.expected_offset not in (None, offset):
-                yield f"{each.batch} expected the log to end at {each.expected_offset}, and is at {offset}"
+                yield f"{each.batch} expected the log to end at {each.expected_offset}, but is at {offset}"
 
     def _check_order(
         self, place: Incarnation, log: StoredLog, writers: dict[bytes, OwnedBatch]
     ) -> Iterator[str]:
-        """No owner writes after the next one has begun, nor before its own fence; and while one is the only
-        writer no producer that shares does."""
+        """Check that no owner wrote after its successor's first record or before its own fence, and that no
+        sharing producer wrote between two records of the same exclusive owner."""
         grants = sorted(
             (
                 grant
@@ -218,7 +215,7 @@ class OwnerHistory:
             elif latest is not None and grant.incarnation < latest.incarnation:
                 wrong = f"after {latest}"
             elif latest is not None and grant.incarnation == latest.incarnation and shared is not None:
-                wrong = f"after and before {shared}"
+                wrong = f"before and after {shared}"
             else:
                 latest, shared = grant, None
                 wrong = _misplaced(grant, grants, offset)
@@ -228,10 +225,10 @@ class OwnerHistory:
 
 
 def _misplaced(grant: Told, grants: list[Told], offset: int) -> str:
-    """What is wrong with a record of `grant` at an offset."""
+    """How a record of `grant` at an offset violates a fence; empty if it does not."""
     for other in grants:
         if other.incarnation == grant.incarnation and other is not grant:
-            continue  # Told again, after another leader had to guess where its fence was.
+            continue  # The same grant, repeated by a new leader that had to estimate the fence.
         is_later = other.incarnation > grant.incarnation
         if is_later == (offset >= other.fence_offset):
             return _beyond(other, is_behind=is_later)
@@ -239,8 +236,8 @@ def _misplaced(grant: Told, grants: list[Told], offset: int) -> str:
 
 
 def _misplaced_share(share: Told, grants: list[Told], offset: int) -> str:
-    """What is wrong with a record at an offset, of a producer that shares. When it was granted that is only
-    known beside what was asked afterwards, or told before."""
+    """How a record of a sharing producer at an offset violates a fence; empty if it does not. Only grants
+    requested after `share` was answered, or answered before it was requested, are compared."""
     for other in grants:
         if share.told_s < other.asked_s and offset >= other.fence_offset:
             return _beyond(other, is_behind=True)
@@ -250,4 +247,4 @@ def _misplaced_share(share: Told, grants: list[Told], offset: int) -> str:
 
 
 def _beyond(other: Told, *, is_behind: bool) -> str:
-    return f"{'behind' if is_behind else 'before'} the fence {other.fence_offset} of {other}"
+    return f"{'at or after' if is_behind else 'before'} the fence {other.fence_offset} of {other}"

@@ -1,7 +1,7 @@
-"""What a seed draws before it begins: topics, habits, settings, and which faults and changes there may be.
+"""What a seed draws before its run: topics, client habits, settings, and the possible faults and changes.
 
-Each seed has something of everything and nothing of some, so that a minute stays cheap, and rare things meet:
-where only disks fill up and leaders move, more of that happens than where all happens at once.
+Each seed draws only some kinds of faults and changes. That keeps a minute cheap and makes rare combinations
+more frequent: if only disks fill up and leaders move, both happen more often in that minute.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tests.sim.producer import ProducerHabits
 
 
 class Change(enum.Enum):
-    """Changes to topics during the faulty minute."""
+    """A change to a topic during the faulty minute."""
 
     GROW = "more partitions"
     MOVE = "replicas move"
     ELECT = "preferred leaders lead"
-    REMAKE = "deleted and made anew"
+    REMAKE = "deleted and created again"
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How large a world is."""
+    """Sizes of a simulated cluster and its topics, and limits on its clients."""
 
     brokers: int = 3
     replicas: int = 3
@@ -44,7 +44,7 @@ SHAPES = {"single": SINGLE, "three": THREE}
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic of the simulation. `may_lose` is true of one whose leader may be elected uncleanly."""
+    """A topic of the simulation. `may_lose` is true if unclean leader election is enabled for it."""
 
     name: str
     partitions: int
@@ -53,12 +53,12 @@ class Topic:
     may_lose: bool = False
     is_remade: bool = False
     is_owned: bool = False
-    """Whether only its owner may write (single.writer=required)."""
+    """Whether the topic has a `single.writer` policy: tenants contend for its partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """A group of consumers of one topic; `is_managed` is true of the client rewrite's protocol."""
+    """A group of consumers of one topic. `is_managed`: its members speak the client rewrite's protocol."""
 
     name: str
     topic: str
@@ -68,11 +68,11 @@ class GroupPlan:
 
 @dataclass(frozen=True, slots=True)
 class TenantsPlan:
-    """Who contends for the partition of a topic with one writer: of each that does so by the own API whether
-    it appends conditionally, and how many `producers` ask for access. `names` so many contend for a name
-    besides, and `readers` to be the one that reads.
+    """The tenants that contend for the partition of `topic`, and for a name.
 
-    Where the topic `is_strict` nobody may write who does not own it; else anybody may as long as nobody does.
+    `are_conditional` has one entry per owner (own API): whether it appends conditionally. `producers` counts
+    producers that ask for access, `names` owners of a name, `readers` single readers. If the topic
+    `is_strict`, only its owner may write (single.writer=required); else others may while it has no owner.
     """
 
     topic: str
@@ -87,8 +87,8 @@ class TenantsPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that one seed has drawn. `consumers` are the versions of Fetch that they speak, `faults` the names
-    of those that there may be."""
+    """Everything that one seed has drawn. `consumers` lists the Fetch version of each consumer, `faults` the
+    names of the possible faults."""
 
     shape: Shape
     topics: tuple[Topic, ...]
@@ -101,20 +101,19 @@ class Plan:
     tenants: TenantsPlan | None
     weather: Weather
     is_flushed: bool = False
-    """Whether nothing is acknowledged anywhere before it is on the disks: then power may be lost by anybody
-    at any time."""
+    """Whether every broker flushes before it acknowledges. If so, any machine may lose power at any time."""
     work_ms_max: float = 5.0
-    """How long the brokers' worker threads take at most for a job."""
+    """Longest time that a broker's worker thread takes for one job, in ms."""
     settings: Mapping[str, str | int | bool] = field(default_factory=dict)
     zookeeper_delay_ms_max: float = NORMAL_DELAY_MS_MAX
     """How long ZooKeeper's requests and answers travel at most."""
 
 
 def draw(shape: Shape, kinds: Sequence[str], rng: random.Random) -> Plan:
-    """The plan of a seed, whose faults are some of `kinds`."""
+    """Draw the plan of a seed, with some of the fault kinds in `kinds`."""
     is_flushed = shape.replicas == 1 or rng.random() < 0.2
     topics = _topics(shape, rng, is_flushed=is_flushed)
-    # Where tenants contend the others are few: a minute is to cost the same.
+    # With tenants there are fewer other clients, so that every minute costs about the same.
     has_tenants = any(topic.is_owned for topic in topics)
     producers = rng.randint(2, 2 if has_tenants else shape.producers_max)
     return Plan(
@@ -167,7 +166,7 @@ def _topics(shape: Shape, rng: random.Random, *, is_flushed: bool) -> tuple[Topi
 
 
 def _habits(number: int, rng: random.Random) -> ProducerHabits:
-    """Draw the producers. The first two have the strongest guarantees."""
+    """Draw one producer's habits. The first two producers have the strongest guarantees."""
     interval_ms = rng.choice([400, 700, 1000])
     lanes_max = rng.randint(1, 4)
     if number < 2:
@@ -191,10 +190,10 @@ def _changes(topics: Sequence[Topic], rng: random.Random) -> tuple[Change, ...]:
 
 
 def _groups(topics: Sequence[Topic], rng: random.Random) -> tuple[GroupPlan, ...]:
-    """Of consumers of the topic that is always there: another's offsets would go with it."""
+    """Draw the groups. All consume the first topic: the deletion of any other would delete their offsets."""
     kinds = rng.choice([(), (), (), (False,), (True,), (False, True)])
     names = {False: "classic", True: "managed"}
-    # A managed group that is alone has single readers: with the other there is one without.
+    # A managed group has single readers only if there is no classic group beside it.
     return tuple(
         GroupPlan(names[is_managed], topics[0].name, is_managed, kinds == (True,)) for is_managed in kinds
     )
@@ -218,7 +217,7 @@ def _tenants(topics: Sequence[Topic], rng: random.Random) -> TenantsPlan | None:
 
 
 def _some(names: Sequence[str], rng: random.Random, at_least: int) -> tuple[str, ...]:
-    """About half of the items, in their order."""
+    """Draw about half of the names, at least `at_least`, in their order."""
     while True:
         chosen = tuple(name for name in names if rng.random() < 0.5)
         if len(chosen) >= min(at_least, len(names)):

@@ -1,4 +1,4 @@
-"""Simulated producers: with all acks settings, with and without idempotence, pipelined or one by one."""
+"""Simulated producers, with every acks setting, with and without idempotence and pipelining."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _BROKEN_SEQUENCE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ProducerHabits:
-    """How a producer produces. `interval_ms` is the mean time between two rounds, in each of which up to
-    `lanes_max` partitions get a batch."""
+    """How a producer produces. `interval_ms` is the mean time between two rounds of sending; in each round up
+    to `lanes_max` partitions get a batch."""
 
     acks: int
     is_idempotent: bool = False
@@ -50,7 +50,7 @@ class ProducerHabits:
 
 
 class _Lane:
-    """One partition's batches in a producer, in order; after a failure all that was in flight goes again."""
+    """One partition's batches in a producer, in order. After a failure it sends those in flight again."""
 
     def __init__(self, at: TopicPartition, topic_id: uuid.UUID) -> None:
         self.at = at
@@ -60,19 +60,20 @@ class _Lane:
         self.in_flight: dict[Batch, None] = {}
         self.next_sequence = 0
         self.first_acked: int | None = None
-        """The number of the first batch that was acknowledged under the present producer id."""
+        """Number of the first batch acknowledged under the present producer id."""
         self.is_recovering = False
         self.is_over = False
         self.ready_s = 0.0
 
     def next_batch(self, now_s: float, in_flight_max: int) -> Batch | None:
-        """The batch to send now, if any."""
+        """The next batch to send now, or None."""
         if self.is_recovering and not self.in_flight and now_s >= self.ready_s:
             self.is_recovering = False
         if self.is_recovering:
             return None
         batch = next((batch for batch in self.queue if batch not in self.in_flight), None)
-        # Brokers remember five. The oldest may be on its way to a former leader, while others are acked.
+        # Brokers remember five batches per producer. The oldest in flight may still be on its way to a former
+        # leader while later ones are acknowledged.
         if batch is not None and batch.number >= self.queue[0].number + in_flight_max:
             return None
         return batch
@@ -82,14 +83,14 @@ class _Lane:
         self.encoded.pop(batch, None)
 
     def end(self) -> None:
-        """Start over: the topic was deleted and created again."""
+        """Give up all batches: the topic was deleted and created again."""
         self.is_over = True
         for batch in self.queue:
             batch.outcome = Outcome.UNKNOWN
 
 
 class Producer(Client):
-    """Sends batches to all partitions of some topics; when stopped, it sends the remaining ones."""
+    """Makes batches for all partitions of the topics in `follows` while `is_making`, and sends them all."""
 
     def __init__(
         self, around: Surroundings, name: str, *, follows: Sequence[str], habits: ProducerHabits
@@ -163,13 +164,13 @@ class Producer(Client):
             yield name.encode() + bytes(self.rng.randrange(120))
 
     def _give_up_late(self) -> None:
-        """Give up batches that were not delivered in time. Whether they were written is unknown."""
+        """Give up batches not delivered within the delivery timeout. They may or may not be in the log."""
         oldest_s = self.world.seconds() - _DELIVERY_TIMEOUT_S
         for lane in self._lanes.values():
             while lane.queue and lane.queue[0].made_s < oldest_s and not lane.in_flight:
                 batch = lane.queue[0]
                 if self.habits.is_idempotent and batch.sends:
-                    # A sequence that may be missing: go on under another id.
+                    # The log may lack this batch's sequence, so continue under another producer id.
                     self._must_start_over = True
                     break
                 batch.outcome = Outcome.UNKNOWN
@@ -227,7 +228,7 @@ class Producer(Client):
         self.refresh()
 
     def _encoded(self, lane: _Lane, batch: Batch) -> bytearray:
-        """The batch as it is sent, every time alike."""
+        """The encoded batch; the same bytes each time it is sent."""
         encoded = lane.encoded.get(batch)
         if encoded is None:
             builder = BatchBuilder()
@@ -313,8 +314,9 @@ class Producer(Client):
         self._again(lane, batch)
         if code in _BROKEN_SEQUENCE and self.habits.is_idempotent:
             if is_first:
-                # All before it was acknowledged; with acks=all, none of that may be missing. Before that, a
-                # broker takes any sequence for the first (KIP-360), be it that of a batch behind this one.
+                # Every earlier batch was acknowledged; with acks=all none of them may be missing. Before the
+                # first acknowledgement a broker accepts any sequence as the first (KIP-360), even one of a
+                # later batch.
                 is_known = lane.first_acked is not None and lane.first_acked < batch.number
                 if self.habits.acks == -1 and is_known and not self._must_start_over:
                     self.history.sequence_refused(batch, ErrorCode(code).name)
@@ -325,7 +327,7 @@ class Producer(Client):
 
 
 class _OneWay:
-    """A connection on which nothing is answered (`broker.network.interfaces.FrameReceiver`)."""
+    """A connection for requests without answers (`broker.network.interfaces.FrameReceiver`)."""
 
     frame_bytes_max = 1 << 20
     is_holding = False
@@ -349,7 +351,7 @@ class _OneWay:
             self.send(request)
 
     def frames_received(self, frames: Sequence[memoryview]) -> None:
-        self._producer.history.violation(f"{self._producer.name} got an answer to acks=0")
+        self._producer.history.violation(f"{self._producer.name} got an answer to an acks=0 request")
 
     def frame_refused(self, size: int) -> None:
         self._producer.history.violation(f"{self._producer.name} was sent a frame of {size} bytes")

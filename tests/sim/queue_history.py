@@ -1,7 +1,7 @@
-"""The answers that waiting clients got, and their judges: first come, first served, and none is dropped
-(PIP-68 and the queues of the own API).
+"""The answers that waiting clients got, and the judge of queues (PIP-68, own API): clients are served in the
+order of arrival, and none is dropped.
 
-A queue lives in the memory of the broker that decides: only clients that wait at the same one are compared.
+The deciding broker keeps its queue in memory, so only clients that wait at the same broker are compared.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tests.sim.history import History, Incarnation
 
 _SLACK_S = 1.0
 _HEARD_WITHIN_S = 2.0
-"""Less than the session timeout of a waiting client."""
+"""Seconds within which a client must have been heard; shorter than its session timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A broker that decides: where it is, in which of its lives, in which leader epoch, and the number of
-    the connection that leads there."""
+    """A deciding broker: its address, process number and leader epoch, and the number of the client's
+    connection to it."""
 
     address: Address
     life: int
@@ -29,7 +29,7 @@ class Home:
     connection: int
 
     def in_no_epoch(self) -> Home:
-        """The same, where it is not known in which leader epoch."""
+        """The same broker and connection with an unknown leader epoch."""
         return replace(self, leader_epoch=-2)
 
     def is_same_broker(self, other: Home) -> bool:
@@ -38,7 +38,7 @@ class Home:
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """A place in a queue. `patience_s` is how long it waits; None: without end."""
+    """A client's place in a queue. `patience_s` is its wait timeout; None: it waits without end."""
 
     owner: str
     place: Incarnation
@@ -49,7 +49,7 @@ class Place:
     patience_s: float | None
     position: int = 0
     heard_s: float = 0.0
-    """When it asked last what was answered."""
+    """When the client sent its last answered request."""
     promoted_s: float | None = None
 
     @property
@@ -64,12 +64,12 @@ class Place:
         return math.inf if self.patience_s is None else self.told_s + self.patience_s
 
     def __str__(self) -> str:
-        return f"{self.owner}, who waits for {self.place} since {self.told_s:.4f} s,"
+        return f"{self.owner}, waiting for {self.place} since {self.told_s:.4f} s,"
 
 
 @dataclass(slots=True)
 class QueueHistory:
-    """All places in queues that clients were given."""
+    """All places in queues that brokers gave to clients."""
 
     history: History
     _promoted: list[Place] = field(default_factory=list)
@@ -85,13 +85,13 @@ class QueueHistory:
         self._promoted.append(place)
 
     def waits(self, place: Place, position: int, asked_s: float, awake_since_s: float) -> None:
-        """One that waits was told its position. The broker is at work since `awake_since_s`."""
+        """Check the position reported to a waiting client. The broker has run since `awake_since_s`."""
         if position > place.position:
-            self.history.violation(f"{place} was number {place.position} and is number {position}")
+            self.history.violation(f"{place} moved back from {place.position} to {position}")
         place.position, place.heard_s = position, asked_s
         if asked_s > max(place.ends_not_after_s, awake_since_s) + _SLACK_S:
             self.history.violation(
-                f"{place} waits still, though its patience ended at {place.ends_not_after_s:.4f} s"
+                f"{place} still waits, though its timeout ended at {place.ends_not_after_s:.4f} s"
             )
         for other in self._promoted:
             if self._has_overtaken(other, place, asked_s):
@@ -108,8 +108,8 @@ class QueueHistory:
         )
 
     def ran_out(self, place: Place, asked_s: float) -> None:
-        """One that waits was told, where it waits, that it does so no more."""
+        """Check that a client dropped from its queue was silent or had reached its wait timeout."""
         now_s = self.history.world.seconds()
         is_early = now_s < place.ends_not_before_s - _SLACK_S
         if is_early and now_s - place.heard_s < _HEARD_WITHIN_S:
-            self.history.violation(f"{place} has lost its place, and its patience had not ended")
+            self.history.violation(f"{place} lost its place before its timeout ended")

@@ -1,4 +1,4 @@
-"""The members that got records of partitions in groups with single readers, and their judge."""
+"""The fetches answered to members of groups with single readers, and their judge."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from tests.sim.history import History, TopicPartition
 
 @dataclass(slots=True)
 class ReaderHistory:
-    """Fetches that were answered with no error.
+    """Fetches answered without an error.
 
-    Once the leader of an epoch has answered a member of one generation, neither it nor a later one answers
-    what a member of an earlier generation sends after that. A leader that was replaced and has not heard
-    of it may: it is of an earlier epoch.
+    Once a leader has answered a member of one generation, neither it nor a leader of a later epoch may answer
+    a fetch that a member of an earlier generation sends afterwards. A replaced leader, of an earlier epoch,
+    may do so until it learns that it was replaced.
     """
 
     history: History
     fetches: int = 0
     refused: int = 0
     _first: dict[tuple[str, TopicPartition], dict[tuple[int, int], float]] = field(default_factory=dict)
-    """By generation and leader epoch: when the first of its answers was there."""
+    """Time of the first answer, by generation and leader epoch."""
 
     def answered(
         self,
@@ -32,13 +32,13 @@ class ReaderHistory:
         sent_s: float,
         answered_s: float,
     ) -> None:
-        """A fetch was answered that a member had sent as one of `generation`, to the leader of that epoch."""
+        """Check an answered fetch that a member of `generation` sent to the leader of `leader_epoch`."""
         self.fetches += 1
         first = self._first.setdefault((group, at), {})
         for (later, epoch), since_s in first.items():
             if later > generation and epoch <= leader_epoch and since_s < sent_s:
                 self.history.violation(
                     f"{member} read {at[0]}-{at[1]} for {group} in generation {generation}, leader epoch "
-                    f"{leader_epoch}, after another had in generation {later}, leader epoch {epoch}"
+                    f"{leader_epoch}, after another member in generation {later}, leader epoch {epoch}"
                 )
         first.setdefault((generation, leader_epoch), answered_s)

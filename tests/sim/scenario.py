@@ -1,8 +1,8 @@
-"""One seed's story: a cluster and its clients, a minute of faults, then peace, and the judgement.
+"""The run of one seed: a cluster and its clients, a minute of faults, then recovery, then the judgement.
 
-Everything is drawn from the seed: how many producers of which habits, how the network is, and what goes wrong
-when. A fault that would destroy the only copy of a committed record is not made: no software survives that.
-What is allowed at a time is said beside each fault.
+Everything is drawn from the seed: producers and their habits, network conditions, and the faults and their
+times. A fault that would destroy the only copy of a committed record is not made: no software survives it.
+Each fault states its own restrictions.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def run_seed(seed: int, shape: Shape = THREE, *, keep_lines: int | None = 4000) 
             world.problem("clock", str(error))
         verdict = story.verdict()
         del story
-    # Failures that nobody has looked at are found when the last reference to them goes.
+    # Unhandled failures are reported when the last reference to them is gone.
     verdict.violations += [problem for problem in world.problems if problem not in verdict.violations]
     return verdict
 
@@ -79,7 +79,7 @@ def _collecting_at_the_end() -> Iterator[None]:
     """Collect garbage once, at the end, so that its timing cannot change a simulation."""
     was_collecting = gc.isenabled()
     gc.disable()
-    gc.freeze()  # What was there before need not be looked at.
+    gc.freeze()  # Objects of earlier runs need not be collected.
     try:
         yield
     finally:
@@ -90,7 +90,7 @@ def _collecting_at_the_end() -> Iterator[None]:
 
 
 class Story:
-    """A cluster, its clients and what happens to them."""
+    """A cluster, its clients, and the events of one seed's run."""
 
     def __init__(self, world: World, shape: Shape) -> None:
         self.world = world
@@ -218,15 +218,15 @@ class Story:
     def _end_group(self, group: GroupLife) -> None:
         name = group.plan.name
         if not self._wait(group.is_stable):
-            self._found.append(f"the group {name} did not come to rest")
+            self._found.append(f"the group {name} did not become stable")
             return
         group.tool.look()
         if not self._wait(lambda: group.tool.is_in_order):
-            self._found.append(f"the group {name} is not in order")
+            self._found.append(f"the group {name} has no single coordinator that describes it as Stable")
         group.dissolve()
 
     def _wait(self, condition: Callable[[], bool], seconds: float = HEALING_S_MAX) -> bool:
-        """Let time pass until a condition holds, looked at ten times a second."""
+        """Run until a condition holds, checked ten times per simulated second. Returns whether it held."""
         for _ in range(int(seconds * 10)):
             if condition():
                 return True
@@ -275,7 +275,7 @@ class Story:
         logs: dict[Incarnation, list[StoredLog]] = {}
         try:
             for at, state in self.cluster.states().items():
-                # The leader's first: it is the one that clients talk to.
+                # The leader's log comes first: the checkers compare the clients' history with it.
                 holders = [state.leader, *(member for member in state.isr if member != state.leader)]
                 logs[Incarnation(at, topics[at[0]].topic_id or NO_ID)] = [
                     self.cluster.machine(holder).stored(at) for holder in holders

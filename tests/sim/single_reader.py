@@ -1,5 +1,5 @@
-"""Simulated readers of whom there is one at a time: each reads a partition while it believes that it is its
-group's reader, on the connection on which it was told so."""
+"""Simulated single readers: each reads a partition while it believes that it is its group's only reader, and
+only on the connection on which its grant was confirmed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.sim.tenant import Tenant
 
 
 class SingleReader(Tenant):
-    """A client that claims a partition to read it. Its fetches wait long for records, like a standby's."""
+    """A client that claims a partition to read it. Some of its fetches wait up to 1500 ms for records."""
 
     group = "readers"
     access = Access.READ

@@ -1,4 +1,4 @@
-"""What single readers got, and their judge: one that another has followed gets no records any more."""
+"""The records that single readers got, and their judge: a replaced reader must get no more records."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from tests.sim.owner_history import OwnerHistory, Told
 
 @dataclass(slots=True)
 class SingleReaderHistory:
-    """What was read by `grants` of the right to read. Answers may be long on their way; but what was asked,
-    or written, after the next reader had been told that it is the one, nobody else may get."""
+    """Records read under grants to read. An answer may arrive late. But once the next reader has its grant,
+    no other may get records that were requested or written after that."""
 
     told: OwnerHistory
     _made_s: dict[bytes, float] = field(default_factory=dict)
     _batches_known: int = 0
 
     def got(self, grant: Told, asked_s: float, offset: int, values: list[bytes], *, is_current: bool) -> None:
-        """A reader got these values from `offset` on, having asked for them at `asked_s`. `is_current`: of
-        the leader. One that was replaced and does not know may go on giving what it had."""
+        """Check values that a reader requested at `asked_s` and got from `offset` on. `is_current`: the
+        current leader answered. A replaced leader may serve its old records until it learns of that."""
         next_s = min(
             (
                 other.told_s
@@ -31,12 +31,12 @@ class SingleReaderHistory:
             return
         history = self.told.history
         if is_current and asked_s > next_s:
-            history.violation(f"{grant} was given {offset} though another reads since {next_s:.4f} s")
+            history.violation(f"{grant} got {offset} although another reads since {next_s:.4f} s")
         elif any(self._made(value) > next_s for value in values):
-            history.violation(f"{grant} was given {offset}, made after another reads, {next_s:.4f} s")
+            history.violation(f"{grant} got {offset}, made after another began to read at {next_s:.4f} s")
 
     def _made(self, value: bytes) -> float:
-        """When a value was made, in seconds of the simulation."""
+        """When a producer made the value, in simulated seconds."""
         batches = self.told.history.batches
         while self._batches_known < len(batches):
             batch = batches[self._batches_known]

@@ -1,7 +1,7 @@
-"""Simulated tenants: each wants a resource for itself alone. They keep it while they can, let go of it, fall
-asleep, lose their connection, and wake up late without noticing anything.
+"""Simulated tenants: each claims a resource for itself and renews its grant. Sometimes it releases the
+resource, closes its connection, or is paused past its session timeout.
 
-What one does while it believes that it has the resource is for its class to say: write, read, or nothing.
+Subclasses define what a tenant does while it believes that it owns the resource: write, read, or nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SILENT = frozenset({LossReason.DISCONNECTED, LossReason.SESSION_TIMED_OUT})
 
 
 class Tenant(Claimant):
-    """A client that comes and goes."""
+    """A client that repeatedly claims a resource, keeps it for a while, and releases it."""
 
     def __init__(self, around: Surroundings, name: str, at: TopicPartition, told: OwnerHistory) -> None:
         super().__init__(around, name, at, told)
@@ -45,11 +45,11 @@ class Tenant(Claimant):
         super().begin()
         self._tick()
 
-    # What its class says
+    # Overridden in subclasses
 
     @property
     def is_ready(self) -> bool:
-        """Whether it can claim; if not, it does something about that."""
+        """Whether the tenant can claim. If not, the call starts what is missing."""
         return True
 
     def work(self, grant: Told) -> None:
@@ -58,11 +58,11 @@ class Tenant(Claimant):
     def has_lost(self, grant: Told) -> None:
         """Called when the tenant learns that `grant` has ended."""
 
-    # What it does
+    # One step after another
 
     @property
     def is_away(self) -> bool:
-        """Whether it has nothing, and wants nothing."""
+        """Whether the tenant has no grant, no place in a queue, and no pending request."""
         return self.is_idle and self.grant is None and self.in_queue is None
 
     def _tick(self) -> None:
@@ -85,7 +85,7 @@ class Tenant(Claimant):
             self._perhaps_go(grant)
 
     def _perhaps_go(self, grant: Told) -> None:
-        """Leave in order, now and then, or break the connection off."""
+        """Now and then release the resource, or close the connection."""
         chance = self.rng.random()
         address = self.decider()
         if self.is_leaving or chance < _LEAVE_SHARE:
@@ -93,12 +93,12 @@ class Tenant(Claimant):
             if self.is_idle:
                 self._release(grant)
         elif chance < _LEAVE_SHARE + _BREAK_SHARE and address is not None:
-            self.world.trace(self.name, "breaks its connection off")
+            self.world.trace(self.name, "closes its connection")
             self.drop(address)
             if self.rng.random() < 0.5:
                 self.lose_touch(grant)
 
-    # Keeping it
+    # Keeping the resource
 
     def _renew(self, grant: Told) -> None:
         address = self.decider()
@@ -129,8 +129,8 @@ class Tenant(Claimant):
             self.lose_touch(grant)
 
     def _is_missed_wrongly(self, address: Address, reason: LossReason) -> bool:
-        """Whether its connection stands, and it was heard there less than its session timeout ago, or in the
-        same leader epoch is said to be disconnected."""
+        """Whether a broker reported the tenant silent or disconnected although its connection is open and
+        either its last request is recent or the leader epoch is unchanged."""
         before, now = self._granted_on, self._home(address)
         if before is None or (before.address, before.connection) != (now.address, now.connection):
             return False
@@ -145,7 +145,7 @@ class Tenant(Claimant):
             self.fenced(grant, standing.generation, LossReason(standing.reason))
 
     def lose_touch(self, grant: Told) -> None:
-        """The connection is gone, or the leader is another: it may have the resource still."""
+        """Start resuming the grant: the connection or leader has changed, but the grant may be in force."""
         if grant is self.grant:
             self._is_resuming = True
             self.look_again()
@@ -200,7 +200,7 @@ class Tenant(Claimant):
         if self.is_ready:
             self.work(grant)
 
-    # Losing it
+    # Losing the resource
 
     def fenced(self, grant: Told, generation: int, reason: LossReason) -> None:
         """Called when a broker answered that `grant` has ended."""
@@ -212,7 +212,7 @@ class Tenant(Claimant):
         self.forget(grant)
 
     def forget(self, grant: Told) -> None:
-        """Called when the tenant knows that it has lost the resource."""
+        """Called when the tenant learns that it has lost or released the resource."""
         self.has_lost(grant)
         self.grant = None
         self._is_resuming = False

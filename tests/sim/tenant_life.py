@@ -1,4 +1,4 @@
-"""The tenants in a simulated minute: they contend, fall asleep and wake up late, and leave in the end."""
+"""The tenants during a simulated minute: they contend, are paused and resumed, and leave at the end."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _EXCLUSIVE = tuple(mode for mode in ProducerAccessMode if mode is not ProducerAc
 
 
 class TenantLife:
-    """The clients that contend for a partition or a name; at the end, others check that each can still be
-    claimed."""
+    """The clients that contend for a partition or a name. At the end, new clients check that each can still
+    be claimed."""
 
     def __init__(self, around: Surroundings, plan: TenantsPlan, told: OwnerHistory) -> None:
         self.tenants = list(_tenants(around, plan, told))
@@ -40,7 +40,7 @@ class TenantLife:
         self._sleep_later()
 
     def end(self) -> None:
-        """Resume all paused tenants, and let them finish."""
+        """Resume all paused tenants, and stop new claims and writes."""
         self._is_changing = False
         for tenant in self.tenants:
             tenant.process.resume()
@@ -55,8 +55,7 @@ class TenantLife:
         return all(tenant.is_idle for tenant in self._living)
 
     def leave(self) -> None:
-        """Some end at once; the others, and those who wait, let go of what they have as soon as they have
-        it."""
+        """Kill some tenants. The others release what they own, or what they are waiting for once granted."""
         for tenant in self.tenants:
             if self._rng.random() < 0.3:
                 tenant.process.kill()
@@ -67,7 +66,7 @@ class TenantLife:
         return all(tenant.is_away for tenant in self._living)
 
     def stuck(self) -> str:
-        """Those who have not left."""
+        """The tenants that still own or wait for something."""
         return ", ".join(
             f"{tenant.owner_id}: {tenant.grant or tenant.in_queue}"
             for tenant in self._living
@@ -75,7 +74,7 @@ class TenantLife:
         )
 
     def leave_it_to_the_last(self) -> None:
-        """All end, and others want what they had."""
+        """Kill all tenants, and start new clients that claim the same resources."""
         for tenant in self.tenants:
             tenant.process.kill()
         for last in self._last:
@@ -83,7 +82,7 @@ class TenantLife:
 
     @property
     def is_over(self) -> bool:
-        """Whether the last ones have been granted what they want, and have written."""
+        """Whether every new client has been granted its resource and has written."""
         if not all(last.grant is not None and last.has_worked for last in self._last):
             return False
         for last in self._last:

@@ -1,4 +1,4 @@
-"""The judges find what they are there for, and nothing in what is as it should be."""
+"""The judges of logs report every kind of violation, and none in a correct log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Room:
         self.disk = SimDisk(self.world.rng("disk"), self.world.now_ms)
 
     def stored(self, *batches: tuple[int, int, list[bytes]], where: str = "b1") -> StoredLog:
-        """The log that batches (base offset, leader epoch, values) make."""
+        """A stored log of batches, each given as (base offset, leader epoch, values)."""
         path = f"/disk1/{where}/t-0"
         self.disk.make_directory(path)
         file = self.disk.open(f"{path}/00000000000000000000.log", create=True)
@@ -67,7 +67,9 @@ def test_a_correct_log_has_no_violations(room: Room) -> None:
 
 def test_a_lost_acknowledged_record_is_found(room: Room) -> None:
     room.history.seen[PLACE].pop()
-    assert room.found(room.stored(GOOD[0])) == ["batch 1 of p0 for t-0, acknowledged at offset 2, is lost"]
+    assert room.found(room.stored(GOOD[0])) == [
+        "batch 1 of p0 for t-0 was acknowledged at offset 2, but is lost"
+    ]
 
 
 def test_a_record_acknowledged_with_acks_1_may_be_lost(room: Room) -> None:
@@ -79,7 +81,7 @@ def test_a_record_acknowledged_with_acks_1_may_be_lost(room: Room) -> None:
 def test_an_acknowledged_record_at_another_offset_is_found(room: Room) -> None:
     room.history.batches[0].offset = 1
     assert room.found(room.stored(*GOOD)) == [
-        "batch 0 of p0 for t-0 was acknowledged at offset 1, but is elsewhere"
+        "batch 0 of p0 for t-0 was acknowledged at offset 1, but is at another offset"
     ]
 
 
@@ -100,18 +102,18 @@ def test_offsets_and_epochs_out_of_order_are_found(room: Room) -> None:
     room.sent(1, [b"c"])
     found = room.found(room.stored((0, 1, [b"a", b"b"]), (3, 0, [b"c"])))
     assert found[:2] == [
-        "t-0 on b1 has offset 3 where 2 comes next",
+        "t-0 on b1 has offset 3, but 2 is expected",
         "t-0 on b1: epoch 0 at 3 after 1",
     ]
 
 
 def test_invented_and_repeated_records_are_found(room: Room) -> None:
     found = room.found(room.stored(*GOOD, (3, 1, [b"x"]), (4, 1, [b"c"])))
-    assert found[0] == "t-0 has a record at 3 that nobody sent: b'x'"
-    assert found[1] == "t-0 has a record of batch 1 of p0 for t-0 2 times, allowed 1"
+    assert found[0] == "t-0 has a record at 3 that no producer sent: b'x'"
+    assert found[1] == "t-0 has a record of batch 1 of p0 for t-0 2 times, 1 allowed"
 
 
-def test_a_producer_that_is_not_idempotent_may_repeat_what_it_sent_again(room: Room) -> None:
+def test_a_producer_without_idempotence_may_repeat_a_batch_it_sent_twice(room: Room) -> None:
     room.history.batches[1].is_idempotent = False
     room.history.batches[1].sends = 2
     room.history.seen[PLACE].append(b"c")
@@ -122,16 +124,16 @@ def test_reordered_batches_of_an_idempotent_producer_are_found(room: Room) -> No
     room.history.seen[PLACE] = [b"c", b"a", b"b"]
     room.history.batches[0].offset, room.history.batches[1].offset = 1, 0
     assert room.found(room.stored((0, 0, [b"c"]), (1, 0, [b"a", b"b"]))) == [
-        "t-0: batch 1 of p0 for t-0 lies at 0, before batch 0 of p0 for t-0 at 1"
+        "t-0: batch 1 of p0 for t-0 is at 0, before batch 0 of p0 for t-0 at 1"
     ]
 
 
 def test_consumed_records_missing_from_the_log_and_unconsumed_ones_are_found(room: Room) -> None:
     log = room.stored(*GOOD)
     room.history.seen[PLACE] = [b"a", b"z"]
-    assert room.found(log) == ["t-0: consumers got b'z' at 1, where now is b'b'"]
+    assert room.found(log) == ["t-0: consumers got b'z' at 1, but the log has b'b'"]
     room.history.seen[PLACE] = [b"a"]
-    assert room.found(log) == ["t-0 ends at 3, but consumers got no more than 1 records"]
+    assert room.found(log) == ["t-0 ends at 3, but consumers got only 1 records"]
 
 
 def test_consumers_that_got_different_records_are_found(room: Room) -> None:
@@ -139,8 +141,8 @@ def test_consumers_that_got_different_records_are_found(room: Room) -> None:
     room.history.saw("c1", PLACE, 1, [b"x 1"])
     room.history.saw("c1", PLACE, 9, [b"y"])
     assert [violation.split(": ", 1)[1] for violation in room.history.violations] == [
-        "c1 got x at 1 of t-0; before there was b",
-        "c1 got t-0 from 9 on; nobody has got 3 yet",
+        "c1 got x at 1 of t-0; an earlier answer had b",
+        "c1 got t-0 from 9 on; no consumer has got 3 yet",
     ]
 
 

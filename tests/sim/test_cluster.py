@@ -1,4 +1,4 @@
-"""Single moments of a simulated cluster, each of them once found by a seed."""
+"""Short scenarios in a simulated cluster. A seed once found a bug in each."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Stage:
         return consumer
 
     def has_read(self, consumer: Consumer) -> int:
-        """How many records of the partition a consumer has got."""
+        """Number of records of the partition that a consumer has read."""
         return sum(consumer.positions().values())
 
     def until(self, condition: Callable[[], bool], seconds: float = 30) -> None:
@@ -62,10 +62,12 @@ class Stage:
             if condition():
                 return
             self.world.run(0.05)
-        raise AssertionError("it did not come to that:\n" + "\n".join(self.world.trace.lines))
+        raise AssertionError(
+            f"the condition did not hold within {seconds} s:\n" + "\n".join(self.world.trace.lines)
+        )
 
     def produce(self, seconds: float) -> int:
-        """Produce for a while; how many records have been acknowledged in all."""
+        """Produce for some seconds. Returns the total number of acknowledged records."""
         self.producer.is_making = True
         self.producer.start()
         self.world.run(seconds)
@@ -74,7 +76,7 @@ class Stage:
         return self.acknowledged()
 
     def acknowledged(self) -> int:
-        """How many records have been acknowledged."""
+        """Total number of acknowledged records."""
         return sum(len(batch.values) for batch in self.history.batches if batch.outcome is Outcome.ACKED)
 
     def epoch(self) -> int:
@@ -92,7 +94,7 @@ def world() -> Iterator[World]:
     assert world.problems == []
 
 
-def test_what_was_acknowledged_before_a_restart_is_shown_after_it_though_nobody_writes(world: World) -> None:
+def test_a_restarted_broker_serves_all_acknowledged_records_without_a_new_write(world: World) -> None:
     stage = Stage(world, 1, {"flush.before.ack": "true"})
     acknowledged = stage.produce(3)
     assert acknowledged > 20
@@ -104,8 +106,8 @@ def test_what_was_acknowledged_before_a_restart_is_shown_after_it_though_nobody_
     assert stage.history.violations == []
 
 
-def test_a_leader_that_bounced_while_the_controller_changed_leads_no_more(world: World) -> None:
-    """The controller and leader gets empty disks, and is back before another controller has looked."""
+def test_a_leader_that_restarts_with_empty_disks_during_a_controller_change_is_replaced(world: World) -> None:
+    """The leader is also the controller. It restarts before the next controller reads the state."""
     stage = Stage(world, 3, {"min.insync.replicas": "2"})
     acknowledged = stage.produce(3)
     stage.cluster.zookeeper.stop()
@@ -120,10 +122,10 @@ def test_a_leader_that_bounced_while_the_controller_changed_leads_no_more(world:
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_a_broker_that_lost_its_tail_unnoticed_does_not_elect_itself_though_it_is_alone(
+def test_a_lone_controller_that_lost_the_end_of_its_log_does_not_elect_itself(
     world: World, leads: bool
 ) -> None:
-    """No controller has seen it go, and when it becomes the controller, all others have gone too."""
+    """No controller noticed that the broker had failed; it becomes controller while all others are down."""
     stage = Stage(world, 3, {"min.insync.replicas": "2"})
     stage.produce(2)
     machine = next(each for each in stage.cluster.machines if (each.broker_id == stage.leader()) == leads)
@@ -145,10 +147,10 @@ def test_a_broker_that_lost_its_tail_unnoticed_does_not_elect_itself_though_it_i
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_brokers_that_survive_an_outage_of_zookeeper_go_on_without_the_one_that_died_in_it(
+def test_brokers_that_survive_a_zookeeper_outage_serve_without_the_one_that_died(
     world: World, leads: bool
 ) -> None:
-    """Their sessions have run out and they have registered anew, but they are who they were."""
+    """The survivors' sessions expire and they register again, but their processes are the same."""
     stage = Stage(world, 3, {"min.insync.replicas": "2"})
     acknowledged = stage.produce(3)
     zookeeper = stage.cluster.zookeeper
@@ -165,7 +167,7 @@ def test_brokers_that_survive_an_outage_of_zookeeper_go_on_without_the_one_that_
     assert stage.history.violations == []
 
 
-def test_a_leader_out_of_touch_acknowledges_nothing_and_its_successor_everything(world: World) -> None:
+def test_records_acknowledged_while_a_leader_is_cut_off_survive_its_replacement(world: World) -> None:
     stage = Stage(world, 3, {"min.insync.replicas": "2"})
     stage.produce(1)
     leader = stage.cluster.machine(stage.leader())
@@ -183,9 +185,9 @@ def test_a_leader_out_of_touch_acknowledges_nothing_and_its_successor_everything
     assert stage.history.violations == []
 
 
-def test_a_broker_that_starts_takes_no_word_that_was_meant_for_its_last_life(world: World) -> None:
-    """It is still registered by the session of that life, under whose epoch a controller might make it lead,
-    although it has come back with empty disks."""
+def test_a_starting_broker_refuses_requests_addressed_to_its_previous_process(world: World) -> None:
+    """The previous process's session still registers the broker. A controller could use its epoch to make the
+    new process, which has empty disks, a leader."""
     stage = Stage(world, 3, {"min.insync.replicas": "2"})
     state = stage.cluster.states()[AT]
     machine = next(each for each in stage.cluster.machines if each.broker_id != state.leader)

@@ -1,4 +1,4 @@
-"""The judges of groups find what they are there for, and nothing in what is as it should be."""
+"""The judges of groups report every kind of violation, and none in a correct history."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ def found(told: GroupHistory) -> list[str]:
     return [violation.split(": ", 1)[1] for violation in told.history.violations]
 
 
-def test_members_follow_one_another(told: GroupHistory) -> None:
+def test_members_of_successive_generations_have_no_violations(told: GroupHistory) -> None:
     told.owns("m0", "g", 1, [AT])
     told.began("m0", "g", 1, AT, -1)
     told.committed("m0", "g", 1, AT, 7)
     told.owns("m1", "g", 2, [AT])
-    told.began("m1", "g", 2, AT, 9)  # A commit of m0's whose answer was lost.
+    told.began("m1", "g", 2, AT, 9)  # m0 committed 9, but its answer was lost.
     told.committed("m1", "g", 2, AT, 12)
     told.check_end("g", {AT: 12})
     assert found(told) == []
 
 
-def test_two_own_a_partition_in_one_generation(told: GroupHistory) -> None:
+def test_two_owners_of_a_partition_in_one_generation_are_found(told: GroupHistory) -> None:
     told.owns("m0", "g", 3, [AT])
     told.owns("m1", "other", 3, [AT])
     told.owns("m1", "g", 3, [AT])
     assert found(told) == ["t-0 of g is both m0's and m1's in generation 3"]
 
 
-def test_a_commit_is_lost_to_the_next_generation(told: GroupHistory) -> None:
+def test_a_commit_unknown_to_the_next_generation_is_found(told: GroupHistory) -> None:
     told.committed("m0", "g", 1, AT, 7)
     told.began("m1", "g", 2, AT, 5)
-    assert found(told) == ["m1: generation 2 of g went on from 5 of t-0, where generation 1 was at 7"]
+    assert found(told) == ["m1: generation 2 of g started at 5 of t-0, but generation 1 was at 7"]
 
 
-def test_a_commit_of_an_older_generation_is_acknowledged_late(told: GroupHistory) -> None:
+def test_a_commit_of_an_older_generation_acknowledged_late_is_found(told: GroupHistory) -> None:
     told.began("m1", "g", 2, AT, 5)
     told.committed("m0", "g", 1, AT, 7)
-    assert found(told) == ["m0: generation 2 of g went on from 5 of t-0, where generation 1 was at 7"]
+    assert found(told) == ["m0: generation 2 of g started at 5 of t-0, but generation 1 was at 7"]
 
 
-def test_a_commit_is_gone_in_the_end(told: GroupHistory) -> None:
+def test_a_commit_missing_at_the_end_is_found(told: GroupHistory) -> None:
     told.committed("m0", "g", 1, AT, 7)
     told.check_end("g", {})
     assert len(found(told)) == 1
     assert "at the end" in found(told)[0]
 
 
-def test_a_rewind_accounts_for_going_back_as_far_as_it_reaches(told: GroupHistory) -> None:
+def test_a_rewind_allows_a_start_at_its_offset_but_not_below_it(told: GroupHistory) -> None:
     told.committed("m0", "g", 1, AT, 7)
     told.rewinds.append(Rewind("g", {AT: 3}, generation=2))
     told.began("m0", "g", 2, AT, 3)
@@ -66,7 +66,7 @@ def test_a_rewind_accounts_for_going_back_as_far_as_it_reaches(told: GroupHistor
     assert len(found(told)) == 1
 
 
-def test_a_rewind_that_is_over_accounts_for_nothing(told: GroupHistory) -> None:
+def test_a_rewind_of_an_earlier_generation_does_not_excuse_a_lost_commit(told: GroupHistory) -> None:
     told.rewinds.append(Rewind("g", {AT: 3}, generation=2))
     told.committed("m0", "g", 4, AT, 7)
     told.began("m0", "g", 5, AT, 3)

@@ -1,4 +1,4 @@
-"""The judges of owners find what they are there for, and nothing in what is as it should be."""
+"""The judges of owners report every kind of violation, and none in a correct history."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def log(*values: bytes) -> StoredLog:
     return StoredLog("b1", tuple(stored))
 
 
-def test_owners_follow_one_another(told: OwnerHistory) -> None:
+def test_successive_owners_have_no_violations(told: OwnerHistory) -> None:
     one, two = grant("o0", 1, told_s=1), grant("o1", 2, fence=1, named=1, asked_s=2, told_s=3)
     told.granted(one)
     told.granted(two)
@@ -71,29 +71,29 @@ def test_owners_follow_one_another(told: OwnerHistory) -> None:
     assert list(told.check(PLACE, log(b"a", b"b"))) == []
 
 
-def test_a_grant_that_was_told_is_forgotten(told: OwnerHistory) -> None:
+def test_a_grant_older_than_an_earlier_one_is_found(told: OwnerHistory) -> None:
     told.granted(grant("o0", 3, told_s=1))
     told.granted(grant("o1", 2, asked_s=2, told_s=3))
     told.granted(grant("o2", 3, asked_s=2, told_s=3))
     assert found(told) == [
-        "generation 2 (2) of owned-0 for o1 was granted when generation 3 (3) of owned-0 for o0 had been",
+        "generation 2 (2) of owned-0 for o1 was granted after generation 3 (3) of owned-0 for o0",
         "generation 3 (3) of owned-0 for o2 has the incarnation of generation 3 (3) of owned-0 for o0",
     ]
 
 
-def test_claims_under_way_together_may_be_granted_in_either_order(told: OwnerHistory) -> None:
+def test_concurrent_claims_may_be_granted_in_either_order(told: OwnerHistory) -> None:
     told.granted(grant("o0", 3, told_s=3))
     told.granted(grant("o1", 2, asked_s=2, told_s=4))
     assert found(told) == []
 
 
-def test_a_grant_does_not_raise_the_generation(told: OwnerHistory) -> None:
+def test_a_grant_that_does_not_raise_the_generation_is_found(told: OwnerHistory) -> None:
     told.granted(grant("o0", 1, 1))
     told.granted(grant("o1", 1, 2))
     assert len(found(told)) == 1
 
 
-def test_a_generation_may_begin_anew_where_somebody_claims_with_0(told: OwnerHistory) -> None:
+def test_a_claim_with_generation_0_may_reset_the_generation(told: OwnerHistory) -> None:
     told.has_resets = True
     told.granted(grant("o0", 5, 1))
     told.granted(grant("o1", 1, 2, named=0))
@@ -101,13 +101,13 @@ def test_a_generation_may_begin_anew_where_somebody_claims_with_0(told: OwnerHis
     assert found(told) == []
 
 
-def test_a_stale_claim_is_granted(told: OwnerHistory) -> None:
+def test_a_granted_claim_with_a_stale_generation_is_found(told: OwnerHistory) -> None:
     told.granted(grant("o0", 5, told_s=1))
     told.granted(grant("o1", 6, named=4, asked_s=2))
     assert len(found(told)) == 1
 
 
-def test_an_owner_goes_on_after_it_was_fenced(told: OwnerHistory) -> None:
+def test_a_resumption_after_a_newer_grant_is_found(told: OwnerHistory) -> None:
     one = grant("o0", 1, told_s=1)
     told.granted(one)
     told.granted(grant("o1", 2, asked_s=2, told_s=3))
@@ -117,13 +117,13 @@ def test_an_owner_goes_on_after_it_was_fenced(told: OwnerHistory) -> None:
     ]
 
 
-def test_a_fencing_without_a_newer_owner_is_found(told: OwnerHistory) -> None:
+def test_a_lost_grant_without_a_newer_owner_is_found(told: OwnerHistory) -> None:
     told.fenced(grant("o0", 2), 2, LossReason.STOLEN)
     told.dropped(grant("o0", 2), LossReason.DISCONNECTED)
     assert len(found(told)) == 2
 
 
-def test_an_owner_writes_after_the_next_one(told: OwnerHistory) -> None:
+def test_a_write_after_a_record_of_the_next_owner_is_found(told: OwnerHistory) -> None:
     one, two = grant("o0", 1), grant("o1", 2, fence=1)
     told.grants += [one]
     wrote(told, one, b"a")
@@ -132,33 +132,33 @@ def test_an_owner_writes_after_the_next_one(told: OwnerHistory) -> None:
     assert len(list(told.check(PLACE, log(b"a", b"b", b"late")))) == 1
 
 
-def test_an_owner_writes_behind_the_fence_of_the_next_one(told: OwnerHistory) -> None:
+def test_a_write_at_the_fence_of_the_next_owner_is_found(told: OwnerHistory) -> None:
     one, two = grant("o0", 1), grant("o1", 2, fence=1)
     told.grants += [one, two]
     wrote(told, one, b"a")
     wrote(told, one, b"late")
     (violation,) = told.check(PLACE, log(b"a", b"late"))
-    assert violation.endswith("wrote at 1, behind the fence 1 of generation 2 (2) of owned-0 for o1")
+    assert violation.endswith("wrote at 1, at or after the fence 1 of generation 2 (2) of owned-0 for o1")
 
 
-def test_an_owner_writes_before_its_own_fence(told: OwnerHistory) -> None:
+def test_a_write_before_its_own_fence_is_found(told: OwnerHistory) -> None:
     one = grant("o0", 1, fence=3)
     told.grants += [one]
     wrote(told, one, b"a")
     assert len(list(told.check(PLACE, log(b"a")))) == 1
 
 
-def test_what_was_refused_is_there_and_a_condition_did_not_hold(told: OwnerHistory) -> None:
+def test_a_refused_batch_and_one_with_an_unmet_condition_in_the_log_are_found(told: OwnerHistory) -> None:
     one = grant("o0", 1)
     wrote(told, one, b"a").is_refused = True
     wrote(told, one, b"b", expected=5)
     assert list(told.check(PLACE, log(b"a", b"b"))) == [
         "batch 0 of o0 for owned-0 was refused for good, but is at 0",
-        "batch 1 of o0 for owned-0 expected the log to end at 5, and is at 1",
+        "batch 1 of o0 for owned-0 expected the log to end at 5, but is at 1",
     ]
 
 
-def test_those_who_share_write_beside_each_other_and_before_one_that_does_not(told: OwnerHistory) -> None:
+def test_sharing_producers_may_interleave_before_an_exclusive_one(told: OwnerHistory) -> None:
     one, two = share("x0", told_s=1), share("x1", told_s=1)
     alone = grant("x2", 1, fence=3, asked_s=2, told_s=3)
     for each in (one, two, alone):
@@ -170,22 +170,22 @@ def test_those_who_share_write_beside_each_other_and_before_one_that_does_not(to
     assert list(told.check(PLACE, log(b"a", b"b", b"c", b"d"))) == []
 
 
-def test_one_that_shared_writes_behind_the_fence_of_one_that_is_alone(told: OwnerHistory) -> None:
+def test_a_shared_write_at_the_fence_of_an_exclusive_owner_is_found(told: OwnerHistory) -> None:
     shared, alone = share("x0", told_s=1), grant("x1", 1, fence=1, asked_s=2, told_s=3)
     told.grants += [shared, alone]
     wrote(told, shared, b"a")
     wrote(told, shared, b"late")
     (violation,) = told.check(PLACE, log(b"a", b"late"))
-    assert violation.endswith("wrote at 1, behind the fence 1 of generation 1 (1) of owned-0 for x1")
+    assert violation.endswith("wrote at 1, at or after the fence 1 of generation 1 (1) of owned-0 for x1")
 
 
-def test_one_that_shares_writes_between_records_of_one_that_is_alone(told: OwnerHistory) -> None:
+def test_a_shared_write_between_records_of_an_exclusive_owner_is_found(told: OwnerHistory) -> None:
     alone, shared = grant("x1", 1, told_s=3), share("x0", asked_s=1, told_s=4)
     told.grants += [alone, shared]
     for writer, value in ((alone, b"a"), (shared, b"b"), (alone, b"c")):
         wrote(told, writer, value)
     (violation,) = told.check(PLACE, log(b"a", b"b", b"c"))
-    assert violation.endswith("wrote at 2, after and before shared access to owned-0 for x0")
+    assert violation.endswith("wrote at 2, before and after shared access to owned-0 for x0")
 
 
 def test_shared_access_beside_an_exclusive_grant_is_found(told: OwnerHistory) -> None:
@@ -195,10 +195,12 @@ def test_shared_access_beside_an_exclusive_grant_is_found(told: OwnerHistory) ->
     told.stands(shared, asked_s=2.5)
     assert found(told) == []
     told.stands(shared, asked_s=4)
-    assert found(told) == ["shared access to owned-0 for x0 stands beside generation 1 (1) of owned-0 for x1"]
+    assert found(told) == [
+        "shared access to owned-0 for x0 was confirmed beside generation 1 (1) of owned-0 for x1"
+    ]
 
 
-def test_one_that_was_alone_goes_on_after_others_have_shared(told: OwnerHistory) -> None:
+def test_a_resumption_of_exclusive_access_after_a_shared_grant_is_found(told: OwnerHistory) -> None:
     alone = grant("x1", 1, told_s=1)
     told.granted(alone)
     told.granted(share("x0", asked_s=2, told_s=3))
@@ -220,7 +222,7 @@ def test_a_write_by_an_owner_that_knows_its_grant_has_ended_is_found(told: Owner
     wrote(told, one, b"a").is_late = True
     (violation,) = told.check(PLACE, log(b"a"))
     assert violation.endswith(
-        "is at 0, though generation 1 (1) of owned-0 for o0 was over and its owner knew"
+        "is at 0, though generation 1 (1) of owned-0 for o0 had ended and its owner knew"
     )
 
 

@@ -1,5 +1,4 @@
-"""The judges of queues find who was passed over or forgotten, and nothing where first come is first
-served."""
+"""The judge of queues reports clients that were overtaken or dropped, and nothing in a correct history."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ def found(queues: QueueHistory) -> list[str]:
     return [violation.split(": ", 1)[1] for violation in queues.history.violations]
 
 
-def test_those_who_came_first_have_their_turn_first(world: World, queues: QueueHistory) -> None:
+def test_clients_served_in_order_have_no_violations(world: World, queues: QueueHistory) -> None:
     first, second = waits(queues, "x0", 1.0, 1), waits(queues, "x1", 2.0, 2)
     at(world, 3.0)
     queues.promoted(first)
@@ -57,15 +56,15 @@ def test_those_who_came_first_have_their_turn_first(world: World, queues: QueueH
     assert found(queues) == []
 
 
-def test_one_that_came_later_has_overtaken(world: World, queues: QueueHistory) -> None:
+def test_a_client_overtaken_by_a_later_one_is_found(world: World, queues: QueueHistory) -> None:
     first, second = waits(queues, "x0", 1.0, 1), waits(queues, "x1", 2.0, 2)
     at(world, 3.0)
     queues.promoted(second)
     queues.waits(first, 1, asked_s=4.0, awake_since_s=0.0)
-    assert found(queues) == ["x0, who waits for owned-0 since 1.1000 s, was overtaken by x1"]
+    assert found(queues) == ["x0, waiting for owned-0 since 1.1000 s, was overtaken by x1"]
 
 
-def test_who_came_at_the_same_time_or_waits_elsewhere_overtakes_nobody(
+def test_a_client_that_came_at_the_same_time_or_waits_elsewhere_does_not_overtake(
     world: World, queues: QueueHistory
 ) -> None:
     first = waits(queues, "x0", 1.0, 1)
@@ -77,33 +76,31 @@ def test_who_came_at_the_same_time_or_waits_elsewhere_overtakes_nobody(
     assert found(queues) == []
 
 
-def test_one_that_waits_falls_back(queues: QueueHistory) -> None:
+def test_a_waiting_client_that_moves_back_is_found(queues: QueueHistory) -> None:
     place = waits(queues, "x0", 1.0, 2)
     queues.waits(place, 3, asked_s=2.0, awake_since_s=0.0)
-    assert found(queues) == ["x0, who waits for owned-0 since 1.1000 s, was number 2 and is number 3"]
+    assert found(queues) == ["x0, waiting for owned-0 since 1.1000 s, moved back from 2 to 3"]
 
 
-def test_one_waits_longer_than_it_wanted(queues: QueueHistory) -> None:
+def test_a_client_that_waits_beyond_its_timeout_is_found(queues: QueueHistory) -> None:
     place = waits(queues, "x0", 1.0, 1, patience_s=2.0)
     queues.waits(place, 1, asked_s=3.5, awake_since_s=0.0)
-    queues.waits(place, 1, asked_s=9.0, awake_since_s=8.5)  # The broker itself had stood still.
+    queues.waits(place, 1, asked_s=9.0, awake_since_s=8.5)  # The broker itself was paused until 8.5.
     assert found(queues) == []
     queues.waits(place, 1, asked_s=10.0, awake_since_s=8.5)
     assert len(found(queues)) == 1
 
 
-def test_one_loses_its_place_for_no_reason(world: World, queues: QueueHistory) -> None:
+def test_a_client_that_loses_its_place_without_reason_is_found(world: World, queues: QueueHistory) -> None:
     place = waits(queues, "x0", 1.0, 1, patience_s=5.0)
     at(world, 2.5)
     queues.ran_out(place, asked_s=2.4)
     assert found(queues) == [
-        "x0, who waits for owned-0 since 1.1000 s, has lost its place, and its patience had not ended"
+        "x0, waiting for owned-0 since 1.1000 s, lost its place before its timeout ended"
     ]
 
 
-def test_one_loses_its_place_after_silence_or_when_its_patience_ends(
-    world: World, queues: QueueHistory
-) -> None:
+def test_a_client_may_lose_its_place_after_silence_or_its_timeout(world: World, queues: QueueHistory) -> None:
     silent = waits(queues, "x0", 1.0, 1, patience_s=50.0)
     impatient = waits(queues, "x1", 8.0, 2, patience_s=2.0)
     at(world, 9.5)
@@ -128,5 +125,5 @@ def test_patience_may_end_as_late_as_if_it_counted_from_the_answer(queues: Queue
     assert found(queues) == []
     queues.waits(place, 1, asked_s=9.1, awake_since_s=0.0)
     assert found(queues) == [
-        "x0, who waits for owned-0 since 4.0000 s, waits still, though its patience ended at 8.0000 s"
+        "x0, waiting for owned-0 since 4.0000 s, still waits, though its timeout ended at 8.0000 s"
     ]

@@ -1,4 +1,4 @@
-"""The judge of single readers."""
+"""The judge of group members that are single readers reports reads after a later generation has read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read(told: ReaderHistory, generation: int, epoch: int, sent_s: float, answer
     told.answered(f"m{generation}", "g", AT, generation, epoch, sent_s, answered_s)
 
 
-def test_members_may_follow_one_another(told: ReaderHistory) -> None:
+def test_members_of_successive_generations_may_read(told: ReaderHistory) -> None:
     read(told, 1, 0, 1.0, 2.0)
     read(told, 2, 0, 3.0, 4.0)
     read(told, 2, 1, 5.0, 6.0)
@@ -40,7 +40,7 @@ def test_an_earlier_reader_must_not_read_from_a_later_leader(told: ReaderHistory
     assert len(told.history.violations) == 1
 
 
-def test_a_fetch_under_way_when_the_next_reader_began_is_allowed(told: ReaderHistory) -> None:
+def test_a_fetch_sent_before_the_next_reader_began_is_allowed(told: ReaderHistory) -> None:
     read(told, 2, 0, 1.0, 2.0)
     read(told, 1, 0, 1.5, 3.0)
     assert told.history.violations == []

@@ -1,4 +1,4 @@
-"""Clusters through a simulated minute of faults: every seed holds, and is the same whenever it is run."""
+"""Clusters under a simulated minute of faults: every seed holds, and gives the same trace in every run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOME = Path(__file__).parent.parent.parent
 SINGLE_SEEDS = 40
 THREE_SEEDS = 300
 SEEDS_AT_A_TIME = 50
-"""Seeds in one test: few enough for two processes of pytest to share them out evenly."""
+"""Seeds in one test: few enough that two pytest processes get about the same load."""
 PROCESSES = 1 if "PYTEST_XDIST_WORKER" in os.environ else len(os.sched_getaffinity(0))
 
 
@@ -39,7 +39,7 @@ def failure(verdict: Verdict) -> str:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", range(1, THREE_SEEDS + 1, SEEDS_AT_A_TIME))
-def test_three_brokers_keep_their_promises_under_every_fault(first: int) -> None:
+def test_three_brokers_keep_every_guarantee_under_all_faults(first: int) -> None:
     tally = judged("three", range(first, first + SEEDS_AT_A_TIME))
     assert tally.held == SEEDS_AT_A_TIME
     assert set(tally.faults) >= {kind.name for kind in KINDS if kind.weight >= 8}
@@ -60,12 +60,12 @@ def test_the_seeds_draw_every_fault_and_every_habit() -> None:
     assert sum(plan.is_flushed for plan in plans) > THREE_SEEDS / 10
 
 
-def test_one_broker_that_flushes_before_it_acknowledges_keeps_everything() -> None:
+def test_a_single_broker_with_flush_before_ack_loses_nothing() -> None:
     assert judged("single", range(1, SINGLE_SEEDS + 1)).held == SINGLE_SEEDS
 
 
-def test_a_seed_is_the_same_in_every_process() -> None:
-    """Whatever the order of sets of strings, the addresses of objects, and what ran before."""
+def test_a_seed_gives_the_same_trace_in_every_process() -> None:
+    """Neither the order of string sets, nor object addresses, nor an earlier run may change a trace."""
     told = [
         subprocess.run(
             [
@@ -87,7 +87,7 @@ def test_a_seed_is_the_same_in_every_process() -> None:
     assert told[0] == told[1]
 
 
-def test_seeds_differ() -> None:
+def test_two_seeds_give_different_traces() -> None:
     assert run_seed(1, SINGLE).digest != run_seed(2, SINGLE).digest
 
 
@@ -96,6 +96,6 @@ def test_seeds_differ() -> None:
     ["acknowledge-before-isr", "uncommitted-shown", "granted-before-written", "zombie-resumes"],
 )
 def test_a_known_bug_is_caught(name: str) -> None:
-    """All of them are put back by scripts/simulate.sh --mutations, which takes its time."""
+    """A quick selection; scripts/simulate.sh --mutations checks all known bugs."""
     mutation = next(mutation for mutation in MUTATIONS if mutation.name == name)
     assert hunt(mutation, first_seed=1, seeds=60) is not None

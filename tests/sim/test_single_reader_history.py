@@ -1,4 +1,4 @@
-"""The judge of single readers finds what was given to one that another has followed."""
+"""The judge of single readers reports records that a replaced reader got."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ def read() -> SingleReaderHistory:
     return SingleReaderHistory(told)
 
 
-def test_what_was_asked_for_and_made_before_may_come_late(read: SingleReaderHistory) -> None:
+def test_a_replaced_reader_may_get_records_it_requested_before(read: SingleReaderHistory) -> None:
     read.got(FIRST, 4.9, 0, [b"early"], is_current=True)
     read.got(NEXT, 7.0, 0, [b"early", b"late"], is_current=True)
     assert read.told.history.violations == []
 
 
-def test_one_reads_on_after_the_next_one_has_begun(read: SingleReaderHistory) -> None:
+def test_a_request_after_the_next_reader_began_is_found(read: SingleReaderHistory) -> None:
     read.got(FIRST, 5.1, 0, [b"early"], is_current=True)
     assert len(read.told.history.violations) == 1
 
 
-def test_a_leader_that_was_replaced_gives_what_it_had_and_nothing_else(read: SingleReaderHistory) -> None:
+def test_a_replaced_leader_may_serve_old_records_but_no_new_ones(read: SingleReaderHistory) -> None:
     read.got(FIRST, 5.1, 0, [b"early"], is_current=False)
     assert read.told.history.violations == []
     read.got(FIRST, 5.1, 1, [b"late"], is_current=False)
     assert len(read.told.history.violations) == 1
 
 
-def test_a_fetch_that_waited_is_answered(read: SingleReaderHistory) -> None:
+def test_a_waiting_fetch_answered_with_newer_records_is_found(read: SingleReaderHistory) -> None:
     read.got(FIRST, 4.9, 0, [b"early", b"late"], is_current=True)
     assert len(read.told.history.violations) == 1

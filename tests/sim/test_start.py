@@ -1,4 +1,4 @@
-"""A broker's start, with its ZooKeeper session ended at one moment after another."""
+"""A broker whose ZooKeeper session expires at any moment of its start."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from tests.models.world import World
 from tests.sim.cluster import Cluster, Machine, logs_in_trace
 
 MOMENTS_MS = range(0, 200, 6)
-"""Between two of these ZooKeeper answers two or three times; before the last the broker has registered."""
+"""Times at which the session expires. ZooKeeper answers two or three requests between two of them; the broker
+has registered before the last."""
 
 
 @pytest.mark.parametrize("others", [0, 1], ids=["first-of-its-cluster", "with-another"])
-def test_a_broker_whose_session_expires_while_it_starts_goes_on_with_the_next(others: int) -> None:
+def test_a_broker_whose_session_expires_during_its_start_continues_with_a_new_session(others: int) -> None:
     before_registration = [starts_although_its_session_expires(others, moment) for moment in MOMENTS_MS]
     assert before_registration.count(True) > 2
     assert before_registration.count(False) > 0
 
 
 def starts_although_its_session_expires(others: int, moment_ms: int) -> bool:
-    """Whether the session expired before the broker was registered; that it came up is asserted here."""
+    """Assert that the broker comes up. Returns whether its session expired before it had registered."""
     world = World(moment_ms)
     with logs_in_trace(world):
         cluster = Cluster(world, others + 1)
@@ -39,7 +40,7 @@ def starts_although_its_session_expires(others: int, moment_ms: int) -> bool:
         session.disconnect()
         client.mend()
         assert world.run_until(lambda: is_served(machine), 30), "\n".join(world.trace.lines)
-        assert machine.life == 1, "it is the process that was started"
+        assert machine.life == 1, "the broker process was restarted"
     assert world.problems == []
     return not is_registered
 

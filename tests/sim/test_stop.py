@@ -1,4 +1,4 @@
-"""Controlled shutdown: leaders move to brokers that can take over, and none waits for one that cannot."""
+"""Controlled shutdown: leadership moves to brokers that can take over, and no broker waits for others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def stop(stage: Stage, *broker_ids: int) -> None:
 
 
 def tries(world: World) -> list[str]:
-    """Log lines of the attempts after which a broker still leads some partition."""
+    """Log lines of shutdown attempts after which a broker still leads some partition."""
     return [line for line in world.trace.lines if "Controlled shutdown, attempt" in line]
 
 
@@ -43,7 +43,7 @@ def test_brokers_that_stop_in_turn_ask_for_controlled_shutdown_once(world: World
     stage.produce(1)
     for broker_id in (3, 2, 1):
         stop(stage, broker_id)
-    # The controller may not have noticed yet that the one before has gone: it does while the next pauses.
+    # The controller may not have noticed yet that the previous broker has stopped. It does before attempt 2.
     assert all("attempt 1 of" in line for line in tries(world))
 
 
@@ -51,5 +51,5 @@ def test_brokers_that_stop_together_ask_for_controlled_shutdown_once(world: Worl
     stage = Stage(world, 3, {})
     stage.produce(1)
     stop(stage, 1, 2, 3)
-    # Somebody may be left with the partition while the others are going, but not for a second try.
+    # One broker may still lead after its first attempt, while the others stop, but not after its second.
     assert all("attempt 1 of" in line for line in tries(world))

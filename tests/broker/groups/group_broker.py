@@ -35,9 +35,9 @@ from protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from protocol.messages.update_metadata import UpdateMetadataPartitionState
 from tests.broker.world import LOCAL_ID, Client, World
 from tests.models.handlers import handlers_about
+from tests.models.orders import partition_metadata
 
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\0\0\0\0"
 """Version 0, of topic t, no user data."""
@@ -98,17 +98,9 @@ class GroupBroker(World):
 
     def delete(self, topic: str) -> None:
         """The controller says that a topic is gone."""
+        gone: dict[str, Any] = {"leader": LEADER_DURING_DELETE, "leader_epoch": -2, "partition_epoch": 1}
         states = [
-            UpdateMetadataPartitionState(
-                partition_index=index,
-                controller_epoch=1,
-                leader=LEADER_DURING_DELETE,
-                leader_epoch=-2,
-                isr=[],
-                zk_version=1,
-                replicas=[],
-                offline_replicas=[],
-            )
+            partition_metadata(index, isr=(), replicas=(), **gone)
             for index in self.metadata.topics[topic].partitions
         ]
         self.tell(topic, states, live=[LOCAL_ID])

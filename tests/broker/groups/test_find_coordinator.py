@@ -34,12 +34,12 @@ def broker(tmp_path: Path) -> GroupBroker:
         ("\U0001f600", (0xD83D * 31 + 0xDE00) % 50),
     ],
 )
-def test_the_partition_of_a_group_is_the_one_that_kafkas_tools_compute(group: str, partition: int) -> None:
+def test_a_groups_partition_is_computed_as_in_kafka(group: str, partition: int) -> None:
     # "polygenelubricants" hashes to the smallest number there is, whose sign cannot be turned
     assert partition_of_group(group, 50) == partition
 
 
-def test_the_first_group_that_is_asked_for_has_the_topic_made(broker: GroupBroker) -> None:
+def test_the_first_lookup_creates_the_offsets_topic(broker: GroupBroker) -> None:
     (found,) = broker.client().call(FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
 
     assert broker.created == [OFFSETS_TOPIC]
@@ -48,7 +48,7 @@ def test_the_first_group_that_is_asked_for_has_the_topic_made(broker: GroupBroke
     assert broker.created == [OFFSETS_TOPIC], "once"
 
 
-def test_the_topic_is_made_as_the_settings_say() -> None:
+def test_the_offsets_topic_is_created_by_the_settings() -> None:
     settings = broker_settings(
         {
             "zookeeper.connect": "z:1",
@@ -75,7 +75,7 @@ def test_several_groups_are_looked_up_at_once(broker: GroupBroker) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_older_versions_ask_for_one(broker: GroupBroker, version: int) -> None:
+def test_older_versions_look_up_one_group(broker: GroupBroker, version: int) -> None:
     response = broker.client().call(FindCoordinatorRequest(key="g"), version)
     assert (response.error_code, response.node_id, response.host, response.port) == (0, 1, "127.0.0.1", 9001)
 
@@ -97,7 +97,7 @@ def test_keys_of_another_type_are_refused(broker: GroupBroker) -> None:
     assert broker.client().call(request).coordinators[0].error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_where_the_topic_cannot_be_made_the_answer_says_why(
+def test_a_failed_creation_of_the_offsets_topic_is_answered_with_the_reason(
     broker: GroupBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.creation_error = ErrorCode.INVALID_REPLICATION_FACTOR
@@ -113,7 +113,7 @@ def test_where_the_topic_cannot_be_made_the_answer_says_why(
     assert found.error_code == ErrorCode.NONE
 
 
-def test_nobody_waits_for_the_topic_while_there_is_no_controller(broker: GroupBroker) -> None:
+def test_without_a_controller_a_lookup_is_answered_at_once(broker: GroupBroker) -> None:
     broker.controller = Deferred()
     client = broker.client()
 
@@ -121,7 +121,7 @@ def test_nobody_waits_for_the_topic_while_there_is_no_controller(broker: GroupBr
         (found,) = client.call(FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
         assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     client.call(ApiVersionsRequest())
-    assert broker.created == [OFFSETS_TOPIC], "it is asked for once, however many ask"
+    assert broker.created == [OFFSETS_TOPIC], "the topic is requested once for all lookups"
 
     broker.controller.callback(None)
     (found,) = client.call(FindCoordinatorRequest(coordinator_keys=["g"])).coordinators

@@ -1,5 +1,5 @@
-"""`__consumer_offsets` as a lag monitor reads it: a plain consumer with Kafka's record schemas, and none of
-ours."""
+"""`__consumer_offsets` read by a lag monitor: a plain consumer that decodes records by Kafka's schemas
+only."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def broker(tmp_path: Path) -> GroupBroker:
 
 
 class Reader:
-    """Fields in the order of a schema."""
+    """Decodes fields in the order of a schema."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -66,7 +66,7 @@ class Reader:
 
 
 def records(broker: GroupBroker) -> Iterator[Record]:
-    """What a consumer gets of the topic from its beginning."""
+    """The topic's records from its start, as a consumer reads them."""
     answer = broker.client().call(fetch_request(broker.topic_id(OFFSETS_TOPIC)))
     data = received_records(only_fetched(answer).records)
     for header in whole_batches(data):
@@ -74,7 +74,7 @@ def records(broker: GroupBroker) -> Iterator[Record]:
 
 
 def monitored(broker: GroupBroker) -> list[tuple[Any, Any]]:
-    """Every record as the monitor understands it; keys of versions that it does not know are left out."""
+    """Every record as the monitor decodes it; keys of unknown versions are skipped."""
     found: list[tuple[Any, Any]] = []
     for record in records(broker):
         assert record.key is not None
@@ -136,7 +136,7 @@ def group_value(data: bytes | None) -> dict[str, Any] | None:
     return fields
 
 
-def test_commits_and_their_deletion(broker: GroupBroker) -> None:
+def test_a_lag_monitor_reads_commits_and_their_deletion(broker: GroupBroker) -> None:
     client = broker.client()
     now_ms = broker.now_ms()
     commit(client, "g", 41, metadata="first")
@@ -155,7 +155,7 @@ def test_commits_and_their_deletion(broker: GroupBroker) -> None:
     ]
 
 
-def test_a_group_with_its_members_and_without(broker: GroupBroker) -> None:
+def test_a_lag_monitor_reads_a_group_with_and_without_members(broker: GroupBroker) -> None:
     client = broker.client()
     joined = join_alone(broker, client, "g")
     client.call(sync_request("g", joined.member_id, 1))
@@ -182,7 +182,7 @@ def test_a_group_with_its_members_and_without(broker: GroupBroker) -> None:
     assert (empty["generation"], empty["protocol"], empty["leader"], empty["members"]) == (2, None, None, [])
 
 
-def test_groups_of_the_seeds_protocol_are_passed_over(broker: GroupBroker) -> None:
+def test_a_lag_monitor_skips_managed_groups(broker: GroupBroker) -> None:
     client = broker.client()
     request = CreateGroupRequest(consumer_group="managed", session_timeout=6_000, topics=["t"])
     assert client.call(request).error_code == 0

@@ -1,7 +1,7 @@
 """The managed protocol (client rewrite, "Consumer Group Membership Protocol") through the real handlers.
 
-What each request does to a group is told in tests/coordinator/groups/test_managed_groups.py; here it is what
-travels, and what the broker's metadata brings about.
+tests/coordinator/groups/test_managed_groups.py covers the effects of requests on a group; these tests cover
+the messages, and the effects of the broker's metadata.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ def owned(response: RegisterConsumerResponse) -> dict[tuple[str, int], int]:
     return {(each.topic, each.partition): each.offset for each in response.partitions_to_own}
 
 
-def test_the_feature_is_announced_and_its_keys_are_not() -> None:
+def test_the_groups_feature_is_announced_without_its_api_keys() -> None:
     assert FEATURES["holdfast.groups"] == (1, 1)
     assert ApiVersionsRequest.api.key < 1000 <= CreateGroupRequest.api.key
 
 
-def test_creating_a_group_finds_out_where_it_lives(broker: GroupBroker, client: Client) -> None:
-    """The first group of a cluster has `__consumer_offsets` made."""
+def test_creating_a_group_finds_its_coordinator(broker: GroupBroker, client: Client) -> None:
+    """The first group of a cluster causes the creation of `__consumer_offsets`."""
     assert create(client) == ErrorCode.NONE
     assert broker.created == ["__consumer_offsets"]
 
@@ -98,7 +98,7 @@ def test_the_only_consumer_owns_everything(broker: GroupBroker, client: Client) 
     assert beat(client, "a", response.controller_generation).error_code == ErrorCode.NONE
 
 
-def test_a_second_consumer_is_answered_when_the_first_has_registered_anew(
+def test_a_second_consumer_is_answered_when_the_first_has_registered_again(
     broker: GroupBroker, client: Client
 ) -> None:
     create(client)
@@ -129,9 +129,7 @@ def test_partitions_that_are_added_start_at_the_smallest_offset(broker: GroupBro
     assert (again["t", 3], again["t", 4], again["t", 5]) == (-1, 0, 0)
 
 
-def test_a_topic_of_the_group_that_is_made_later_starts_at_the_smallest_offset(
-    broker: GroupBroker, client: Client
-) -> None:
+def test_a_topic_created_later_starts_at_the_smallest_offset(broker: GroupBroker, client: Client) -> None:
     create(client, "g", "t", "later")
     first = client.call(register_request("a"))
     broker.assign("later", 0)
@@ -150,7 +148,7 @@ def test_a_deleted_topic_is_taken_from_its_owners(broker: GroupBroker, client: C
     assert {topic for topic, _ in owned(client.call(register_request("a")))} == {"t"}
 
 
-def test_a_rewind_is_recorded_and_told(broker: GroupBroker, client: Client) -> None:
+def test_a_rewind_is_recorded_and_sent_to_the_owners(broker: GroupBroker, client: Client) -> None:
     create(client)
     first = client.call(register_request("a"))
     tool = broker.client()
@@ -168,7 +166,7 @@ def test_a_rewind_is_recorded_and_told(broker: GroupBroker, client: Client) -> N
     assert fetched(client, "g", partition=1) == (5, ErrorCode.NONE)
 
 
-def test_the_group_is_there_after_a_change_of_coordinator(broker: GroupBroker, client: Client) -> None:
+def test_a_group_survives_a_change_of_coordinator(broker: GroupBroker, client: Client) -> None:
     create(client)
     first = client.call(register_request("a"))
     broker.workers.is_held = True
@@ -181,7 +179,7 @@ def test_the_group_is_there_after_a_change_of_coordinator(broker: GroupBroker, c
     assert beat(client, "a", first.controller_generation).error_code == ErrorCode.NONE
 
 
-def test_stock_tools_see_it(broker: GroupBroker, client: Client) -> None:
+def test_stock_tools_see_a_managed_group(broker: GroupBroker, client: Client) -> None:
     create(client)
     client.call(register_request("a"))
     (described,) = client.call(DescribeGroupsRequest(groups=["g"])).groups
@@ -204,7 +202,7 @@ def test_only_empty_groups_that_are_not_ephemeral_are_deleted(broker: GroupBroke
     assert response.error_code == ErrorCode.NON_EMPTY_GROUP
 
 
-def test_what_another_broker_coordinates_is_refused(broker: GroupBroker, client: Client) -> None:
+def test_requests_for_a_group_of_another_coordinator_are_refused(broker: GroupBroker, client: Client) -> None:
     create(client)
     broker.hand_over("g", leader=2, leader_epoch=1)
     assert client.call(register_request("a")).error_code == ErrorCode.NOT_COORDINATOR
@@ -228,7 +226,7 @@ class TestForwarding:
 
     @pytest.fixture
     def first(self, tmp_path: Path, second: GroupBroker) -> GroupBroker:
-        """The broker that clients ask. The group "g" lives on the second."""
+        """The broker that clients ask; the second broker coordinates group "g"."""
         self.reachable = True
         self.sent: list[Any] = []
 
@@ -236,7 +234,7 @@ class TestForwarding:
             assert broker_id == 2
             self.sent.append(request)
             if not self.reachable:
-                return fail(ChannelLost("no way there"))
+                return fail(ChannelLost("broker 2 is unreachable"))
             return second.dispatcher.call_local(request)
 
         first = GroupBroker(tmp_path / "first", send=send)
@@ -245,12 +243,16 @@ class TestForwarding:
         first.hand_over("g", leader=2, leader_epoch=1)
         return first
 
-    def test_any_broker_creates(self, first: GroupBroker, second: GroupBroker) -> None:
+    def test_any_broker_forwards_the_creation_of_a_group(
+        self, first: GroupBroker, second: GroupBroker
+    ) -> None:
         assert create(first.client()) == ErrorCode.NONE
         assert len(second.client().call(ListConsumerGroupsRequest(consumer_groups=["g"])).groups_info) == 1
-        assert [request.forwarded for request in self.sent] == [True], "passed on once"
+        assert [request.forwarded for request in self.sent] == [True], "forwarded once"
 
-    def test_any_broker_lists(self, first: GroupBroker, second: GroupBroker) -> None:
+    def test_any_broker_lists_the_groups_of_all_brokers(
+        self, first: GroupBroker, second: GroupBroker
+    ) -> None:
         here = next(name for name in "abcdef" if first.partition_of(name) != first.partition_of("g"))
         first.hand_over(here, leader=1, leader_epoch=1)
         create(first.client(), "g")
@@ -264,7 +266,7 @@ class TestForwarding:
             assert found == {"g": (2, 9002), here: (1, 9001)}
             assert response.error_code == ErrorCode.NONE
 
-    def test_a_broker_that_cannot_be_reached_is_told(self, first: GroupBroker) -> None:
+    def test_an_unreachable_coordinator_is_an_error(self, first: GroupBroker) -> None:
         self.reachable = False
         assert create(first.client()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         response = first.client().call(ListConsumerGroupsRequest(consumer_groups=[]))

@@ -1,4 +1,4 @@
-"""Kafka's membership protocol through the real handlers, each version of it, and what is refused."""
+"""Kafka's membership protocol through the real handlers: every version, and refusals."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def client(broker: GroupBroker) -> Client:
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_every_version_of_a_join(broker: GroupBroker, client: Client, version: int) -> None:
+def test_every_version_of_join_group_is_answered(broker: GroupBroker, client: Client, version: int) -> None:
     member_id = ""
     if version >= FIRST_VERSION_THAT_ASKS_MEMBER_ID:
         asked = client.call(join_request("g"), version)
@@ -67,14 +67,14 @@ def test_every_version_of_a_join(broker: GroupBroker, client: Client, version: i
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_every_version_of_a_sync(broker: GroupBroker, client: Client, version: int) -> None:
+def test_every_version_of_sync_group_is_answered(broker: GroupBroker, client: Client, version: int) -> None:
     joined = join_alone(broker, client, "g")
     synced = client.call(sync_request("g", joined.member_id, 1), version)
     assert (synced.error_code, synced.assignment) == (0, b"all")
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_every_version_of_a_heartbeat(broker: GroupBroker, client: Client, version: int) -> None:
+def test_every_version_of_heartbeat_is_answered(broker: GroupBroker, client: Client, version: int) -> None:
     joined = join_alone(broker, client, "g")
     client.call(sync_request("g", joined.member_id, 1))
     assert client.call(heartbeat_request("g", joined.member_id, 1), version).error_code == ErrorCode.NONE
@@ -82,7 +82,7 @@ def test_every_version_of_a_heartbeat(broker: GroupBroker, client: Client, versi
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_every_version_of_a_departure(broker: GroupBroker, client: Client, version: int) -> None:
+def test_every_version_of_leave_group_is_answered(broker: GroupBroker, client: Client, version: int) -> None:
     joined = join_alone(broker, client, "g")
     request = LeaveGroupRequest(group_id="g", member_id=joined.member_id)
     request.members = [MemberIdentity(member_id=joined.member_id)]
@@ -95,7 +95,9 @@ def test_every_version_of_a_departure(broker: GroupBroker, client: Client, versi
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_every_version_of_a_description(broker: GroupBroker, client: Client, version: int) -> None:
+def test_every_version_of_describe_groups_is_answered(
+    broker: GroupBroker, client: Client, version: int
+) -> None:
     joined = join_alone(broker, client, "g")
     client.call(sync_request("g", joined.member_id, 1))
     request = DescribeGroupsRequest(groups=["g", "none"], include_authorized_operations=version >= 3)
@@ -111,7 +113,7 @@ def test_every_version_of_a_description(broker: GroupBroker, client: Client, ver
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_every_version_of_a_list(broker: GroupBroker, client: Client, version: int) -> None:
+def test_every_version_of_list_groups_is_answered(broker: GroupBroker, client: Client, version: int) -> None:
     join_alone(broker, client, "g")
     commit(client, "offsets-only", 5)
     response = client.call(ListGroupsRequest(), version)
@@ -126,7 +128,9 @@ def test_every_version_of_a_list(broker: GroupBroker, client: Client, version: i
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_every_version_of_a_deletion(broker: GroupBroker, client: Client, version: int) -> None:
+def test_every_version_of_delete_groups_is_answered(
+    broker: GroupBroker, client: Client, version: int
+) -> None:
     join_alone(broker, client, "busy")
     commit(client, "idle", 5)
     request = DeleteGroupsRequest(groups_names=["idle", "busy", "none"])
@@ -141,10 +145,10 @@ def test_every_version_of_a_deletion(broker: GroupBroker, client: Client, versio
     assert fetched(client, "idle") == (-1, ErrorCode.NONE)
 
 
-def test_why_members_come_and_go_is_logged(
+def test_the_reasons_for_joining_and_leaving_are_logged(
     broker: GroupBroker, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """KIP-800; on one line, whatever a client sends."""
+    """KIP-800: the reason is logged on one line, whatever a client sends."""
     caplog.set_level(logging.INFO, "broker.groups.reasons")
     request = join_request("g")
     request.reason = "woke up\nERROR all is lost" + "!" * 10_000
@@ -158,7 +162,7 @@ def test_why_members_come_and_go_is_logged(
     assert leaves == "Member 'i-1' of group 'g' leaves: 'the consumer is being closed'"
 
 
-def test_a_round_that_was_lost_with_its_coordinator_begins_anew(broker: GroupBroker, client: Client) -> None:
+def test_a_rebalance_lost_with_its_coordinator_starts_again(broker: GroupBroker, client: Client) -> None:
     """Kafka's consumer gives up on COORDINATOR_LOAD_IN_PROGRESS in answer to SyncGroup."""
     commit(client, "g", 5)
     broker.workers.is_held = True
@@ -167,7 +171,7 @@ def test_a_round_that_was_lost_with_its_coordinator_begins_anew(broker: GroupBro
     assert client.call(sync_request("g", "m", 1)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_list_while_groups_are_loaded_says_so(broker: GroupBroker, client: Client) -> None:
+def test_listing_groups_during_loading_is_a_retriable_error(broker: GroupBroker, client: Client) -> None:
     commit(client, "g", 5)
     broker.workers.is_held = True
     broker.hand_over("g", leader=1, leader_epoch=1)
@@ -179,7 +183,9 @@ def test_a_list_while_groups_are_loaded_says_so(broker: GroupBroker, client: Cli
     assert (response.error_code, [group.group_id for group in response.groups]) == (0, ["g"])
 
 
-def test_a_member_is_still_one_after_a_change_of_leader_epoch(broker: GroupBroker, client: Client) -> None:
+def test_a_member_keeps_its_membership_after_a_change_of_leader_epoch(
+    broker: GroupBroker, client: Client
+) -> None:
     joined = join_alone(broker, client, "g")
     client.call(sync_request("g", joined.member_id, 1))
     broker.workers.is_held = True
@@ -195,7 +201,7 @@ def test_a_member_is_still_one_after_a_change_of_leader_epoch(broker: GroupBroke
     assert client.call(beat).error_code == ErrorCode.UNKNOWN_MEMBER_ID, "and is missed as before"
 
 
-def test_members_that_wait_are_sent_to_the_next_coordinator(broker: GroupBroker, client: Client) -> None:
+def test_waiting_members_are_sent_to_the_next_coordinator(broker: GroupBroker, client: Client) -> None:
     member_id = client.call(join_request("g")).member_id
     client.ask(join_request("g", member_id))
 
@@ -209,7 +215,9 @@ def test_members_that_wait_are_sent_to_the_next_coordinator(broker: GroupBroker,
 
 
 class TestRefusals:
-    def test_unknown_members_and_stale_generations(self, broker: GroupBroker, client: Client) -> None:
+    def test_unknown_members_and_stale_generations_are_refused(
+        self, broker: GroupBroker, client: Client
+    ) -> None:
         joined = join_alone(broker, client, "g")
         client.call(sync_request("g", joined.member_id, 1))
         stale = commit(client, "g", 5, member_id=joined.member_id, generation_id_or_member_epoch=0)
@@ -225,11 +233,13 @@ class TestRefusals:
         assert fetched(client, "g") == (-1, ErrorCode.NONE)
 
     @pytest.mark.parametrize("session_timeout_ms", [-1, 0, 5_999, 1_800_001])
-    def test_session_timeouts_out_of_bounds(self, client: Client, session_timeout_ms: int) -> None:
+    def test_session_timeouts_out_of_bounds_are_refused(
+        self, client: Client, session_timeout_ms: int
+    ) -> None:
         answer = client.call(join_request("g", session_timeout_ms=session_timeout_ms))
         assert answer.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
 
-    def test_oversized_metadata(self, client: Client) -> None:
+    def test_oversized_commit_metadata_is_refused(self, client: Client) -> None:
         assert commit(client, "g", 5, metadata="ö" * 2049) == ErrorCode.OFFSET_METADATA_TOO_LARGE
         assert commit(client, "g", 6, metadata="ö" * 2048) == ErrorCode.NONE
 
@@ -237,7 +247,7 @@ class TestRefusals:
         response = client.call(DescribeGroupsRequest(groups=["g"] * 1000))
         assert [group.group_id for group in response.groups] == ["g"]
 
-    def test_offsets_asked_for_a_thousand_times(self, client: Client) -> None:
+    def test_an_offset_requested_a_thousand_times_is_answered_once(self, client: Client) -> None:
         commit(client, "g", 5)
         topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0] * 1000)]
         wanted = OffsetFetchRequestGroup(group_id="g", topics=topics)
@@ -246,10 +256,10 @@ class TestRefusals:
         refused = client.call(OffsetFetchRequest(groups=[wanted, wanted])).groups
         assert {group.error_code for group in refused} == {ErrorCode.INVALID_REQUEST}
 
-    def test_groups_without_a_name(self, client: Client) -> None:
+    def test_groups_without_a_name_are_refused(self, client: Client) -> None:
         assert client.call(join_request("")).error_code == ErrorCode.INVALID_GROUP_ID
 
-    def test_a_group_that_is_full(self, tmp_path: Path) -> None:
+    def test_a_member_beyond_the_maximum_group_size_is_refused(self, tmp_path: Path) -> None:
         broker = GroupBroker(tmp_path / "small", group_max_size=2)
         broker.make_offsets_topic()
         client = broker.client()
@@ -260,16 +270,16 @@ class TestRefusals:
             ErrorCode.GROUP_MAX_SIZE_REACHED,
         ]
 
-    def test_an_assignment_larger_than_a_record_may_be(self, broker: GroupBroker, client: Client) -> None:
+    def test_an_assignment_too_large_for_its_record_is_refused(
+        self, broker: GroupBroker, client: Client
+    ) -> None:
         joined = join_alone(broker, client, "g")
         large = sync_request("g", joined.member_id, 1, bytes(2 << 20))
         assert client.call(large).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert commit(client, "other", 1) == ErrorCode.NONE
         assert client.call(join_request("g")).error_code == ErrorCode.MEMBER_ID_REQUIRED, "one can begin anew"
 
-    def test_ten_thousand_members_that_never_sync_are_gone_when_their_time_is_up(
-        self, broker: GroupBroker
-    ) -> None:
+    def test_ten_thousand_members_that_never_sync_are_removed_in_time(self, broker: GroupBroker) -> None:
         clients = [broker.client() for _ in range(100)]
         for client in clients:
             for _ in range(100):

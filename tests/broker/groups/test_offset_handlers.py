@@ -1,4 +1,5 @@
-"""Offsets through the real handlers: safe before acknowledged, found again by the next coordinator."""
+"""Offset commits through the real handlers: replicated before acknowledged, and read by the next
+coordinator."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def broker(tmp_path: Path) -> GroupBroker:
 
 @pytest.fixture
 def replicated(tmp_path: Path) -> GroupBroker:
-    """Offsets have a second replica, on broker 2, which fetches when the test says so."""
+    """A broker whose offsets have a second replica on broker 2, which fetches when the test says so."""
     broker = GroupBroker(tmp_path)
     broker.assign("t", 0)
     broker.offsets_replicas = (1, 2)
@@ -51,14 +52,14 @@ def replicated(tmp_path: Path) -> GroupBroker:
 
 
 def replicate(broker: GroupBroker, group: str) -> None:
-    """Broker 2 fetches, and has with that, everything in the partition of a group."""
+    """Fetch as broker 2 until it has all records of the group's partition."""
     index = broker.partition_of(group)
     end_offset = broker.replicas.partition(OFFSETS_TOPIC, index).log.log_end_offset
     request = records_request(broker.topic_id(OFFSETS_TOPIC), end_offset, index, replica_id=2, leader_epoch=0)
     broker.client().ask(request)
 
 
-def test_what_is_committed_is_fetched(broker: GroupBroker) -> None:
+def test_a_committed_offset_is_fetched(broker: GroupBroker) -> None:
     client = broker.client()
     assert commit(client, "g", 41, metadata="here") == ErrorCode.NONE
     assert commit(client, "g", 42) == ErrorCode.NONE
@@ -68,14 +69,14 @@ def test_what_is_committed_is_fetched(broker: GroupBroker) -> None:
 
 
 @pytest.mark.parametrize("version", range(2, 9))
-def test_every_version_of_a_commit(broker: GroupBroker, version: int) -> None:
+def test_every_version_of_offset_commit_is_answered(broker: GroupBroker, version: int) -> None:
     client = broker.client()
     assert commit_error(client.call(commit_request("g", 7), version)) == ErrorCode.NONE
     assert fetched(client, "g") == (7, ErrorCode.NONE)
 
 
 @pytest.mark.parametrize("version", range(1, 8))
-def test_every_version_of_a_fetch(broker: GroupBroker, version: int) -> None:
+def test_every_version_of_offset_fetch_is_answered(broker: GroupBroker, version: int) -> None:
     client = broker.client()
     commit(client, "g", 7, metadata="m")
     topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
@@ -111,7 +112,7 @@ def test_a_commit_is_answered_when_all_in_sync_replicas_have_it(replicated: Grou
     assert [commit_error(answer) for answer in client.answers()] == [ErrorCode.NONE]
 
 
-def test_nobody_is_told_an_offset_that_may_still_be_lost(replicated: GroupBroker) -> None:
+def test_an_offset_that_may_still_be_lost_is_not_returned(replicated: GroupBroker) -> None:
     writer, reader = replicated.client(), replicated.client()
     writer.ask(commit_request("g", 5))
     reader.ask(fetch_request("g"))
@@ -123,18 +124,18 @@ def test_nobody_is_told_an_offset_that_may_still_be_lost(replicated: GroupBroker
     assert answer.groups[0].topics[0].partitions[0].committed_offset == 5
 
 
-def test_a_commit_that_takes_too_long_is_answered_with_an_error(replicated: GroupBroker) -> None:
+def test_a_commit_beyond_its_timeout_is_answered_with_an_error(replicated: GroupBroker) -> None:
     client = replicated.client()
     client.ask(commit_request("g", 5))
     replicated.pass_time(5_100)
     assert [commit_error(answer) for answer in client.answers()] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
-    replicate(replicated, "g")  # It stands all the same, as an error leaves open
+    replicate(replicated, "g")  # The commit takes effect although it was answered with a timeout.
 
     assert fetched(client, "g") == (5, ErrorCode.NONE)
 
 
-def test_a_commit_waits_for_the_disk_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_commit_waits_for_the_disk_with_flush_before_ack(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path, topic_config={"flush.before.ack": True})
     broker.assign("t", 0)
     broker.make_offsets_topic()
@@ -148,7 +149,7 @@ def test_a_commit_waits_for_the_disk_where_that_is_asked_for(tmp_path: Path) -> 
     assert [commit_error(answer) for answer in client.answers()] == [ErrorCode.NONE]
 
 
-def test_a_broker_that_lost_zookeeper_neither_takes_nor_tells(broker: GroupBroker) -> None:
+def test_a_broker_without_zookeeper_neither_accepts_nor_returns_offsets(broker: GroupBroker) -> None:
     client, reader = broker.client(), broker.client()
     commit(client, "g", 5)
     broker.replicas.suspend()
@@ -173,7 +174,7 @@ def test_too_few_in_sync_replicas_refuse_a_commit_and_change_nothing(tmp_path: P
     assert fetched(client, "g") == (-1, ErrorCode.NONE)
 
 
-def test_the_next_leader_epoch_finds_what_was_committed(broker: GroupBroker) -> None:
+def test_committed_offsets_are_found_in_the_next_leader_epoch(broker: GroupBroker) -> None:
     client = broker.client()
     for offset in range(100):
         commit(client, "g", offset)
@@ -186,7 +187,7 @@ def test_the_next_leader_epoch_finds_what_was_committed(broker: GroupBroker) -> 
     assert fetched(client, "g") == (99, ErrorCode.NONE)
 
 
-def test_those_who_wait_are_sent_to_the_next_coordinator(replicated: GroupBroker) -> None:
+def test_waiting_commits_are_sent_to_the_next_coordinator(replicated: GroupBroker) -> None:
     client = replicated.client()
     client.ask(commit_request("g", 5))
 
@@ -195,7 +196,7 @@ def test_those_who_wait_are_sent_to_the_next_coordinator(replicated: GroupBroker
     assert [commit_error(answer) for answer in client.answers()] == [ErrorCode.NOT_COORDINATOR]
 
 
-def test_while_the_records_are_being_read_clients_are_told_so(broker: GroupBroker) -> None:
+def test_offset_requests_during_loading_get_a_retriable_error(broker: GroupBroker) -> None:
     client = broker.client()
     commit(client, "g", 5)
     broker.workers.is_held = True
@@ -208,7 +209,7 @@ def test_while_the_records_are_being_read_clients_are_told_so(broker: GroupBroke
     assert fetched(client, "g") == (5, ErrorCode.NONE)
 
 
-def test_a_partition_lost_while_it_is_read_is_let_go(broker: GroupBroker) -> None:
+def test_loading_stops_when_the_partition_is_lost(broker: GroupBroker) -> None:
     client = broker.client()
     commit(client, "g", 5)
     broker.workers.is_held = True
@@ -222,7 +223,9 @@ def test_a_partition_lost_while_it_is_read_is_let_go(broker: GroupBroker) -> Non
     assert fetched(client, "g") == (5, ErrorCode.NONE)
 
 
-def test_a_damaged_log_is_not_served(broker: GroupBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_groups_of_a_damaged_log_are_not_served(
+    broker: GroupBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     client = broker.client()
     for offset in range(3):
         commit(client, "g", offset)
@@ -268,7 +271,7 @@ def test_deleted_offsets_stay_deleted(broker: GroupBroker) -> None:
     assert fetched(client, "g", partition=1) == (6, ErrorCode.NONE)
 
 
-def test_offsets_of_a_deleted_topic_go_with_it(broker: GroupBroker) -> None:
+def test_offsets_of_a_deleted_topic_are_deleted(broker: GroupBroker) -> None:
     client = broker.client()
     commit(client, "g", 5)
 
@@ -283,7 +286,7 @@ def test_offsets_of_a_deleted_topic_go_with_it(broker: GroupBroker) -> None:
     assert fetched(client, "g") == (-1, ErrorCode.NONE)
 
 
-def test_offsets_that_nobody_has_used_for_long_are_deleted(tmp_path: Path) -> None:
+def test_offsets_unused_beyond_their_retention_are_deleted(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path, offsets_retention_minutes=10)
     broker.assign("t", 0)
     broker.make_offsets_topic()
@@ -302,7 +305,7 @@ def test_offsets_that_nobody_has_used_for_long_are_deleted(tmp_path: Path) -> No
     assert fetched(client, "old") == (-1, ErrorCode.NONE), "a tombstone was written"
 
 
-def test_clients_cannot_write_what_only_brokers_write(broker: GroupBroker) -> None:
+def test_clients_cannot_write_to_the_offsets_topic(broker: GroupBroker) -> None:
     response = only_produced(broker.client().call(produce_request(OFFSETS_TOPIC, batch(b"mine"))))
     assert response.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert broker.replicas.partition(OFFSETS_TOPIC, 0).log.log_end_offset == 0

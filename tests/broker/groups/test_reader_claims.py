@@ -1,4 +1,4 @@
-"""The claims of a coordinator on their way to leaders that are slow, gone, or others than they were."""
+"""A coordinator's reader claims reach leaders that are slow, dead or replaced."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class World:
         return done
 
     def claim(self, *partitions: int, member: str = "m", generation: int = 1, offset: int = 10) -> list[bool]:
-        """Have partitions claimed; what comes back has an element once that is over."""
+        """Claim partitions. The returned list gets an element once the claims have ended."""
         told: list[bool] = []
         claims = [
             ReaderClaim("g", GroupReader(member), generation, TopicPartition("t", index))
@@ -51,7 +51,7 @@ class World:
 
     @property
     def asked(self) -> list[tuple[int, list[tuple[str, int]]]]:
-        """Whom what was asked: (member, partition)s."""
+        """The requests by leader, as (member, partition)."""
         return [
             (
                 broker_id,
@@ -81,7 +81,7 @@ def refusal(index: int, code: ErrorCode) -> PartitionNotAssigned:
     return PartitionNotAssigned(group="g", topic="t", partition=index, error_code=code)
 
 
-def test_each_leader_is_told_of_all_its_partitions_at_once(world: World) -> None:
+def test_each_leader_gets_all_its_claims_in_one_request(world: World) -> None:
     world.leaders = {0: 1, 1: 2, 2: 1}
     told = world.claim(0, 1, 2)
     assert world.asked == [(1, [("m", 0), ("m", 2)]), (2, [("m", 1)])]
@@ -92,7 +92,7 @@ def test_each_leader_is_told_of_all_its_partitions_at_once(world: World) -> None
     assert world.claims.pending == 0
 
 
-def test_what_comes_up_while_a_leader_is_asked_goes_with_the_next_request(world: World) -> None:
+def test_claims_made_during_a_request_go_in_the_next_one(world: World) -> None:
     world.leaders = {0: 1, 1: 1, 2: 1}
     world.claim(0)
     world.claim(1)
@@ -102,7 +102,7 @@ def test_what_comes_up_while_a_leader_is_asked_goes_with_the_next_request(world:
     assert world.asked[1] == (1, [("m", 1), ("m", 2)])
 
 
-def test_a_leader_that_cannot_be_reached_holds_members_up_for_a_while_only(
+def test_an_unreachable_leader_delays_members_for_a_limited_time(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = world.claim(0, 1)
@@ -110,7 +110,7 @@ def test_a_leader_that_cannot_be_reached_holds_members_up_for_a_while_only(
     world.fail(1)
     world.clock.advance(TIMEOUT_MS / 1000)
     assert told == [True]
-    assert "The leaders of 1 partitions do not know the readers yet" in caplog.text
+    assert "The leaders of 1 partitions have not accepted their reader claims in time" in caplog.text
     assert "t-1 for g (broker 2: " in caplog.text and "gone" in caplog.text
     assert world.claims.pending == 1, "it is told once it can be"
     assert [leader for leader, _ in world.asked[2:]] == [2]
@@ -120,7 +120,7 @@ def test_a_leader_that_cannot_be_reached_holds_members_up_for_a_while_only(
     assert world.claims.pending == 0
 
 
-def test_it_is_tried_again_after_a_pause_not_at_once(world: World) -> None:
+def test_a_failed_claim_is_retried_after_a_pause(world: World) -> None:
     world.claim(0)
     world.answer(0, [refusal(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)])
     assert len(world.sent) == 1
@@ -128,7 +128,7 @@ def test_it_is_tried_again_after_a_pause_not_at_once(world: World) -> None:
     assert len(world.sent) == 2
 
 
-def test_the_next_leader_is_told_though_the_one_before_has_not_answered(world: World) -> None:
+def test_the_next_leader_gets_a_claim_that_the_last_one_has_not_answered(world: World) -> None:
     told = world.claim(0)
     world.leaders[0] = 2
     world.clock.advance(RETRY_S)
@@ -139,7 +139,7 @@ def test_the_next_leader_is_told_though_the_one_before_has_not_answered(world: W
     assert told == [True]
 
 
-def test_a_partition_without_a_leader_is_told_to_the_one_that_comes(world: World) -> None:
+def test_a_claim_without_a_leader_is_sent_to_the_next_leader(world: World) -> None:
     world.leaders[0] = -1
     told = world.claim(0)
     assert world.sent == []
@@ -149,13 +149,13 @@ def test_a_partition_without_a_leader_is_told_to_the_one_that_comes(world: World
     assert told == [True]
 
 
-def test_a_partition_that_is_no_more_is_waited_for_by_nobody(world: World) -> None:
+def test_a_claim_of_a_deleted_partition_ends(world: World) -> None:
     world.leaders[0] = None
     assert world.claim(0) == [True]
     assert world.claims.pending == 0
 
 
-def test_what_was_decided_later_takes_the_place_of_what_was_not_told_yet(world: World) -> None:
+def test_a_later_decision_replaces_a_claim_not_yet_sent(world: World) -> None:
     first = world.claim(0, 1, member="a", offset=10)
     second = world.claim(0, member="b", generation=2, offset=11)
     assert first == [], "t-1 is its own still"
@@ -168,14 +168,14 @@ def test_what_was_decided_later_takes_the_place_of_what_was_not_told_yet(world: 
     assert first == [True]
 
 
-def test_a_leader_that_knows_better_is_not_asked_again(world: World) -> None:
+def test_a_claim_refused_as_outdated_is_not_repeated(world: World) -> None:
     told = world.claim(0)
     world.answer(0, [refusal(0, ErrorCode.STALE_GENERATION)])
     assert told == [True]
     assert world.claims.pending == 0
 
 
-def test_once_it_is_closed_nothing_is_told_any_more(world: World) -> None:
+def test_after_closing_no_claim_is_sent(world: World) -> None:
     told = world.claim(0)
     world.claims.close()
     assert told == [True]

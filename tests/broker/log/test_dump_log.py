@@ -89,7 +89,7 @@ def test_damage_is_reported_with_exit_status_1(directory: Path) -> None:
     assert result.exit_code == 1 and result.stdout.splitlines()[-1].endswith("isvalid: false")
     path.write_bytes(data[:-5])
     result = dump(path)
-    assert result.exit_code == 1 and "are no whole batch" in result.output
+    assert result.exit_code == 1 and "are not a complete batch" in result.output
     index = log_file(directory, ".index")
     index.write_bytes(b"\0\0\0\1\0\0\0\7")
     assert dump(index, flags=("--verify-index-only",)).exit_code == 1

@@ -43,6 +43,23 @@ def filled(disk: Disk, **config: Any) -> Log:
     return log
 
 
+@pytest.fixture
+def disk() -> SimDisk:
+    return sim_disk()
+
+
+@pytest.fixture
+def log(disk: SimDisk) -> Log:
+    return filled(disk)
+
+
+@pytest.fixture
+def closed(log: Log) -> Log:
+    """A filled log after a clean stop."""
+    close_log(log)
+    return log
+
+
 def state_of(log: Log) -> dict[str, object]:
     """Everything observable of a log, including its indexes."""
     return {
@@ -62,9 +79,7 @@ def state_of(log: Log) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_a_closed_log_is_loaded_unchanged(is_clean: bool) -> None:
-    disk = sim_disk()
-    log = filled(disk)
+def test_a_closed_log_is_loaded_unchanged(is_clean: bool, disk: SimDisk, log: Log) -> None:
     before = state_of(log)
     close_log(log)
     found = reopen(disk, log, is_clean=is_clean)
@@ -90,9 +105,7 @@ def test_indexes_are_the_same_however_often_the_log_was_stopped(is_clean: bool) 
         assert segment.time_index.pairs() == other.time_index.pairs()
 
 
-def test_a_killed_process_loses_no_written_record() -> None:
-    disk = sim_disk()
-    log = filled(disk)
+def test_a_killed_process_loses_no_written_record(disk: SimDisk, log: Log) -> None:
     before = state_of(log)
     disk.kill_process()
     found = reopen(disk, log, is_clean=False)
@@ -102,17 +115,16 @@ def test_a_killed_process_loses_no_written_record() -> None:
     assert found.log_end_offset == 22
 
 
-def test_a_log_cut_at_any_byte_of_its_last_batches_ends_with_the_last_whole_one() -> None:
-    disk = sim_disk()
-    log = filled(disk)
-    close_log(log)
-    whole = headers_of(log)
+def test_a_log_cut_at_any_byte_of_its_last_batches_ends_with_the_last_whole_one(
+    disk: SimDisk, closed: Log
+) -> None:
+    whole = headers_of(closed)
     path = f"{DIRECTORY}/{16:020d}.log"
     data = disk.read(path)
     batch_size = len(data) // 3
     for size in range(batch_size, len(data)):
         disk.write_atomically(path, data[:size])
-        found = reopen(disk, log, is_clean=False, recovery_point=16)
+        found = reopen(disk, closed, is_clean=False, recovery_point=16)
         kept = 8 + size // batch_size
         assert headers_of(found) == whole[:kept]
         assert found.log_end_offset == 2 * kept
@@ -124,11 +136,8 @@ def test_a_log_cut_at_any_byte_of_its_last_batches_ends_with_the_last_whole_one(
         found.release()
 
 
-def test_a_flipped_bit_anywhere_beyond_the_recovery_point_is_never_served() -> None:
-    disk = sim_disk()
-    log = filled(disk)
-    close_log(log)
-    whole = headers_of(log)
+def test_a_flipped_bit_anywhere_beyond_the_recovery_point_is_never_served(disk: SimDisk, closed: Log) -> None:
+    whole = headers_of(closed)
     path = f"{DIRECTORY}/{16:020d}.log"
     data = disk.read(path)
     batch_size = len(data) // 3
@@ -139,7 +148,7 @@ def test_a_flipped_bit_anywhere_beyond_the_recovery_point_is_never_served() -> N
         damaged = bytearray(data)
         damaged[byte] ^= 0x40
         disk.write_atomically(path, damaged)
-        found = reopen(disk, log, is_clean=False, recovery_point=16)
+        found = reopen(disk, closed, is_clean=False, recovery_point=16)
         if 0 <= inner < 8:
             # So is the base offset: one that rises looks like a gap that compaction left, and the batches
             # after it, which go back, are what is out of place.
@@ -149,15 +158,12 @@ def test_a_flipped_bit_anywhere_beyond_the_recovery_point_is_never_served() -> N
         found.release()
 
 
-def test_damage_in_an_older_segment_ends_the_log_there() -> None:
-    disk = sim_disk()
-    log = filled(disk)
-    close_log(log)
-    whole = headers_of(log)
+def test_damage_in_an_older_segment_ends_the_log_there(disk: SimDisk, closed: Log) -> None:
+    whole = headers_of(closed)
     data = bytearray(disk.read(ACTIVE + ".log"))
     data[-1] ^= 1
     disk.write_atomically(ACTIVE + ".log", data)
-    found = reopen(disk, log, is_clean=False, recovery_point=9)
+    found = reopen(disk, closed, is_clean=False, recovery_point=9)
     assert headers_of(found) == whole[:7]
     assert [segment.base_offset for segment in found.segments] == [0, 8]
     assert not disk.exists(f"{DIRECTORY}/{16:020d}.log")
@@ -179,9 +185,9 @@ def test_damage_in_an_older_segment_ends_the_log_there() -> None:
     ],
     ids=["missing", "empty", "torn", "negative", "beyond the log", "padded as Kafka does"],
 )
-def test_a_damaged_index_is_rebuilt(kind: str, base_offset: int, is_clean: bool, damage: object) -> None:
-    disk = sim_disk()
-    log = filled(disk)
+def test_a_damaged_index_is_rebuilt(
+    kind: str, base_offset: int, is_clean: bool, damage: object, disk: SimDisk, log: Log
+) -> None:
     before = state_of(log)
     close_log(log)
     path = f"{DIRECTORY}/{base_offset:020d}{kind}"
@@ -198,9 +204,7 @@ def test_a_damaged_index_is_rebuilt(kind: str, base_offset: int, is_clean: bool,
     assert after == before
 
 
-def test_every_file_but_the_logs_may_be_missing() -> None:
-    disk = sim_disk()
-    log = filled(disk)
+def test_every_file_but_the_logs_may_be_missing(disk: SimDisk, log: Log) -> None:
     before = state_of(log)
     close_log(log)
     for name in disk.list(DIRECTORY):
@@ -215,27 +219,21 @@ def test_every_file_but_the_logs_may_be_missing() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"0\n3\n0 0\n1 6\n", b"0\n1\n0 0", b"7\n0\n", b"\xff\0", b"0\nx\n", b"0\n2\n5 0\n1 6\n"]
 )
-def test_a_half_written_epoch_checkpoint_is_rebuilt_from_the_batches(content: bytes) -> None:
-    disk = sim_disk()
-    log = filled(disk)
-    close_log(log)
+def test_a_half_written_epoch_checkpoint_is_rebuilt_from_the_batches(
+    content: bytes, disk: SimDisk, closed: Log
+) -> None:
     disk.write_atomically(f"{DIRECTORY}/{names.LEADER_EPOCHS}", content)
-    found = reopen(disk, log, is_clean=False, recovery_point=20)
+    found = reopen(disk, closed, is_clean=False, recovery_point=20)
     assert found.epochs.entries == [(0, 0), (1, 6), (2, 12), (3, 18)]
 
 
-def test_epochs_beyond_the_end_are_dropped() -> None:
-    disk = sim_disk()
-    log = filled(disk)
-    close_log(log)
+def test_epochs_beyond_the_end_are_dropped(disk: SimDisk, closed: Log) -> None:
     disk.write_atomically(f"{DIRECTORY}/{names.LEADER_EPOCHS}", b"0\n3\n0 0\n3 18\n9 22\n")
-    assert reopen(disk, log, is_clean=True).epochs.entries == [(0, 0), (3, 18)]
+    assert reopen(disk, closed, is_clean=True).epochs.entries == [(0, 0), (3, 18)]
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0\1", bytes(100), b"\0\1" + bytes(4) + b"\x7f\xff\xff\xff"])
-def test_a_damaged_snapshot_is_ignored_for_an_older_one(damage: bytes) -> None:
-    disk = sim_disk()
-    log = filled(disk)
+def test_a_damaged_snapshot_is_ignored_for_an_older_one(damage: bytes, disk: SimDisk, log: Log) -> None:
     before = log.producers.encode()
     close_log(log)
     disk.write_atomically(f"{DIRECTORY}/{22:020d}.snapshot", damage)
@@ -244,9 +242,7 @@ def test_a_damaged_snapshot_is_ignored_for_an_older_one(damage: bytes) -> None:
     assert not disk.exists(f"{DIRECTORY}/{22:020d}.snapshot")
 
 
-def test_files_of_unfinished_deletes_and_writes_are_removed() -> None:
-    disk = sim_disk()
-    log = filled(disk)
+def test_files_of_unfinished_deletes_and_writes_are_removed(disk: SimDisk, log: Log) -> None:
     before = state_of(log)
     close_log(log)
     for name in (
@@ -282,29 +278,23 @@ def test_a_finished_replacement_of_segments_is_completed() -> None:
     assert found.log_end_offset == 22
 
 
-def test_a_log_that_ends_before_its_start_is_restarted() -> None:
-    disk = sim_disk()
-    log = filled(disk)
-    close_log(log)
-    found = reopen(disk, log, is_clean=True, log_start_offset=50)
+def test_a_log_that_ends_before_its_start_is_restarted(disk: SimDisk, closed: Log) -> None:
+    found = reopen(disk, closed, is_clean=True, log_start_offset=50)
     assert (found.log_start_offset, found.log_end_offset, found.epochs.entries) == (50, 50, [])
     assert append(found) == 50
 
 
-def test_the_log_start_offset_comes_from_the_checkpoint_or_the_first_segment() -> None:
-    disk = sim_disk()
-    log = filled(disk)
-    close_log(log)
-    assert reopen(disk, log, is_clean=True, log_start_offset=5).log_start_offset == 5
+def test_the_log_start_offset_comes_from_the_checkpoint_or_the_first_segment(
+    disk: SimDisk, closed: Log
+) -> None:
+    assert reopen(disk, closed, is_clean=True, log_start_offset=5).log_start_offset == 5
     disk.remove(f"{DIRECTORY}/{0:020d}.log")
-    found = reopen(disk, log, is_clean=True, log_start_offset=5)
+    found = reopen(disk, closed, is_clean=True, log_start_offset=5)
     assert found.log_start_offset == 8
     assert found.epochs.entries == [(1, 8), (2, 12), (3, 18)]
 
 
-def test_recovery_does_not_treat_bytes_it_read_as_durable() -> None:
-    disk = sim_disk()
-    log = filled(disk)
+def test_recovery_does_not_treat_bytes_it_read_as_durable(disk: SimDisk, log: Log) -> None:
     disk.kill_process()
     found = reopen(disk, log, is_clean=False)
     assert found.recovery_point == 0
@@ -353,14 +343,11 @@ def test_the_topic_id_is_kept_with_the_log() -> None:
     assert load_log(disk, request(is_clean=True)).topic_id is None
 
 
-def test_a_snapshot_written_by_kafka_is_read() -> None:
-    disk = sim_disk()
-    log = filled(disk)
-    close_log(log)
+def test_a_snapshot_written_by_kafka_is_read(disk: SimDisk, closed: Log) -> None:
     body = struct.pack(">i", 1) + struct.pack(">qhiqiqiq", 99, 4, 17, 21, 3, 123456, -1, -1)
     head = struct.pack(">hI", 1, crc32c(body))
     disk.write_atomically(f"{DIRECTORY}/{22:020d}.snapshot", head + body)
-    found = reopen(disk, log, is_clean=True)
+    found = reopen(disk, closed, is_clean=True)
     entry = found.producers.get(99)
     assert entry is not None and (entry.epoch, entry.last_sequence) == (4, 17)
     assert [batch.first_offset for batch in entry.batches] == [18]

@@ -34,6 +34,14 @@ def world(tmp_path: Path) -> OwnershipWorld:
     return world
 
 
+@pytest.fixture
+def anna(world: OwnershipWorld) -> Owner:
+    """The owner of t-0."""
+    anna = world.owner("anna")
+    anna.claim(T)
+    return anna
+
+
 def write(client: Client, topic: str = T) -> int:
     return only_produced(client.call(produce_request(topic, batch(b"x")))).error_code
 
@@ -116,18 +124,17 @@ def test_with_single_writer_off_losers_are_severed_and_appends_are_not_checked(t
 
 
 @pytest.mark.parametrize("acks", [1])
-def test_case_12_an_owner_writes_with_acks_all(world: OwnershipWorld, acks: int) -> None:
+def test_case_12_an_owner_writes_with_acks_all(anna: Owner, acks: int) -> None:
     """ "Conditional or owned writes need acks=all, else INVALID_REQUIRED_ACKS"."""
-    anna = world.owner("anna")
-    anna.claim(T)
     assert anna.write(T, acks=acks) == ErrorCode.INVALID_REQUIRED_ACKS
 
 
-def test_case_2_a_write_queued_behind_a_theft_is_judged_at_the_append(world: OwnershipWorld) -> None:
+def test_case_2_a_write_queued_behind_a_theft_is_judged_at_the_append(
+    world: OwnershipWorld, anna: Owner
+) -> None:
     """ "Check the generation where the offset is assigned, not at the socket": both requests are in the
     broker when the owner changes between them."""
-    anna, ben = world.owner("anna"), world.owner("ben")
-    anna.claim(T)
+    ben = world.owner("ben")
     world.zookeeper.is_held = True
     ben.ask(ben.claim_request(T))
     assert anna.write(T) == 0, "the theft is not durable yet"
@@ -205,9 +212,7 @@ def test_with_single_reader_required_only_an_owner_reads(tmp_path: Path) -> None
     assert fetch(world, world.client()) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_case_8_a_silent_owner_is_severed_in_time(world: OwnershipWorld) -> None:
-    anna = world.owner("anna")
-    anna.claim(T)
+def test_case_8_a_silent_owner_is_severed_in_time(world: OwnershipWorld, anna: Owner) -> None:
     world.clock.pump([0.1] * 99)
     assert anna.renew(T).error_code == 0
     world.clock.pump([0.1] * 99)
@@ -217,27 +222,21 @@ def test_case_8_a_silent_owner_is_severed_in_time(world: OwnershipWorld) -> None
     assert write(world.client()) == 0
 
 
-def test_any_request_extends_an_owners_session(world: OwnershipWorld) -> None:
-    anna = world.owner("anna")
-    anna.claim(T)
+def test_any_request_extends_an_owners_session(world: OwnershipWorld, anna: Owner) -> None:
     for _ in range(5):
         world.clock.advance(SESSION_MS / 1000 - 0.1)
         assert anna.write(T) == 0
     assert is_open(anna)
 
 
-def test_an_owner_whose_connection_is_muted_keeps_its_session(world: OwnershipWorld) -> None:
-    anna = world.owner("anna")
-    anna.claim(T)
+def test_an_owner_whose_connection_is_muted_keeps_its_session(world: OwnershipWorld, anna: Owner) -> None:
     anna.client.connection.mute(SESSION_MS + 5000)
     world.clock.pump([0.5] * (2 * (SESSION_MS + 4000) // 1000))
     assert is_open(anna)
 
 
-def test_time_in_which_the_broker_stood_still_ends_no_session(world: OwnershipWorld) -> None:
+def test_time_in_which_the_broker_stood_still_ends_no_session(world: OwnershipWorld, anna: Owner) -> None:
     """After the stop the owner's requests are still in the socket: they are read before it is judged."""
-    anna = world.owner("anna")
-    anna.claim(T)
     world.clock.advance(SESSION_MS / 1000 + 30)
     assert is_open(anna)
     assert anna.write(T) == 0
@@ -246,11 +245,10 @@ def test_time_in_which_the_broker_stood_still_ends_no_session(world: OwnershipWo
 
 
 def test_silent_owners_are_severed_after_a_standstill_however_busy_the_broker_is(
-    world: OwnershipWorld,
+    world: OwnershipWorld, anna: Owner
 ) -> None:
     """Each claim sets the timer: not before the requests sent meanwhile are read, and not later either."""
-    anna, ben = world.owner("anna"), world.owner("ben")
-    anna.claim(T)
+    ben = world.owner("ben")
     world.clock.advance(SESSION_MS / 1000 + 30)
     for _ in range(10):
         assert ben.claim(T, generation=-1).error_code in (0, ErrorCode.RESOURCE_OWNED)
@@ -258,9 +256,8 @@ def test_silent_owners_are_severed_after_a_standstill_however_busy_the_broker_is
     assert not is_open(anna)
 
 
-def test_a_renew_waits_until_its_owners_standing_changes(world: OwnershipWorld) -> None:
-    anna, ben = world.owner("anna"), world.owner("ben")
-    anna.claim(T)
+def test_a_renew_waits_until_its_owners_standing_changes(world: OwnershipWorld, anna: Owner) -> None:
+    ben = world.owner("ben")
     anna.renew(T)
     anna.ask(anna.renew_request(T, max_wait_ms=3000))
     assert anna.client.answers() == []
@@ -277,9 +274,7 @@ def test_a_renew_waits_until_its_owners_standing_changes(world: OwnershipWorld) 
     assert ben.write(T) == 0
 
 
-def test_a_waiting_renew_is_answered_after_max_wait_ms(world: OwnershipWorld) -> None:
-    anna = world.owner("anna")
-    anna.claim(T)
+def test_a_waiting_renew_is_answered_after_max_wait_ms(world: OwnershipWorld, anna: Owner) -> None:
     anna.renew(T)
     anna.ask(anna.renew_request(T, max_wait_ms=3000))
     world.clock.advance(2.9)
@@ -300,9 +295,8 @@ def test_a_claim_that_zookeeper_does_not_answer_times_out_and_can_be_repeated(wo
     assert anna.claim(T).generation == 1
 
 
-def test_the_outcome_of_a_write_whose_answer_was_lost_is_read(world: OwnershipWorld) -> None:
-    anna, ben = world.owner("anna"), world.owner("ben")
-    anna.claim(T)
+def test_the_outcome_of_a_write_whose_answer_was_lost_is_read(world: OwnershipWorld, anna: Owner) -> None:
+    ben = world.owner("ben")
     world.zookeeper.loses_answer = True
     taken = ben.claim(T)
     assert (taken.error_code, taken.generation) == (0, 2)
@@ -331,9 +325,7 @@ def test_a_leader_that_has_been_replaced_grants_nothing(world: OwnershipWorld) -
     assert world.replicas.partition(T, 0).admission is None
 
 
-def test_a_new_leader_knows_the_grants_of_the_leader_before_it(world: OwnershipWorld) -> None:
-    anna = world.owner("anna")
-    anna.claim(T)
+def test_a_new_leader_knows_the_grants_of_the_leader_before_it(world: OwnershipWorld, anna: Owner) -> None:
     world.assign(T, leader=2, leader_epoch=1, replicas=(1, 2))
     assert anna.write(T) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert is_open(anna), "its owner may resume at the other broker, and still owns other partitions here"
@@ -376,9 +368,8 @@ def test_a_former_leader_answers_no_claim(tmp_path: Path) -> None:
     assert cleo.client.answers()[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_broker_that_stops_promotes_no_waiter(world: OwnershipWorld) -> None:
-    anna, ben = world.owner("anna"), world.owner("ben")
-    anna.claim(T)
+def test_a_broker_that_stops_promotes_no_waiter(world: OwnershipWorld, anna: Owner) -> None:
+    ben = world.owner("ben")
     ben.claim(T, generation=-1, wait_timeout_ms=-1)
     world.ownership.service.stop()
     anna.client.connection.close("the broker is stopping")
@@ -463,10 +454,10 @@ def test_names_are_owned_at_their_groups_coordinator(world: OwnershipWorld) -> N
     assert ben.resume("leader", -1).generation == 2
 
 
-def test_a_resource_whose_record_cannot_be_decoded_cannot_be_claimed(world: OwnershipWorld) -> None:
+def test_a_resource_whose_record_cannot_be_decoded_cannot_be_claimed(
+    world: OwnershipWorld, anna: Owner
+) -> None:
     """Failing closed: to start again at generation 1 would let stale owners in."""
-    anna = world.owner("anna")
-    anna.claim(T)
     key = PartitionKey(world.topic_id(T), 0, T)
     world.zookeeper.znodes[key.path] = (b"{}", 7)
     world.assign(T, leader=2, leader_epoch=1, replicas=(1, 2))
@@ -474,9 +465,8 @@ def test_a_resource_whose_record_cannot_be_decoded_cannot_be_claimed(world: Owne
     assert world.owner("ben").claim(T).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_owners_are_described_with_their_history(world: OwnershipWorld) -> None:
-    anna, ben, cleo = world.owner("anna"), world.owner("ben"), world.owner("cleo")
-    anna.claim(T)
+def test_owners_are_described_with_their_history(world: OwnershipWorld, anna: Owner) -> None:
+    ben, cleo = world.owner("ben"), world.owner("cleo")
     anna.write(T)
     ben.claim(T)
     cleo.claim(T, generation=-1, wait_timeout_ms=60_000)
@@ -532,9 +522,8 @@ def test_an_administrator_releases_by_force(world: OwnershipWorld, caplog: pytes
     assert "stuck\\nsince noon" in lines[1]
 
 
-def test_everything_is_counted(world: OwnershipWorld) -> None:
-    anna, ben = world.owner("anna"), world.owner("ben")
-    anna.claim(T)
+def test_everything_is_counted(world: OwnershipWorld, anna: Owner) -> None:
+    ben = world.owner("ben")
     ben.claim(T, generation=-1)
     ben.claim(T)
     world.owner("cleo").claim(T, generation=-1, wait_timeout_ms=-1)

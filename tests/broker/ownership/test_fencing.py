@@ -14,7 +14,7 @@ from coordinator.ownership.records import GROUPS_MAX, HISTORY_MAX
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import Access, LossReason
 from protocol.messages.producer_access import ProducerAccessMode
-from tests.broker.ownership.machine import NAME, P0, P1, SESSION_MS, Machine
+from tests.broker.ownership.machine import NAME, P0, P1, SESSION_MS, Client, Machine
 
 ZOOKEEPER_DOWN = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -22,6 +22,14 @@ ZOOKEEPER_DOWN = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 @pytest.fixture
 def machine() -> Machine:
     return Machine()
+
+
+@pytest.fixture
+def anna(machine: Machine) -> Client:
+    """The owner of P0."""
+    anna = machine.client("anna")
+    anna.claim(P0)
+    return anna
 
 
 def test_case_1_a_claim_is_answered_once_it_is_persisted(machine: Machine) -> None:
@@ -43,10 +51,9 @@ def test_case_1_a_claim_is_answered_once_it_is_persisted(machine: Machine) -> No
     assert machine.owner_of(P0) == "ben"
 
 
-def test_case_1_a_failed_write_uses_up_no_generation(machine: Machine) -> None:
+def test_case_1_a_failed_write_uses_up_no_generation(machine: Machine, anna: Client) -> None:
     """ "A failed persist must not keep raising the number (kafka#8239 ran out of epochs)"."""
-    anna, ben = machine.client("anna"), machine.client("ben")
-    anna.claim(P0)
+    ben = machine.client("ben")
     machine.holds_writes = True
     for _ in range(5):
         ticket = ben.ask_claim((P0, 1))
@@ -60,10 +67,11 @@ def test_case_1_a_failed_write_uses_up_no_generation(machine: Machine) -> None:
     assert ben.claim(P0).generation == 2
 
 
-def test_case_2_the_fence_is_where_the_log_ends_when_the_grant_comes_into_force(machine: Machine) -> None:
+def test_case_2_the_fence_is_where_the_log_ends_when_the_grant_comes_into_force(
+    machine: Machine, anna: Client
+) -> None:
     """ "A claim returns a fence offset past which no older writer can land"."""
-    anna, ben = machine.client("anna"), machine.client("ben")
-    anna.claim(P0)
+    ben = machine.client("ben")
     machine.grow(P0, 7)
     machine.holds_writes = True
     ticket = ben.ask_claim((P0, 1))
@@ -76,9 +84,10 @@ def test_case_2_the_fence_is_where_the_log_ends_when_the_grant_comes_into_force(
     assert machine.owner_of(P0) == "ben"
 
 
-def test_case_2_a_claim_is_answered_once_everything_before_its_fence_is_committed(machine: Machine) -> None:
-    anna, ben = machine.client("anna"), machine.client("ben")
-    anna.claim(P0)
+def test_case_2_a_claim_is_answered_once_everything_before_its_fence_is_committed(
+    machine: Machine, anna: Client
+) -> None:
+    ben = machine.client("ben")
     machine.grow(P0, 5, committed=False)
 
     ticket = ben.ask_claim((P0, 1))
@@ -109,10 +118,9 @@ def test_case_2_a_fence_beyond_the_new_leaders_log_is_lowered(machine: Machine) 
     assert (again.error_code, again.generation, again.fence_offset) == (0, 1, 12)
 
 
-def test_case_3_a_late_close_does_not_clear_the_thief(machine: Machine) -> None:
+def test_case_3_a_late_close_does_not_clear_the_thief(machine: Machine, anna: Client) -> None:
     """ "A disconnect callback compares (owner, generation) before it clears anything"."""
-    anna, ben = machine.client("anna"), machine.client("ben")
-    anna.claim(P0)
+    ben = machine.client("ben")
     old = anna.connection
     ben.claim(P0)
 
@@ -123,9 +131,10 @@ def test_case_3_a_late_close_does_not_clear_the_thief(machine: Machine) -> None:
     assert machine.entry(P0).generation == 2
 
 
-def test_case_3_a_close_while_the_theft_is_being_written_changes_nothing(machine: Machine) -> None:
-    anna, ben = machine.client("anna"), machine.client("ben")
-    anna.claim(P0)
+def test_case_3_a_close_while_the_theft_is_being_written_changes_nothing(
+    machine: Machine, anna: Client
+) -> None:
+    ben = machine.client("ben")
     machine.holds_writes = True
     ben.ask_claim((P0, 1))
     anna.close()
@@ -140,10 +149,11 @@ def test_case_3_a_close_while_the_theft_is_being_written_changes_nothing(machine
 
 
 @pytest.mark.parametrize("outcome", ["refused", "not written"])
-def test_case_4_no_owner_is_evicted_for_a_claim_that_fails(machine: Machine, outcome: str) -> None:
+def test_case_4_no_owner_is_evicted_for_a_claim_that_fails(
+    machine: Machine, anna: Client, outcome: str
+) -> None:
     """ "Never close the incumbent before the claimant's epoch has been accepted"."""
-    anna, ben = machine.client("anna"), machine.client("ben")
-    anna.claim(P0)
+    ben = machine.client("ben")
     anna.claim(P0, 5)
     machine.holds_writes = True
 
@@ -155,10 +165,9 @@ def test_case_4_no_owner_is_evicted_for_a_claim_that_fails(machine: Machine, out
     assert anna.renew(P0).error_code == 0
 
 
-def test_case_4_no_owner_is_evicted_for_a_claimant_that_has_left(machine: Machine) -> None:
+def test_case_4_no_owner_is_evicted_for_a_claimant_that_has_left(machine: Machine, anna: Client) -> None:
     """A claim waits for another, and its claimant leaves meanwhile."""
-    anna, ben, cleo = machine.client("anna"), machine.client("ben"), machine.client("cleo")
-    anna.claim(P0)
+    ben, cleo = machine.client("ben"), machine.client("cleo")
     machine.holds_writes = True
     ben.ask_claim((P0, 1))
     cleo.ask_claim((P0, 2))
@@ -194,10 +203,8 @@ def test_case_6_every_grant_raises_the_generation(machine: Machine) -> None:
     assert machine.owner_of(P0) == "anna"
 
 
-def test_case_7_the_same_owner_resumes_without_a_raise(machine: Machine) -> None:
+def test_case_7_the_same_owner_resumes_without_a_raise(machine: Machine, anna: Client) -> None:
     """ "Same owner reconnecting resumes without a raise; the old connection's queued writes are refused"."""
-    anna = machine.client("anna")
-    anna.claim(P0)
     old = anna.connection
     anna.reconnect()
 
@@ -209,9 +216,10 @@ def test_case_7_the_same_owner_resumes_without_a_raise(machine: Machine) -> None
     assert machine.entry(P0).connection == anna.connection
 
 
-def test_case_7_an_owner_may_resume_until_another_owner_is_granted_the_resource(machine: Machine) -> None:
-    anna, ben = machine.client("anna"), machine.client("ben")
-    anna.claim(P0)
+def test_case_7_an_owner_may_resume_until_another_owner_is_granted_the_resource(
+    machine: Machine, anna: Client
+) -> None:
+    ben = machine.client("ben")
     anna.close()
     assert machine.owner_of(P0) is None
     anna.reconnect()
@@ -263,10 +271,9 @@ def test_case_7_a_claim_whose_answer_was_lost_is_sent_again(machine: Machine) ->
     assert old in machine.severed
 
 
-def test_case_8_silence_ends_an_ownership_by_the_servers_clock(machine: Machine) -> None:
+def test_case_8_silence_ends_an_ownership_by_the_servers_clock(machine: Machine, anna: Client) -> None:
     """ "ownership is bounded by the session timeout": the connection never closes."""
-    anna, ben = machine.client("anna"), machine.client("ben")
-    anna.claim(P0)
+    ben = machine.client("ben")
     machine.advance(SESSION_MS - 1)
     assert machine.owner_of(P0) == "anna"
     anna.heard()
@@ -329,11 +336,9 @@ def test_case_8_a_sign_of_life_in_the_same_millisecond_counts() -> None:
     assert machine.owner_of(P0) == "anna"
 
 
-def test_case_9_a_restart_restores_owners_as_detached(machine: Machine) -> None:
+def test_case_9_a_restart_restores_owners_as_detached(machine: Machine, anna: Client) -> None:
     """ "Restart restores owners as detached with a grace, never at 1 (xtdb#5904: a term fell from 111 to 1
     and ingestion stopped)"."""
-    anna = machine.client("anna")
-    anna.claim(P0)
     anna.claim(P0, 111)
 
     machine.fail_over()
@@ -346,9 +351,7 @@ def test_case_9_a_restart_restores_owners_as_detached(machine: Machine) -> None:
     assert anna.resume(P0).generation == 111
 
 
-def test_case_9_after_the_grace_the_resource_is_free(machine: Machine) -> None:
-    anna = machine.client("anna")
-    anna.claim(P0)
+def test_case_9_after_the_grace_the_resource_is_free(machine: Machine, anna: Client) -> None:
     anna.claim(P0, 111)
     machine.fail_over()
     ben = machine.client("ben")
@@ -358,11 +361,10 @@ def test_case_9_after_the_grace_the_resource_is_free(machine: Machine) -> None:
     assert ben.claim(P0, -1).generation == 112
 
 
-def test_case_9_a_grant_that_was_never_answered_holds_after_a_restart(machine: Machine) -> None:
+def test_case_9_a_grant_that_was_never_answered_holds_after_a_restart(machine: Machine, anna: Client) -> None:
     """The leader fails between the write and the answer: the next leader knows the grant, and fences by
     it."""
-    anna, ben = machine.client("anna"), machine.client("ben")
-    anna.claim(P0)
+    ben = machine.client("ben")
     machine.grow(P0, 4)
     machine.holds_writes = True
     ben.ask_claim((P0, 1))
@@ -412,9 +414,10 @@ def test_case_9_the_access_of_a_resumed_exclusive_producer_holds_after_a_restart
     assert ben.access_to(P0, ProducerAccessMode.EXCLUSIVE).error_code == ErrorCode.RESOURCE_OWNED
 
 
-def test_case_9_an_owner_that_leaves_while_its_resume_is_written_is_gone(machine: Machine) -> None:
-    anna, ben = machine.client("anna"), machine.client("ben")
-    anna.claim(P0)
+def test_case_9_an_owner_that_leaves_while_its_resume_is_written_is_gone(
+    machine: Machine, anna: Client
+) -> None:
+    ben = machine.client("ben")
     anna.close()
     machine.flush()
     anna.reconnect()
@@ -430,10 +433,9 @@ def test_case_9_an_owner_that_leaves_while_its_resume_is_written_is_gone(machine
     assert ben.claim(P0, -1).generation == 2
 
 
-def test_loading_a_record_again_undoes_no_release(machine: Machine) -> None:
+def test_loading_a_record_again_undoes_no_release(machine: Machine, anna: Client) -> None:
     """A leader begins a new epoch before it has written a release."""
-    anna, ben = machine.client("anna"), machine.client("ben")
-    anna.claim(P0)
+    ben = machine.client("ben")
     machine.flush()
     anna.release(P0)
 
@@ -464,10 +466,8 @@ def test_a_grant_that_is_loaded_before_its_write_is_answered_is_granted_once(mac
     assert machine.entry(P0).connection == anna.connection
 
 
-def test_case_10_generations_outlive_idleness(machine: Machine) -> None:
+def test_case_10_generations_outlive_idleness(machine: Machine, anna: Client) -> None:
     """ "Generations outlive retention and idleness"."""
-    anna = machine.client("anna")
-    anna.claim(P0)
     anna.claim(NAME)
     anna.close()
     machine.flush()
@@ -529,11 +529,8 @@ def test_case_16_claims_of_overlapping_resources_wait_for_one_another(machine: M
     assert [[each.generation for each in machine.answer(ticket)] for ticket in tickets] == [[1], [2, 1], [2]]
 
 
-def test_case_17_the_deletion_of_a_topic_fences(machine: Machine) -> None:
+def test_case_17_the_deletion_of_a_topic_fences(machine: Machine, anna: Client) -> None:
     """ "Ownership is keyed by topic id; deletion fences"."""
-    anna = machine.client("anna")
-    anna.claim(P0)
-
     machine.unload(P0, LossReason.DELETED)
 
     assert machine.severed == [anna.connection]
@@ -558,10 +555,9 @@ def test_case_19_a_waiter_is_promoted_when_the_last_sharer_leaves(machine: Machi
     assert machine.owner_of(P0, "") == "waiter"
 
 
-def test_case_20_generations_are_64_bits_wide(machine: Machine) -> None:
+def test_case_20_generations_are_64_bits_wide(machine: Machine, anna: Client) -> None:
     """ "Generations are int64; absurd requests are refused"."""
-    anna, ben = machine.client("anna"), machine.client("ben")
-    anna.claim(P0)
+    ben = machine.client("ben")
     assert anna.claim(P0, 2**62).generation == 2**62
     assert ben.claim(P0, 2**62).generation == 2**62 + 1
     check_generation(2**62)

@@ -154,7 +154,7 @@ class TestReading:
         message = anna.fetch().error_message
         assert message is not None
         assert "t-0 is read by bert for group 'billing', since generation 2" in message
-        assert "stop, and ask the group's coordinator" in message
+        assert "stop reading, send the group's coordinator a heartbeat" in message
         (row,) = anna.attach()
         assert (row.error_message, row.generation) == (message, 2)
 
@@ -311,7 +311,7 @@ class TestOwners:
         standing = thief.claim(T, generation)
         assert standing.error_code == ErrorCode.RESOURCE_OWNED
         assert standing.error_message is not None
-        assert "join that group, or name another" in standing.error_message
+        assert "join that group, or claim it in another" in standing.error_message
 
     def test_an_administrator_can_release_a_members_partition(self, leader: Leader, anna: Member) -> None:
         leader.assign_reader("anna")

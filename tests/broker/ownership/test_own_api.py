@@ -7,12 +7,20 @@ import pytest
 from broker.ownership.rules import check_generation
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import Access, LossReason
-from tests.broker.ownership.machine import NAME, P0, P1, SESSION_MS, Machine
+from tests.broker.ownership.machine import NAME, P0, P1, SESSION_MS, Client, Machine
 
 
 @pytest.fixture
 def machine() -> Machine:
     return Machine()
+
+
+@pytest.fixture
+def anna(machine: Machine) -> Client:
+    """The owner of P0."""
+    anna = machine.client("anna")
+    anna.claim(P0)
+    return anna
 
 
 def test_without_an_owner_the_claimant_gets_generation_1(machine: Machine) -> None:
@@ -26,10 +34,9 @@ def test_without_an_owner_the_claimant_gets_generation_1(machine: Machine) -> No
     assert machine.owner_of(P0) == "anna"
 
 
-def test_a_claim_below_the_generation_in_force_fails(machine: Machine) -> None:
+def test_a_claim_below_the_generation_in_force_fails(machine: Machine, anna: Client) -> None:
     """ "If the existing owner has a higher generation the request fails, returning an error_code"."""
-    anna, ben = machine.client("anna"), machine.client("ben")
-    anna.claim(P0)
+    ben = machine.client("ben")
     anna.claim(P0, 7)
 
     standing = ben.claim(P0, 6)
@@ -57,11 +64,10 @@ def test_an_equal_or_higher_generation_severs_the_owner(machine: Machine, named:
     assert machine.owner_of(P0) == "ben"
 
 
-def test_generation_0_always_succeeds_and_resets_the_generation(machine: Machine) -> None:
+def test_generation_0_always_succeeds_and_resets_the_generation(machine: Machine, anna: Client) -> None:
     """ "Generation 0 will have special meaning. It will always succeed in claiming the resource, and will
     reset the generation"."""
-    anna, ben = machine.client("anna"), machine.client("ben")
-    anna.claim(P0)
+    ben = machine.client("ben")
     anna.claim(P0, 40)
 
     standing = ben.claim(P0, 0)
@@ -123,9 +129,8 @@ def test_severing_costs_the_owner_all_that_its_connection_owned(machine: Machine
 # What the own API leaves open.
 
 
-def test_a_free_resource_keeps_its_generation(machine: Machine) -> None:
-    anna, ben = machine.client("anna"), machine.client("ben")
-    anna.claim(P0)
+def test_a_free_resource_keeps_its_generation(machine: Machine, anna: Client) -> None:
+    ben = machine.client("ben")
     anna.close()
 
     assert ben.claim(P0, 1).generation == 2
@@ -170,9 +175,8 @@ def test_only_one_group_writes_a_partition(machine: Machine) -> None:
     assert machine.owner_of(P0, "left") is None
 
 
-def test_waiters_are_promoted_first_come_first_served(machine: Machine) -> None:
-    anna, ben, cleo = machine.client("anna"), machine.client("ben"), machine.client("cleo")
-    anna.claim(P0)
+def test_waiters_are_promoted_first_come_first_served(machine: Machine, anna: Client) -> None:
+    ben, cleo = machine.client("ben"), machine.client("cleo")
     assert ben.claim(P0, -1, wait_ms=60_000).position == 1
     assert cleo.claim(P0, -1, wait_ms=60_000).position == 2
 
@@ -185,9 +189,8 @@ def test_waiters_are_promoted_first_come_first_served(machine: Machine) -> None:
     assert machine.owner_of(P0) == "cleo"
 
 
-def test_a_waiter_leaves_the_queue_after_its_wait_timeout(machine: Machine) -> None:
-    anna, ben = machine.client("anna"), machine.client("ben")
-    anna.claim(P0)
+def test_a_waiter_leaves_the_queue_after_its_wait_timeout(machine: Machine, anna: Client) -> None:
+    ben = machine.client("ben")
     ben.claim(P0, -1, wait_ms=1000)
 
     machine.advance(999, anna, ben)
@@ -199,9 +202,8 @@ def test_a_waiter_leaves_the_queue_after_its_wait_timeout(machine: Machine) -> N
     assert machine.owner_of(P0) is None
 
 
-def test_a_silent_waiter_loses_its_place(machine: Machine) -> None:
-    anna, ben = machine.client("anna"), machine.client("ben")
-    anna.claim(P0)
+def test_a_silent_waiter_loses_its_place(machine: Machine, anna: Client) -> None:
+    ben = machine.client("ben")
     ben.claim(P0, -1, wait_ms=-1)
 
     machine.advance(SESSION_MS, anna)
@@ -209,10 +211,7 @@ def test_a_silent_waiter_loses_its_place(machine: Machine) -> None:
     assert ben.renew(P0).error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_an_owner_cannot_resume_after_a_release(machine: Machine) -> None:
-    anna = machine.client("anna")
-    anna.claim(P0)
-
+def test_an_owner_cannot_resume_after_a_release(machine: Machine, anna: Client) -> None:
     assert anna.release(P0).error_code == 0
 
     fenced = anna.resume(P0)
@@ -220,10 +219,7 @@ def test_an_owner_cannot_resume_after_a_release(machine: Machine) -> None:
     assert machine.severed == []
 
 
-def test_an_administrator_takes_a_resource_away(machine: Machine) -> None:
-    anna = machine.client("anna")
-    anna.claim(P0)
-
+def test_an_administrator_takes_a_resource_away(machine: Machine, anna: Client) -> None:
     assert machine.force_release(P0, generation=9).error_code == ErrorCode.RESOURCE_NOT_FOUND
     assert machine.force_release(P0, generation=1).owner_id == "anna"
 

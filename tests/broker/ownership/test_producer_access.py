@@ -182,20 +182,18 @@ def test_an_exclusive_producer_cannot_resume_after_sharers_have_left(
     assert first.access_to(P0, EXCLUSIVE, epoch=1).error_code == ErrorCode.PRODUCER_FENCED
 
 
-def test_access_ends_with_a_graceful_close(machine: Machine) -> None:
-    """ "The client sends a CloseProducer command, for a graceful close"; "the topic is now up for grab for a
-    new producer"."""
+@pytest.mark.parametrize("is_graceful", [True, False])
+def test_access_ends_with_a_graceful_close_and_with_the_connection(
+    machine: Machine, *, is_graceful: bool
+) -> None:
+    """ "The client sends a CloseProducer command, for a graceful close"; "the TCP connection for the producer
+    is closed"; "the topic is now up for grab for a new producer"."""
     first = machine.client("first")
     first.access_to(P0, EXCLUSIVE)
-    first.release(P0)
-    assert machine.client("second").access_to(P0, EXCLUSIVE).generation == 2
-
-
-def test_access_ends_with_the_connection(machine: Machine) -> None:
-    """ "The TCP connection for the producer is closed"."""
-    first = machine.client("first")
-    first.access_to(P0, EXCLUSIVE)
-    first.close()
+    if is_graceful:
+        first.release(P0)
+    else:
+        first.close()
     assert machine.client("second").access_to(P0, EXCLUSIVE).generation == 2
 
 

@@ -182,7 +182,7 @@ def test_a_response_that_raises_an_error_does_not_stop_the_copying(caplog: pytes
     response = serve([leader], request)
     response.responses[0].partitions[0].records = object()  # type: ignore[assignment]
     answer.callback(response)
-    assert "Could not apply the response" in caplog.text
+    assert "Could not apply the fetch response" in caplog.text
     broker.clock.advance(1)
     assert indexes(broker.lanes[0].take()[1]) == [0]
 

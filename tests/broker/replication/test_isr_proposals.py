@@ -20,11 +20,7 @@ from protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
 )
-from protocol.messages.update_metadata import (
-    UpdateMetadataPartitionState,
-    UpdateMetadataRequest,
-    UpdateMetadataTopicState,
-)
+from tests.models.orders import partition_metadata, update_metadata
 
 TOPIC_ID = uuid.UUID(int=1)
 
@@ -84,26 +80,7 @@ class Scene:
         self.controller = Controller()
         self.outcome = Outcome()
         metadata = MetadataCache()
-        state = UpdateMetadataPartitionState(
-            partition_index=0,
-            controller_epoch=1,
-            leader=1,
-            leader_epoch=2,
-            isr=[1],
-            zk_version=0,
-            replicas=[1, 2],
-            offline_replicas=[],
-        )
-        metadata.update(
-            UpdateMetadataRequest(
-                controller_id=1,
-                controller_epoch=1,
-                topic_states=[
-                    UpdateMetadataTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=[state])
-                ],
-                live_brokers=[],
-            )
-        )
+        metadata.update(update_metadata("t", TOPIC_ID, [partition_metadata(leader_epoch=2)]))
         self.proposals = IsrProposals(1, self.clock, metadata, lambda: 77, self.controller.send)
         self.proposals.add_listener(self.outcome)
 

@@ -13,11 +13,7 @@ from broker.replication.admission import Origin
 from broker.replication.leadership import REFUSED_PAUSE_MS, IsrProposal, Leadership
 from protocol.errors import BrokerError, ErrorCode
 from protocol.frames import Part
-from protocol.messages.leader_and_isr import (
-    LeaderAndIsrPartitionState,
-    LeaderAndIsrRequest,
-    LeaderAndIsrTopicState,
-)
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import (
     StopReplicaPartitionState,
     StopReplicaRequest,
@@ -34,11 +30,19 @@ from tests.broker.world import (
     produce_request,
 )
 from tests.models.batches import batch
+from tests.models.orders import leader_and_isr, partition_role
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
+
+
+@pytest.fixture
+def led(world: World) -> World:
+    """A broker that leads t-0."""
+    world.assign("t")
+    return world
 
 
 def follow(world: World, replica: int, offset: int) -> int:
@@ -69,25 +73,9 @@ def _new_topic(
 ) -> LeaderAndIsrRequest:
     """What a controller says of a topic whose replicas are this broker's, and its leader's."""
     replicas = sorted({1, leader})
-    states = [
-        LeaderAndIsrPartitionState(
-            partition_index=index,
-            controller_epoch=1,
-            leader=leader,
-            leader_epoch=leader_epoch,
-            isr=replicas,
-            partition_epoch=0,
-            replicas=replicas,
-            adding_replicas=[],
-            removing_replicas=[],
-            is_new=True,
-        )
-        for index in range(partitions)
-    ]
-    topic = LeaderAndIsrTopicState(topic_name=name, topic_id=world.topic_id(name), partition_states=states)
-    return LeaderAndIsrRequest(
-        controller_id=1, controller_epoch=1, type=0, topic_states=[topic], live_leaders=[]
-    )
+    role = {"leader": leader, "leader_epoch": leader_epoch}
+    states = [partition_role(index, isr=replicas, replicas=replicas, **role) for index in range(partitions)]
+    return leader_and_isr(name, world.topic_id(name), states)
 
 
 class TestRoles:
@@ -111,18 +99,17 @@ class TestRoles:
                 world.clock.advance(0)
                 fired(assigned)
         assert [line for line in caplog.messages if line.startswith("Leading")] == [
-            "Leading t-0 from epoch 4 on, and 2 partitions more"
+            "Leading t-0 in leader epoch 4, and 2 more partitions"
         ]
 
-    def test_the_reactor_serves_others_while_many_logs_are_created(self, world: World) -> None:
-        world.assign("t")
-        assigned = world.roles.apply_leader_and_isr(_new_topic(world, "many", 50))
+    def test_the_reactor_serves_others_while_many_logs_are_created(self, led: World) -> None:
+        assigned = led.roles.apply_leader_and_isr(_new_topic(led, "many", 50))
         assert not assigned.called
-        assert 0 < len(world.replicas.of_topic("many")) < 10
-        assert append(world) == 0
-        world.clock.advance(0)
+        assert 0 < len(led.replicas.of_topic("many")) < 10
+        assert append(led) == 0
+        led.clock.advance(0)
         response = fired(assigned)
-        assert len(world.replicas.of_topic("many")) == 50
+        assert len(led.replicas.of_topic("many")) == 50
         errors = response.topics[0].partition_errors
         assert [(row.partition_index, row.error_code) for row in errors] == [(n, 0) for n in range(50)]
 
@@ -306,20 +293,18 @@ class TestInSyncSets:
 
 
 class TestStopping:
-    def test_a_deleted_partition_is_gone_with_its_log(self, world: World) -> None:
-        world.assign("t")
-        append(world)
-        assert stop(world, leader_epoch=-2) == ErrorCode.NONE
-        assert world.replicas.find("t", 0) is None
-        assert world.logs.find(TopicPartition("t", 0)) is None
+    def test_a_deleted_partition_is_gone_with_its_log(self, led: World) -> None:
+        append(led)
+        assert stop(led, leader_epoch=-2) == ErrorCode.NONE
+        assert led.replicas.find("t", 0) is None
+        assert led.logs.find(TopicPartition("t", 0)) is None
 
-    def test_a_partition_that_is_let_go_keeps_its_log(self, world: World) -> None:
-        world.assign("t")
-        append(world)
-        assert stop(world, delete=False) == ErrorCode.NONE
-        assert world.replicas.find("t", 0) is None
-        world.assign("t", leader_epoch=1)
-        assert world.replicas.partition("t", 0).log.log_end_offset == 1
+    def test_a_partition_that_is_let_go_keeps_its_log(self, led: World) -> None:
+        append(led)
+        assert stop(led, delete=False) == ErrorCode.NONE
+        assert led.replicas.find("t", 0) is None
+        led.assign("t", leader_epoch=1)
+        assert led.replicas.partition("t", 0).log.log_end_offset == 1
 
     def test_a_late_stop_request_does_not_stop_a_reassigned_replica(self, world: World) -> None:
         world.assign("t", leader_epoch=4)
@@ -336,12 +321,11 @@ class TestStopping:
         assert only_produced(produced).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert only_fetched(fetched).error_code != 0
 
-    def test_a_topic_of_the_same_name_begins_empty(self, world: World) -> None:
-        world.assign("t")
-        append(world)
-        stop(world)
-        world.assign("t")
-        assert world.replicas.partition("t", 0).log.log_end_offset == 0
+    def test_a_topic_of_the_same_name_begins_empty(self, led: World) -> None:
+        append(led)
+        stop(led)
+        led.assign("t")
+        assert led.replicas.partition("t", 0).log.log_end_offset == 0
 
 
 class FailingFile(OsFile):
@@ -418,12 +402,11 @@ def test_the_guard_of_a_partition_is_asked_when_the_offset_is_assigned(world: Wo
     assert guard.asked == [(1, -1), (2, 1)]
 
 
-def test_parts_leave_as_slices_of_the_file(world: World) -> None:
+def test_parts_leave_as_slices_of_the_file(led: World) -> None:
     """A fetch's records are never read by the broker."""
-    world.assign("t")
-    append(world)
+    append(led)
     sent: list[Part] = []
-    client = world.client()
+    client = led.client()
     client.wire.send = sent.extend  # type: ignore[method-assign]
-    client.ask(fetch_request(world.topic_id("t")))
+    client.ask(fetch_request(led.topic_id("t")))
     assert [type(part).__name__ for part in sent if not isinstance(part, bytes)] == ["FileSlice"]

@@ -113,6 +113,15 @@ class Reader:
         return ErrorCode(response.error_code)
 
 
+def reading(world: World, partitions: int = 1) -> Reader:
+    """A reader of new partitions, which has fetched each once."""
+    for index in range(partitions):
+        world.assign("t", index)
+    reader = Reader(world)
+    reader.fetch(dict.fromkeys(range(partitions), 0))
+    return reader
+
+
 def append(world: World, index: int = 0, *values: bytes, topic: str = "t") -> None:
     produced = only_produced(
         world.client().call(produce_request(topic, batch(*values or (b"x",)), index, acks=1))
@@ -154,10 +163,7 @@ class TestAnswers:
         assert again == [again[0]] * 3
 
     def test_only_what_is_stirred_is_read(self, world: World) -> None:
-        for index in range(100):
-            world.assign("t", index)
-        reader = Reader(world)
-        reader.fetch(dict.fromkeys(range(100), 0))
+        reader = reading(world, 100)
         with mock.patch.object(Partition, "read", autospec=True, side_effect=Partition.read) as read:
             assert reader.fetch() == {}
             assert read.call_count == 0
@@ -197,19 +203,14 @@ class TestAnswers:
         assert reader.fetch()[0].records
 
     def test_a_recreated_topic_is_another_topic(self, world: World) -> None:
-        world.assign("t")
-        reader = Reader(world)
-        reader.fetch({0: 0})
+        reader = reading(world)
         partition = world.replicas.partition("t", 0)
         partition.topic_id = uuid.UUID(int=99)
         append(world)
         assert reader.fetch()[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
 
     def test_partitions_without_room_come_next_before_any_comes_twice(self, world: World) -> None:
-        for index in range(5):
-            world.assign("t", index)
-        reader = Reader(world)
-        reader.fetch(dict.fromkeys(range(5), 0))
+        reader = reading(world, 5)
         for index in range(5):
             append(world, index)
         order: list[int] = []
@@ -222,10 +223,7 @@ class TestAnswers:
         assert reader.fetch(moved) == {}
 
     def test_a_batch_for_which_too_little_room_was_left_comes_next(self, world: World) -> None:
-        for index in range(2):
-            world.assign("t", index)
-        reader = Reader(world)
-        reader.fetch({0: 0, 1: 0})
+        reader = reading(world, 2)
         append(world, 0)
         append(world, 1, b"x" * 1000)
         first = reader.fetch(max_bytes=500)
@@ -235,10 +233,7 @@ class TestAnswers:
 
 class TestWaiting:
     def test_a_fetch_waits_for_any_partition_of_its_session(self, world: World) -> None:
-        for index in range(3):
-            world.assign("t", index)
-        reader = Reader(world)
-        reader.fetch({0: 0, 1: 0, 2: 0})
+        reader = reading(world, 3)
         reader.ask(max_wait_ms=500)
         assert len(world.replicas.readers) == 1
         append(world, 1)
@@ -246,9 +241,7 @@ class TestWaiting:
         assert len(world.replicas.readers) == 0
 
     def test_time_runs_out_without_news(self, world: World) -> None:
-        world.assign("t")
-        reader = Reader(world)
-        reader.fetch({0: 0})
+        reader = reading(world)
         reader.ask(max_wait_ms=500)
         world.clock.advance(0.5)
         assert reader.answer() == {}
@@ -263,17 +256,13 @@ class TestWaiting:
         assert reader.session_id > 0
 
     def test_an_error_ends_the_wait(self, world: World) -> None:
-        world.assign("t")
-        reader = Reader(world)
-        reader.fetch({0: 0})
+        reader = reading(world)
         reader.ask(max_wait_ms=500)
         world.assign("t", leader=2, leader_epoch=1, replicas=(1, 2))
         assert reader.answer()[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def test_a_later_fetch_of_the_session_ends_the_wait(self, world: World) -> None:
-        world.assign("t")
-        reader = Reader(world)
-        reader.fetch({0: 0})
+        reader = reading(world)
         reader.ask(max_wait_ms=500)
         reader.epoch += 1
         reader.ask(max_wait_ms=500)
@@ -281,9 +270,7 @@ class TestWaiting:
         assert (first.error_code, first.responses) == (0, [])
 
     def test_a_connection_that_closes_takes_its_session_with_it(self, world: World) -> None:
-        world.assign("t")
-        reader = Reader(world)
-        reader.fetch({0: 0})
+        reader = reading(world)
         reader.ask(max_wait_ms=500)
         reader.client.connection.connection_lost("gone")
         assert len(world.replicas.sessions) == 0
@@ -298,9 +285,7 @@ class TestEpochs:
         assert Reader(world, session_id=5, epoch=1).error() == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
     def test_a_session_of_another_principal_is_refused(self, world: World) -> None:
-        world.assign("t")
-        reader = Reader(world)
-        reader.fetch({0: 0})
+        reader = reading(world)
         other = Reader(world, session_id=reader.session_id, epoch=1)
         other.client.connection.principal = "User:mallory"
         assert other.error() == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -308,9 +293,7 @@ class TestEpochs:
 
     @pytest.mark.parametrize("wrong", [1, 3])
     def test_an_unexpected_session_epoch_is_refused(self, world: World, wrong: int) -> None:
-        world.assign("t")
-        reader = Reader(world)
-        reader.fetch({0: 0})
+        reader = reading(world)
         reader.fetch()
         reader.epoch = wrong
         assert reader.error() == ErrorCode.INVALID_FETCH_SESSION_EPOCH
@@ -318,9 +301,7 @@ class TestEpochs:
         assert reader.fetch() == {}
 
     def test_epochs_go_round(self, world: World) -> None:
-        world.assign("t")
-        reader = Reader(world)
-        reader.fetch({0: 0})
+        reader = reading(world)
         (session,) = world.replicas.sessions._sessions.values()
         session.epoch = reader.epoch = 2**31 - 1
         reader.fetch()
@@ -335,18 +316,14 @@ class TestEpochs:
         assert reader.error() == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
     def test_the_final_epoch_ends_the_session_and_is_answered_in_full(self, world: World) -> None:
-        world.assign("t")
-        reader = Reader(world)
-        reader.fetch({0: 0})
+        reader = reading(world)
         reader.epoch = -1
         assert sorted(reader.fetch({0: 0})) == [0]
         assert reader.session_id == 0
         assert len(world.replicas.sessions) == 0
 
     def test_another_first_fetch_replaces_the_session(self, world: World) -> None:
-        world.assign("t")
-        reader = Reader(world)
-        reader.fetch({0: 0})
+        reader = reading(world)
         old, reader.epoch = reader.session_id, 0
         reader.fetch({0: 0})
         assert reader.session_id != old
@@ -372,9 +349,7 @@ class TestMembers:
         assert sorted(reader.fetch()) == [1]
 
     def test_a_session_ends_with_its_last_partition(self, world: World) -> None:
-        world.assign("t")
-        reader = Reader(world)
-        reader.fetch({0: 0})
+        reader = reading(world)
         assert reader.fetch(forgotten=[0]) == {}
         assert reader.session_id == 0
         assert len(world.replicas.sessions) == world.replicas.sessions.partitions == 0
@@ -401,11 +376,16 @@ class TestFollowers:
     def follower(self, world: World, broker_epoch: int = 7) -> Reader:
         return Reader(world, replica_id=FOLLOWER, broker_epoch=broker_epoch)
 
-    def test_a_follower_that_is_quiet_for_long_is_in_sync_when_something_comes(self, world: World) -> None:
-        """The follower fetches all the time, and names a partition only when it has received records."""
+    def following(self, world: World) -> Reader:
+        """A follower of one partition, which has fetched once."""
         world.assign("t", replicas=(1, FOLLOWER))
         follower = self.follower(world)
         follower.fetch({0: 0})
+        return follower
+
+    def test_a_follower_that_is_quiet_for_long_is_in_sync_when_something_comes(self, world: World) -> None:
+        """The follower fetches all the time, and names a partition only when it has received records."""
+        follower = self.following(world)
         for _ in range(10):
             world.clock.advance(LAG_MS / 1000)
             assert follower.fetch() == {}
@@ -414,9 +394,7 @@ class TestFollowers:
         assert world.proposals == []
 
     def test_a_follower_that_stops_fetching_is_not_in_sync(self, world: World) -> None:
-        world.assign("t", replicas=(1, FOLLOWER))
-        follower = self.follower(world)
-        follower.fetch({0: 0})
+        self.following(world)
         world.clock.advance(LAG_MS / 1000 + 1)
         append(world)
         world.replicas.shrink_in_sync_sets()
@@ -424,9 +402,7 @@ class TestFollowers:
         assert proposal.isr == (1,)
 
     def test_a_follower_that_never_advances_is_not_in_sync(self, world: World) -> None:
-        world.assign("t", replicas=(1, FOLLOWER))
-        follower = self.follower(world)
-        follower.fetch({0: 0})
+        follower = self.following(world)
         append(world)
         for _ in range(3):
             world.clock.advance(LAG_MS / 2000 + 1)
@@ -436,9 +412,7 @@ class TestFollowers:
         assert proposal.isr == (1,)
 
     def test_a_follower_moves_the_high_watermark_and_receives_it(self, world: World) -> None:
-        world.assign("t", replicas=(1, FOLLOWER))
-        follower = self.follower(world)
-        follower.fetch({0: 0})
+        follower = self.following(world)
         append(world)
         assert follower.fetch()[0].high_watermark == 0
         assert follower.fetch({0: 1})[0].high_watermark == 1
@@ -473,9 +447,7 @@ class TestFollowers:
         assert (proposal.isr, proposal.broker_epochs) == ((1, FOLLOWER), (-1, 7))
 
     def test_a_follower_that_left_the_set_joins_it_again(self, world: World) -> None:
-        world.assign("t", replicas=(1, FOLLOWER))
-        follower = self.follower(world)
-        follower.fetch({0: 0})
+        follower = self.following(world)
         world.clock.advance(LAG_MS / 1000 + 1)
         append(world)
         world.replicas.shrink_in_sync_sets()
@@ -486,9 +458,7 @@ class TestFollowers:
         assert world.proposals[-1].isr == (1, FOLLOWER)
 
     def test_a_follower_that_registered_anew_is_known_by_its_new_registration(self, world: World) -> None:
-        world.assign("t", replicas=(1, FOLLOWER))
-        follower = self.follower(world)
-        follower.fetch({0: 0})
+        follower = self.following(world)
         follower.broker_epoch = 8
         follower.fetch()
         assert leadership(world).broker_epoch_of(FOLLOWER) == 8

@@ -1,4 +1,4 @@
-"""A broker's settings under what is altered while it runs."""
+"""A broker's settings in force after alterations while it runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def settings(**given: str) -> SettingsInForce:
     return SettingsInForce(broker_settings({"zookeeper.connect": "z:1", **static}))
 
 
-def test_a_value_is_the_brokers_alteration_then_that_of_all_then_the_files_then_the_default() -> None:
+def test_a_value_comes_from_the_broker_then_all_brokers_then_the_file_then_the_default() -> None:
     broker = settings(log_retention_ms="4000")
     assert broker["log.retention.ms"] == broker.topic_defaults["retention.ms"] == 4000
     broker.overlay({}, {"log.retention.ms": "3000"})
@@ -38,7 +38,7 @@ def test_a_value_is_the_brokers_alteration_then_that_of_all_then_the_files_then_
     assert broker["num.partitions"] == 1
 
 
-def test_what_a_topic_inherits_tells_where_it_comes_from() -> None:
+def test_a_topics_inherited_value_names_its_source() -> None:
     broker = settings()
     broker.overlay({"message.max.bytes": "2000000"}, {"message.max.bytes": "1500000"})
     (entry,) = SettingsView(broker).describe_topic({}, ["max.message.bytes"])
@@ -50,7 +50,7 @@ def test_what_a_topic_inherits_tells_where_it_comes_from() -> None:
     ]
 
 
-def test_only_what_was_altered_is_told_of_all_brokers_together() -> None:
+def test_the_default_of_all_brokers_shows_only_altered_settings() -> None:
     broker = settings(log_retention_ms="4000")
     broker.overlay({"min.insync.replicas": "3"}, {"min.insync.replicas": "2"})
     (entry,) = SettingsView(broker).describe_all_brokers()
@@ -61,7 +61,7 @@ def test_only_what_was_altered_is_told_of_all_brokers_together() -> None:
     )
 
 
-def test_settings_that_are_fixed_at_the_start_are_refused_with_what_to_do() -> None:
+def test_altering_a_setting_fixed_at_the_start_is_refused_with_advice() -> None:
     with pytest.raises(BrokerError, match="properties file") as refused:
         settings().check({"broker.id": "7"})
     assert refused.value.code == ErrorCode.INVALID_REQUEST
@@ -82,26 +82,26 @@ def test_settings_that_are_fixed_at_the_start_are_refused_with_what_to_do() -> N
         ),
     ],
 )
-def test_values_that_do_not_hold_are_refused(configs: dict[str, str | None], message: str) -> None:
+def test_invalid_values_are_refused(configs: dict[str, str | None], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         settings().check(configs)
 
 
-def test_what_was_written_past_this_software_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_values_written_by_other_software_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     broker = settings()
     broker.overlay({"min.insync.replicas": "no", "broker.id": "9", "log.retention.ms": "5"}, {"x.y": "1"})
     assert (broker["min.insync.replicas"], broker["broker.id"], broker["log.retention.ms"]) == (1, -1, 5)
-    assert caplog.text.count("is not allowed and not in force") == 3
+    assert caplog.text.count("Ignoring an invalid setting in /config/brokers") == 3
     broker.overlay({"log.cleaner.min.compaction.lag.ms": "9"}, {"log.cleaner.max.compaction.lag.ms": "8"})
     assert broker["log.retention.ms"] == 5, "all stays as it was"
 
 
-def test_lists_are_added_to_what_the_file_has() -> None:
+def test_list_entries_are_appended_to_the_files_value() -> None:
     append = Alteration("log.cleanup.policy", ConfigOperation.APPEND, "compact")
     assert settings().altered({}, [append]) == {"log.cleanup.policy": "delete,compact"}
 
 
-def test_what_somebody_else_wrote_does_not_hinder_other_alterations() -> None:
+def test_invalid_values_of_other_software_do_not_prevent_alterations() -> None:
     own = {"of.other.software": "1", "min.insync.replicas": "2"}
     changed = settings().altered(
         own,

@@ -1,4 +1,4 @@
-"""The broker's settings: what is taken, what is refused, and what the refusal says."""
+"""The broker's settings: accepted values, refused values, and the errors."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def test_defaults_are_kafkas() -> None:
 @pytest.mark.parametrize(
     "servers", ["zk", "zk:2181", "zk-1:2181, zk-2:2181/kafka", "[::1]:2181/a/b", "10.0.0.1/"]
 )
-def test_zookeepers_servers_as_its_own_clients_take_them(servers: str) -> None:
+def test_a_zookeeper_connect_string_is_accepted_as_by_its_own_clients(servers: str) -> None:
     assert broker_settings({"zookeeper.connect": servers})["zookeeper.connect"] == servers
 
 
-def test_what_is_no_properties_file_is_said_to_be_none(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_properties_file_is_refused_as_such(tmp_path: Path) -> None:
     (tmp_path / "bad.properties").write_text("key=\\u12zz\n")
     with pytest.raises(SettingError, match=r"bad\.properties is not a valid properties file"):
         read_properties(tmp_path / "bad.properties")
@@ -59,7 +59,7 @@ def test_no_setting_is_declared_twice() -> None:
         ("log.dirs", "/data/1,/data/2,/data/1/", "each directory once"),
     ],
 )
-def test_a_bad_value_is_refused_with_key_value_and_what_is_allowed(
+def test_an_invalid_value_is_refused_with_key_value_and_allowed_values(
     key: str, value: str, allowed: str
 ) -> None:
     with pytest.raises(SettingError) as refused:
@@ -69,7 +69,7 @@ def test_a_bad_value_is_refused_with_key_value_and_what_is_allowed(
     assert allowed in str(refused.value)
 
 
-def test_zookeeper_has_to_be_named() -> None:
+def test_zookeeper_connect_is_required() -> None:
     with pytest.raises(SettingError, match=r"zookeeper\.connect is missing"):
         broker_settings({})
 
@@ -85,6 +85,6 @@ def test_the_command_line_takes_precedence_over_the_file(tmp_path: Path) -> None
         read_settings(str(tmp_path / "nosuch.properties"), [])
 
 
-def test_the_file_that_comes_with_the_software_has_no_unknown_key() -> None:
+def test_the_file_in_config_has_no_unknown_key() -> None:
     file = Path(__file__).parents[3] / "config" / "server.properties"
     assert broker_settings(read_properties(file)).unknown == {}

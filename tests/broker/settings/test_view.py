@@ -1,4 +1,4 @@
-"""Settings as administrators see and alter them."""
+"""Administrators' view of settings, and alterations of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_topics_value_is_its_own_then_the_brokers_then_the_default() -> None:
     assert (default.value, default.source) == ("604800000", ConfigSource.DEFAULT)
 
 
-def test_a_coarser_unit_of_the_brokers_setting_counts() -> None:
+def test_a_brokers_setting_in_a_coarser_unit_counts() -> None:
     found = entry(view(log_retention_hours="1").describe_topic({}), "retention.ms")
     assert (found.value, found.source) == ("3600000", ConfigSource.STATIC_BROKER)
 
@@ -54,7 +54,7 @@ def test_values_are_shown_as_a_properties_file_has_them() -> None:
     assert entry(view().describe_broker(), "broker.rack").value is None
 
 
-def test_only_what_is_asked_for_is_shown() -> None:
+def test_only_the_requested_settings_are_shown() -> None:
     assert [entry.name for entry in view().describe_topic({}, ["retention.ms"])] == ["retention.ms"]
     assert [entry.name for entry in view().describe_broker(["broker.id"])] == ["broker.id"]
 
@@ -77,7 +77,7 @@ def test_a_brokers_settings_say_whether_they_were_given() -> None:
         ("cleanup.policy", "", "cleanup.policy"),
     ],
 )
-def test_what_a_topic_does_not_take_is_refused_with_the_reason(
+def test_an_invalid_topic_setting_is_refused_with_the_reason(
     name: str, value: str | None, message: str
 ) -> None:
     with pytest.raises(SettingError) as refused:
@@ -100,7 +100,7 @@ def test_values_are_set_and_deleted() -> None:
     assert own == {"retention.ms": "1", "segment.ms": "2"}
 
 
-def test_lists_are_added_to_and_taken_from() -> None:
+def test_list_entries_are_appended_and_subtracted() -> None:
     added = alter({}, ("cleanup.policy", ConfigOperation.APPEND, "compact"))
     assert added == {"cleanup.policy": "delete,compact"}
     assert alter(added, ("cleanup.policy", ConfigOperation.APPEND, "compact")) == added
@@ -109,7 +109,7 @@ def test_lists_are_added_to_and_taken_from() -> None:
     }
 
 
-def test_what_is_no_list_is_not_added_to() -> None:
+def test_a_setting_that_is_not_a_list_cannot_be_appended_to() -> None:
     with pytest.raises(SettingError, match="is not a list"):
         alter({}, ("retention.ms", ConfigOperation.APPEND, "1"))
 
@@ -136,9 +136,11 @@ def test_the_outcome_is_checked_as_a_whole() -> None:
         ("true", {"unclean.leader.election.enable": "false"}, False),
         ("false", {"unclean.leader.election.enable": "true"}, True),
         ("true", {"unclean.leader.election.enable": "perhaps"}, False),
-        # Of settings that do not go together this one is still understood.
+        # Of settings that contradict each other, this one is still valid.
         ("true", {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}, True),
     ],
 )
-def test_whether_an_unclean_election_is_allowed(broker: str, own: dict[str, str], allowed: bool) -> None:
+def test_unclean_election_is_allowed_by_the_topic_or_else_the_broker(
+    broker: str, own: dict[str, str], allowed: bool
+) -> None:
     assert view(unclean_leader_election_enable=broker).unclean_election_allowed(own) is allowed

@@ -1,4 +1,4 @@
-"""The admin client's dealings with groups, against the coordinator's own machine in memory."""
+"""The admin client's group operations, against the real coordinator machine in memory."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_offsets_are_set_read_and_deleted(admin: Admin) -> None:
     assert admin.list_group_offsets("new") == {THERE: five}
 
 
-def test_a_group_at_work_is_left_alone(cluster: FakeCluster, admin: Admin) -> None:
+def test_offsets_of_a_group_with_members_cannot_be_changed(cluster: FakeCluster, admin: Admin) -> None:
     party = Party(cluster)
     party.join("a")
     party.settle()
@@ -103,7 +103,9 @@ def test_groups_are_deleted(cluster: FakeCluster, admin: Admin) -> None:
 
 
 @pytest.mark.parametrize("how", ["cut", "cut after", ErrorCode.COORDINATOR_NOT_AVAILABLE])
-def test_the_coordinator_is_asked_again(cluster: FakeCluster, admin: Admin, how: str | ErrorCode) -> None:
+def test_a_failed_request_to_the_coordinator_is_retried(
+    cluster: FakeCluster, admin: Admin, how: str | ErrorCode
+) -> None:
     cluster.groups.commit("old", {HERE: 3})
     for broker in cluster.brokers.values():
         broker.fail_next(FindCoordinatorRequest, how)
@@ -114,7 +116,7 @@ def test_the_coordinator_is_asked_again(cluster: FakeCluster, admin: Admin, how:
     assert admin.list_groups() == []
 
 
-def test_a_coordinator_that_moves_is_followed(cluster: FakeCluster, admin: Admin) -> None:
+def test_a_request_follows_a_coordinator_that_moves(cluster: FakeCluster, admin: Admin) -> None:
     cluster.groups.commit("old", {HERE: 3})
     assert len(admin.list_group_offsets("old")) == 1
     cluster.groups.move(3)
@@ -123,7 +125,9 @@ def test_a_coordinator_that_moves_is_followed(cluster: FakeCluster, admin: Admin
 
 
 class TestManagedGroups:
-    def test_one_is_made_listed_widened_and_deleted(self, cluster: FakeCluster, admin: Admin) -> None:
+    def test_a_managed_group_is_created_listed_extended_and_deleted(
+        self, cluster: FakeCluster, admin: Admin
+    ) -> None:
         cluster.add_topic("carriers")
         admin.create_managed_group("m", ["flights"], session_timeout_ms=9_000, assignor="sticky")
         admin.create_managed_group("m", ["carriers"], session_timeout_ms=9_000, assignor="sticky")
@@ -140,18 +144,18 @@ class TestManagedGroups:
         with pytest.raises(GroupNotFoundError, match="group m"):
             admin.delete_managed_groups(["m"])
 
-    def test_one_with_single_readers_says_so(self, admin: Admin) -> None:
+    def test_a_managed_group_is_described_with_its_single_reader_setting(self, admin: Admin) -> None:
         admin.create_managed_group("m", ["flights"], single_reader=True)
         assert [group.single_reader for group in admin.list_managed_groups()] == [True]
         with pytest.raises(BrokerError, match="INCONSISTENT_GROUP_PROTOCOL"):
             admin.create_managed_group("m", ["flights"])
 
-    def test_one_with_members_stays(self, cluster: FakeCluster, admin: Admin) -> None:
+    def test_a_managed_group_with_members_cannot_be_deleted(self, cluster: FakeCluster, admin: Admin) -> None:
         Party(cluster, group_protocol="managed").join("a").poll(500)
         with pytest.raises(GroupNotEmptyError):
             admin.delete_managed_groups(["g"])
 
-    def test_one_without_members_is_rewound(self, admin: Admin) -> None:
+    def test_a_managed_group_without_members_is_rewound(self, admin: Admin) -> None:
         admin.create_managed_group("m", ["flights"])
 
         assert admin.rewind_group("m", {HERE: 7}) == {HERE: 7}
@@ -163,7 +167,7 @@ class TestManagedGroups:
         with pytest.raises(GroupNotFoundError):
             admin.rewind_group("none", {HERE: 7})
 
-    def test_one_at_work_is_rewound(self, cluster: FakeCluster, admin: Admin) -> None:
+    def test_a_managed_group_with_members_is_rewound(self, cluster: FakeCluster, admin: Admin) -> None:
         party = Party(cluster, group_protocol="managed")
         member = party.join("a")
         party.settle()
@@ -180,7 +184,7 @@ class TestManagedGroups:
         assert [r.offset for r in member.records if r.partition == 0] == [*range(10), *range(7, 10)]
 
 
-def test_a_cluster_that_is_not_there_is_told_soon(cluster: FakeCluster) -> None:
+def test_an_unreachable_cluster_is_reported_within_the_api_timeout(cluster: FakeCluster) -> None:
     for broker in cluster.brokers.values():
         broker.stop()
     properties = {"bootstrap.servers": cluster.bootstrap, "bootstrap.timeout.ms": 5_000}

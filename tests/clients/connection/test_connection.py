@@ -1,4 +1,4 @@
-"""The low-level connection against brokers in memory: addressing, pipelining, timeouts, bad answers."""
+"""The low-level connection against brokers in memory: addressing, pipelining, timeouts, invalid responses."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_ask_waits_for_the_response() -> None:
         assert connection.metadata.cluster_id == "fake"
 
 
-def test_many_calls_are_under_way_at_once_and_each_reply_names_its_own() -> None:
+def test_many_calls_are_in_flight_and_each_reply_names_its_call() -> None:
     cluster = FakeCluster(3)
     connection = connection_to(cluster)
     connection.ask(ANY_NODE, MetadataRequest(topics=None))
@@ -111,7 +111,7 @@ def test_replies_to_other_calls_are_kept_while_one_is_asked_for() -> None:
 
 
 def test_a_reply_that_comes_with_the_end_of_a_connection_is_returned() -> None:
-    """The answer comes together with the news that another broker, which was asked before, has gone."""
+    """The response arrives in the same turn in which an earlier asked broker's connection ends."""
     cluster = FakeCluster(2)
     connection = connection_to(cluster)
     connection.ask(ANY_NODE, MetadataRequest(topics=None))
@@ -203,7 +203,7 @@ def test_a_call_that_times_out_fails_the_calls_after_it() -> None:
     assert cluster.time_ms - start_ms == 2000
 
 
-def test_failures_are_followed_by_longer_and_longer_pauses() -> None:
+def test_pauses_grow_with_each_failure_to_connect() -> None:
     cluster = FakeCluster()
     connection = connection_to(cluster, {"reconnect.backoff.ms": 100, "reconnect.backoff.max.ms": 1000})
     cluster.brokers[1].stop()
@@ -275,7 +275,7 @@ def test_metadata_keeps_to_the_newest_leader_epoch() -> None:
     connection.metadata.want("flights")
     for _ in range(5):
         connection.poll(100)
-    partition.leader, partition.leader_epoch = 1, 6  # a broker that has not heard yet
+    partition.leader, partition.leader_epoch = 1, 6  # a broker with outdated metadata
     connection.metadata.renew()
     for _ in range(5):
         connection.poll(100)

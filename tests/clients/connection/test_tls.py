@@ -1,4 +1,4 @@
-"""Clients by way of TLS, against brokers behind a certificate that is made for the test."""
+"""Clients over TLS, against brokers with a certificate created for the test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.models.fake_cluster import FakeCluster
 
 
 class TlsFront(FakeCluster):
-    """One broker in memory, behind a TLS socket on this machine; a thread for each connection."""
+    """A broker in memory behind a TLS socket on loopback, with a thread for each connection."""
 
     def __init__(self, certificate: Path) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class TlsFront(FakeCluster):
         channel = self.connect("broker-1", 9092)
         try:
             with self._context.wrap_socket(plain, server_side=True) as secure:
-                secure.settimeout(0.005)  # Time passes in here, for fetches that wait.
+                secure.settimeout(0.005)  # After a timeout, the fake clock is advanced for waiting fetches.
                 while True:
                     try:
                         data = secure.recv(65_536)
@@ -83,7 +83,7 @@ class TlsFront(FakeCluster):
 
 
 def certificate(directory: Path, name: str) -> Path:
-    """A PEM file with a key and a certificate for `name` that it has signed itself."""
+    """Write a PEM file with a key and a self-signed certificate for `name`. Returns its path."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("no openssl to make a certificate with")
@@ -121,7 +121,7 @@ def properties(front: TlsFront, pem: Path, **more: Any) -> dict[str, Any]:
     }
 
 
-def test_records_of_all_sizes_go_out_and_come_back(front: TlsFront, pem: Path) -> None:
+def test_records_of_all_sizes_are_written_and_read_over_tls(front: TlsFront, pem: Path) -> None:
     values = [bytes([size % 251]) * size for size in (0, 1, 1000, 70_000, 900_000)]
     with Producer(properties(front, pem)) as producer:
         producer.send_many("flights", values)
@@ -138,7 +138,7 @@ def test_records_of_all_sizes_go_out_and_come_back(front: TlsFront, pem: Path) -
     assert got == values
 
 
-def test_a_broker_with_another_name_is_not_trusted(front: TlsFront, pem: Path) -> None:
+def test_a_certificate_for_another_name_is_refused(front: TlsFront, pem: Path) -> None:
     strange = properties(front, pem, **{"bootstrap.servers": f"127.0.0.1:{front.port}"})
     with Producer({**strange, "max.block.ms": 500}) as producer:
         with pytest.raises(ClientError, match="certificate verify failed"):
@@ -148,7 +148,7 @@ def test_a_broker_with_another_name_is_not_trusted(front: TlsFront, pem: Path) -
         assert trusting.send(Message("flights", value="v")).result(30_000).offset == 0
 
 
-def test_a_certificate_of_an_unknown_authority_is_not_trusted(front: TlsFront, tmp_path: Path) -> None:
+def test_a_certificate_of_an_unknown_authority_is_refused(front: TlsFront, tmp_path: Path) -> None:
     other = certificate(tmp_path, "localhost")
     with Producer({**properties(front, other), "max.block.ms": 500}) as producer:
         response = producer.send(Message("flights", value="v"))
@@ -156,7 +156,7 @@ def test_a_certificate_of_an_unknown_authority_is_not_trusted(front: TlsFront, t
             response.result(30_000)
 
 
-def test_a_file_that_holds_no_certificate_is_named(front: TlsFront, tmp_path: Path) -> None:
+def test_a_file_without_a_certificate_is_named_in_the_error(front: TlsFront, tmp_path: Path) -> None:
     nothing = tmp_path / "nothing.pem"
     nothing.write_text("nothing")
     with pytest.raises(ConfigError, match=r"ssl\.truststore\.location"):

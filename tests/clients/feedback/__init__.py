@@ -1,1 +1,1 @@
-"""Tests of what clients count and tell."""
+"""Tests of the clients' counters and events."""

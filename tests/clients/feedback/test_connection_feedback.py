@@ -1,4 +1,4 @@
-"""What a connection counts and tells, against brokers in memory."""
+"""The counters and events of a connection, against brokers in memory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def question() -> DescribeClusterRequest:
 
 
 def settle(connection: Connection, node: int) -> None:
-    """Let time pass until a broker has answered once more."""
+    """Advance the clock until a broker has answered once more."""
     for _ in range(50):
         try:
             connection.ask(node, question(), 2000)

@@ -1,4 +1,4 @@
-"""What consumers and the admin client count and tell, against brokers in memory."""
+"""The counters and events of consumers and the admin client, against brokers in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from protocol.messages.fetch import FetchRequest
 from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.topic_partition import TopicPartition
 from tests.clients.groups.party import Member, Party
-from tests.clients.test_consumer import FLIGHTS, consumer_on, fill, read
+from tests.clients.test_consumer import FLIGHTS, fill, read, reader_on
 from tests.models.fake_cluster import FakeCluster
 
 
@@ -39,8 +39,7 @@ def party(request: pytest.FixtureRequest, cluster: FakeCluster) -> Party:
 
 class TestReading:
     def test_records_count_when_they_are_handed_out(self, cluster: FakeCluster) -> None:
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, partition=0)
         before = consumer.feedback()
         records = consumer.poll(1000, 30)
         partly = consumer.feedback()
@@ -56,8 +55,7 @@ class TestReading:
         assert (after.fetch_errors, after.rebalances, after.commits) == (0, 0, 0)
 
     def test_records_of_poll_batches_count(self, cluster: FakeCluster) -> None:
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights")
+        consumer = reader_on(cluster)
         taken = 0
         while taken < 200:
             taken += sum(len(batch) for batch in consumer.poll_batches(1000))
@@ -66,8 +64,7 @@ class TestReading:
         assert consumer.feedback().lag == {FLIGHTS: 0, TopicPartition("flights", 1): 0}
 
     def test_fetches_that_fail_are_counted(self, cluster: FakeCluster) -> None:
-        consumer = consumer_on(cluster)
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, partition=0)
         cluster.brokers[1].fail_next(FetchRequest, ErrorCode.KAFKA_STORAGE_ERROR)
         cluster.brokers[1].fail_next(FetchRequest, "cut")
         read(consumer, 100)
@@ -78,8 +75,7 @@ class TestReading:
 
     def test_a_reset_position_is_reported_with_its_offset(self, cluster: FakeCluster) -> None:
         told: list[Event] = []
-        consumer = consumer_on(cluster, on_event=told.append)
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, on_event=told.append, partition=0)
         consumer.seek(FLIGHTS, 5000)
         read(consumer, 100)
 
@@ -89,8 +85,7 @@ class TestReading:
 
     def test_a_change_of_leader_is_reported(self, cluster: FakeCluster) -> None:
         told: list[Event] = []
-        consumer = consumer_on(cluster, on_event=told.append)
-        consumer.add_topic("flights", 0)
+        consumer = reader_on(cluster, on_event=told.append, partition=0)
         read(consumer, 100)
         partition = cluster.topics["flights"][0]
         partition.leader, partition.leader_epoch = 2, 1
@@ -106,11 +101,9 @@ class TestGroups:
         return [event for event in member.events if isinstance(event, RebalanceBegan | RebalanceEnded)]
 
     def test_the_beginning_and_the_end_of_a_rebalance_are_reported(self, party: Party) -> None:
-        first = party.join("first")
-        party.settle()
+        (first,) = party.settled("first")
         joining = self.rebalances(first)
-        party.join("second")
-        party.settle()
+        party.settled("second")
         sharing = self.rebalances(first)[len(joining) :]
 
         assert isinstance(joining[0], RebalanceBegan) and joining[0].group == "g"
@@ -127,9 +120,7 @@ class TestGroups:
         assert (seen.rebalances, seen.rebalance_ms) == (len(ends), sum(event.took_ms for event in ends))
 
     def test_commits_are_counted(self, party: Party) -> None:
-        member = party.join("alone", enable_auto_commit=False)
-        party.settle()
-        party.run(100)
+        (member,) = party.settled("alone", enable_auto_commit=False, run_ms=100)
         before = member.consumer.feedback()
         member.consumer.commit()
         after = member.consumer.feedback()
@@ -138,8 +129,7 @@ class TestGroups:
         assert (after.commits, after.commits_failed) == (1, 0)
 
     def test_a_failed_automatic_commit_is_reported(self, cluster: FakeCluster, party: Party) -> None:
-        member = party.join("alone")
-        party.settle()
+        (member,) = party.settled("alone")
         for broker in cluster.brokers.values():
             broker.fail_next(OffsetCommitRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         party.run(3000)

@@ -1,9 +1,6 @@
-"""What a producer counts and tells, against brokers in memory, a turn at a time."""
+"""The counters and events of a producer, run turn by turn against brokers in memory."""
 
 from __future__ import annotations
-
-import random
-from typing import Any
 
 import pytest
 
@@ -21,6 +18,7 @@ from clients.message import Message
 from clients.producer import Producer
 from protocol.errors import ErrorCode, MessageTooLargeError, NotLeaderOrFollowerError
 from protocol.messages.produce import ProduceRequest
+from tests.clients.test_producer import producer_on, write
 from tests.models.fake_cluster import FakeCluster
 
 
@@ -36,16 +34,8 @@ def told() -> list[Event]:
     return []
 
 
-def producer_on(
-    cluster: FakeCluster, told: list[Event], properties: dict[str, Any] | None = None
-) -> Producer:
-    given = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, **(properties or {})}
-    rng = random.Random(1)
-    return Producer(given, network=cluster, rng=rng, is_threaded=False, on_event=told.append)
-
-
 def test_records_wait_and_are_then_acknowledged(cluster: FakeCluster, told: list[Event]) -> None:
-    producer = producer_on(cluster, told)
+    producer = producer_on(cluster, on_event=told.append)
     for n in range(10):
         producer.send(Message("flights", value=b"%04d" % n))
 
@@ -63,19 +53,17 @@ def test_records_wait_and_are_then_acknowledged(cluster: FakeCluster, told: list
 
 
 def test_a_snapshot_does_not_change(cluster: FakeCluster, told: list[Event]) -> None:
-    producer = producer_on(cluster, told)
+    producer = producer_on(cluster, on_event=told.append)
     before = producer.feedback()
-    producer.send(Message("flights", value=b"v"))
-    producer.flush()
+    write(producer, b"v")
 
     assert (before.records_queued, before.connection.total.requests) == (0, 0)
     assert before.batch_fill is None
 
 
 def test_batch_fill_is_the_mean_fill_of_sent_batches(cluster: FakeCluster, told: list[Event]) -> None:
-    producer = producer_on(cluster, told, {"batch.size": 10_000})
-    producer.send(Message("flights", value=b"the topic is known"))
-    producer.flush()
+    producer = producer_on(cluster, {"batch.size": 10_000}, on_event=told.append)
+    write(producer, b"the topic is known")
     small = producer.feedback().batch_fill
     for _ in range(40):
         producer.send(Message("flights", value=bytes(970)))
@@ -87,7 +75,7 @@ def test_batch_fill_is_the_mean_fill_of_sent_batches(cluster: FakeCluster, told:
 
 
 def test_a_batch_that_is_sent_again_is_reported_and_counted(cluster: FakeCluster, told: list[Event]) -> None:
-    producer = producer_on(cluster, told)
+    producer = producer_on(cluster, on_event=told.append)
     cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     cluster.brokers[1].fail_next(ProduceRequest, "cut")
     producer.send_many("flights", [b"1", b"2", b"3"], partition=0)
@@ -104,12 +92,10 @@ def test_a_batch_that_is_sent_again_is_reported_and_counted(cluster: FakeCluster
 
 
 def test_a_batch_that_is_given_up_is_reported_and_counted(cluster: FakeCluster, told: list[Event]) -> None:
-    producer = producer_on(cluster, told, {"retries": 0})
-    producer.send(Message("flights", value=b"the topic is known"))
-    producer.flush()
+    producer = producer_on(cluster, {"retries": 0}, on_event=told.append)
+    write(producer, b"the topic is known")
     cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.NOT_ENOUGH_REPLICAS)
-    lost = producer.send(Message("flights", value=b"1"))
-    producer.flush()
+    lost = write(producer, b"1")
 
     (failed,) = [event for event in told if isinstance(event, BatchFailed)]
     assert failed == BatchFailed("flights", 0, 1, lost.error)
@@ -120,7 +106,7 @@ def test_a_batch_that_is_given_up_is_reported_and_counted(cluster: FakeCluster, 
 
 def test_a_split_batch_is_reported_before_its_halves_arrive(cluster: FakeCluster, told: list[Event]) -> None:
     cluster.topics["flights"][0].max_batch_bytes = 1500
-    producer = producer_on(cluster, told)
+    producer = producer_on(cluster, on_event=told.append)
     producer.send_many("flights", [bytes(1000), bytes(1000)], partition=0)
     producer.flush()
 
@@ -131,9 +117,8 @@ def test_a_split_batch_is_reported_before_its_halves_arrive(cluster: FakeCluster
 
 
 def test_refused_records_and_the_wait_for_room_are_counted(cluster: FakeCluster, told: list[Event]) -> None:
-    producer = producer_on(cluster, told, {"buffer.memory": 20_000, "max.block.ms": 100})
-    producer.send(Message("flights", value=b"the topic is known"))
-    producer.flush()
+    producer = producer_on(cluster, {"buffer.memory": 20_000, "max.block.ms": 100}, on_event=told.append)
+    write(producer, b"the topic is known")
     cluster.brokers[1].stop()
     assert isinstance(producer.send(Message("flights", value=bytes(30_000))).error, RecordTooLargeError)
     responses = [producer.send(Message("flights", value=bytes(100))) for _ in range(100)]
@@ -149,10 +134,9 @@ def test_refused_records_and_the_wait_for_room_are_counted(cluster: FakeCluster,
 
 
 def test_throttling_is_reported(cluster: FakeCluster, told: list[Event]) -> None:
-    producer = producer_on(cluster, told)
+    producer = producer_on(cluster, on_event=told.append)
     cluster.brokers[1].throttle_time_ms = 2000
-    producer.send(Message("flights", value=b"1"))
-    producer.flush()
+    write(producer, b"1")
 
     assert Throttled(1, "broker-1:9092", "Produce", 2000) in told
     seen = producer.feedback().connection
@@ -162,12 +146,10 @@ def test_throttling_is_reported(cluster: FakeCluster, told: list[Event]) -> None
 def test_a_change_of_leader_is_reported() -> None:
     cluster, told = FakeCluster(2), []
     (partition,) = cluster.add_topic("flights", 1)
-    producer = producer_on(cluster, told)
-    producer.send(Message("flights", value=b"1"))
-    producer.flush()
+    producer = producer_on(cluster, on_event=told.append)
+    write(producer, b"1")
     partition.leader, partition.leader_epoch = 2, 1
-    producer.send(Message("flights", value=b"2"))
-    producer.flush()
+    write(producer, b"2")
 
     moves = [event for event in told if isinstance(event, LeaderMoved)]
     assert moves == [LeaderMoved("flights", 0, leader=2, leader_epoch=1, leader_before=1)]

@@ -1,1 +1,1 @@
-"""Consumers in groups, against brokers in memory."""
+"""Tests of consumers in groups, against brokers in memory."""

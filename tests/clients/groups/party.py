@@ -1,4 +1,4 @@
-"""Several consumers of one fake cluster, polled in turn; a checker looks over their shoulders."""
+"""Several consumers of one fake cluster, polled in turn, with a check that no two own a partition."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ TURN_MS = 20
 
 
 class Member(RebalanceListener):
-    """A consumer that notes what it gets, and what it is told."""
+    """A consumer that records its records and its rebalance events."""
 
     def __init__(self, cluster: FakeCluster, name: str, properties: dict[str, Any]) -> None:
         self.name = name
         self.owner_name: str = properties.get("group.instance.id", name)
-        """Whose partitions these are: a static member that restarts within a generation takes up its own."""
+        """The owner's name, which is the same for a static member that restarts within a generation."""
         self.records: list[ConsumerRecord] = []
         self.told: list[tuple[str, tuple[int, ...]]] = []
         self.events: list[Event] = []
@@ -74,7 +74,7 @@ def numbers(partitions: Any) -> tuple[int, ...]:
 
 
 class Party:
-    """Members, and what every generation gave to whom: no partition to two."""
+    """Members, and the owner of each partition in each generation; two owners are an error."""
 
     def __init__(self, cluster: FakeCluster, *, turn_ms: int = TURN_MS, **properties: Any) -> None:
         self.cluster = cluster
@@ -84,7 +84,7 @@ class Party:
         self._owners: dict[tuple[int, TopicPartition], str] = {}
 
     def join(self, name: str, *topics: str, **properties: Any) -> Member:
-        """One more member, for topic flights unless others are named."""
+        """Add a member that subscribes to `topics`, by default `flights`."""
         more = {key.replace("_", "."): value for key, value in properties.items()}
         member = Member(self.cluster, name, self._properties | more)
         for topic in topics or ("flights",):
@@ -92,19 +92,26 @@ class Party:
         self.members.append(member)
         return member
 
+    def settled(self, *names: str, run_ms: int = 0, **properties: Any) -> list[Member]:
+        """Members that join together, once the party has settled and `run_ms` have passed."""
+        members = [self.join(name, **properties) for name in names]
+        self.settle()
+        self.run(run_ms)
+        return members
+
     def leave(self, member: Member) -> None:
         self.members.remove(member)
         member.consumer.close()
 
     def crash(self, member: Member) -> None:
-        """It is not heard of again."""
+        """Remove a member without closing it, as if it had crashed."""
         self.members.remove(member)
 
     def turn(self) -> None:
         for member in list(self.members):
             generation = member.generation
             records = member.poll(self.turn_ms)
-            # It may have joined in that call, or have been told that its place has passed.
+            # During that call, the member may have joined or lost its membership.
             generation = max(generation, member.generation)
             for record in records:
                 self._check(member, generation, TopicPartition(record.topic, record.partition))
@@ -114,7 +121,7 @@ class Party:
         assert owner == member.owner_name, f"{partition} in generation {generation}: {owner}, {member.name}"
 
     def run(self, ms: int) -> None:
-        """Let time pass."""
+        """Poll the members in turn until the clock has advanced by `ms`."""
         until_ms = self.cluster.time_ms + ms
         while self.cluster.time_ms < until_ms:
             before_ms = self.cluster.time_ms
@@ -123,7 +130,7 @@ class Party:
                 self.cluster.time_ms += 1  # Processing takes time too.
 
     def settle(self, ms: int = 60_000) -> None:
-        """Until the members own all partitions between them, and nobody is on the way."""
+        """Poll until the members own all partitions and none is joining."""
         until_ms = self.cluster.time_ms + ms
         calm = 0
         while calm < 5:

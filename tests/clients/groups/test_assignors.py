@@ -1,4 +1,4 @@
-"""Sharing out partitions: each to one who wants it, evenly, and as other clients do it."""
+"""Assignors give each partition to one subscribed member, evenly, as other clients do."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def loads(shares: MemberPartitions) -> list[int]:
 
 
 def moved(before: Mapping[str, list[TopicPartition]], after: MemberPartitions) -> set[TopicPartition]:
-    """The partitions that were taken from a member that is still there."""
+    """The partitions that remaining members have lost."""
     return {partition for member, share in before.items() if member in after for partition in share} - {
         partition
         for member, share in after.items()
@@ -65,7 +65,7 @@ def moved(before: Mapping[str, list[TopicPartition]], after: MemberPartitions) -
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=40)
 @given(counts=partition_counts, wanted=subscriptions)
-def test_every_partition_goes_to_one_member_that_wants_it(
+def test_every_partition_is_assigned_to_one_subscribed_member(
     name: str, counts: dict[str, int], wanted: dict[str, tuple[str, ...]]
 ) -> None:
     (assignor,) = load_assignors([name])
@@ -85,7 +85,7 @@ def test_every_partition_goes_to_one_member_that_wants_it(
 
 @settings(max_examples=40)
 @given(counts=partition_counts, members=st.integers(1, 6))
-def test_shares_of_equal_members_are_even(counts: dict[str, int], members: int) -> None:
+def test_equal_members_get_even_shares(counts: dict[str, int], members: int) -> None:
     everybody = members_of({f"m{number}": tuple(counts) for number in range(members)})
     for name in ("roundrobin", "sticky", "cooperative-sticky"):
         (assignor,) = load_assignors([name])
@@ -95,7 +95,7 @@ def test_shares_of_equal_members_are_even(counts: dict[str, int], members: int) 
 
 @settings(max_examples=40)
 @given(counts=partition_counts, wanted=subscriptions)
-def test_range_and_round_robin_share_out_as_other_clients_do(
+def test_range_and_round_robin_assign_as_other_clients_do(
     counts: dict[str, int], wanted: dict[str, tuple[str, ...]]
 ) -> None:
     cluster = SimpleNamespace(partitions_for_topic=lambda topic: set(range(counts.get(topic, 0))) or None)
@@ -116,7 +116,7 @@ class TestSticking:
     def told(
         self, assignor: Assignor, shares: MemberPartitions, generation: int
     ) -> dict[str, MemberSubscription]:
-        """The members as they come to the next rebalance, with what they own."""
+        """The members with their owned partitions, as they join the next rebalance."""
         topics = tuple(sorted({partition.topic for share in shares.values() for partition in share}))
         owned = assignor.is_cooperative
         return {
@@ -134,13 +134,13 @@ class TestSticking:
         assignor: Assignor = request.param
         return assignor
 
-    def test_nothing_moves_without_need(self, assignor: Assignor) -> None:
+    def test_an_even_assignment_stays_unchanged(self, assignor: Assignor) -> None:
         counts = {"a": 7, "b": 5}
         before = assignor.assign(counts, members_of(dict.fromkeys("xyz", ("a", "b"))))
 
         assert assignor.assign(counts, self.told(assignor, before, 1)) == before
 
-    def test_one_more_gets_its_share_and_the_others_keep_theirs(self, assignor: Assignor) -> None:
+    def test_a_new_member_gets_its_share_and_the_others_keep_the_rest(self, assignor: Assignor) -> None:
         before = assignor.assign({"a": 12}, members_of(dict.fromkeys("xyz", ("a",))))
         members = self.told(assignor, before, 1) | members_of({"w": ("a",)})
         after = assignor.assign({"a": 12}, members)
@@ -151,7 +151,7 @@ class TestSticking:
             after = assignor.assign({"a": 12}, self.told(assignor, after, 2))
         assert loads(after) == [3, 3, 3, 3]
 
-    def test_what_one_leaves_is_spread(self, assignor: Assignor) -> None:
+    def test_partitions_of_a_leaving_member_are_spread_evenly(self, assignor: Assignor) -> None:
         before = assignor.assign({"a": 12}, members_of(dict.fromkeys("xyz", ("a",))))
         rest = self.told(assignor, {name: before[name] for name in "xy"}, 1)
         after = assignor.assign({"a": 12}, rest)
@@ -159,7 +159,7 @@ class TestSticking:
         assert loads(after) == [6, 6]
         assert moved(before, after) == set()
 
-    def test_the_later_generation_is_right(self) -> None:
+    def test_of_two_owners_the_one_of_the_later_generation_counts(self) -> None:
         mine, late = [TopicPartition("a", 0), TopicPartition("a", 1)], [TopicPartition("a", 1)]
         assignor = StickyAssignor()
         members = {
@@ -168,7 +168,7 @@ class TestSticking:
         }
         assert assignor.assign({"a": 2}, members) == {"new": late, "old": [TopicPartition("a", 0)]}
 
-    def test_user_data_of_other_sorts_does_no_harm(self) -> None:
+    def test_unknown_user_data_is_ignored(self) -> None:
         members = {"m": MemberSubscription(("a",), user_data=b"\xff\x01")}
         assert loads(StickyAssignor().assign({"a": 3}, members)) == [3]
         assert loads(CooperativeStickyAssignor().assign({"a": 3}, members)) == [3]
@@ -178,7 +178,7 @@ class TestSticking:
     @given(
         counts=partition_counts, first=st.integers(1, 5), second=st.integers(1, 5), extra=st.integers(0, 3)
     )
-    def test_any_change_ends_evenly(
+    def test_shares_are_even_after_any_change(
         self, sort: type[Assignor], counts: dict[str, int], first: int, second: int, extra: int
     ) -> None:
         assignor = sort()
@@ -199,12 +199,12 @@ class TestSticking:
 
 
 class TestBytes:
-    """What other clients write is understood, and what ours writes is what they read."""
+    """Our client decodes subscriptions and assignments of other clients, and they decode ours."""
 
     OWNED = (TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1))
 
     @pytest.mark.parametrize("version", range(4))
-    def test_a_subscription_comes_back(self, version: int) -> None:
+    def test_a_subscription_is_decoded_as_it_was_encoded(self, version: int) -> None:
         given_ = Subscription(
             topics=["a", "b"],
             user_data=b"x",
@@ -219,11 +219,11 @@ class TestBytes:
         assert read.generation_id == (7 if version >= 2 else -1)
         assert read.rack_id == ("r1" if version >= 3 else None)
 
-    def test_a_newer_version_than_ours_is_read_as_far_as_we_know_it(self) -> None:
+    def test_of_a_newer_version_the_known_fields_are_decoded(self) -> None:
         newer = b"\x00\x09" + encode_subscription(Subscription(topics=["a"], rack_id="r"))[2:] + b"more"
         assert decode_subscription(newer).rack_id == "r"
 
-    def test_other_clients_read_ours(self) -> None:
+    def test_other_clients_decode_our_encoding(self) -> None:
         (assignor,) = load_assignors(["sticky"])
         subscription = encode_subscription(
             Subscription(
@@ -247,7 +247,7 @@ class TestBytes:
         ("their_assignor", "claim_of"),
         [(StickyPartitionAssignor, sticky_claim), (TheirCooperative, cooperative_claim)],
     )
-    def test_we_read_those_of_others(self, their_assignor: Any, claim_of: Any) -> None:
+    def test_subscriptions_of_other_clients_are_decoded(self, their_assignor: Any, claim_of: Any) -> None:
         other = their_assignor()
         other.member_assignment = list(self.OWNED)
         other.generation = 6
@@ -262,13 +262,13 @@ class TestBytes:
         )
         assert sorted(owned) == sorted(self.OWNED)
 
-    def test_an_assignment_of_another_is_read(self) -> None:
+    def test_an_assignment_of_another_client_is_decoded(self) -> None:
         theirs = ConsumerProtocolAssignment(0, [("a", [0, 2]), ("b", [1])], b"").encode()
         assert decode_assignment(theirs) == list(self.OWNED)
         assert decode_assignment(b"") == []
 
     @given(st.binary(max_size=60))
-    def test_any_bytes_do_no_harm(self, data: bytes) -> None:
+    def test_arbitrary_bytes_raise_no_unexpected_error(self, data: bytes) -> None:
         for decode in (decode_subscription, decode_assignment):
             try:
                 decode(data)
@@ -277,7 +277,7 @@ class TestBytes:
 
 
 class Fixed:
-    """An assignor of somebody's own: everything to the first."""
+    """An application's assignor, which gives all partitions to the first member."""
 
     name = "fixed"
     is_cooperative = False
@@ -296,17 +296,17 @@ class Fixed:
         return shares
 
 
-def test_an_assignor_of_ones_own() -> None:
+def test_an_application_can_supply_its_own_assignor() -> None:
     (assignor,) = load_assignors([f"{__name__}:Fixed"])
     assert loads(assignor.assign({"a": 3}, members_of({"x": ("a",), "y": ("a",)}))) == [3, 0]
 
 
-def test_kafkas_class_names_are_understood() -> None:
+def test_kafkas_class_names_of_assignors_are_accepted() -> None:
     found = load_assignors(["org.apache.kafka.clients.consumer.CooperativeStickyAssignor", "range"])
     assert [assignor.name for assignor in found] == ["cooperative-sticky", "range"]
 
 
 @pytest.mark.parametrize("name", ["rang", "no.such.module:Assignor", "clients.config:Nothing"])
-def test_what_cannot_be_found(name: str) -> None:
+def test_an_assignor_that_cannot_be_imported_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="range, roundrobin, sticky, cooperative-sticky"):
         load_assignors([name])

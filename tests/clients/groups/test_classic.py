@@ -1,4 +1,4 @@
-"""Kafka's classic protocol in our consumer: joining, leaving, crashing, committing, on a clock that leaps."""
+"""Kafka's classic protocol in our consumer: joining, leaving, crashing and committing, on a fake clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocol.messages.offset_commit import OffsetCommitRequest
 from protocol.messages.sync_group import SyncGroupRequest
 from protocol.topic_partition import TopicPartition
 from tests.clients.groups.party import Member, Party
-from tests.clients.test_consumer import consumer_on, fill
+from tests.clients.test_consumer import consumer_on, fill, fill_all
 from tests.models.fake_cluster import FakeCluster
 
 
@@ -46,39 +46,32 @@ def offsets_of(*members: Member) -> dict[int, list[int]]:
 
 class TestComingAndGoing:
     def test_one_member_reads_everything_once(self, party: Party) -> None:
-        alone = party.join("alone")
-        party.settle()
-        party.run(500)
+        (alone,) = party.settled("alone", run_ms=500)
 
         assert alone.owned == (0, 1, 2, 3, 4, 5)
         assert offsets_of(alone) == {number: list(range(100)) for number in range(6)}
 
     def test_members_share(self, party: Party) -> None:
-        members = [party.join(name) for name in "abc"]
-        party.settle()
+        members = party.settled(*"abc")
 
         assert [len(member.owned) for member in members] == [2, 2, 2]
 
     def test_one_more_and_one_less(self, party: Party, cluster: FakeCluster) -> None:
-        first = party.join("first")
-        party.settle()
-        second = party.join("second")
-        party.settle()
+        (first,) = party.settled("first")
+        (second,) = party.settled("second")
         assert [len(member.owned) for member in (first, second)] == [3, 3]
         party.leave(first)
         party.settle()
 
         assert second.owned == (0, 1, 2, 3, 4, 5)
-        for partition in cluster.topics["flights"]:
-            fill(partition, 10)
+        fill_all(cluster, 10)
         party.run(1000)
         assert {number: sorted(found) for number, found in offsets_of(first, second).items()} == {
             number: list(range(110)) for number in range(6)
         }
 
     def test_a_member_that_leaves_is_not_waited_for(self, ranges: Party, cluster: FakeCluster) -> None:
-        first, second = ranges.join("first"), ranges.join("second")
-        ranges.settle()
+        first, second = ranges.settled("first", "second")
         ranges.leave(first)
         left_at_ms = cluster.time_ms
         ranges.settle()
@@ -86,11 +79,10 @@ class TestComingAndGoing:
         assert second.owned == (0, 1, 2, 3, 4, 5)
         assert cluster.time_ms - left_at_ms < 3_000, "its session was waited for"
 
-    def test_a_member_that_crashes_is_replaced_when_its_session_is_over(
+    def test_a_crashed_member_is_replaced_when_its_session_expires(
         self, party: Party, cluster: FakeCluster
     ) -> None:
-        first, second = party.join("first"), party.join("second")
-        party.settle()
+        first, second = party.settled("first", "second")
         party.crash(first)
         party.run(2_000)
         assert len(second.owned) == 3
@@ -98,16 +90,15 @@ class TestComingAndGoing:
 
         assert second.owned == (0, 1, 2, 3, 4, 5)
 
-    def test_partitions_that_are_added_are_shared_out(self, party: Party, cluster: FakeCluster) -> None:
+    def test_added_partitions_are_assigned(self, party: Party, cluster: FakeCluster) -> None:
         party._properties["metadata.max.age.ms"] = 1_000
-        members = [party.join(name) for name in "ab"]
-        party.settle()
+        members = party.settled(*"ab")
         cluster.topics["flights"] += FakeCluster(3).add_topic("flights", 2)
         party.run(5_000)
 
         assert sorted(number for member in members for number in member.owned) == list(range(8))
 
-    def test_members_of_different_topics(self, party: Party, cluster: FakeCluster) -> None:
+    def test_members_may_subscribe_to_different_topics(self, party: Party, cluster: FakeCluster) -> None:
         cluster.add_topic("carriers", 2)
         first, second = party.join("first"), party.join("second", "flights", "carriers")
         party.settle()
@@ -115,7 +106,7 @@ class TestComingAndGoing:
         assert {partition.topic for partition in first.consumer.assignment()} == {"flights"}
         assert TopicPartition("carriers", 1) in second.consumer.assignment()
 
-    def test_a_topic_is_dropped(self, party: Party, cluster: FakeCluster) -> None:
+    def test_a_member_can_drop_a_topic(self, party: Party, cluster: FakeCluster) -> None:
         cluster.add_topic("carriers", 2)
         alone = party.join("alone", "flights", "carriers")
         party.settle()
@@ -125,15 +116,16 @@ class TestComingAndGoing:
         assert {partition.topic for partition in alone.consumer.assignment()} == {"carriers"}
 
     def test_the_last_topic_is_dropped(self, ranges: Party, cluster: FakeCluster) -> None:
-        alone = ranges.join("alone")
-        ranges.settle()
+        (alone,) = ranges.settled("alone")
         alone.consumer.remove_topic("flights")
         ranges.run(1_000)
 
         assert alone.owned == ()
         assert cluster.groups.state("g") == "Empty"
 
-    def test_many_come_and_go(self, party: Party, cluster: FakeCluster) -> None:
+    def test_every_record_is_read_while_many_members_come_and_go(
+        self, party: Party, cluster: FakeCluster
+    ) -> None:
         members = [party.join(f"m{number}") for number in range(4)]
         party.settle()
         gone = []
@@ -145,13 +137,12 @@ class TestComingAndGoing:
                 party.leave(gone[-1])
             party.run(number * 137 % 900)
             members.append(party.join(f"n{number}"))
-            for partition in cluster.topics["flights"]:
-                fill(partition, 10)
+            fill_all(cluster, 10)
         party.settle()
         party.run(2_000)
 
         seen = {number: set(offsets) for number, offsets in offsets_of(*gone, *members).items()}
-        # What a member got that crashed came again to another, or had been committed before.
+        # A crashed member's records were committed before, or are read again by another member.
         committed = cluster.groups.committed("g")
         for number in range(6):
             missing = set(range(220)) - seen[number]
@@ -161,10 +152,8 @@ class TestComingAndGoing:
 
 class TestListeners:
     def test_eager_members_give_up_everything(self, ranges: Party) -> None:
-        first = ranges.join("first")
-        ranges.settle()
-        ranges.join("second")
-        ranges.settle()
+        (first,) = ranges.settled("first")
+        ranges.settled("second")
 
         assert first.told == [
             ("assigned", (0, 1, 2, 3, 4, 5)),
@@ -172,28 +161,25 @@ class TestListeners:
             ("assigned", first.owned),
         ]
 
-    def test_cooperative_members_give_up_what_they_lose(self, cluster: FakeCluster) -> None:
+    def test_cooperative_members_give_up_only_lost_partitions(self, cluster: FakeCluster) -> None:
         party = Party(cluster, partition_assignment_strategy="cooperative-sticky")
-        first = party.join("first")
-        party.settle()
-        second = party.join("second")
-        party.settle()
+        (first,) = party.settled("first")
+        (second,) = party.settled("second")
 
         assert first.told[0] == ("assigned", (0, 1, 2, 3, 4, 5))
         assert [each for each in first.told[1:] if each[1]] == [("revoked", second.owned)]
 
-    def test_a_callback_may_commit(self, cluster: FakeCluster) -> None:
+    def test_a_rebalance_callback_may_commit(self, cluster: FakeCluster) -> None:
         party = Party(cluster, partition_assignment_strategy="range", enable_auto_commit=False)
         first = party.join("first")
         first.on_revoked = lambda member: member.consumer.commit()
         party.settle()
         party.run(500)
-        party.join("second")
-        party.settle()
+        party.settled("second")
 
         assert cluster.groups.committed("g") == {("flights", number): 100 for number in range(6)}
 
-    def test_a_callback_may_ask_for_positions(self, cluster: FakeCluster) -> None:
+    def test_a_rebalance_callback_may_query_positions(self, cluster: FakeCluster) -> None:
         cluster.groups.commit("g", {("flights", number): 10 + number for number in range(6)})
         alone = Party(cluster).join("alone")
         found: list[int] = []
@@ -205,46 +191,43 @@ class TestListeners:
 
         assert sorted(found) == [10, 11, 12, 13, 14, 15]
 
-    def test_one_who_was_away_for_too_long_loses_its_partitions(
+    def test_a_member_silent_beyond_its_session_loses_its_partitions(
         self, ranges: Party, cluster: FakeCluster
     ) -> None:
-        first, second = ranges.join("first"), ranges.join("second")
-        ranges.settle()
+        first, second = ranges.settled("first", "second")
         ranges.members.remove(first)
         ranges.run(5_000)
         assert len(second.owned) == 6
-        for partition in cluster.topics["flights"]:
-            fill(partition, 10)
+        fill_all(cluster, 10)
         ranges.members.append(first)
         before = len(first.records)
         first.poll(0)
-        assert len(first.records) == before, "its session may be over: nothing is handed out"
+        assert len(first.records) == before, "its session may have expired, so poll returns nothing"
         ranges.settle()
 
         assert ("lost", (0, 1, 2)) in first.told
         assert len(first.owned) == 3
 
     @pytest.mark.parametrize("protocol", ["classic", "managed"])
-    def test_what_was_fetched_before_a_long_absence_is_not_handed_out(
+    def test_records_fetched_before_a_long_absence_are_not_returned(
         self, cluster: FakeCluster, protocol: str
     ) -> None:
         party = Party(cluster, group_protocol=protocol, max_poll_records=5)
         sleeper = party.join("sleeper")
         while len(sleeper.records) < 10:
             sleeper.poll()
-        assert sleeper.poll(0), "there is more at hand"
+        assert sleeper.poll(0), "more records have been fetched"
         before = len(sleeper.records)
         cluster.time_ms += 10_000
 
-        assert sleeper.poll(0) == [] and len(sleeper.records) == before, "the session may be over"
+        assert sleeper.poll(0) == [] and len(sleeper.records) == before, "the session may have expired"
         party.settle()
         party.run(30_000)
         assert offsets_of(sleeper).keys() == set(range(6))
 
-    def test_max_poll_interval(self, cluster: FakeCluster) -> None:
+    def test_a_member_that_exceeds_max_poll_interval_loses_its_partitions(self, cluster: FakeCluster) -> None:
         party = Party(cluster, max_poll_interval_ms=1_000)
-        alone = party.join("alone")
-        party.settle()
+        (alone,) = party.settled("alone")
         cluster.time_ms += 1_500
         alone.poll(0)
         alone.poll(0)
@@ -254,13 +237,13 @@ class TestListeners:
 
 
 class TestCommitting:
-    def test_automatically(self, ranges: Party, cluster: FakeCluster) -> None:
+    def test_offsets_are_committed_automatically(self, ranges: Party, cluster: FakeCluster) -> None:
         ranges.join("alone")
         ranges.run(3_000)
 
         assert cluster.groups.committed("g") == {("flights", number): 100 for number in range(6)}
 
-    def test_what_poll_gave_last_is_not_committed_before_the_next(self, cluster: FakeCluster) -> None:
+    def test_records_of_a_poll_are_committed_only_after_the_next_poll(self, cluster: FakeCluster) -> None:
         party = Party(cluster, auto_commit_interval_ms=0, max_poll_records=10)
         alone = party.join("alone")
         while len(alone.records) < 50:
@@ -268,7 +251,7 @@ class TestCommitting:
             committed = sum(cluster.groups.committed("g").values())
             assert committed <= len(alone.records) - (10 if alone.records else 0)
 
-    def test_all_a_topic_a_partition(self, cluster: FakeCluster) -> None:
+    def test_commit_covers_all_partitions_a_topic_or_a_partition(self, cluster: FakeCluster) -> None:
         for partition in cluster.add_topic("carriers", 2):
             fill(partition, 10)
         party = Party(cluster, enable_auto_commit=False)
@@ -283,10 +266,9 @@ class TestCommitting:
         alone.consumer.commit()
         assert len(cluster.groups.committed("g")) == 8
 
-    def test_offsets_of_ones_own_choice(self, cluster: FakeCluster) -> None:
+    def test_explicit_offsets_with_metadata_can_be_committed(self, cluster: FakeCluster) -> None:
         party = Party(cluster, enable_auto_commit=False)
-        alone = party.join("alone")
-        party.settle()
+        (alone,) = party.settled("alone")
         here, there = TopicPartition("flights", 0), TopicPartition("flights", 1)
         alone.consumer.commit(offsets={here: 7, there: OffsetAndMetadata(8, "note")})
 
@@ -297,7 +279,7 @@ class TestCommitting:
             none: None,
         }
 
-    def test_what_was_decoded_and_not_handed_out_is_not_committed(self, cluster: FakeCluster) -> None:
+    def test_decoded_records_not_yet_returned_are_not_committed(self, cluster: FakeCluster) -> None:
         party = Party(cluster, max_poll_records=7)
         alone = party.join("alone")
         while not alone.poll(100):
@@ -306,9 +288,7 @@ class TestCommitting:
 
         assert sum(cluster.groups.committed("g").values()) == 7
 
-    def test_an_application_that_breaks_off_commits_nothing_of_what_it_got_last(
-        self, cluster: FakeCluster
-    ) -> None:
+    def test_an_application_that_fails_does_not_commit_its_last_records(self, cluster: FakeCluster) -> None:
         alone = Party(cluster).join("alone")
         with pytest.raises(ZeroDivisionError), alone.consumer as consumer:
             while not consumer.poll(100):
@@ -318,46 +298,39 @@ class TestCommitting:
         assert cluster.groups.committed("g") == {}
         assert cluster.groups.state("g") == "Empty"
 
-    def test_one_who_was_replaced_cannot_commit(self, cluster: FakeCluster) -> None:
+    def test_a_replaced_member_cannot_commit(self, cluster: FakeCluster) -> None:
         party = Party(cluster, enable_auto_commit=False)
-        first = party.join("first")
-        party.settle()
-        party.run(100)
+        (first,) = party.settled("first", run_ms=100)
         party.crash(first)
-        second = party.join("second")
-        party.settle()
-        party.run(100)
+        (second,) = party.settled("second", run_ms=100)
         second.consumer.commit()
 
         with pytest.raises(CommitFailedError, match="was rebalanced"):
             first.consumer.commit(offsets={TopicPartition("flights", 0): 1})
         assert cluster.groups.committed("g")["flights", 0] == 100
 
-    def test_a_commit_is_tried_again(self, cluster: FakeCluster) -> None:
+    def test_a_failed_commit_is_retried(self, cluster: FakeCluster) -> None:
         party = Party(cluster, enable_auto_commit=False)
-        alone = party.join("alone")
-        party.settle()
-        party.run(500)
+        (alone,) = party.settled("alone", run_ms=500)
         for how in ("cut", ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "cut after"):
             cluster.brokers[1].fail_next(OffsetCommitRequest, how)
         alone.consumer.commit()
 
         assert len(cluster.groups.committed("g")) == 6
 
-    def test_a_commit_that_takes_too_long(self, cluster: FakeCluster) -> None:
+    def test_a_commit_beyond_the_api_timeout_is_an_error(self, cluster: FakeCluster) -> None:
         party = Party(cluster, enable_auto_commit=False)
-        alone = party.join("alone")
-        party.settle()
+        (alone,) = party.settled("alone")
         cluster.brokers[1].stop()
         with pytest.raises(Exception, match="broker-1"):
             alone.consumer.commit(offsets={TopicPartition("flights", 0): 1}, timeout_ms=2_000)
 
-    def test_oversized_metadata(self, cluster: FakeCluster) -> None:
+    def test_oversized_commit_metadata_is_refused(self, cluster: FakeCluster) -> None:
         alone = Party(cluster).join("alone")
         with pytest.raises(BrokerError, match=r"flights-0: .*too long"):
             alone.consumer.commit(offsets={TopicPartition("flights", 0): OffsetAndMetadata(1, "x" * 5000)})
 
-    def test_a_partition_that_is_named_begins_where_the_group_stands(self, cluster: FakeCluster) -> None:
+    def test_a_partition_added_by_number_starts_at_the_committed_offset(self, cluster: FakeCluster) -> None:
         cluster.groups.commit("g", {("flights", 3): 42})
         alone = Member(cluster, "alone", {})
         alone.consumer.add_topic("flights", 3)
@@ -369,7 +342,9 @@ class TestCommitting:
         alone.consumer.commit()
         assert cluster.groups.committed("g") == {("flights", 3): 100, ("flights", 4): 100}
 
-    def test_beside_a_share_of_another_topic(self, cluster: FakeCluster) -> None:
+    def test_a_partition_can_be_added_beside_a_subscription_to_another_topic(
+        self, cluster: FakeCluster
+    ) -> None:
         for partition in cluster.add_topic("carriers", 4):
             fill(partition, 10)
         party = Party(cluster)
@@ -380,12 +355,12 @@ class TestCommitting:
         assert [len(member.owned) for member in (first, second)] == [4, 3]
         assert cluster.groups.committed("g")["carriers", 3] == 10
 
-    def test_a_partition_of_a_shared_topic_cannot_be_named(self, cluster: FakeCluster) -> None:
+    def test_a_partition_of_a_subscribed_topic_cannot_be_added(self, cluster: FakeCluster) -> None:
         alone = Party(cluster).join("alone")
         with pytest.raises(ValueError, match="the group assigns the partitions"):
             alone.consumer.add_topic("flights", 0)
 
-    def test_seeking_goes_before_what_is_committed(self, cluster: FakeCluster) -> None:
+    def test_a_seek_takes_precedence_over_the_committed_offset(self, cluster: FakeCluster) -> None:
         alone = Party(cluster).join("alone")
         alone.on_partitions_assigned = lambda partitions: [  # type: ignore[method-assign]
             alone.consumer.seek(partition, 90) for partition in partitions
@@ -395,7 +370,7 @@ class TestCommitting:
 
         assert offsets_of(alone) == {number: list(range(90, 100)) for number in range(6)}
 
-    def test_without_a_group(self, cluster: FakeCluster) -> None:
+    def test_group_calls_without_a_group_are_refused(self, cluster: FakeCluster) -> None:
         consumer = consumer_on(cluster)
         for action in (consumer.commit, consumer.group_identity, lambda: consumer.rewind({})):
             with pytest.raises(NoGroupError, match=r"group\.id"):
@@ -403,7 +378,7 @@ class TestCommitting:
 
 
 class TestStaticMembers:
-    def test_one_that_comes_back_gets_its_partitions_without_a_rebalance(
+    def test_a_returning_static_member_gets_its_partitions_without_a_rebalance(
         self, ranges: Party, cluster: FakeCluster
     ) -> None:
         first, second = (ranges.join(name, group_instance_id=name) for name in ("first", "second"))
@@ -411,18 +386,15 @@ class TestStaticMembers:
         generation, owned = second.generation, first.owned
         ranges.leave(first)
         ranges.run(500)
-        again = ranges.join("again", group_instance_id="first")
-        ranges.settle()
+        (again,) = ranges.settled("again", group_instance_id="first")
 
         assert again.owned == owned
         assert second.generation == generation
 
     def test_two_of_one_name(self, ranges: Party) -> None:
-        first = ranges.join("first", group_instance_id="one")
-        ranges.settle()
+        (first,) = ranges.settled("first", group_instance_id="one")
         ranges.members.remove(first)
-        ranges.join("second", group_instance_id="one")
-        ranges.settle()
+        ranges.settled("second", group_instance_id="one")
 
         for _ in range(2):
             with pytest.raises(
@@ -438,25 +410,23 @@ class TestTrouble:
     @pytest.mark.parametrize(
         "how", ["cut", "cut after", ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
     )
-    def test_joining_is_tried_again(
+    def test_a_failed_join_is_retried(
         self, cluster: FakeCluster, request_type: type, how: str | ErrorCode
     ) -> None:
         for broker in cluster.brokers.values():
             broker.fail_next(request_type, how)
         party = Party(cluster)
-        party.join("alone")
-        party.settle()
+        party.settled("alone")
 
     @pytest.mark.parametrize(
         "error", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS]
     )
     @pytest.mark.parametrize("request_type", [HeartbeatRequest, SyncGroupRequest])
-    def test_a_place_that_has_passed(
+    def test_a_member_that_was_removed_joins_again(
         self, cluster: FakeCluster, error: ErrorCode, request_type: type
     ) -> None:
         party = Party(cluster)
-        alone = party.join("alone")
-        party.settle()
+        (alone,) = party.settled("alone")
         cluster.brokers[1].fail_next(request_type, error)
         party.run(1_000)
         party.join("second")
@@ -467,7 +437,9 @@ class TestTrouble:
     @pytest.mark.parametrize(
         "error", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_MAX_SIZE_REACHED]
     )
-    def test_a_refusal_is_raised_and_tried_again(self, cluster: FakeCluster, error: ErrorCode) -> None:
+    def test_a_final_refusal_is_raised_and_joining_is_retried(
+        self, cluster: FakeCluster, error: ErrorCode
+    ) -> None:
         cluster.brokers[1].fail_next(JoinGroupRequest, error)
         party = Party(cluster)
         party.join("alone")
@@ -475,15 +447,14 @@ class TestTrouble:
             party.settle()
         party.settle()
 
-    def test_a_session_timeout_that_is_not_allowed(self, cluster: FakeCluster) -> None:
+    def test_a_session_timeout_out_of_bounds_is_raised(self, cluster: FakeCluster) -> None:
         party = Party(cluster, session_timeout_ms=50, heartbeat_interval_ms=10)
         party.join("alone")
         with pytest.raises(BrokerError, match="INVALID_SESSION_TIMEOUT"):
             party.settle()
 
     def test_the_coordinator_moves(self, party: Party, cluster: FakeCluster) -> None:
-        members = [party.join(name) for name in "ab"]
-        party.settle()
+        members = party.settled(*"ab")
         generation = members[0].generation
         cluster.groups.move(2)
         party.run(5_000)
@@ -492,44 +463,39 @@ class TestTrouble:
         assert [member for member in members if ("lost" in dict(member.told))] == []
 
     def test_the_coordinator_dies_and_another_takes_over(self, party: Party, cluster: FakeCluster) -> None:
-        members = [party.join(name) for name in "ab"]
-        party.settle()
+        members = party.settled(*"ab")
         cluster.brokers[1].stop()
         for partition in cluster.topics["flights"]:
             if partition.leader == 1:
                 partition.leader, partition.leader_epoch = 3, 1
         cluster.groups.move(2)
-        for partition in cluster.topics["flights"]:
-            fill(partition, 10)
+        fill_all(cluster, 10)
         party.run(10_000)
 
         assert {n: sorted(set(found)) for n, found in offsets_of(*members).items()} == {
             number: list(range(110)) for number in range(6)
         }
 
-    def test_no_strategy_in_common(self, cluster: FakeCluster) -> None:
+    def test_a_member_without_a_common_strategy_gets_an_error(self, cluster: FakeCluster) -> None:
         party = Party(cluster)
-        party.join("first", partition_assignment_strategy="range")
-        party.settle()
+        party.settled("first", partition_assignment_strategy="range")
         party.join("second", partition_assignment_strategy="roundrobin")
         with pytest.raises(BrokerError, match="INCONSISTENT_GROUP_PROTOCOL"):
             party.settle()
 
-    def test_heartbeats_must_fit_into_a_session(self, cluster: FakeCluster) -> None:
+    def test_a_heartbeat_interval_above_the_session_timeout_is_refused(self, cluster: FakeCluster) -> None:
         with pytest.raises(ConfigError, match=r"heartbeat\.interval\.ms=3000 must be below"):
             Party(cluster).join("alone", session_timeout_ms=3_000, heartbeat_interval_ms=3_000)
 
-    def test_an_unknown_strategy(self, cluster: FakeCluster) -> None:
+    def test_an_unknown_strategy_is_refused(self, cluster: FakeCluster) -> None:
         with pytest.raises(ConfigError, match=r"partition\.assignment\.strategy=rang is unknown"):
             Party(cluster).join("alone", partition_assignment_strategy="rang")
 
 
 class TestCooperativeMembers:
-    def test_a_commit_in_the_middle_of_a_rebalance_succeeds(self, cluster: FakeCluster) -> None:
+    def test_a_commit_during_a_cooperative_rebalance_succeeds(self, cluster: FakeCluster) -> None:
         party = Party(cluster, partition_assignment_strategy="cooperative-sticky", enable_auto_commit=False)
-        first = party.join("first")
-        party.settle()
-        party.run(500)
+        (first,) = party.settled("first", run_ms=500)
         second = party.join("second")
         second.poll(200)
         generation = first.generation
@@ -542,16 +508,15 @@ class TestCooperativeMembers:
 
         assert cluster.groups.committed("g")["flights", kept.partition] == 100
 
-    def test_they_read_on_while_the_group_waits_for_one(self, cluster: FakeCluster) -> None:
+    def test_cooperative_members_read_on_while_the_group_waits_for_a_member(
+        self, cluster: FakeCluster
+    ) -> None:
         party = Party(cluster, partition_assignment_strategy="cooperative-sticky", session_timeout_ms=6_000)
-        first, second = party.join("first"), party.join("second")
-        party.settle()
-        party.run(1_000)
+        first, second = party.settled("first", "second", run_ms=1_000)
         party.members.remove(second)  # Slow to join again
         party.join("third")
         party.run(1_000)
-        for partition in cluster.topics["flights"]:
-            fill(partition, 7)
+        fill_all(cluster, 7)
         before = len(first.records)
         party.run(500)
 

@@ -1,8 +1,8 @@
 """Random histories of groups: members come, go, crash and sleep; requests fail; the coordinator moves.
 
-After every step nobody may have read what another owned in the same generation, and no commit may have gone
-back. When the trouble ends the group settles, and every record has been processed. A failure names the seed;
-HOLDFAST_GROUP_HISTORIES raises their number.
+After every step, no member may have read a partition that another owned in the same generation, and no
+committed offset may have decreased. When the faults end, the group settles and processes every record. A
+failure names the seed; HOLDFAST_GROUP_HISTORIES sets the number of histories.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ PASSING = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )
 NO_COORDINATOR = (FetchRequest, ListConsumerGroupsRequest, CreateGroupRequest, AttachReaderRequest)
-"""What is not answered with an error about coordinators."""
+"""Requests that are not sent to a coordinator."""
 
 
 class History:
-    """One group in trouble."""
+    """One group under random faults."""
 
     def __init__(self, seed: int, **properties: str) -> None:
         self.rng = random.Random(seed)
@@ -114,7 +114,7 @@ class History:
         self.committed = committed
 
     def end(self) -> None:
-        """The trouble is over: the group settles and reads to the end."""
+        """Without further faults, the group settles and reads to the end."""
         for broker in self.cluster.brokers.values():
             broker.faults.clear()
         self.cluster.readers.catch_up()
@@ -133,7 +133,7 @@ class History:
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
 @pytest.mark.parametrize("strategy", ["range", "sticky", "cooperative-sticky"])
-def test_classic(strategy: str, seed: int) -> None:
+def test_random_histories_of_classic_groups_lose_nothing(strategy: str, seed: int) -> None:
     history = History(seed, partition_assignment_strategy=strategy)
     for _ in range(STEPS):
         history.step()
@@ -142,7 +142,9 @@ def test_classic(strategy: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
 @pytest.mark.parametrize(("strategy", "single_reader"), [("range", "true"), ("sticky", "false")])
-def test_managed(strategy: str, single_reader: str, seed: int) -> None:
+def test_random_histories_of_managed_groups_lose_nothing(
+    strategy: str, single_reader: str, seed: int
+) -> None:
     history = History(
         seed, group_protocol="managed", group_remote_assignor=strategy, group_single_reader=single_reader
     )

@@ -1,5 +1,5 @@
-"""Members of a managed group with single readers: they attach themselves at the leaders before they read, and
-hand nothing out that a leader does not let them read."""
+"""Members of a managed group with single readers attach at the leaders before they read, and return no
+records of partitions that a leader refuses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocol.messages.group_membership import ConsumerHeartbeatRequest
 from protocol.messages.group_readers import AttachReaderRequest
 from protocol.topic_partition import TopicPartition
 from tests.clients.groups.party import Member, Party
-from tests.clients.test_consumer import fill
+from tests.clients.test_consumer import fill, fill_all
 from tests.models.fake_cluster import FakeBroker, FakeCluster
 
 PARTITIONS = 6
@@ -43,7 +43,7 @@ def offsets(member: Member, number: int) -> list[int]:
 
 
 def give_away(cluster: FakeCluster, number: int, member_id: str = "thief", generation: int = 99) -> None:
-    """The leader hears of an assignment that the member has not heard of."""
+    """The leader knows an assignment that the member does not know yet."""
     cluster.readers.assigned["g", ("flights", number)] = (member_id, generation)
     cluster.readers.forget("g", ("flights", number))
 
@@ -53,12 +53,10 @@ def withheld(member: Member) -> list[tuple[int, Exception]]:
 
 
 class TestAttaching:
-    def test_a_member_says_that_it_reads_before_it_fetches_once_to_each_leader(
+    def test_a_member_attaches_once_at_each_leader_before_it_fetches(
         self, cluster: FakeCluster, party: Party
     ) -> None:
-        member = party.join("alone")
-        party.settle()
-        party.run(500)
+        (member,) = party.settled("alone", run_ms=500)
 
         assert len(member.records) == PARTITIONS * RECORDS
         for broker in cluster.brokers.values():
@@ -67,7 +65,7 @@ class TestAttaching:
             assert asked.count(AttachReaderRequest) == 1
             assert FetchRequest in asked
 
-    def test_nothing_is_read_before_the_leaders_know_of_it(self, cluster: FakeCluster, party: Party) -> None:
+    def test_a_member_reads_nothing_before_it_is_attached(self, cluster: FakeCluster, party: Party) -> None:
         cluster.readers.is_held_up = True
         member = party.join("alone")
         party.run(3_000)
@@ -82,24 +80,19 @@ class TestAttaching:
         assert len(member.records) == PARTITIONS * RECORDS
 
     def test_after_a_reconnect_it_says_so_again_first(self, cluster: FakeCluster, party: Party) -> None:
-        member = party.join("alone")
-        party.settle()
-        party.run(500)
+        (member,) = party.settled("alone", run_ms=500)
         broker = cluster.brokers[3]
         broker.requests.clear()
         for channel in broker.channels:
             channel.cut()
-        for partition in cluster.topics["flights"]:
-            fill(partition, RECORDS)
+        fill_all(cluster, RECORDS)
         party.run(2_000)
 
         assert kinds(broker)[0] is AttachReaderRequest
         assert len(member.records) == 2 * PARTITIONS * RECORDS
 
     def test_to_a_new_leader_too(self, cluster: FakeCluster, party: Party) -> None:
-        member = party.join("alone")
-        party.settle()
-        party.run(500)
+        (member,) = party.settled("alone", run_ms=500)
         partition = cluster.topics["flights"][0]
         before, partition.leader = partition.leader, partition.leader % 3 + 1
         partition.leader_epoch += 1
@@ -110,14 +103,11 @@ class TestAttaching:
         assert offsets(member, 0) == list(range(2 * RECORDS))
         assert withheld(member) == []
 
-    def test_members_of_a_group_that_has_single_readers_attach_themselves_whatever_they_ask_for(
+    def test_members_attach_if_the_group_has_single_readers_whatever_they_request(
         self, cluster: FakeCluster, party: Party
     ) -> None:
-        party.join("first")
-        party.settle()
-        party.join("second", group_single_reader=False)
-        party.settle()
-        party.run(500)
+        party.settled("first")
+        party.settled("second", group_single_reader=False, run_ms=500)
 
         asked = [
             request.member_id[:6]
@@ -127,31 +117,28 @@ class TestAttaching:
         ]
         assert "second" in asked
 
-    def test_one_that_asks_for_them_does_not_join_a_group_without(
+    def test_a_member_that_requests_single_readers_does_not_join_a_group_without_them(
         self, cluster: FakeCluster, party: Party
     ) -> None:
-        party.join("first", group_single_reader=False)
-        party.settle()
+        party.settled("first", group_single_reader=False)
         party.join("second")
         with pytest.raises(BrokerError, match="exists without single readers"):
             party.run(1_000)
 
-    def test_classic_groups_have_none(self, cluster: FakeCluster) -> None:
+    def test_single_readers_require_the_managed_protocol(self, cluster: FakeCluster) -> None:
         properties = {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "group.single.reader": True}
         with pytest.raises(ConfigError, match=r"group\.protocol=managed"):
             Consumer(properties, network=cluster.network())
 
 
 class TestLosing:
-    def test_what_was_fetched_ahead_is_not_handed_out_once_a_leader_refuses(
+    def test_records_fetched_ahead_are_not_returned_after_a_leader_refuses(
         self, cluster: FakeCluster, party: Party
     ) -> None:
-        member = party.join("alone", max_poll_records=1)
-        party.settle()
+        (member,) = party.settled("alone", max_poll_records=1)
         seen = len(offsets(member, 2))
         give_away(cluster, 2)
-        for partition in cluster.topics["flights"]:
-            fill(partition, RECORDS)
+        fill_all(cluster, RECORDS)
         party.run(2_000)
         noted = len(offsets(member, 2))
         party.run(2_000)
@@ -164,9 +151,7 @@ class TestLosing:
         assert isinstance(error, BrokerError) and error.code is ErrorCode.OWNERSHIP_FENCED
 
     def test_the_coordinator_is_asked_at_once(self, cluster: FakeCluster, party: Party) -> None:
-        party.join("alone", heartbeat_interval_ms=2_500)
-        party.settle()
-        party.run(100)
+        party.settled("alone", heartbeat_interval_ms=2_500, run_ms=100)
         coordinator = cluster.brokers[cluster.groups.node]
         coordinator.requests.clear()
         give_away(cluster, 2)
@@ -175,7 +160,7 @@ class TestLosing:
 
         assert ConsumerHeartbeatRequest in map(type, coordinator.requests)
 
-    def test_a_member_that_was_away_hands_nothing_out_and_is_told_that_it_lost(
+    def test_an_absent_member_returns_nothing_and_gets_a_lost_event(
         self, cluster: FakeCluster, party: Party
     ) -> None:
         slow, other = party.join("slow", max_poll_records=1), party.join("other")
@@ -197,12 +182,10 @@ class TestLosing:
             both = {*offsets(slow, number), *offsets(other, number)}
             assert both == set(range(RECORDS))
 
-    def test_the_same_partition_in_the_next_generation_is_read_on(
+    def test_a_partition_kept_in_the_next_generation_is_read_on(
         self, cluster: FakeCluster, party: Party
     ) -> None:
-        member = party.join("alone")
-        party.settle()
-        party.run(500)
+        (member,) = party.settled("alone", run_ms=500)
         member.consumer.rewind({TopicPartition("flights", 4): 50})
         party.run(1_000)
 
@@ -211,13 +194,11 @@ class TestLosing:
 
 
 class TestOldBrokers:
-    def test_its_partitions_are_withheld_with_a_reason_and_the_others_read(
+    def test_partitions_of_an_old_broker_are_withheld_and_the_others_read(
         self, cluster: FakeCluster, party: Party
     ) -> None:
         del cluster.brokers[3].features["holdfast.single.reader"]
-        member = party.join("alone")
-        party.settle()
-        party.run(2_000)
+        (member,) = party.settled("alone", run_ms=2_000)
         old = [number for number, each in enumerate(cluster.topics["flights"]) if each.leader == 3]
 
         assert sorted({record.partition for record in member.records}) == [

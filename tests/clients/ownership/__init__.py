@@ -1,1 +1,1 @@
-"""Owning things, from the side of the owner."""
+"""Tests of ownership on the client's side."""

@@ -1,4 +1,4 @@
-"""Claims without broker or network: who leads, which connections there are, and the time."""
+"""Claims without broker or network: the test sets leaders, connections and the time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SETTINGS = ClaimSettings(SESSION_MS, retry_backoff_ms=100, queued_wait_ms=1000)
 
 
 class Lines:
-    """The part of a Connection that a claim sees: who leads, and which conversations there are."""
+    """The part of a Connection that a claim uses: leaders and conversations."""
 
     def __init__(self) -> None:
         self.metadata = self
@@ -38,7 +38,7 @@ class Lines:
         self.connect(1)
 
     def connect(self, node: int) -> None:
-        """Have a conversation with this broker that is not the one before."""
+        """Replace the conversation with this broker by a new one."""
         self.conversations[node] = Conversation("anna", 1000)
 
     def conversation(self, node: int) -> Conversation | None:
@@ -60,7 +60,7 @@ def claims_of(
     wait_ms: int = 0,
     dialect: ClaimDialect | None = None,
 ) -> OwnershipClaims:
-    """Claims of these resources; they are anna's in the group app."""
+    """Claims of these resources by the owner anna in the group `app`."""
     connection = cast("Connection", lines or Lines())
     dialect = dialect or OwnDialect("app", "anna", SESSION_MS)
     return OwnershipClaims(
@@ -86,7 +86,7 @@ class World:
 
     @property
     def claim(self) -> OwnershipClaim:
-        """The first."""
+        """The first claim."""
         return next(iter(self.claims.by_resource.values()))
 
     def calls(self) -> list[Call]:
@@ -99,7 +99,7 @@ class World:
         return call
 
     def next_event_ms(self) -> int | None:
-        """When there is something to do, all events being told."""
+        """Time at which the next call is due, once all events are delivered."""
         self._told += self.claims.take_events()
         return self.claims.next_event_ms(self.now_ms)
 
@@ -113,33 +113,33 @@ class World:
         self.reply(Reply(call, response, conversation=self.lines.conversations[call.node]))
 
     def lose(self, call: Call, error: Exception) -> None:
-        """Have a call end without an answer."""
+        """End a call without an answer."""
         self.reply(Reply(call, error=error))
 
     def reply(self, reply: Reply) -> None:
         assert self.claims.handle(reply, self.now_ms)
 
     def find_coordinator(self, node: int) -> None:
-        """Answer the one call that is due, which asks for the coordinator of the group."""
+        """Answer the only due call, which looks up the group's coordinator."""
         search = self.call()
         assert isinstance(search.request, FindCoordinatorRequest)
         found = FoundCoordinator(key="app", node_id=node, host="b", port=1, error_code=0)
         self.reply(Reply(search, FindCoordinatorResponse(coordinators=[found])))
 
     def grant(self, incarnation: int = 7) -> None:
-        """Grant what is claimed now."""
+        """Grant the claims that are due now."""
         call = self.call()
         grant: dict[str, Any] = {"generation": 1, "incarnation": incarnation, "fence_offset": 40}
         self.answer_all(call, *(standing(each, **grant) for each in named_in(call)))
 
     def states(self) -> list[ClaimState]:
-        """What has been told since the last call."""
+        """The events since the last call."""
         told, self._told = self._told + self.claims.take_events(), []
         return [event.state for event in told]
 
 
 def named_in(call: Call) -> list[OwnedResource]:
-    """The resources that a call is about."""
+    """The resources that a call names."""
     request: Any = call.request
     return [
         row.name if row.partition == NO_PARTITION else TopicPartition(row.name, row.partition)
@@ -148,6 +148,6 @@ def named_in(call: Call) -> list[OwnedResource]:
 
 
 def standing(resource: OwnedResource, error: int = 0, **fields: Any) -> ResourceStanding:
-    """How the asker stands with a resource."""
+    """The claimant's standing with a resource."""
     name, partition = split(resource)
     return ResourceStanding(name=name, partition=partition, error_code=error, **fields)

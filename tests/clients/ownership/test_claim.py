@@ -1,4 +1,4 @@
-"""One resource's machine: what it asks, and what it makes of the answers."""
+"""The state machine of a claim for one resource: its requests, and its reactions to the answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every cell of the transition table of a claim: each input in each phase, applied to the machine itself."""
+"""Every cell of a claim's transition table: each input in each phase, applied to the real machine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WAIT_MS = 500
 
 
 class Claim:
-    """One claim, and the call about it that is under way."""
+    """One claim, and its call in flight."""
 
     def __init__(self, *, has_grant: bool) -> None:
         self.has_grant = has_grant
@@ -50,7 +50,7 @@ class Claim:
         return self.world.claim.phase
 
     def send(self) -> Call:
-        """The call under way, or else the next one, sent when it is due."""
+        """The call in flight, or else the next one, sent when it is due."""
         if self.under_way is None:
             self.world.now_ms = max(self.world.now_ms, self.world.claim.due_ms)
             self.under_way = self.world.calls()[-1]
@@ -61,7 +61,7 @@ class Claim:
         self.world.answer(call, error, **fields)
 
     def lose(self) -> None:
-        """Have the call under way end without an answer."""
+        """End the call in flight without an answer."""
         call, self.under_way = self.send(), None
         self.world.lose(call, ConnectionFailedError("cut"))
 

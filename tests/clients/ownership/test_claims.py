@@ -1,4 +1,4 @@
-"""Several resources of one owner: how they are claimed, all or none, and kept together."""
+"""Claims of several resources by one owner: all or none are granted, and they are renewed together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.clients.ownership.claim_world import (
 
 
 def two_brokers(wait_ms: int = 0) -> World:
-    """Three partitions, of which the one in the middle is led by another broker than the others."""
+    """Three partitions; another broker leads the one in the middle."""
     world = World(LOG, OTHER, THIRD, wait_ms=wait_ms)
     world.lines.leaders[OTHER] = 2
     world.lines.connect(2)
@@ -181,7 +181,7 @@ class TestWaiting:
         assert world.claims.is_held
 
     def test_resources_are_granted_in_ascending_order_even_if_a_broker_decides_about_later_ones(self) -> None:
-        """Else two that wait for the same could wait for each other."""
+        """Otherwise two owners that wait for the same resources could wait for each other."""
         world = two_brokers(wait_ms=FOR_EVER)
         claimed: list[list[OwnedResource]] = []
         while not world.claims.is_held:
@@ -191,7 +191,7 @@ class TestWaiting:
         assert claimed == [[LOG], [OTHER], [THIRD]]
 
     def test_a_release_interrupts_a_renewal_that_the_broker_holds_back(self) -> None:
-        """Answers leave a connection in the order of the requests."""
+        """A broker answers the requests of a connection in order."""
         world = World(LOG, OTHER, THIRD, wait_ms=FOR_EVER)
         for partition in (OTHER, THIRD):
             world.lines.leaders[partition] = 2
@@ -229,7 +229,7 @@ class TestWaiting:
 
 
 def test_a_claim_that_names_a_generation_does_not_wait() -> None:
-    """The queue is for those that take from nobody."""
+    """The queue is only for claims that do not take a resource from its owner."""
     world = World(generation=4, wait_ms=FOR_EVER)
     claim = world.call()
     assert isinstance(claim.request, OwnRequest) and claim.request.wait_timeout_ms == 0

@@ -1,4 +1,4 @@
-"""Leases (own API) against brokers in memory, without a thread: whoever polls renews."""
+"""Leases (own API) against brokers in memory, without a thread: polling renews a lease."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_claim_that_names_an_equal_or_higher_generation_severs_the_owner(
     cluster: FakeCluster, generation: int, granted: int
 ) -> None:
     """ "If the existing owner has a an equal or lower generation the existing owner's connection is severed"
-    (own API). The loser is told, and does not take it back."""
+    (own API). The loser gets an event, and does not claim again."""
     anna = lease_on(cluster)
     anna.claim(WAIT_MS)
     ben = lease_on(cluster, generation=generation, owner_id="ben")
@@ -131,8 +131,8 @@ def test_each_resource_may_be_claimed_with_a_generation_of_its_own(cluster: Fake
 
 
 def test_an_owner_that_does_not_poll_loses_its_lease(cluster: FakeCluster) -> None:
-    """ "It may not be dead, violating our single-writing (or reading) restriction" (own API): what the server
-    has given to another the first does not believe to hold."""
+    """ "It may not be dead, violating our single-writing (or reading) restriction" (own API): the first owner
+    stops considering a resource its own by the time the server grants it to another."""
     anna = lease_on(cluster)
     anna.claim(WAIT_MS)
     for _ in range(10):
@@ -178,7 +178,7 @@ def test_an_expired_wait_raises_a_timeout_and_is_final(cluster: FakeCluster) -> 
     with pytest.raises(RequestTimeoutError, match="not granted within 700 ms"):
         carl.claim(700)
     anna.close()
-    carl.claim(WAIT_MS)  # Its own time was over, not that of its claim.
+    carl.claim(WAIT_MS)  # The caller's timeout has passed, not that of the claim.
     assert carl.generation(NAME) == 2
     carl.close()
 
@@ -205,7 +205,7 @@ def test_closing_a_queued_lease_leaves_the_queue_at_once(cluster: FakeCluster) -
 
 @pytest.mark.parametrize("seed", range(5))
 def test_two_leases_that_wait_for_the_same_resources_do_not_deadlock(seed: int) -> None:
-    """Whatever is wanted by whom, whichever broker decides about it: everybody has it all at some time."""
+    """Every lease is granted at some time, whichever resources it names and whichever brokers decide."""
     rng = random.Random(seed)
     cluster = FakeCluster(brokers=3)
     cluster.add_topic("log", 6)

@@ -1,4 +1,4 @@
-"""Waits that are over, whoever notices first: they come out as RequestTimeoutError, and as nothing else."""
+"""Expired waits always end in RequestTimeoutError, whether the client or the broker notices first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.clients.ownership.claim_world import LOG, SESSION_MS, World
 
 
 def waiting(wait_ms: int) -> World:
-    """One that has been put in the queue."""
+    """A claim that the broker has queued."""
     world = World(wait_ms=wait_ms)
     world.answer(world.call(), ErrorCode.CLAIM_QUEUED, position=1)
     return world
@@ -42,7 +42,7 @@ def test_a_wait_expires_when_the_client_s_clock_is_ahead_of_the_broker_s() -> No
 
 
 @pytest.mark.parametrize("left_ms", [1, 99, 100, 101])
-def test_a_wait_goes_on_when_the_broker_s_clock_is_ahead_of_the_client_s(left_ms: int) -> None:
+def test_a_wait_continues_when_the_broker_s_clock_is_ahead_of_the_client_s(left_ms: int) -> None:
     world = waiting(500)
     renewal = world.call()
     world.now_ms += 500 - left_ms

@@ -1,4 +1,4 @@
-"""Messages that say at which offset they are to land (KIP-27), against brokers in memory."""
+"""Messages that expect an offset (KIP-27), against brokers in memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def values_in(cluster: FakeCluster, partition: int = 0) -> list[bytes | None]:
 
 
 def sent(cluster: FakeCluster) -> list[PartitionProduceData]:
-    """What was sent of partition 0, in order."""
+    """The requests' data for partition 0, in order."""
     return [
         data
         for request in cluster.brokers[1].requests
@@ -111,7 +111,7 @@ def test_the_epoch_of_the_last_record_may_be_named(cluster: FakeCluster) -> None
 
 
 def test_a_refusal_fails_queued_messages_and_no_later_ones(cluster: FakeCluster) -> None:
-    """ "Poisoning": messages 6, 7, 8 rest on 5; none of them may land by chance."""
+    """ "Poisoning": messages 6, 7 and 8 depend on 5, so none of them may be written if 5 is refused."""
     producer = producer_on(cluster, **{"batch.size": 1})
     behind = [producer.send(at(offset, "behind")) for offset in (5, 0, 1)]
     other = producer.send(Message(LOG, value="other", partition=1))
@@ -126,14 +126,14 @@ def test_a_refusal_fails_queued_messages_and_no_later_ones(cluster: FakeCluster)
 
 
 def stamps(cluster: FakeCluster) -> list[tuple[int, int]]:
-    """(producer epoch, first sequence) of what was sent of partition 0."""
+    """(producer epoch, first sequence) of each batch sent for partition 0."""
     headers = [split(bytearray(bytes(data.records)))[0] for data in sent(cluster) if data.records]
     return [(header.producer_epoch, header.base_sequence) for header in headers]
 
 
 def test_a_refusal_costs_neither_an_epoch_nor_numbers(cluster: FakeCluster) -> None:
-    """What was refused is certainly not written: its numbers are those of what is sent next. Epochs are few,
-    and an application that races with others for offsets is refused all the time."""
+    """A refused batch is certainly not written, so the next batch reuses its sequence numbers. A new epoch
+    for each refusal would use up epochs, because racing applications are refused often."""
     producer = producer_on(cluster, **{"batch.size": 1})
     producer.send(at(0))
     producer.flush(10_000)
@@ -148,7 +148,8 @@ def test_a_refusal_costs_neither_an_epoch_nor_numbers(cluster: FakeCluster) -> N
 
 
 def test_sequence_numbers_of_a_batch_that_may_arrive_late_are_not_used_again(cluster: FakeCluster) -> None:
-    """The first attempt has no answer. Landing after all it would pass for what has its numbers next."""
+    """The first attempt has no answer. If it arrived late, a batch with the same numbers would be its
+    duplicate."""
     producer = producer_on(cluster)
     cluster.brokers[1].fail_next(ProduceRequest, "cut")
     lost = producer.send(at(7))
@@ -161,8 +162,8 @@ def test_sequence_numbers_of_a_batch_that_may_arrive_late_are_not_used_again(clu
 
 
 def test_a_batch_refused_because_of_another_partition_is_sent_again(cluster: FakeCluster) -> None:
-    """ "Refuse the entire produce request if any of the offsets don't match" (KIP-27): those that matched are
-    not the application's concern."""
+    """ "Refuse the entire produce request if any of the offsets don't match" (KIP-27): the producer itself
+    repeats batches that matched."""
     producer = producer_on(cluster, retries=1)
     wrong = producer.send(at(9))
     good = [producer.send(at(0, "g", partition=1)), producer.send(at(1, "h", partition=1))]
@@ -246,7 +247,7 @@ def test_an_interrupted_load_resumes_with_each_message_once(cluster: FakeCluster
         responses = [producer.send(at(offset, values[offset])) for offset in range(position, len(values))]
         for _ in range(20):
             producer.turn(1)
-        producer.close(0)  # As if it had ended there: what is under way is not waited for.
+        producer.close(0)  # The load is interrupted here: it does not wait for batches in flight.
         mismatches = [each.error for each in responses if isinstance(each.error, OffsetMismatchError)]
         assert not mismatches or mismatches[0].next_offset > position
         position = cluster.topics[LOG][0].end_offset
@@ -266,7 +267,8 @@ def test_a_first_write_succeeds_only_if_all_records_were_read(cluster: FakeClust
         if first.error is None:
             break
         assert isinstance(first.error, OffsetMismatchError)
-        seen = len(values_in(cluster)[: first.error.next_offset])  # Bootstraps the rest.
+        # It reads the records that it has not seen.
+        seen = len(values_in(cluster)[: first.error.next_offset])
     assert values_in(cluster) == [b"unseen", b"mine"] and seen == first.offset == 1
 
 

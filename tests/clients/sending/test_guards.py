@@ -1,4 +1,4 @@
-"""Messages that rest on other partitions too (KIP-27), against brokers in memory."""
+"""Messages with guards on other partitions (KIP-27), against brokers in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from protocol.topic_partition import TopicPartition
 from tests.models.fake_cluster import FakeCluster
 
 TERM = TopicPartition("log", 1)
-"""The guard in most tests: its log ends at 2."""
+"""The guard partition of most tests; its log ends at offset 2."""
 PLAIN = TopicPartition("log", 2)
 
 
@@ -43,7 +43,7 @@ def producer_on(cluster: FakeCluster, **properties: Any) -> Producer:
 def send_at(
     producer: Producer, offset: int, term: int, value: str = "x", partition: int = 0, *, rest: int = 0
 ) -> SendResponse:
-    """Send a message that is guarded by where the log of the terms ends, and so many behind it."""
+    """Send a message guarded by the end of the terms' log, and `rest` messages after it."""
     messages = [Message("log", value=value, partition=partition)] * (1 + rest)
     return producer.send_at(offset, *messages, guards={TERM: term})
 
@@ -53,7 +53,7 @@ def values_in(cluster: FakeCluster, partition: int = 0) -> list[bytes | None]:
 
 
 def sent(cluster: FakeCluster) -> list[list[PartitionProduceData]]:
-    """What the requests to the first broker were about."""
+    """The partitions in each request to the first broker."""
     return [
         [data for topic in request.topic_data for data in topic.partition_data]
         for request in cluster.brokers[1].requests
@@ -170,7 +170,7 @@ def test_a_guard_with_another_leader_fails_its_message_and_those_after_it(cluste
 
 def test_a_guard_that_moved_away_fails_only_messages_that_are_not_written(cluster: FakeCluster) -> None:
     """ "A producer can re-send a message indefinitely and be sure that at most one of those attempts will
-    succeed" (KIP-27): what was written before its answer was lost is answered with its offset."""
+    succeed" (KIP-27): a retry of a written message whose answer was lost gets its offset."""
     producer = producer_on(cluster)
 
     def move() -> None:
@@ -206,7 +206,8 @@ def test_a_retry_answers_the_original_offset_even_if_the_guard_no_longer_holds(
 def test_a_guard_sent_after_a_refused_message_of_its_partition_is_judged_again(
     cluster: FakeCluster,
 ) -> None:
-    """A broker refuses all of an attempt that it has refused once, also a guard that holds: it goes again."""
+    """A broker refuses every later part of a refused attempt, even with a guard that holds, so the producer
+    retries."""
     producer = producer_on(cluster)
     wrong = producer.send(Message("log", value="w", partition=TERM.partition, offset=9))
     guarded = send_at(producer, 0, term=2)

@@ -1,4 +1,4 @@
-"""The partitioner agrees with other clients, so that equal keys meet whoever sends them."""
+"""The partitioner agrees with other clients, so that equal keys go to one partition from every client."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from clients.sending.partitioner import by_key, murmur2
         (b"abc", 479470107),
     ],
 )
-def test_known_hashes_of_kafka_s_java_client(key: bytes, hash_: int) -> None:
+def test_hashes_equal_those_of_kafka_s_java_client(key: bytes, hash_: int) -> None:
     assert murmur2(key) == hash_ & 0xFFFFFFFF
 
 
 @given(st.binary(max_size=64))
-def test_any_key_hashes_as_with_kafka_python(key: bytes) -> None:
+def test_hashes_of_any_keys_equal_those_of_kafka_python(key: bytes) -> None:
     assert murmur2(key) == theirs(key) & 0xFFFFFFFF
 
 
 @given(st.binary(max_size=16), st.integers(1, 100))
-def test_a_key_leads_to_a_partition(key: bytes, count: int) -> None:
+def test_a_key_is_mapped_to_a_partition_by_its_hash(key: bytes, count: int) -> None:
     partition = by_key("flights", key, count)
     assert partition is not None and 0 <= partition < count
 
 
-def test_without_a_key_the_partitioner_leaves_the_choice_to_the_producer() -> None:
+def test_the_partitioner_returns_no_partition_for_a_message_without_a_key() -> None:
     assert by_key("flights", None, 6) is None

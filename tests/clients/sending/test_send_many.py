@@ -1,4 +1,4 @@
-"""Messages sent in bulk, and batches that a broker finds too large."""
+"""Messages sent in bulk, and batches that a broker refuses as too large."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def numbers(start: int, stop: int) -> list[bytes]:
 
 
 def warmed_up(cluster: FakeCluster, properties: dict[str, Any] | None = None, **more: Any) -> Producer:
-    """A producer that knows the topic already."""
+    """A producer that has the topic's metadata."""
     producer = producer_on(cluster, properties, **more)
     producer.send(Message("flights", value="warm up"))
     assert producer.flush()
@@ -175,7 +175,8 @@ class TestSendMany:
 
 
 class TestTooLarge:
-    """A broker that takes smaller batches than the producer makes: they are split, and nothing is lost."""
+    """A broker that accepts only smaller batches than the producer's: they are split, and no message is
+    lost."""
 
     @pytest.mark.parametrize("codec", ["none", "zstd"])
     def test_a_batch_that_is_too_large_is_split(self, cluster: FakeCluster, codec: str) -> None:

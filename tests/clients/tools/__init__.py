@@ -1,1 +1,1 @@
-"""Tests of the command-line programs."""
+"""Tests of the command-line tools."""

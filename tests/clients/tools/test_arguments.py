@@ -1,4 +1,4 @@
-"""What the administrators' programs make of their arguments and files, before they ask anybody."""
+"""The admin tools' parsing of arguments and files, before they connect to a broker."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from protocol.topic_partition import TopicPartition
         ("a=", {"a": ""}),
     ],
 )
-def test_settings_to_add(text: str, expected: dict[str, str]) -> None:
+def test_settings_to_add_are_parsed(text: str, expected: dict[str, str]) -> None:
     assert assignments(text) == expected
 
 
 @pytest.mark.parametrize("text", ["a", "=1", "a=[1,2", "a=1,b"])
-def test_settings_that_make_no_sense(text: str) -> None:
+def test_malformed_settings_are_refused(text: str) -> None:
     with pytest.raises(click.UsageError, match="not of the form"):
         assignments(text)
 
@@ -43,14 +43,14 @@ def written(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
-def test_what_is_proposed_can_be_read_back(tmp_path: Path) -> None:
+def test_a_proposed_plan_can_be_read_back(tmp_path: Path) -> None:
     moves = {TopicPartition("t", 1): (1, 2), TopicPartition("t", 0): (2,)}
     path = written(tmp_path, assignments_json(moves))
     assert read_assignments(path) == moves
     assert sorted(read_partitions(path)) == sorted(moves)
 
 
-def test_topics_to_move(tmp_path: Path) -> None:
+def test_the_topics_to_move_are_read_from_a_file(tmp_path: Path) -> None:
     assert read_topics(written(tmp_path, '{"topics": [{"topic": "a"}], "version": 1}')) == ["a"]
 
 
@@ -68,12 +68,12 @@ def test_topics_to_move(tmp_path: Path) -> None:
         '{"topic": "t", "partition": 0, "replicas": [2]}]}',
     ],
 )
-def test_a_file_that_makes_no_sense_is_named(tmp_path: Path, text: str) -> None:
+def test_a_malformed_file_is_named_in_the_error(tmp_path: Path, text: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(click.UsageError, match=r"partitions\.json"):
         read_assignments(path)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(click.UsageError, match="No such file"):
         read_partitions(str(tmp_path / "none.json"))

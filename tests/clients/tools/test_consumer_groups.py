@@ -1,4 +1,4 @@
-"""consumer-groups.sh: what it makes of its arguments, without a broker."""
+"""consumer-groups.sh parses its arguments, without a broker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HERE = TopicPartition("flights", 0)
         ),
     ],
 )
-def test_what_contradicts_itself_is_told_before_a_broker_is_asked(
+def test_contradictory_options_are_refused_before_a_broker_is_asked(
     arguments: tuple[str, ...], message: str
 ) -> None:
     result = CliRunner().invoke(consumer_groups, ["--bootstrap-server", "localhost:1", *arguments])
@@ -53,23 +53,23 @@ def test_what_contradicts_itself_is_told_before_a_broker_is_asked(
     ("text", "wanted"),
     [("PT1H30M", 5_400_000), ("P7D", 604_800_000), ("PT0.5S", 500), ("P1DT1S", 86_401_000), ("-PT1S", -1000)],
 )
-def test_durations(text: str, wanted: int) -> None:
+def test_an_iso_8601_duration_is_parsed(text: str, wanted: int) -> None:
     assert parse_duration(text) == wanted
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1H", "P1H"])
-def test_what_is_no_duration(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(click.UsageError, match="PnDTnHnMnS"):
         parse_duration(text)
 
 
-def test_moments_are_in_utc_unless_they_say_otherwise() -> None:
+def test_times_without_a_zone_are_in_utc() -> None:
     assert parse_moment("1970-01-01T00:00:01.500", "--to-datetime") == 1500
     assert parse_moment("1970-01-01T01:00:00+01:00", "--to-datetime") == 0
     assert parse_time("1970-01-01T00:00:01.500", "--from-time") == parse_time("1500", "--from-time") == 1500
 
 
-def test_topics_and_partitions() -> None:
+def test_topics_with_and_without_partitions_are_parsed() -> None:
     assert parse_topics(["a", "b:0,2"]) == {"a": None, "b": [0, 2]}
     with pytest.raises(click.UsageError, match="topic:0,1,2"):
         parse_topics(["b:x"])
@@ -87,7 +87,7 @@ def test_a_plan_is_written_and_read(plans: dict[str, dict[TopicPartition, int]],
     ("row", "message"),
     [("flights,0", "line 1 is not of the form topic"), ("h,flights,0,1", "the group h is not among --group")],
 )
-def test_a_plan_that_cannot_be_read(row: str, message: str, tmp_path: Path) -> None:
+def test_a_malformed_plan_is_refused_with_the_reason(row: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.csv"
     path.write_text(row)
     with pytest.raises(click.ClickException, match=message):
@@ -96,7 +96,7 @@ def test_a_plan_that_cannot_be_read(row: str, message: str, tmp_path: Path) -> N
         read_csv(str(tmp_path / "none"), ["g"])
 
 
-def test_columns_are_as_wide_as_what_they_hold() -> None:
+def test_columns_are_as_wide_as_their_widest_cell() -> None:
     text = table(("GROUP", "LAG"), [("a-group-of-a-long-name", 1), ("g", None)])
 
     assert text.splitlines() == [

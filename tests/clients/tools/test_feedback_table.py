@@ -1,4 +1,4 @@
-"""All that a client has counted, in lines."""
+"""A client's counters, printed line by line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def cluster() -> FakeCluster:
     return cluster
 
 
-def test_counts_of_apis_brokers_and_partitions_have_names_of_their_own(cluster: FakeCluster) -> None:
+def test_counters_of_apis_brokers_and_partitions_have_dotted_names(cluster: FakeCluster) -> None:
     consumer = consumer_on(cluster)
     consumer.add_topic("flights")
     read(consumer, 200)
@@ -35,7 +35,7 @@ def test_counts_of_apis_brokers_and_partitions_have_names_of_their_own(cluster: 
     assert found["connection.total.latency.max_ms"] == feedback.connection.total.latency.max_ms
 
 
-def test_what_is_not_known_is_a_dash_and_the_clients_own_counts_come_first(
+def test_the_clients_own_counters_come_first_and_unknown_values_are_dashes(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap}, network=cluster, is_threaded=False)

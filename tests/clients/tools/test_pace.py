@@ -1,4 +1,4 @@
-"""Rates that are kept, and latencies that are counted."""
+"""The pace of a rate, and the statistics of latencies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from clients.tools.pace import UNLIMITED, Latencies, Pace
 
 
-def test_a_rate_spreads_what_is_done_over_time() -> None:
+def test_a_rate_spreads_calls_over_time() -> None:
     pace = Pace(per_s=10, started_ms=1000)
     assert pace.wait_ms(0, 1000) == 0
     assert pace.wait_ms(1, 1000) == 100
@@ -15,15 +15,15 @@ def test_a_rate_spreads_what_is_done_over_time() -> None:
     assert pace.wait_ms(5, 1500) == 0
 
 
-def test_what_is_late_is_caught_up_with() -> None:
+def test_a_late_call_waits_for_nothing() -> None:
     assert Pace(per_s=10, started_ms=0).wait_ms(3, 9_000) == 0
 
 
-def test_without_a_rate_nothing_waits() -> None:
+def test_without_a_rate_no_call_waits() -> None:
     assert Pace(per_s=UNLIMITED, started_ms=0).wait_ms(1_000_000, 0) == 0
 
 
-def test_mean_maximum_and_percentiles() -> None:
+def test_mean_maximum_and_percentiles_are_computed() -> None:
     latencies = Latencies()
     for latency_ms in range(1, 101):
         latencies.add(latency_ms)
@@ -33,12 +33,12 @@ def test_mean_maximum_and_percentiles() -> None:
     assert latencies.percentiles(0.5, 0.99, 1) == [51, 100, 100]
 
 
-def test_no_latencies_are_no_error() -> None:
+def test_without_latencies_mean_and_percentiles_are_0() -> None:
     assert Latencies().mean_ms == 0
     assert Latencies().percentiles(0.5) == [0]
 
 
-def test_of_very_many_an_even_sample_is_kept() -> None:
+def test_of_very_many_latencies_an_even_sample_is_kept() -> None:
     latencies = Latencies()
     for number in range(1_300_000):
         latencies.add(number)

@@ -1,4 +1,4 @@
-"""The bar that shows how far a file has been read, and who does not get one."""
+"""The progress bar of a file being read, and the cases without a bar."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
 
 
-def test_at_a_terminal_a_bar_comes_to_the_end_of_the_file(file: Path) -> None:
+def test_at_a_terminal_the_bar_reaches_the_end_of_the_file(file: Path) -> None:
     screen = Screen(is_terminal=True)
     with file.open("rb") as source, progress(source, screen) as tell:
         for line in source:
@@ -42,7 +42,7 @@ def test_at_a_terminal_a_bar_comes_to_the_end_of_the_file(file: Path) -> None:
     assert "550.0/550.0 kB" in screen.getvalue()
 
 
-def test_the_bar_counts_from_where_the_reading_begins(file: Path) -> None:
+def test_the_bar_counts_from_the_position_where_reading_starts(file: Path) -> None:
     screen = Screen(is_terminal=True)
     with file.open("rb") as source:
         source.seek(500_000)
@@ -52,7 +52,7 @@ def test_the_bar_counts_from_where_the_reading_begins(file: Path) -> None:
     assert "50.0/50.0 kB" in screen.getvalue()
 
 
-def test_where_there_is_no_terminal_nothing_is_drawn(file: Path) -> None:
+def test_without_a_terminal_no_bar_is_drawn(file: Path) -> None:
     screen = Screen(is_terminal=False)
     with file.open("rb") as source, progress(source, screen) as tell:
         tell(550_000)
@@ -60,7 +60,7 @@ def test_where_there_is_no_terminal_nothing_is_drawn(file: Path) -> None:
     assert screen.getvalue() == ""
 
 
-def test_a_pipe_and_what_is_no_file_have_no_bar() -> None:
+def test_a_pipe_or_a_stream_that_is_not_a_file_has_no_bar() -> None:
     reader, writer = os.pipe()
     os.close(writer)
     screen = Screen(is_terminal=True)

@@ -1,4 +1,4 @@
-"""Plans of where partitions could be kept: balanced, on different racks, and with little to move."""
+"""Plans for the placement of replicas: balanced, on different racks, and with few moves."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def current(*replicas: tuple[int, ...]) -> dict[TopicPartition, tuple[int, ...]]
     return {TopicPartition("t", number): each for number, each in enumerate(replicas)}
 
 
-def test_what_is_balanced_stays_as_it_is() -> None:
+def test_a_balanced_placement_stays_unchanged() -> None:
     here = current((1, 2), (2, 3), (3, 1))
     assert plan(here, {1: None, 2: None, 3: None}) == here
 
 
-def test_a_new_broker_takes_its_share_and_no_more() -> None:
+def test_a_new_broker_gets_its_fair_share() -> None:
     planned = plan(current((1,), (2,), (1,), (2,), (1,), (2,)), {1: None, 2: None, 3: None})
     assert Counter(replicas[0] for replicas in planned.values()) == {1: 2, 2: 2, 3: 2}
 
@@ -38,7 +38,7 @@ def test_replicas_go_to_different_racks() -> None:
     assert all(racks[one] != racks[other] for one, other in planned.values())
 
 
-def test_too_few_brokers_are_named() -> None:
+def test_too_few_brokers_are_an_error() -> None:
     with pytest.raises(NotEnoughBrokers, match="t-0 has 2 replicas, and 1 brokers are listed"):
         plan(current((1, 2)), {1: None})
 
@@ -48,7 +48,7 @@ def test_too_few_brokers_are_named() -> None:
     replicas=st.integers(1, 3),
     brokers=st.sets(st.integers(0, 9), min_size=3, max_size=6),
 )
-def test_every_plan_is_whole_and_balanced(partitions: list[int], replicas: int, brokers: set[int]) -> None:
+def test_every_plan_is_complete_and_balanced(partitions: list[int], replicas: int, brokers: set[int]) -> None:
     here = current(*[tuple((first + step) % 6 for step in range(replicas)) for first in partitions])
     planned = plan(here, dict.fromkeys(sorted(brokers)))
     assert list(planned) == list(here)

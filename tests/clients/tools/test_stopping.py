@@ -1,4 +1,5 @@
-"""Ctrl-C: the first asks, the second ends; where nothing but it could end a wait, the first ends that too."""
+"""The first Ctrl-C asks a tool to stop, and interrupts a wait that nothing else could end; the second ends
+the tool."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from clients.tools.stopping import StopRequest, stop_on_signals
 
 @pytest.fixture
 def stop() -> Iterator[StopRequest]:
-    """Of a program at a terminal: whoever runs the tests in the background has them ignore Ctrl-C."""
+    """A stop request, with the handling of Ctrl-C of a foreground program: background test runs ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with stop_on_signals() as stop:
@@ -29,7 +30,7 @@ def press(number: int = signal.SIGINT) -> None:
 
 
 class Terminal(io.BytesIO):
-    """Lines that are typed; where there are no more, somebody presses Ctrl-C and nothing comes."""
+    """Input of typed lines; after the last one, Ctrl-C is pressed and no more bytes arrive."""
 
     def readline(self, size: int | None = -1) -> bytes:
         line = super().readline()
@@ -39,31 +40,31 @@ class Terminal(io.BytesIO):
         return line
 
 
-def test_the_first_only_asks(stop: StopRequest) -> None:
+def test_the_first_ctrl_c_only_requests_a_stop(stop: StopRequest) -> None:
     assert not stop
     press()
     assert stop
 
 
-def test_the_second_ends(stop: StopRequest) -> None:
+def test_the_second_ctrl_c_ends_the_tool(stop: StopRequest) -> None:
     press()
     with pytest.raises(KeyboardInterrupt):
         press()
 
 
-def test_a_wait_that_wants_it_is_interrupted(stop: StopRequest) -> None:
+def test_ctrl_c_interrupts_an_interruptible_wait(stop: StopRequest) -> None:
     stop.interrupts = True
     with pytest.raises(KeyboardInterrupt):
         press(signal.SIGTERM)
     assert stop
 
 
-def test_waiting_for_a_line_ends_with_it_and_what_was_read_is_kept(stop: StopRequest) -> None:
+def test_ctrl_c_ends_the_wait_for_a_line_and_keeps_the_lines_read(stop: StopRequest) -> None:
     assert list(lines(Terminal(b"one\ntwo\r\n"), stop, lambda count: None, False)) == [b"one", b"two"]
     assert stop and not stop.interrupts
 
 
-def test_no_line_is_read_after_it_and_none_is_lost_before(stop: StopRequest) -> None:
+def test_no_line_is_read_after_ctrl_c_and_none_read_before_is_lost(stop: StopRequest) -> None:
     read, told = [], []
     for line in lines(io.BytesIO(b"one\ntwo\nthree\n"), stop, told.append, False):
         if line == b"two":

@@ -1,4 +1,4 @@
-"""Regular expressions for topics, as people type them."""
+"""Regular expressions for topic names on the command line."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from clients.tools.topic_pattern import topic_pattern
         ("orders, prices-[0-9]", ["orders", "prices-7"], ["prices", "orders,prices-7"]),
     ],
 )
-def test_a_pattern_means_whole_names(text: str, meant: list[str], not_meant: list[str]) -> None:
+def test_a_pattern_matches_whole_names(text: str, meant: list[str], not_meant: list[str]) -> None:
     pattern = topic_pattern(text)
     assert [name for name in meant + not_meant if pattern.fullmatch(name)] == meant
 
 
-def test_what_is_no_pattern_is_wrong_usage() -> None:
+def test_an_invalid_pattern_is_a_usage_error() -> None:
     with pytest.raises(click.UsageError, match=r"--include '\(' is not a regular expression: missing \)"):
         topic_pattern("(", "--include")

@@ -1,5 +1,6 @@
-"""One program per stock client, each run as a process of its own: `python -m tests.compat.drivers.NAME`.
+"""One program per stock client, each run in its own process: `python -m tests.compat.drivers.NAME`.
 
-Each produces the workload, consumes and checks it, or goes through its library's admin calls, and prints one
-line of JSON. They import the library they drive and `workload`, and nothing of Holdfast.
+Each produces, consumes and checks the workload, or makes its library's admin calls, and prints a line of JSON
+per action.
+A stock client's driver imports only its library and `workload` or `membership`.
 """

@@ -1,4 +1,4 @@
-"""aiokafka."""
+"""Driver of aiokafka."""
 
 from __future__ import annotations
 
@@ -68,9 +68,8 @@ async def _read(job: Job, consumer: AIOKafkaConsumer, first_index: int) -> dict[
             break
         for messages in batches.values():
             for message in messages:
-                index = message.offset * PARTITIONS + message.partition
-                if (message.timestamp_type, message.timestamp) != (0, job.base_ms + index):
-                    checker.problems.append(f"record {index} has timestamp {message.timestamp}")
+                stamp = (message.timestamp_type, message.timestamp)
+                checker.stamp(message.partition, message.offset, stamp, (0, job.base_ms))
                 checker.record(message.partition, message.offset, message.key, message.value)
     return checker.result()
 

@@ -1,4 +1,4 @@
-"""kafka-python, both 2.x and 3.x: which one is a matter of the interpreter that runs this file."""
+"""Driver of kafka-python, 2.x or 3.x, whichever the interpreter has installed."""
 
 from __future__ import annotations
 
@@ -66,9 +66,8 @@ def produce(job: Job) -> dict[str, Any]:
 def _read(job: Job, consumer: KafkaConsumer, first_index: int) -> dict[str, Any]:
     checker = Checker(first_index, job.count)
     for message in consumer:
-        index = message.offset * PARTITIONS + message.partition
-        if (message.timestamp_type, message.timestamp) != (0, job.base_ms + index):
-            checker.problems.append(f"record {index} has timestamp {message.timestamp}")
+        stamp = (message.timestamp_type, message.timestamp)
+        checker.stamp(message.partition, message.offset, stamp, (0, job.base_ms))
         checker.record(message.partition, message.offset, message.key, message.value)
         if checker.done():
             break

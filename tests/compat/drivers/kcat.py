@@ -1,7 +1,7 @@
-"""kcat, as Debian packages it: an old librdkafka behind a command line.
+"""Driver of kcat as packaged by Debian, which uses an old librdkafka.
 
-kcat sends lines and stamps them itself. So a value is written as hexadecimal digits, and the reading from a
-timestamp begins at a moment between two runs of the producer.
+kcat sends lines with its own timestamps. So values are written as hexadecimal digits, and the read from a
+timestamp starts at a time between two runs of the producer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _kcat(job: Job, *arguments: str, lines: bytes | None = None) -> str:
 
 
 def create(job: Job) -> dict[str, Any]:
-    # kcat has no call for it: asking for the metadata of a missing topic makes the broker create it.
+    # kcat cannot create topics, but its metadata request makes the broker create a missing topic.
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         listing = json.loads(_kcat(job, "-L", "-J", "-t", job.topic))
@@ -76,7 +76,7 @@ def _read(job: Job, position: str, first_index: int) -> dict[str, Any]:
         out = _kcat(
             job,
             *("-C", "-q", "-e", "-t", job.topic, "-p", str(partition), "-o", position, "-f", "%o %k %s\n"),
-            # It knows that it is at the end when a fetch has waited there.
+            # kcat detects the end of the partition only after a fetch has waited there.
             *("-X", "fetch.wait.max.ms=10"),
         )
         for line in out.splitlines():

@@ -1,4 +1,4 @@
-"""A member of a mixed group: aiokafka."""
+"""A member of a mixed group that uses aiokafka."""
 
 from __future__ import annotations
 
@@ -10,16 +10,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from tests.compat.drivers.membership import (
-    COMMIT_MS,
-    HEARTBEAT_MS,
-    POLL_MS,
-    REBALANCE_MS,
-    SESSION_MS,
-    Job,
-    Journal,
-    run,
-)
+from tests.compat.drivers.membership import POLL_MS, REBALANCE_MS, Job, Journal, run
 
 ASSIGNORS: dict[str, Any] = {
     "range": RangePartitionAssignor,
@@ -31,16 +22,9 @@ ASSIGNORS: dict[str, Any] = {
 async def consume(job: Job, journal: Journal) -> None:
     consumer = AIOKafkaConsumer(
         job.topic,
-        bootstrap_servers=job.bootstrap,
-        client_id="aiokafka",
-        group_id=job.group,
         partition_assignment_strategy=[ASSIGNORS[job.strategy]],
-        auto_offset_reset="earliest",
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=HEARTBEAT_MS,
-        max_poll_interval_ms=REBALANCE_MS,
         rebalance_timeout_ms=REBALANCE_MS,
-        auto_commit_interval_ms=COMMIT_MS,
+        **job.arguments("aiokafka"),
     )
     await consumer.start()
     while not journal.is_stopping:

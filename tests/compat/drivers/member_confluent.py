@@ -1,4 +1,4 @@
-"""A member of a mixed group: confluent-kafka, and so librdkafka."""
+"""A member of a mixed group that uses confluent-kafka."""
 
 from __future__ import annotations
 
@@ -7,23 +7,15 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from tests.compat.drivers.membership import (
-    COMMIT_MS,
-    HEARTBEAT_MS,
-    POLL_MS,
-    REBALANCE_MS,
-    SESSION_MS,
-    Job,
-    Journal,
-    run,
-)
+from tests.compat.drivers.membership import POLL_MS, Job, Journal, run
 
 _MAGIC = b"CGMDv2:"
 _PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._MAX_POLL_EXCEEDED)
 
 
 def generation_of(consumer: Any) -> int:
-    """librdkafka tells the generation in the bytes that are meant for a transactional producer only."""
+    """The member's generation, decoded from the group metadata that librdkafka has for transactional
+    producers."""
     metadata = bytes(consumer.consumer_group_metadata())
     assert metadata.startswith(_MAGIC), metadata
     (generation,) = struct.unpack_from("=i", metadata, len(_MAGIC))
@@ -33,16 +25,9 @@ def generation_of(consumer: Any) -> int:
 def member(job: Job, journal: Journal) -> None:
     consumer = Consumer(
         {
-            "bootstrap.servers": job.bootstrap,
-            "client.id": "confluent",
-            "group.id": job.group,
+            **job.settings("confluent"),
             "partition.assignment.strategy": job.strategy,
-            "auto.offset.reset": "earliest",
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": HEARTBEAT_MS,
-            "max.poll.interval.ms": REBALANCE_MS,
-            "auto.commit.interval.ms": COMMIT_MS,
-            # Else librdkafka counts as processed what it has merely handed over.
+            # Otherwise librdkafka commits records that it has delivered but the member has not processed.
             "enable.auto.offset.store": False,
         }
     )

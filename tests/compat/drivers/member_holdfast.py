@@ -1,38 +1,19 @@
-"""A member of a mixed group: Holdfast's own consumer."""
+"""A member of a mixed group that uses Holdfast's consumer."""
 
 from __future__ import annotations
 
 from clients.consumer import Consumer
-from tests.compat.drivers.membership import (
-    COMMIT_MS,
-    HEARTBEAT_MS,
-    POLL_MS,
-    REBALANCE_MS,
-    SESSION_MS,
-    Job,
-    Journal,
-    run,
-)
+from tests.compat.drivers.membership import POLL_MS, Job, Journal, run
 
 
 def member(job: Job, journal: Journal) -> None:
-    properties = {
-        "bootstrap.servers": job.bootstrap,
-        "client.id": "holdfast",
-        "group.id": job.group,
-        "partition.assignment.strategy": job.strategy,
-        "auto.offset.reset": "earliest",
-        "session.timeout.ms": SESSION_MS,
-        "heartbeat.interval.ms": HEARTBEAT_MS,
-        "max.poll.interval.ms": REBALANCE_MS,
-        "auto.commit.interval.ms": COMMIT_MS,
-    }
+    properties = {**job.settings("holdfast"), "partition.assignment.strategy": job.strategy}
     with Consumer(properties) as consumer:
         consumer.add_topic(job.topic)
         while not journal.is_stopping:
             before = consumer.group_identity().generation
             records = consumer.poll(POLL_MS)
-            # It may have joined during the call, or have been told that its place has passed.
+            # During the call, the member may have joined or lost its membership.
             generation = max(before, consumer.group_identity().generation)
             journal.processed(generation, ((record.partition, record.offset) for record in records))
             journal.owns(generation, (partition.partition for partition in consumer.assignment()))

@@ -1,4 +1,4 @@
-"""A member of a mixed group: kafka-python, 2.x or 3.x as the interpreter has it."""
+"""A member of a mixed group that uses kafka-python, 2.x or 3.x, whichever the interpreter has installed."""
 
 from __future__ import annotations
 
@@ -9,21 +9,12 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from tests.compat.drivers.membership import (
-    COMMIT_MS,
-    HEARTBEAT_MS,
-    POLL_MS,
-    REBALANCE_MS,
-    SESSION_MS,
-    Job,
-    Journal,
-    run,
-)
+from tests.compat.drivers.membership import POLL_MS, Job, Journal, run
 
 
 def assignor(strategy: str) -> Any:
     if strategy == "cooperative-sticky":
-        from kafka.coordinator.assignors.cooperative_sticky import (  # Not in 2.x
+        from kafka.coordinator.assignors.cooperative_sticky import (  # kafka-python 2.x has no such option.
             CooperativeStickyAssignor,
         )
 
@@ -38,15 +29,8 @@ def assignor(strategy: str) -> Any:
 def member(job: Job, journal: Journal) -> None:
     consumer = KafkaConsumer(
         job.topic,
-        bootstrap_servers=job.bootstrap,
-        client_id="kafka-python",
-        group_id=job.group,
         partition_assignment_strategy=[assignor(job.strategy)],
-        auto_offset_reset="earliest",
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=HEARTBEAT_MS,
-        max_poll_interval_ms=REBALANCE_MS,
-        auto_commit_interval_ms=COMMIT_MS,
+        **job.arguments("kafka-python"),
     )
     while not journal.is_stopping:
         found = consumer.poll(POLL_MS)

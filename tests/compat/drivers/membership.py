@@ -1,7 +1,7 @@
-"""What every consumer of a mixed group does, whichever library it is made with: it reads until it is told to
-stop, and notes in a file what it owns and what it has processed.
+"""Common code of the members of a mixed group: a member reads until SIGTERM, and writes a journal of the
+partitions it owns and the records it has processed.
 
-Standard library only: it also runs in an environment that holds another version of a client.
+Imports only the standard library, because it also runs in the environment of kafka-python 2.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POLL_MS = 100
 
 
 class Job(argparse.Namespace):
-    """Which group to join, and how."""
+    """A member's command line: the group to join, and its topic, strategy and journal."""
 
     bootstrap: str
     topic: str
@@ -30,10 +30,27 @@ class Job(argparse.Namespace):
     strategy: str
     journal: str
 
+    def settings(self, client_id: str) -> dict[str, Any]:
+        """The settings of a consumer, by Kafka's names."""
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "client.id": client_id,
+            "group.id": self.group,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": HEARTBEAT_MS,
+            "max.poll.interval.ms": REBALANCE_MS,
+            "auto.commit.interval.ms": COMMIT_MS,
+        }
+
+    def arguments(self, client_id: str) -> dict[str, Any]:
+        """The same settings as keyword arguments."""
+        return {name.replace(".", "_"): value for name, value in self.settings(client_id).items()}
+
 
 class Journal:
-    """Lines of JSON, each written at once: what a killed process has noted is there. Times are those of the
-    machine's monotonic clock, in seconds, which all processes share."""
+    """Lines of JSON, each written immediately, so that a kill loses none. Times are in seconds of the
+    system's monotonic clock, which all processes share."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -46,18 +63,18 @@ class Journal:
         self.is_stopping = True
 
     def begins(self) -> None:
-        """The consumer is about to join."""
+        """Write that the consumer is about to join."""
         self._write({"event": "begins"})
 
     def owns(self, generation: int, partitions: Iterable[int]) -> None:
-        """What is assigned, where that has changed."""
+        """Write the assigned partitions if they or the generation have changed."""
         owned = (generation, tuple(sorted(partitions)))
         if owned != self._owned:
             self._owned = owned
             self._write({"event": "owns", "generation": generation, "partitions": owned[1]})
 
     def processed(self, generation: int, records: Iterable[tuple[int, int]]) -> None:
-        """Records, as partition and offset, that have come in one go."""
+        """Write the (partition, offset) of records that one poll returned."""
         offsets: dict[int, list[int]] = {}
         for partition, offset in records:
             offsets.setdefault(partition, []).append(offset)
@@ -70,7 +87,7 @@ class Journal:
 
 
 def run(member: Callable[[Job, Journal], None]) -> NoReturn:
-    """Be a member until SIGTERM comes, then leave."""
+    """Run a member until SIGTERM or SIGINT, then exit with status 0."""
     parser = argparse.ArgumentParser()
     for name in ("bootstrap", "topic", "group", "strategy", "journal"):
         parser.add_argument(f"--{name}", required=True)

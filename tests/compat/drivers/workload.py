@@ -1,6 +1,6 @@
-"""The records that every stock client sends and expects: a function of their index, so each one is checkable.
+"""The records that every stock client sends and expects. Each record is computed from its index.
 
-Standard library only: it also runs in an environment that holds another version of a client.
+Imports only the standard library, because it also runs in the environment of kafka-python 2.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PARTITIONS = 3
 TEXT = b"".join(
     b"carrier %d flies from gate %d after %d minutes; " % (i, i * 7 % 31, i * i % 97) for i in range(2000)
 )
-# Mostly small, a few in the kilobytes, and each thousandth of 40 KB: several batches and many a batch.
+# Mostly small values, some of a few KB, and every thousandth of 40 KB, so that batches vary in size.
 SMALL_SIZES = (0, 1, 17, 60, 100, 150, 200, 250, 333, 512, 700, 1024, 2048)
 LARGE_EVERY = 1000
 LARGE_SIZE = 40_000
@@ -39,7 +39,7 @@ def value_of(index: int) -> bytes:
 
 
 class Checker:
-    """Checks one reading: every record from `first_index` up to `count`, in order, and nothing else."""
+    """Checks that a read returns the records from `first_index` up to `count`, in order, and no others."""
 
     def __init__(self, first_index: int, count: int) -> None:
         self.seen = 0
@@ -55,7 +55,7 @@ class Checker:
     def record(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> None:
         index = self._next.get(partition)
         if index is None:
-            self.problems.append(f"partition {partition} has a record that none expects at offset {offset}")
+            self.problems.append(f"partition {partition} has an unexpected record at offset {offset}")
             return
         if key != key_of(index) or (value or b"") != value_of(index) or offset != index // PARTITIONS:
             self.problems.append(
@@ -64,19 +64,25 @@ class Checker:
         self._next[partition] = index + PARTITIONS
         self.seen += 1
 
+    def stamp(self, partition: int, offset: int, stamp: tuple[int, int], base: tuple[int, int]) -> None:
+        """Check the type and time of a record's timestamp; `base` are those of record 0."""
+        index = offset * PARTITIONS + partition
+        if stamp != (base[0], base[1] + index):
+            self.problems.append(f"record {index} has timestamp {stamp}")
+
     def result(self) -> dict[str, Any]:
         return {"seen": self.seen, "wanted": self.wanted, "problems": self.problems}
 
 
 SHARED = (90, 30)
-"""Records of which a group reads the first before it stops, and the others when it is back."""
+"""Number of records that a group reads before it stops, and number that it reads afterwards."""
 
 
 def sharing(read: Callable[[int], list[int]], send: Callable[[range], None]) -> dict[str, Any]:
-    """Whether a group that reads, stops and goes on gets each record once.
+    """Check that a group that reads, stops and resumes gets each record once.
 
-    `read(count)` gives the indexes of so many records, by a consumer that joins, commits by itself, leaves;
-    `send` sends records.
+    `read(count)` runs a consumer that joins, reads, commits automatically and leaves, and returns the indexes
+    of `count` records; `send` sends records.
     """
     first, second = range(SHARED[0]), range(SHARED[0], sum(SHARED))
     send(first)
@@ -87,7 +93,7 @@ def sharing(read: Callable[[int], list[int]], send: Callable[[range], None]) -> 
 
 
 class Job(argparse.Namespace):
-    """What a driver is asked to do."""
+    """A driver's command line."""
 
     actions: list[str]
     bootstrap: str
@@ -106,18 +112,18 @@ def read_job() -> Job:
     parser.add_argument("--count", type=int, default=0)
     parser.add_argument("--codec", default="none")
     parser.add_argument("--idempotent", action="store_true")
-    parser.add_argument("--base-ms", type=int, default=0, help="timestamp of record 0; record i has base + i")
+    parser.add_argument("--base-ms", type=int, default=0, help="Timestamp of record 0, in ms.")
     return parser.parse_args(namespace=Job())
 
 
 def late_index(count: int) -> int:
-    """Where the readings from an offset and from a timestamp begin: a multiple of the partitions."""
+    """Index of the first record read from an offset or a timestamp: a multiple of `PARTITIONS`."""
     return count * 9 // 10 // PARTITIONS * PARTITIONS
 
 
 def run(actions: dict[str, Callable[[Job], dict[str, Any]]]) -> NoReturn:
-    """Do what the command line asks for, one after the other, and print each outcome as a line of JSON."""
-    # A hundred thousand futures live until the end: looking through them again and again finds nothing.
+    """Run the actions on the command line in order, and print each outcome as a line of JSON."""
+    # 100,000 futures live until the end, so collections would cost much and free nothing.
     gc.disable()
     job = read_job()
     for action in job.actions:

@@ -40,16 +40,11 @@ from coordinator.controller.events import (
 from coordinator.controller.machine import Controller
 from coordinator.controller.state import LiveBroker, PartitionRecord, Snapshot, Topic
 from coordinator.znodes.topics import PartitionState, TopicAssignment
-from protocol.messages.alter_partition import (
-    AlterPartitionRequest,
-    BrokerState,
-    ProposedPartition,
-    TopicData,
-)
+from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.topic_partition import TopicPartition
-from tests.coordinator.members import broker_info, healthy_answer, policy
+from tests.coordinator.members import broker_info, healthy_answer, isr_proposal, policy
 
 R = TypeVar("R")
 
@@ -221,21 +216,18 @@ class Machine:
 
     def proposal(self, topic: str, *isr: int, partition: int = 0) -> AlterPartitionRequest:
         state, version = self.store.states[topic, partition]
-        leader = self.brokers[state.leader]
-        members = [BrokerState(broker_id=each, broker_epoch=self.brokers[each].epoch) for each in isr]
-        row = ProposedPartition(
-            partition_index=partition,
+        return isr_proposal(
+            self.controller.state.topics[topic].topic_id,
+            isr,
+            self.epochs(),
+            broker_id=state.leader,
+            partition=partition,
             leader_epoch=state.leader_epoch,
-            new_isr=[],
-            new_isr_with_epochs=members,
             partition_epoch=version,
         )
-        topic_id = self.controller.state.topics[topic].topic_id
-        return AlterPartitionRequest(
-            broker_id=state.leader,
-            broker_epoch=leader.epoch,
-            topics=[TopicData(topic_id=topic_id, partitions=[row])],
-        )
+
+    def epochs(self) -> dict[int, int]:
+        return {broker_id: broker.epoch for broker_id, broker in self.brokers.items()}
 
     def shrink(self, topic: str, *isr: int) -> None:
         """Set the in-sync set as if the leader had proposed it: in the store and in the controller."""
@@ -244,6 +236,13 @@ class Machine:
         self.store.states[topic, 0] = (new, version + 1)
         known = self.controller.state.partition((topic, 0))
         known.state, known.version = new, version + 1
+
+
+def with_topic(*replicas: int, brokers: int | None = None) -> Machine:
+    """Brokers 1, 2 and so on with a topic "t" of one partition, which has these replicas."""
+    machine = Machine(*range(1, (brokers or max(replicas)) + 1))
+    machine.create("t", replicas)
+    return machine
 
 
 def sent(effects: list[ControllerEffect]) -> list[tuple[int, Any]]:

@@ -30,18 +30,12 @@ from coordinator.controller.requests import EPOCH_DURING_DELETE, FULL, INCREMENT
 from coordinator.controller.state import LiveBroker
 from coordinator.znodes.topics import NO_LEADER, PartitionState
 from protocol.errors import ErrorCode
-from protocol.messages.alter_partition import (
-    AlterPartitionRequest,
-    AlterPartitionResponse,
-    BrokerState,
-    ProposedPartition,
-    TopicData,
-)
+from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
-from tests.coordinator.controller.machine import Machine, answers, led, sent, sent_to, writes
-from tests.coordinator.members import healthy_answer
+from tests.coordinator.controller.machine import Machine, answers, led, sent, sent_to, with_topic, writes
+from tests.coordinator.members import healthy_answer, isr_proposal
 
 # Topics
 
@@ -70,21 +64,9 @@ def test_a_new_topic_is_durable_before_brokers_and_client_are_answered() -> None
 def test_a_request_may_create_some_topics_and_refuse_others() -> None:
     machine = Machine(1)
     machine.create("old", (1,))
-    results = answers(
-        machine.handle(
-            CreateTopics(
-                9,
-                [
-                    TopicCreation("new"),
-                    TopicCreation("old"),
-                    TopicCreation("twice"),
-                    TopicCreation("twice"),
-                    TopicCreation("wide", 1, 2),
-                    TopicCreation("odd", configs={"bad": "1"}),
-                ],
-            )
-        )
-    )
+    creations = [TopicCreation(name) for name in ("new", "old", "twice", "twice")]
+    creations += [TopicCreation("wide", 1, 2), TopicCreation("odd", configs={"bad": "1"})]
+    results = answers(machine.handle(CreateTopics(9, creations)))
     assert {name: result.error for name, result in results.items()} == {
         "new": ErrorCode.NONE,
         "old": ErrorCode.TOPIC_ALREADY_EXISTS,
@@ -114,8 +96,7 @@ def test_leaders_of_small_topics_are_spread() -> None:
 
 
 def test_added_partitions_are_written_and_sent_to_brokers() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2)
     effects = machine.handle(CreatePartitions(9, [MorePartitions("t", 2), MorePartitions("none", 2)]))
     assert [type(effect).__name__ for effect in effects[:3]] == [
         "WriteAssignments",
@@ -131,8 +112,7 @@ def test_added_partitions_are_written_and_sent_to_brokers() -> None:
 
 
 def test_a_topic_is_removed_once_all_its_replicas_have_answered() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2)
     effects = machine.delete("t")
     assert machine.store.deleting == ["t"]
     told = sent_to(effects, 2, UpdateMetadataRequest)[0].topic_states[0].partition_states[0]
@@ -150,8 +130,7 @@ def test_a_topic_is_removed_once_all_its_replicas_have_answered() -> None:
 
 
 def test_deletion_of_a_topic_waits_for_a_dead_broker_with_a_replica() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2)
     machine.lose(2)
     effects = machine.delete("t")
     assert not sent_to(effects, 1, StopReplicaRequest)
@@ -164,8 +143,7 @@ def test_deletion_of_a_topic_waits_for_a_dead_broker_with_a_replica() -> None:
 
 
 def test_a_broker_that_dies_during_a_deletion_is_asked_again() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2)
     effects = machine.delete("t")
     request = sent_to(effects, 1, StopReplicaRequest)[0]
     machine.answer(1, request, healthy_answer(request))
@@ -194,8 +172,7 @@ def _answered(effects: list[ControllerEffect], broker_id: int) -> tuple[StopRepl
 
 
 def test_a_topic_stays_while_one_of_its_replicas_cannot_be_removed() -> None:
-    machine = Machine(1)
-    machine.create("t", (1,))
+    machine = with_topic(1)
     request = sent_to(machine.delete("t"), 1, StopReplicaRequest)[0]
     response = healthy_answer(request)
     response.partition_errors[0].error_code = ErrorCode.KAFKA_STORAGE_ERROR
@@ -206,8 +183,7 @@ def test_a_topic_stays_while_one_of_its_replicas_cannot_be_removed() -> None:
 
 
 def test_every_request_to_delete_a_topic_is_answered() -> None:
-    machine = Machine(1)
-    machine.create("t", (1,))
+    machine = with_topic(1)
     effects = machine.delete("t")
     assert answers(machine.handle(DeleteTopics(3, ["t"]))) == {}
     ended = [effect for effect in machine.answer_all(effects) if isinstance(effect, AnswerRequest)]
@@ -237,8 +213,7 @@ def test_a_dead_leader_is_replaced_by_an_in_sync_replica_with_one_request_to_eac
 
 
 def test_the_last_in_sync_replica_stays_in_sync_and_no_other_may_lead() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (2, 1))
+    machine = with_topic(2, 1)
     machine.shrink("t", 2)
     machine.lose(2)
     assert machine.state("t") == PartitionState(NO_LEADER, 1, (2,), 1)
@@ -256,8 +231,7 @@ def test_an_unclean_election_needs_the_topics_permission() -> None:
 
 
 def test_allowing_unclean_elections_elects_leaders_for_leaderless_partitions() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (2, 1))
+    machine = with_topic(2, 1)
     machine.shrink("t", 2)
     machine.lose(2)
     machine.handle(UncleanElectionEnabled("t"))
@@ -268,8 +242,7 @@ def test_allowing_unclean_elections_elects_leaders_for_leaderless_partitions() -
 
 
 def test_a_restarted_broker_loses_its_leaderships() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (2, 1))
+    machine = with_topic(2, 1)
     machine.create("alone", (2,))
     effects = machine.start(2)
     assert machine.state("t") == PartitionState(1, 1, (1,), 1)
@@ -284,8 +257,7 @@ def test_a_restarted_broker_loses_its_leaderships() -> None:
 
 def test_a_broker_that_only_registered_again_keeps_its_leaderships() -> None:
     """Its session expired unnoticed: it keeps all its records, and is sent everything again."""
-    machine = Machine(1, 2)
-    machine.create("t", (2, 1))
+    machine = with_topic(2, 1)
     machine.create("alone", (2,))
     machine.brokers[2] = machine.registration(2)
     effects = machine.handle(BrokersChanged(dict(machine.brokers)))
@@ -300,8 +272,7 @@ def test_a_broker_that_only_registered_again_keeps_its_leaderships() -> None:
 
 
 def test_a_broker_that_registers_again_after_its_loss_was_handled_joins_as_a_follower() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (2, 1))
+    machine = with_topic(2, 1)
     again = machine.registration(2)
     machine.lose(2)
     assert machine.state("t") == PartitionState(1, 1, (1,), 1)
@@ -311,16 +282,14 @@ def test_a_broker_that_registers_again_after_its_loss_was_handled_joins_as_a_fol
 
 
 def test_a_broker_that_registers_again_and_then_restarts_counts_as_restarted() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (2, 1))
+    machine = with_topic(2, 1)
     machine.brokers[2] = machine.registration(2)
     machine.start(2)
     assert machine.state("t") == PartitionState(1, 1, (1,), 1)
 
 
 def test_a_broker_that_registers_again_is_asked_again_to_delete_replicas() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (2, 1))
+    machine = with_topic(2, 1)
     effects = machine.delete("t")
     (unheard,) = sent_to(effects, 2, StopReplicaRequest)
     machine.answer(1, sent_to(effects, 1, StopReplicaRequest)[0], healthy_answer(unheard))
@@ -332,8 +301,7 @@ def test_a_broker_that_registers_again_is_asked_again_to_delete_replicas() -> No
 
 
 def test_a_partition_without_a_state_gets_a_leader_when_a_replica_registers() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (2,))
+    machine = with_topic(2)
     del machine.store.states["t", 0]
     machine.lose(2)
     new = Machine(1, store=machine.store, epoch=2)
@@ -397,8 +365,7 @@ def test_a_controlled_shutdown_moves_leadership_off_the_broker() -> None:
 
 
 def test_a_broker_without_replacement_is_answered_with_the_partitions_it_still_leads() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2)
     machine.shrink("t", 1)
     effects = machine.handle(ControlledShutdown(7, 1))
     assert answers(effects)[None].remaining == (("t", 0),)
@@ -423,35 +390,12 @@ def test_a_controlled_shutdown_of_an_unknown_broker_is_refused(
 def proposal(
     machine: Machine,
     *isr: int,
-    broker_id: int = 1,
-    leader_epoch: int = 0,
-    partition_epoch: int = 0,
     topic: str = "t",
-    partition: int = 0,
     epochs: dict[int, int] | None = None,
+    **fields: int,
 ) -> AlterPartitionRequest:
-    known = {**{each: broker.epoch for each, broker in machine.brokers.items()}, **(epochs or {})}
-    return AlterPartitionRequest(
-        broker_id=broker_id,
-        broker_epoch=known.get(broker_id, 0),
-        topics=[
-            TopicData(
-                topic_id=machine.controller.state.topics[topic].topic_id,
-                partitions=[
-                    ProposedPartition(
-                        partition_index=partition,
-                        leader_epoch=leader_epoch,
-                        new_isr=[],
-                        new_isr_with_epochs=[
-                            BrokerState(broker_id=member, broker_epoch=known.get(member, -1))
-                            for member in isr
-                        ],
-                        partition_epoch=partition_epoch,
-                    )
-                ],
-            )
-        ],
-    )
+    topic_id = machine.controller.state.topics[topic].topic_id
+    return isr_proposal(topic_id, isr, machine.epochs() | (epochs or {}), **fields)
 
 
 def altered(machine: Machine, *requests: AlterPartitionRequest) -> list[AlterPartitionResponse]:
@@ -460,8 +404,7 @@ def altered(machine: Machine, *requests: AlterPartitionRequest) -> list[AlterPar
 
 
 def test_queued_in_sync_proposals_become_one_write() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2)
     machine.create("u", (2, 1))
     effects = machine.handle(
         AlterPartitions([(5, proposal(machine, 1)), (6, proposal(machine, 2, broker_id=2, topic="u"))])
@@ -474,8 +417,7 @@ def test_queued_in_sync_proposals_become_one_write() -> None:
 
 
 def test_a_repeated_in_sync_proposal_is_confirmed_again() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2)
     altered(machine, proposal(machine, 1))
     row = altered(machine, proposal(machine, 1))[0].topics[0].partitions[0]
     assert (row.error_code, row.partition_epoch, row.isr) == (ErrorCode.NONE, 1, [1])
@@ -514,8 +456,7 @@ def test_a_proposal_that_meets_an_unknown_state_is_refused_and_its_leader_sent_t
 
 
 def test_in_sync_proposals_based_on_an_outdated_state_are_refused() -> None:
-    machine = Machine(1, 2, 3)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2, brokers=3)
     altered(machine, proposal(machine, 1))
     machine.create("gone", (1,))
     gone = proposal(machine, 1, topic="gone")
@@ -540,8 +481,7 @@ def test_in_sync_proposals_based_on_an_outdated_state_are_refused() -> None:
 
 
 def test_a_dead_or_stopping_broker_cannot_join_the_in_sync_set() -> None:
-    machine = Machine(1, 2, 3)
-    machine.create("t", (1, 2, 3))
+    machine = with_topic(1, 2, 3)
     machine.handle(ControlledShutdown(7, 2))
     machine.lose(3)
     state, version = machine.store.states["t", 0]
@@ -566,19 +506,7 @@ def test_leadership_returns_to_preferred_leaders() -> None:
         ("x", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
     for partition in (0, 1):
-        state, version = machine.store.states["t", partition]
-        altered(
-            machine,
-            proposal(
-                machine,
-                2,
-                1,
-                broker_id=2,
-                partition=partition,
-                leader_epoch=state.leader_epoch,
-                partition_epoch=version,
-            ),
-        )
+        machine.propose("t", 2, 1, partition=partition)
     effects = machine.handle(ElectLeaders(6, None))
     assert answers(effects)[None] == {("t", 0): ErrorCode.NONE}
     assert machine.state("t").leader == 1
@@ -627,8 +555,7 @@ def test_balancing_starts_above_the_imbalance_threshold() -> None:
 
 
 def test_a_new_controller_finishes_what_the_last_left_undone() -> None:
-    old = Machine(1, 2, 3)
-    old.create("t", (1, 2, 3))
+    old = with_topic(1, 2, 3)
     old.create("half", (2, 3))
     old.create("going", (2,))
     old.delete("going")
@@ -647,16 +574,14 @@ def test_a_new_controller_finishes_what_the_last_left_undone() -> None:
 
 
 def test_a_new_controller_of_a_healthy_cluster_writes_nothing() -> None:
-    old = Machine(1, 2)
-    old.create("t", (1, 2))
+    old = with_topic(1, 2)
     new = Machine(2, 1, store=old.store, epoch=2, brokers=old.brokers)
     assert writes(new.effects) == []
     assert led(new.effects, 1) == {("t", 0): 1}
 
 
 def test_a_new_controller_detects_restarts_during_the_absence_of_a_controller() -> None:
-    old = Machine(1, 2, 3)
-    old.create("t", (2, 1, 3))
+    old = with_topic(2, 1, 3)
     old.create("alone", (2,))
     new = Machine(1, store=old.store, epoch=2, brokers={**old.brokers, 2: old.life(2)})
     assert new.state("t") == PartitionState(1, 1, (1, 3), 2)
@@ -685,8 +610,7 @@ def test_brokers_that_only_registered_again_without_a_controller_stay_eligible_a
 def test_a_broker_that_registers_again_between_two_controllers_counts_as_the_same_process() -> None:
     """After an outage the first broker that is back becomes controller, and dies before the next one is
     back."""
-    old = Machine(1, 2, 3)
-    old.create("t", (1, 3))
+    old = with_topic(1, 3)
     late = old.registration(3)
     first = Machine(2, store=old.store, epoch=2, brokers={2: old.registration(2)})
     assert first.state("t") == PartitionState(NO_LEADER, 1, (1, 3), 2)
@@ -769,8 +693,7 @@ def test_members_that_restarted_together_lead_since_no_other_may_have_more() -> 
 
 def test_a_restart_is_detected_although_the_last_controller_wrote_the_state_after_it() -> None:
     """The last controller had not read the brokers again, and counted the restarted broker as in sync."""
-    old = Machine(1, 2, 3)
-    old.create("t", (2, 1, 3))
+    old = with_topic(2, 1, 3)
     returned = old.life(2)
     old.propose("t", 2, 1)
     old.store.zxid = returned.epoch + 1
@@ -780,8 +703,7 @@ def test_a_restart_is_detected_although_the_last_controller_wrote_the_state_afte
 
 @pytest.mark.parametrize("written", range(4))
 def test_a_restart_is_handled_by_the_next_controller_wherever_the_last_one_stopped(written: int) -> None:
-    old = Machine(1, 2, 3)
-    old.create("t", (2, 1, 3))
+    old = with_topic(2, 1, 3)
     old.create("u", (2, 3, 1))
     brokers = {**old.brokers, 2: old.life(2)}
     old.handle(BrokersChanged(brokers), cut=written)
@@ -793,8 +715,7 @@ def test_a_restart_is_handled_by_the_next_controller_wherever_the_last_one_stopp
 
 
 def test_a_broker_whose_restart_was_handled_stays_in_sync_under_the_next_controller() -> None:
-    old = Machine(1, 2)
-    old.create("t", (2, 1))
+    old = with_topic(2, 1)
     old.start(2)
     old.propose("t", 1, 2)
     assert old.state("t").isr == (1, 2)
@@ -803,8 +724,7 @@ def test_a_broker_whose_restart_was_handled_stays_in_sync_under_the_next_control
 
 
 def test_without_recorded_start_epochs_a_restart_is_detected_by_transaction_ids() -> None:
-    old = Machine(1, 2, 3)
-    old.create("t", (2, 1, 3))
+    old = with_topic(2, 1, 3)
     old.create("alone", (2,))
     old.store.recorded_epochs = None  # As after a Kafka controller.
     brokers = {1: old.life(1), 3: old.life(3), 2: old.life(2)}
@@ -815,8 +735,7 @@ def test_without_recorded_start_epochs_a_restart_is_detected_by_transaction_ids(
 
 
 def test_a_partition_with_an_unexpected_state_is_decided_again() -> None:
-    machine = Machine(1, 2, 3)
-    machine.create("t", (1, 2, 3))
+    machine = with_topic(1, 2, 3)
     # For example after a lost answer: the znode is newer than the controller's copy.
     machine.store.states["t", 0] = (PartitionState(1, 0, (1, 3), 1), 4)
     effects = machine.lose(1)
@@ -825,8 +744,7 @@ def test_a_partition_with_an_unexpected_state_is_decided_again() -> None:
 
 
 def test_a_partition_whose_state_znode_was_removed_is_left_alone() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2)
     del machine.store.states["t", 0]
     machine.lose(1)
     assert ("t", 0) not in machine.store.states

@@ -27,7 +27,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.topic_partition import TopicPartition
-from tests.coordinator.controller.machine import Machine, answers, sent_to, writes
+from tests.coordinator.controller.machine import Machine, answers, sent_to, with_topic, writes
 
 
 def move(machine: Machine, *target: int, topic: str = "t", partition: int = 0) -> list[ControllerEffect]:
@@ -68,8 +68,7 @@ def rows_sent(effects: list[ControllerEffect], broker_id: int) -> list[LeaderAnd
 
 
 def test_a_partition_moves_once_its_new_replicas_are_in_sync() -> None:
-    machine = Machine(1, 2, 3, 4)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2, brokers=4)
     effects = move(machine, 3, 4)
     assert refusal(effects) == ErrorCode.NONE
     assert assignment(machine) == ReplicaAssignment((3, 4, 1, 2), adding=(3, 4), removing=(1, 2))
@@ -89,8 +88,7 @@ def test_a_partition_moves_once_its_new_replicas_are_in_sync() -> None:
 
 
 def test_each_step_of_a_reassignment_is_durable_before_brokers_are_told() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (1,))
+    machine = with_topic(1, brokers=2)
     kinds = [type(effect) for effect in move(machine, 2)]
     assert kinds[:3] == [WriteAssignments, WriteStates, SendToBrokers]
     kinds = [type(effect) for effect in machine.propose("t", 1, 2)]
@@ -104,8 +102,7 @@ def test_each_step_of_a_reassignment_is_durable_before_brokers_are_told() -> Non
 
 
 def test_a_leader_in_the_target_keeps_leading() -> None:
-    machine = Machine(1, 2, 3)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2, brokers=3)
     move(machine, 3, 1)
     machine.propose("t", 1, 2, 3)
     assert machine.state("t") == PartitionState(1, 2, (1, 3), 1)
@@ -113,8 +110,7 @@ def test_a_leader_in_the_target_keeps_leading() -> None:
 
 
 def test_a_reassignment_that_only_removes_replicas_completes_at_once() -> None:
-    machine = Machine(1, 2, 3)
-    machine.create("t", (1, 2, 3))
+    machine = with_topic(1, 2, 3)
     effects = move(machine, 2, 3)
     assert assignment(machine) == ReplicaAssignment((2, 3))
     assert machine.state("t") == PartitionState(2, 1, (2, 3), 1)
@@ -122,8 +118,7 @@ def test_a_reassignment_that_only_removes_replicas_completes_at_once() -> None:
 
 
 def test_a_reassignment_that_only_reorders_replicas_is_written_and_sent() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2)
     effects = move(machine, 2, 1)
     assert assignment(machine) == ReplicaAssignment((2, 1))
     assert machine.state("t") == PartitionState(1, 1, (1, 2), 1)
@@ -144,8 +139,7 @@ def test_a_reassignment_that_only_reorders_replicas_is_written_and_sent() -> Non
 def test_invalid_targets_are_refused_and_the_others_are_moved(
     target: Sequence[int] | None, error: ErrorCode
 ) -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (1,))
+    machine = with_topic(1, brokers=2)
     machine.create("u", (1,))
     effects = machine.handle(AlterReassignments(5, {("t", 0): target, ("u", 0): (2,), ("x", 0): (1,)}))
     assert refusal(effects) == error
@@ -156,8 +150,7 @@ def test_invalid_targets_are_refused_and_the_others_are_moved(
 
 
 def test_a_partition_can_be_moved_away_from_a_dead_broker() -> None:
-    machine = Machine(1, 2, 3)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2, brokers=3)
     machine.lose(2)
     move(machine, 1, 3)
     machine.propose("t", 1, 3)
@@ -166,8 +159,7 @@ def test_a_partition_can_be_moved_away_from_a_dead_broker() -> None:
 
 
 def test_a_cancelled_reassignment_is_reverted() -> None:
-    machine = Machine(1, 2, 3)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2, brokers=3)
     move(machine, 3, 2)
     machine.propose("t", 1, 2)
     effects = cancel(machine)
@@ -180,8 +172,7 @@ def test_a_cancelled_reassignment_is_reverted() -> None:
 
 
 def test_cancelling_moves_leadership_off_an_added_replica_first() -> None:
-    machine = Machine(1, 2, 3, 4)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2, brokers=4)
     move(machine, 3, 4)
     machine.propose("t", 1, 2, 3)
     machine.lose(1)
@@ -201,8 +192,7 @@ def test_cancelling_moves_leadership_off_an_added_replica_first() -> None:
 
 
 def test_a_running_reassignment_can_be_replaced() -> None:
-    machine = Machine(1, 2, 3)
-    machine.create("t", (1,))
+    machine = with_topic(1, brokers=3)
     move(machine, 2)
     effects = move(machine, 3)
     assert assignment(machine) == ReplicaAssignment((3, 1), adding=(3,), removing=(1,))
@@ -213,8 +203,7 @@ def test_a_running_reassignment_can_be_replaced() -> None:
 
 
 def test_a_reassignment_waits_for_a_target_replica_that_can_lead() -> None:
-    machine = Machine(1, 2, 3)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2, brokers=3)
     move(machine, 3)
     # The new replica dies as soon as it is in sync.
     state, version = machine.store.states["t", 0]
@@ -251,8 +240,7 @@ def test_running_reassignments_are_listed() -> None:
 
 
 def test_partitions_being_reassigned_are_neither_added_to_nor_balanced() -> None:
-    machine = Machine(1, 2, 3)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2, brokers=3)
     move(machine, 2, 3)
     grown = answers(machine.handle(CreatePartitions(6, [MorePartitions("t", 2)])))["t"]
     assert grown.error == ErrorCode.REASSIGNMENT_IN_PROGRESS
@@ -260,8 +248,7 @@ def test_partitions_being_reassigned_are_neither_added_to_nor_balanced() -> None
 
 
 def test_deleting_a_topic_removes_its_old_and_added_replicas() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (1,))
+    machine = with_topic(1, brokers=2)
     move(machine, 2)
     effects = machine.delete("t")
     assert deleted_on(effects, 1) == deleted_on(effects, 2) == [("t", 0)]
@@ -270,8 +257,7 @@ def test_deleting_a_topic_removes_its_old_and_added_replicas() -> None:
 
 
 def test_a_leaderless_partition_is_reassigned_once_it_has_a_leader_again() -> None:
-    machine = Machine(1, 2, 3)
-    machine.create("t", (2,))
+    machine = with_topic(2, brokers=3)
     machine.lose(2)
     move(machine, 3)
     assert machine.state("t").leader == NO_LEADER
@@ -305,8 +291,7 @@ def test_a_reassignment_requested_in_zookeeper_is_done_and_removed() -> None:
 
 
 def test_a_requested_reassignment_of_a_deleted_topic_is_removed() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (1,))
+    machine = with_topic(1, brokers=2)
     machine.store.znode_requests[ZnodeRequest.REASSIGNMENT] = {("t", 0): (2,)}
     machine.handle(ZnodeRequested(ZnodeRequest.REASSIGNMENT))
     machine.delete("t")

@@ -21,14 +21,9 @@ from coordinator.znodes.topics import (
     partition_state_path,
 )
 from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.alter_partition import (
-    AlterPartitionRequest,
-    BrokerState,
-    ProposedPartition,
-    TopicData,
-)
+from protocol.messages.alter_partition import AlteredPartition
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from tests.coordinator.members import Members, cluster, healthy_answer
+from tests.coordinator.members import Members, cluster, healthy_answer, isr_proposal
 from tests.coordinator.zookeeper.test_zookeeper import end_session
 from tests.reactor import in_thread, on_reactor, until
 
@@ -116,36 +111,18 @@ async def test_a_proposal_for_the_in_sync_set_is_written(zookeeper: str) -> None
         await until(lambda: one.was_told_of(2))
         made = (await create(members, TopicCreation("t", assignments={0: (1, 2)})))["t"]
 
-        def proposal(isr: tuple[int, ...], partition_epoch: int) -> AlterPartitionRequest:
-            epochs = {1: one.membership.broker_epoch, 2: two.membership.broker_epoch}
-            return AlterPartitionRequest(
-                broker_id=1,
-                broker_epoch=epochs[1],
-                topics=[
-                    TopicData(
-                        topic_id=made.topic_id,
-                        partitions=[
-                            ProposedPartition(
-                                partition_index=0,
-                                leader_epoch=0,
-                                new_isr=[],
-                                new_isr_with_epochs=[
-                                    BrokerState(broker_id=member, broker_epoch=epochs[member])
-                                    for member in isr
-                                ],
-                                partition_epoch=partition_epoch,
-                            )
-                        ],
-                    )
-                ],
-            )
+        epochs = {1: one.membership.broker_epoch, 2: two.membership.broker_epoch}
 
-        row = (await one.controller.alter_partition(proposal((1,), 0))).topics[0].partitions[0]
+        async def propose(isr: tuple[int, ...], partition_epoch: int) -> AlteredPartition:
+            request = isr_proposal(made.topic_id, isr, epochs, partition_epoch=partition_epoch)
+            return (await one.controller.alter_partition(request)).topics[0].partitions[0]
+
+        row = await propose((1,), 0)
         assert (row.error_code, row.isr, row.partition_epoch) == (ErrorCode.NONE, [1], 1)
-        row = (await one.controller.alter_partition(proposal((1, 2), 1))).topics[0].partitions[0]
+        row = await propose((1, 2), 1)
         assert (row.error_code, row.isr, row.partition_epoch) == (ErrorCode.NONE, [1, 2], 2)
         assert (await state_of(members, "t")).isr == (1, 2)
-        stale = (await one.controller.alter_partition(proposal((1,), 0))).topics[0].partitions[0]
+        stale = await propose((1,), 0)
         assert stale.error_code == ErrorCode.INVALID_UPDATE_VERSION
 
 

@@ -24,15 +24,14 @@ from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
-from tests.coordinator.controller.machine import Machine, led, sent_to, writes
+from tests.coordinator.controller.machine import led, sent_to, with_topic, writes
 from tests.coordinator.controller.test_service import TIMEOUT_MS, create, state_of
 from tests.coordinator.members import Member, Members, cluster
 from tests.reactor import on_reactor, until
 
 
 def test_a_preferred_election_requested_in_zookeeper_is_done_and_removed() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2)
     machine.lose(1)
     machine.start(1)
     machine.propose("t", 2, 1)
@@ -50,8 +49,7 @@ def test_a_preferred_election_requested_in_zookeeper_is_done_and_removed() -> No
 
 
 def test_topics_marked_by_another_process_are_deleted() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2)
     machine.store.deleting += ["t", "none"]
     machine.store.znode_requests[ZnodeRequest.DELETION] = ["t", "none"]
     effects = machine.handle(ZnodeRequested(ZnodeRequest.DELETION))
@@ -65,8 +63,7 @@ def test_topics_marked_by_another_process_are_deleted() -> None:
 
 
 def test_a_broker_that_lost_a_directory_is_asked_for_its_replicas() -> None:
-    machine = Machine(1, 2)
-    machine.create("t", (1, 2))
+    machine = with_topic(1, 2)
     machine.create("u", (2,))
     machine.store.znode_requests[ZnodeRequest.LOG_DIRS] = {"/l/1": 2, "/l/2": None, "/l/3": 9}
     effects = machine.handle(ZnodeRequested(ZnodeRequest.LOG_DIRS))

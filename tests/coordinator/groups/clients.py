@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 
 from coordinator.groups.assignors import assign_round_robin
@@ -24,21 +25,17 @@ class OwnershipChecker:
         assert owner == member_id, f"{partition} in generation {generation} of {group}: {owner}, {member_id}"
 
 
-class ClassicClient:
-    """A consumer of group "classic"; a static member if it has an `instance_id`."""
+class Client(ABC):
+    """A member that sends one request after the other."""
 
-    group = "classic"
-
-    def __init__(self, world: GroupWorld, checker: OwnershipChecker, instance_id: str | None = None) -> None:
+    def __init__(self, world: GroupWorld, checker: OwnershipChecker) -> None:
         self._world = world
         self._checker = checker
-        self.member = Member(instance_id=instance_id)
         self._waiting_for: int | None = None
         self.owned: tuple[TopicPartition, ...] | None = None
 
     def crash(self) -> None:
         """Restart: forget all state; the answer to a waiting request is lost."""
-        self.member = Member(instance_id=self.member.instance_id)
         self._waiting_for = None
         self.owned = None
 
@@ -48,16 +45,40 @@ class ClassicClient:
 
     def step(self) -> None:
         """Take the next step, if there is one."""
-        if self._waiting_for is not None:
-            if not self._world.is_waiting(self._waiting_for):
-                self._take(self._world.answers[self._waiting_for])
-        elif self.owned is not None:
+        if self._waiting_for is None:
+            self._ask()
+        elif not self._world.is_waiting(self._waiting_for):
+            answer = self._world.answers[self._waiting_for]
+            self._waiting_for = None
+            self._take(answer)
+
+    @abstractmethod
+    def _ask(self) -> None: ...
+
+    @abstractmethod
+    def _take(self, answer: object) -> None: ...
+
+
+class ClassicClient(Client):
+    """A consumer of group "classic"; a static member if it has an `instance_id`."""
+
+    group = "classic"
+
+    def __init__(self, world: GroupWorld, checker: OwnershipChecker, instance_id: str | None = None) -> None:
+        super().__init__(world, checker)
+        self.member = Member(instance_id=instance_id)
+
+    def crash(self) -> None:
+        super().crash()
+        self.member = Member(instance_id=self.member.instance_id)
+
+    def _ask(self) -> None:
+        if self.owned is not None:
             self._obey(self._world.heartbeat(self.member, self.group))
         else:
             self._waiting_for = self._world.send_join(self.member, self.group)
 
     def _take(self, answer: object) -> None:
-        self._waiting_for = None
         match answer:
             case JoinAnswer(error=ErrorCode.NONE):
                 self.member = self.member.after(answer)
@@ -90,39 +111,26 @@ class ClassicClient:
         return self.member.instance_id or self.member.member_id
 
 
-class ManagedClient:
+class ManagedClient(Client):
     """A consumer of group "managed"."""
 
     group = "managed"
 
     def __init__(self, world: GroupWorld, checker: OwnershipChecker, consumer_id: str) -> None:
-        self._world = world
-        self._checker = checker
+        super().__init__(world, checker)
         self._consumer_id = consumer_id
-        self._waiting_for: int | None = None
         self.generation = -1
-        self.owned: tuple[TopicPartition, ...] | None = None
 
     @property
     def member(self) -> Member:
         return Member(self._consumer_id, self.generation)
 
     def crash(self) -> None:
-        """Restart: forget all state; the answer to a waiting request is lost."""
-        self._waiting_for = None
+        super().crash()
         self.generation = -1
-        self.owned = None
 
-    def disconnect(self) -> None:
-        """Lose the connection: a waiting request gets no answer."""
-        self._waiting_for = None
-
-    def step(self) -> None:
-        """Take the next step, if there is one."""
-        if self._waiting_for is not None:
-            if not self._world.is_waiting(self._waiting_for):
-                self._take(self._world.answers[self._waiting_for])
-        elif self.owned is not None:
+    def _ask(self) -> None:
+        if self.owned is not None:
             answer = self._world.consumer_heartbeat(self._consumer_id, self.generation, self.group)
             if answer.error is ErrorCode.NONE:
                 self.generation = answer.controller_generation
@@ -132,7 +140,6 @@ class ManagedClient:
             self._waiting_for = self._world.send_register(self._consumer_id, self.group)
 
     def _take(self, answer: object) -> None:
-        self._waiting_for = None
         if isinstance(answer, RegisterAnswer) and answer.error is ErrorCode.NONE:
             self.generation = answer.generation
             self.owned = tuple(owned.partition for owned in answer.partitions_to_own)

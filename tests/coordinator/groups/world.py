@@ -46,6 +46,14 @@ class Member:
     instance_id: str | None = None
     protocols: tuple[tuple[str, bytes], ...] = (("range", SUBSCRIPTION),)
 
+    def named(self) -> dict[str, Any]:
+        """The fields of a request that name the member."""
+        return {
+            "member_id": self.member_id,
+            "generation": self.generation,
+            "instance_id": self.instance_id,
+        }
+
     def after(self, answer: JoinAnswer) -> Member:
         return replace(self, member_id=answer.member_id, generation=answer.generation)
 
@@ -158,9 +166,7 @@ class GroupWorld(ShardHost):
         result = self.shard.classic.sync(
             request,
             group,
-            member_id=member.member_id,
-            generation=member.generation,
-            instance_id=member.instance_id,
+            **member.named(),
             protocol_name=protocol_name,
             protocol_type=protocol_type,
             assignments=assignments,
@@ -174,15 +180,7 @@ class GroupWorld(ShardHost):
 
     def heartbeat(self, member: Member, group: str = "g") -> ErrorCode:
         request = self.new_request()
-        result = self.shard.classic.heartbeat(
-            request,
-            group,
-            member_id=member.member_id,
-            generation=member.generation,
-            instance_id=member.instance_id,
-            now_ms=self.now_ms,
-        )
-        self.perform(result)
+        self.perform(self.shard.classic.heartbeat(request, group, **member.named(), now_ms=self.now_ms))
         return self.answer(request, ErrorAnswer).error
 
     def leave(self, *members: tuple[str, str | None], group: str = "g") -> list[ErrorCode]:
@@ -236,9 +234,7 @@ class GroupWorld(ShardHost):
             request,
             group,
             [OffsetToCommit(TopicPartition(topic, partition), offset, metadata=metadata)],
-            generation=member.generation,
-            member_id=member.member_id,
-            instance_id=member.instance_id,
+            **member.named(),
             retention_ms=retention_ms,
             now_ms=self.now_ms,
         )

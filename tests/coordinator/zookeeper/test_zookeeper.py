@@ -1,4 +1,4 @@
-"""The ZooKeeper interface on a real server: operations, watches and sessions."""
+"""The ZooKeeper interface on a real server: sessions, and what `test_zookeeper_contract` does not ask."""
 
 from __future__ import annotations
 
@@ -12,17 +12,8 @@ import pytest
 from kazoo.client import KazooClient, KazooState
 
 from coordinator.zookeeper.interface import (
-    BadVersion,
-    Check,
     Create,
-    Delete,
-    MultiFailed,
-    NodeExists,
-    NoNode,
-    NotEmpty,
     SessionExpired,
-    SetData,
-    Stat,
     WatchEvent,
     WatchKind,
     ZooKeeperConnectionLost,
@@ -87,47 +78,12 @@ def end_session(session: KazooSession, connect: str) -> None:
 
 
 @on_reactor
-async def test_a_znode_is_created_read_changed_and_removed(zookeeper: str) -> None:
-    async with connected(zookeeper) as client:
-        session = client.session
-        path, made = await session.create("/a", b"1")
-        assert (path, made.version, made.ephemeral_owner) == ("/a", 0, 0)
-        assert await session.get("/a") == (b"1", made)
-        changed = await session.set("/a", b"2", version=0)
-        assert (changed.version, changed.czxid) == (1, made.czxid)
-        assert changed.mzxid > made.mzxid
-        assert await session.exists("/a") == changed
-        await session.delete("/a", version=1)
-        assert await session.exists("/a") is None
-
-
-@on_reactor
 async def test_operations_before_the_first_connection_wait_for_it(zookeeper: str) -> None:
     client = KazooZooKeeper(zookeeper + "/deep/er", SESSION_TIMEOUT_MS, reactor.callFromThread)
     asked = client.session.create("/a")
     client.start()
     assert (await asked)[0] == "/a"
     await client.close()
-
-
-@on_reactor
-async def test_errors_have_types(zookeeper: str) -> None:
-    async with connected(zookeeper) as client:
-        session = client.session
-        with pytest.raises(NoNode):
-            await session.get("/none")
-        with pytest.raises(NoNode):
-            await session.children("/none")
-        with pytest.raises(NoNode):
-            await session.create("/none/below")
-        await session.create("/a")
-        with pytest.raises(NodeExists):
-            await session.create("/a")
-        with pytest.raises(BadVersion):
-            await session.set("/a", b"", version=7)
-        await session.create("/a/b")
-        with pytest.raises(NotEmpty):
-            await session.delete("/a")
 
 
 @on_reactor
@@ -138,48 +94,6 @@ async def test_sequences_and_children_are_in_order(zookeeper: str) -> None:
         made = [(await session.create("/q/n_", sequence=True))[0] for _ in range(3)]
         assert made == ["/q/n_0000000000", "/q/n_0000000001", "/q/n_0000000002"]
         assert await session.children("/q") == [path.removeprefix("/q/") for path in made]
-
-
-@on_reactor
-async def test_a_multi_is_applied_as_a_whole(zookeeper: str) -> None:
-    async with connected(zookeeper) as client:
-        session = client.session
-        await session.create("/guard")
-        results = await session.multi(
-            [Check("/guard", 0), Create("/a", b"x", ephemeral=True), SetData("/guard", b"y", 0)]
-        )
-        assert results[:2] == [None, "/a"]
-        assert isinstance(results[2], Stat)
-        with pytest.raises(MultiFailed) as failed:
-            await session.multi([Create("/b"), Check("/guard", 0), Delete("/a")])
-        assert failed.value.index == 1
-        assert isinstance(failed.value.cause, BadVersion)
-        assert await session.exists("/b") is None
-        stat = await session.exists("/a")
-        assert stat is not None
-        assert stat.ephemeral_owner == session.session_id
-
-
-@on_reactor
-async def test_a_watch_fires_once_and_before_the_answer_to_a_later_read(zookeeper: str) -> None:
-    async with connected(zookeeper) as client, connected(zookeeper) as other:
-        session = client.session
-        order: list[object] = []
-        await session.create("/a")
-        await session.get("/a", order.append)
-        await session.children("/", order.append)
-        await session.exists("/later", order.append)
-        await other.session.multi([SetData("/a", b"1"), Create("/later")])
-        await other.session.set("/a", b"2")
-        while (await session.get("/a"))[0] != b"2":
-            pass
-        order.append("read")
-        assert order == [
-            WatchEvent(WatchKind.CHANGED, "/a"),
-            WatchEvent(WatchKind.CREATED, "/later"),
-            WatchEvent(WatchKind.CHILDREN, "/"),
-            "read",
-        ]
 
 
 @on_reactor

@@ -1,1 +1,1 @@
-"""Known bugs, by the room of the code that they mutate."""
+"""Known bugs, one file for each part of the code that they mutate."""

@@ -1,4 +1,4 @@
-"""Bugs of ownership and of conditional appends; each was in a system that had leases or fencing before."""
+"""Bugs of ownership and of conditional appends. Each has occurred in a system with leases or fencing."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ MUTATIONS = (
     ),
     Mutation(
         "fence-not-committed",
-        "a claim is answered before everything before its fence is committed",
+        "a claim is answered before all records below its fence are committed",
         _answer_before_the_fence_is_committed,
     ),
 )

@@ -1,0 +1,52 @@
+"""The methods that every producer only passes on to its engine."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from clients.sending.engine import SendingEngine
+
+if TYPE_CHECKING:
+    from clients.feedback.snapshots import ProducerFeedback
+
+
+class ProducerFace:
+    """Holds a producer's engine. As a context manager, closes the producer at the end of the block."""
+
+    def __init__(self, engine: SendingEngine) -> None:
+        self._engine = engine
+
+    def flush(self, timeout_ms: int | None = None) -> bool:
+        """Send what is queued without lingering, and wait until every message sent so far has its outcome.
+
+        False if that takes longer than `timeout_ms`.
+        """
+        return self._engine.flush(timeout_ms)
+
+    def partitions_for(self, topic: str) -> int | None:
+        """The number of all partitions of a topic; None while this producer does not know."""
+        return self._engine.partitions_for(topic)
+
+    def feedback(self) -> ProducerFeedback:
+        """Counts of what was sent and its outcomes, and of requests. May be called by any thread."""
+        return self._engine.feedback()
+
+    def turn(self, max_wait_ms: int) -> None:
+        """One turn of the loop, for a producer without a thread; waits at most `max_wait_ms`."""
+        self._engine.turn(max_wait_ms)
+
+    def close(self, timeout_ms: int | None = None) -> None:
+        """Send what is queued, for at most `timeout_ms`, then stop.
+
+        Messages not acknowledged by then fail with ClosedError. May be called again, and by a callback.
+        """
+        self._engine.close(timeout_ms)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(0 if kind is KeyboardInterrupt else None)
