@@ -130,6 +130,9 @@ def test_members_settle_when_answers_take_longer_than_a_poll(
     topic = f"slow-{library}"
     with Admin({"bootstrap.servers": slow_address}) as admin:
         admin.create_topics([NewTopic(topic, PARTITIONS)])
+        # This makes the broker create __consumer_offsets. A member that had to wait for that topic would get
+        # its metadata before it joins.
+        admin.describe_groups([topic])
 
     with mixed_group(slow_address, topic, "range", [library], tmp_path) as group:
         group.come()
