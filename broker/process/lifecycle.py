@@ -113,9 +113,10 @@ class Broker:
         except OSError as error:
             raise StartError(error.strerror or str(error)) from error
         try:
-            await node.cluster.membership.start()
+            start_epoch = await node.cluster.membership.start()
         except BrokerIdInUse as error:
             raise StartError(str(error)) from error
+        await self._logs.begin_run(start_epoch)
         node.orders.begin()
         self._begin_periodic(node)
         await self._known_to_the_cluster(node)

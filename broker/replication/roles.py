@@ -145,6 +145,7 @@ class Roles:
             tuple(state.replicas),
             tuple(state.adding_replicas),
             tuple(state.removing_replicas),
+            tuple(state.eligible_leader_replicas),
         )
         try:
             self._apply(

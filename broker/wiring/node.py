@@ -48,7 +48,7 @@ def build_broker(
     """`fatal(why)` is called where the broker cannot continue."""
     metadata = MetadataCache()
     settings = build_settings(static, around, identity.broker_id, logs, metadata)
-    cluster = build_cluster(around, identity, metadata, settings)
+    cluster = build_cluster(around, identity, metadata, settings, logs.start_epoch)
     replication = build_replication(around, logs, settings.in_force, cluster)
     groups = build_groups(
         static,
@@ -106,6 +106,8 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     settings.broker.add_listener(replication.throttled_rates.settings_changed)
     settings.broker.add_listener(settings.topics.defaults_changed)
     settings.topics.add_listener(ownership.service.topic_changed)
+    settings.topics.add_listener(replication.replicas.topic_settings_changed)
+    settings.topics.add_listener(cluster.controller.topic_settings_changed)
     settings.topics.add_unclean_election_listener(cluster.controller.unclean_election_enabled)
 
     # Replicas: roles, in-sync sets, conditional appends, log directories

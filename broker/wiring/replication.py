@@ -54,6 +54,7 @@ def build_logs(settings: Settings, around: Surroundings) -> LogManager:
         read_group(ManagerLimits, settings),
         around.descriptors.log_files,
         read_group(ScrubSettings, settings),
+        around.boot,
     )
 
 

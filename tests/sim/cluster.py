@@ -99,6 +99,7 @@ class Machine:
         self.awake_since_s = 0.0
         """Since when its broker has not stood still, in seconds of the simulation."""
         self._is_cut_off = False
+        self._boots = 1
         self._ahead_s = 0.0
         self._work_ms_max = work_ms_max
         self._settings = broker_settings(
@@ -164,6 +165,7 @@ class Machine:
             SimWorkers(process, self._work_ms_max),
             process.rng("broker"),
             lambda: world.clock.rightNow,
+            boot=f"{self.name}, boot {self._boots}",
         )
         process.run(self._begin, process, around)
 
@@ -197,6 +199,7 @@ class Machine:
         if self.process is not None:
             self._ended(self.process)
         self.disk.lose_power()
+        self._boots += 1
 
     def wipe(self) -> None:
         """The process is killed, and its disks are replaced by empty ones."""

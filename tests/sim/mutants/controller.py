@@ -122,10 +122,8 @@ def _trust_returned_members() -> Sequence[Patch]:
 def _elect_anyone() -> Sequence[Patch]:
     elect = election.elect_after_failure
 
-    def mutant(
-        replicas: Sequence[int], isr: Sequence[int], live: Sequence[int], *, unclean_allowed: bool
-    ) -> Any:
-        return elect(replicas, isr, live, unclean_allowed=True)
+    def mutant(replicas: Sequence[int], isr: Sequence[int], live: Sequence[int], **more: Any) -> Any:
+        return elect(replicas, isr, live, **{**more, "unclean_allowed": lambda: True})
 
     return [(election, "elect_after_failure", mutant)]
 
