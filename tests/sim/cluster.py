@@ -24,6 +24,7 @@ from coordinator.groups.partitions import OFFSETS_TOPIC, partition_of_group
 from coordinator.placement import ReplicaAssignment
 from coordinator.znodes.admin import DELETE_TOPICS
 from coordinator.znodes.brokers import BROKER_IDS, broker_path
+from coordinator.znodes.controller import CONTROLLER_BROKERS, decode_controller_brokers
 from coordinator.znodes.topics import (
     TOPICS,
     PartitionState,
@@ -352,6 +353,15 @@ class Cluster:
         """Ids of the registered brokers."""
         registered = self.zookeeper.names_below(BROKER_IDS)
         return {int(name): self.zookeeper.read(broker_path(int(name))).czxid for name in registered}
+
+    def is_start_recorded(self, machine: Machine) -> bool:
+        """Whether a controller has dealt with the start of the machine's present broker: no partition's state
+        relies on what its process before had."""
+        node = None if machine.broker is None else machine.broker.node
+        if node is None or not self.zookeeper.exists(CONTROLLER_BROKERS):
+            return False
+        recorded = decode_controller_brokers(self.zookeeper.read(CONTROLLER_BROKERS).data)
+        return recorded.get(machine.broker_id) == node.cluster.membership.start_epoch
 
     def topics(self) -> dict[str, TopicAssignment]:
         """The topics that ZooKeeper holds."""

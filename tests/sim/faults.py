@@ -2,8 +2,9 @@
 
 Most faults may strike anybody at any time. Those that destroy what was written (`lose_power`, `wipe`) strike
 only where another in-sync replica is alive and stays so until all are in sync again: more than that no
-replicated log promises without an fsync for each record (Kafka design §4.7). Where there is that fsync,
-flush.before.ack, power is lost anywhere at any time.
+replicated log promises without an fsync for each record (Kafka design §4.7). With min.insync.replicas=2 one
+machine may lose power although it is the last one in sync (KIP-966), if the others lose nothing. Where there
+is that fsync, flush.before.ack, power is lost anywhere at any time.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from tests.sim.scenario import Story
 
 _CARELESS_SHARE = 0.25
+_LAST_REPLICA_SHARE = 0.4
+_RETURN_S_MAX = 10.0
 _FOLLOW_UP_SHARE = 0.35
 _FOLLOW_UP_S = 0.05
 _WHOLE_POLL_S = 0.25
@@ -70,6 +73,41 @@ class Faults:
             for _ in range(rng.randint(1, 3)):
                 machine = rng.choice(self.cluster.machines)
                 self._world.clock.callLater(rng.uniform(2, 50), self._remove_registration, machine)
+
+        # Drawn apart for the same reason.
+        rng = self._world.rng("last replica")
+        plan = self._story.plan
+        keeps_two = all(("min.insync.replicas", "1") not in topic.configs for topic in plan.topics)
+        if plan.shape.brokers > 1 and keeps_two and rng.random() < _LAST_REPLICA_SHARE:
+            self._world.clock.callLater(rng.uniform(2, 30), self._strike_last, rng)
+
+    def _strike_last(self, rng: random.Random) -> None:
+        """All machines but one stand still or are killed, and soon the one that is left loses power. All come
+        back in any order. The others have what was acknowledged, in sync or not."""
+        if not self._story.is_faulty:
+            return
+        clock, machines = self._world.clock, self.cluster.machines
+        if self._is_fragile or self._active or not self.cluster.is_whole():
+            clock.callLater(_WHOLE_POLL_S, self._strike_last, rng)
+            return
+        self._is_fragile = True
+        self._story.faults["last replica without power"] += 1
+        last = rng.choice(machines)
+        for other in machines:
+            if other is not last:
+                strike = other.kill if rng.random() < 0.5 else other.pause
+                clock.callLater(rng.uniform(0, 2), self._while_faulty, strike)
+        fall_s = rng.uniform(0.5, 12)
+        clock.callLater(fall_s, self._while_faulty, last.lose_power)
+        for machine in machines:
+            back_s = fall_s + rng.uniform(0.2, _RETURN_S_MAX)
+            clock.callLater(back_s, self._while_faulty, machine.resume)
+            clock.callLater(back_s, self._while_faulty, machine.start)
+        clock.callLater(fall_s + _RETURN_S_MAX, self._look_whether_whole)
+
+    def _while_faulty(self, strike: Callable[[], None]) -> None:
+        if self._story.is_faulty:
+            strike()
 
     def _remove_registration(self, machine: Machine) -> None:
         """An administrator deletes /brokers/ids/N of a broker whose session lives."""

@@ -13,6 +13,7 @@ from coordinator.cluster.membership import ClusterMembership
 from coordinator.controller import election
 from coordinator.controller import writes as controller_writes
 from coordinator.controller.effects import DecisionSteps
+from coordinator.controller.eligible import EligibleReplicas
 from coordinator.controller.isr import InSyncSets
 from coordinator.controller.machine import Controller
 from coordinator.controller.runtime import ControllerRuntime
@@ -145,7 +146,27 @@ def _overlook_a_removed_registration() -> Sequence[Patch]:
     return [(ClusterMembership, "_watch", lambda self, session, epoch: None)]
 
 
+def _forget_eligible_replicas() -> Sequence[Patch]:
+    """Only replicas in sync may lead, though the last one may have lost its tail."""
+    return [(EligibleReplicas, "after", lambda self, *arguments, **more: ())]
+
+
+def _trust_every_restart() -> Sequence[Patch]:
+    """A broker that restarted counts as one that has all its records."""
+    return [(LiveBroker, "continues", lambda self, start_epoch: True)]
+
+
 MUTATIONS = (
+    Mutation(
+        "elr-ignored",
+        "replicas that left the in-sync set with every committed record may not lead (KIP-966)",
+        _forget_eligible_replicas,
+    ),
+    Mutation(
+        "unclean-restart-trusted",
+        "a broker that lost power counts as one that was stopped cleanly (KIP-966)",
+        _trust_every_restart,
+    ),
     Mutation(
         "stale-controller",
         "a replaced controller's writes and requests are accepted (KAFKA-6082)",
