@@ -202,7 +202,7 @@ class Partition:
         whether it rose.
 
         It stays where it is while there are eligible replicas, or fewer in-sync replicas than
-        min.insync.replicas (KIP-966): whoever may lead next has everything below it.
+        min.insync.replicas (KIP-966): each replica that may lead next has everything below it.
         """
         role = self.role
         if not isinstance(role, Leadership):

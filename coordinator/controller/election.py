@@ -1,8 +1,8 @@
 """Leader election of one partition: pure functions of its replicas, in-sync set and live brokers.
 
 Each returns the new leader and in-sync set, or None if no replica may lead. They never look at logs: members
-of the in-sync set and eligible replicas have every committed record, and that is all that counts (Kafka
-design §4.7, KIP-966).
+of the in-sync set and eligible replicas have every committed record, and that is all that counts
+(Kafka design §4.7, KIP-966).
 """
 
 from __future__ import annotations

@@ -232,6 +232,7 @@ class World:
         isr: Sequence[int] | None = None,
         partition_epoch: int = 0,
         controller_epoch: int = 1,
+        eligible: Sequence[int] = (),
     ) -> int:
         """What the controller says of a partition, to this broker and to its metadata; the error code."""
         isr = replicas if isr is None else isr
@@ -244,6 +245,7 @@ class World:
             isr=isr,
             partition_epoch=partition_epoch,
             controller_epoch=controller_epoch,
+            eligible=eligible,
         )
         response = fired(self.roles.apply_leader_and_isr(request))
         told = UpdateMetadataPartitionState(
@@ -272,6 +274,7 @@ class World:
         isr: Sequence[int] = (LOCAL_ID,),
         partition_epoch: int = 0,
         controller_epoch: int = 1,
+        eligible: Sequence[int] = (),
     ) -> LeaderAndIsrRequest:
         state = LeaderAndIsrPartitionState(
             partition_index=index,
@@ -284,6 +287,7 @@ class World:
             adding_replicas=[],
             removing_replicas=[],
             is_new=True,
+            eligible_leader_replicas=list(eligible),
         )
         topic_id = self.topic_id(topic)
         return LeaderAndIsrRequest(
