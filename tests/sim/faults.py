@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated minute: drawn from the seed, one after the other and several at once.
+"""What goes wrong in the faulty phase: drawn from the seed, one after the other and several at once.
 
 Most faults may strike anybody at any time. Those that destroy what was written (`lose_power`, `wipe`) strike
 only where another in-sync replica is alive and stays so until all are in sync again: more than that no
@@ -27,10 +27,7 @@ from tests.sim.cluster import LOG_DIRECTORIES, Cluster, Machine
 if TYPE_CHECKING:
     from tests.sim.scenario import Story
 
-_CARELESS_SHARE = 0.25
-_LAST_REPLICA_SHARE = 0.4
 _RETURN_S_MAX = 10.0
-_FOLLOW_UP_SHARE = 0.35
 _FOLLOW_UP_S = 0.05
 _WHOLE_POLL_S = 0.25
 _MEDDLED = (AlterPartitionRequest.api, LeaderAndIsrRequest.api, UpdateMetadataRequest.api)
@@ -51,96 +48,46 @@ class Kind:
     begin: Callable[[Faults, Machine], End | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One fault of a plan: it begins `at_s` seconds after the faulty phase has begun, if it can begin then,
+    and lasts for `seconds`. An aimed one strikes a leader or the controller, if there is one."""
+
+    number: int
+    kind: str
+    at_s: float
+    seconds: float
+    is_aimed: bool
+
+
 class Faults:
-    """Makes faults while its story's faulty minute lasts."""
+    """Makes a plan's faults while its story's faulty phase lasts."""
 
     def __init__(self, story: Story) -> None:
         self.cluster: Cluster = story.cluster
-        self.rng: random.Random = story.rng
+        self.rng = random.Random()
+        """The generator of the fault that begins. What one fault draws does not disturb the others."""
         self._story = story
         self._world = story.world
-        self._kinds = [kind for kind in KINDS if kind.name in story.plan.faults]
-        self._pause_s = story.plan.fault_pause_s
         self._active = 0
         self._is_fragile = False
         """Whether a machine has lost data and is not in sync again."""
 
     def begin(self) -> None:
-        self._world.clock.callLater(self.rng.expovariate(1 / self._pause_s), self._strike)
-        # Drawn apart from the other faults: the seeds without it live through the minutes that they did.
-        rng = self._world.rng("careless administrator")
-        if rng.random() < _CARELESS_SHARE:
-            for _ in range(rng.randint(1, 3)):
-                machine = rng.choice(self.cluster.machines)
-                self._world.clock.callLater(rng.uniform(2, 50), self._remove_registration, machine)
+        for strike in self._story.plan.strikes:
+            self._world.clock.callLater(strike.at_s, self._strike, strike)
 
-        # Drawn apart for the same reason.
-        rng = self._world.rng("last replica")
-        plan = self._story.plan
-        keeps_two = all(("min.insync.replicas", "1") not in topic.configs for topic in plan.topics)
-        if plan.shape.brokers > 1 and keeps_two and rng.random() < _LAST_REPLICA_SHARE:
-            self._world.clock.callLater(rng.uniform(2, 30), self._strike_last, rng)
-
-    def _strike_last(self, rng: random.Random) -> None:
-        """All machines but one stand still or are killed, and soon the one that is left loses power. All come
-        back in any order. The others have what was acknowledged, in sync or not."""
-        if not self._story.is_faulty:
+    def _strike(self, strike: Strike) -> None:
+        if not self._story.is_faulty or self._is_fragile:
             return
-        clock, machines = self._world.clock, self.cluster.machines
-        if self._is_fragile or self._active or not self.cluster.is_whole():
-            clock.callLater(_WHOLE_POLL_S, self._strike_last, rng)
-            return
-        self._is_fragile = True
-        self._story.faults["last replica without power"] += 1
-        last = rng.choice(machines)
-        for other in machines:
-            if other is not last:
-                strike = other.kill if rng.random() < 0.5 else other.pause
-                clock.callLater(rng.uniform(0, 2), self._while_faulty, strike)
-        fall_s = rng.uniform(0.5, 12)
-        clock.callLater(fall_s, self._while_faulty, last.lose_power)
-        for machine in machines:
-            back_s = fall_s + rng.uniform(0.2, _RETURN_S_MAX)
-            clock.callLater(back_s, self._while_faulty, machine.resume)
-            clock.callLater(back_s, self._while_faulty, machine.start)
-        clock.callLater(fall_s + _RETURN_S_MAX, self._look_whether_whole)
-
-    def _while_faulty(self, strike: Callable[[], None]) -> None:
-        if self._story.is_faulty:
-            strike()
-
-    def _remove_registration(self, machine: Machine) -> None:
-        """An administrator deletes /brokers/ids/N of a broker whose session lives."""
-        zookeeper, path = self.cluster.zookeeper, broker_path(machine.broker_id)
-        if not self._story.is_faulty or self._is_fragile or not zookeeper.exists(path):
-            return
-        self._world.trace("admin", f"deletes {path}")
-        self._story.faults["removed registration"] += 1
-        zookeeper.write([Delete(path)], 0)
-
-    def _strike(self) -> None:
-        if not self._story.is_faulty:
-            return
-        self._try_one()
-        pause_s = (
-            self.rng.random() * _FOLLOW_UP_S
-            if self.rng.random() < _FOLLOW_UP_SHARE
-            else self.rng.expovariate(1 / self._pause_s)
-        )
-        self._world.clock.callLater(pause_s, self._strike)
-
-    def _try_one(self) -> None:
-        kind = self.rng.choices(self._kinds, [kind.weight for kind in self._kinds])[0]
-        machine = self._victim()
-        seconds = self.rng.uniform(*kind.seconds)
-        if self._is_fragile:
-            return
-        end = kind.begin(self, machine)
+        kind = _KINDS_BY_NAME[strike.kind]
+        self.rng = self._world.rng(f"fault {strike.number}")
+        end = kind.begin(self, self._victim(strike))
         if end is None:
             return
         self._story.faults[kind.name] += 1
         self._active += 1
-        self._world.clock.callLater(seconds, self._end, end)
+        self._world.clock.callLater(strike.seconds, self._end, end)
 
     def _end(self, end: End) -> None:
         self._active -= 1
@@ -148,16 +95,21 @@ class Faults:
         if self._story.is_faulty:
             end()
 
-    def _victim(self) -> Machine:
-        """Any machine; half of the time a leader or the controller."""
+    def _while_faulty(self, strike: Callable[[], None]) -> None:
+        if self._story.is_faulty:
+            strike()
+
+    def _victim(self, strike: Strike) -> Machine:
         machines = self.cluster.machines
+        if not strike.is_aimed:
+            return self.rng.choice(machines)
         important = [
             machine
             for machine in machines
             if any(isinstance(partition.role, Leadership) for partition in machine.partitions())
             or (machine.broker is not None and machine.broker.node is not None and _controls(machine))
         ]
-        return self.rng.choice(important if important and self.rng.random() < 0.5 else machines)
+        return self.rng.choice(important or machines)
 
     # The ends of the earth
 
@@ -251,7 +203,7 @@ class Faults:
         if not others or len(others) + 1 < len(self.cluster.machines):
             return None
         for other in others:
-            self._world.clock.callLater(self.rng.random() * _FOLLOW_UP_S, other.kill)
+            self._world.clock.callLater(self.rng.random() * _FOLLOW_UP_S, self._while_faulty, other.kill)
 
         def end() -> None:
             for other in others:
@@ -272,25 +224,55 @@ class Faults:
         if not others or not self.cluster.zookeeper.available or not self._may_lose_data(machine):
             return None
         late = self.rng.choice(others)
+        start_s, mend_s = self.rng.uniform(0.1, 1.5), self.rng.uniform(0.1, 4.0)
         machine.lose_power()
         self.cluster.zookeeper.stop()
 
         def end() -> None:
             late.cut_off_zookeeper()
             self.cluster.zookeeper.wake()
-            clock = self._world.clock
-            clock.callLater(self.rng.uniform(0.1, 1.5), machine.start)
-            clock.callLater(self.rng.uniform(0.1, 4.0), late.mend_zookeeper)
+            self._world.clock.callLater(start_s, machine.start)
+            self._world.clock.callLater(mend_s, late.mend_zookeeper)
 
         return end
+
+    def lose_last_power(self, machine: Machine) -> End | None:
+        """The machine loses power soon after all others stop or are killed, and all return in any order.
+        The others have what was acknowledged, in sync or not. All this waits until the cluster is whole."""
+        configs = [config for topic in self._story.plan.topics for config in topic.configs]
+        if len(self.cluster.machines) > 1 and ("min.insync.replicas", "1") not in configs:
+            self._lose_last_power_when_whole(machine, self.rng)
+        return None  # It mends all that it does, and may not have begun yet.
+
+    def _lose_last_power_when_whole(self, last: Machine, rng: random.Random) -> None:
+        if not self._story.is_faulty:
+            return
+        clock, machines = self._world.clock, self.cluster.machines
+        if self._is_fragile or self._active or not self.cluster.is_whole():
+            clock.callLater(_WHOLE_POLL_S, self._lose_last_power_when_whole, last, rng)
+            return
+        self._is_fragile = True
+        self._story.faults["last replica without power"] += 1
+        for other in machines:
+            if other is not last:
+                strike = other.kill if rng.random() < 0.5 else other.pause
+                clock.callLater(rng.uniform(0, 2), self._while_faulty, strike)
+        fall_s = rng.uniform(0.5, 12)
+        clock.callLater(fall_s, self._while_faulty, last.lose_power)
+        for machine in machines:
+            back_s = fall_s + rng.uniform(0.2, _RETURN_S_MAX)
+            clock.callLater(back_s, self._while_faulty, machine.resume)
+            clock.callLater(back_s, self._while_faulty, machine.start)
+        clock.callLater(fall_s + _RETURN_S_MAX, self._look_whether_whole)
 
     def strike_disk(self, machine: Machine) -> End | None:
         """Kill the machine during a disk write, or cut its power where the promises allow it."""
         if not machine.is_running:
             return None
+        rng = self.rng
 
         def struck() -> None:
-            if self.rng.random() < 0.5 and self._may_lose_data(machine, active=1):
+            if rng.random() < 0.5 and self._may_lose_data(machine, active=1):
                 machine.lose_power()
             else:
                 machine.kill()
@@ -299,7 +281,7 @@ class Faults:
             machine.disk.spare()
             machine.start()
 
-        machine.disk.strike(self.rng.randrange(60), struck)
+        machine.disk.strike(rng.randrange(60), struck)
         return end
 
     def set_clock(self, machine: Machine) -> End | None:
@@ -308,12 +290,12 @@ class Faults:
 
     def jitter_clock(self, machine: Machine) -> End | None:
         """The machine's clock is corrected again and again, forward and back."""
-        is_over = False
+        is_over, rng = False, self.rng
 
         def jump() -> None:
             if not is_over and self._story.is_faulty:
-                machine.set_clock(self.rng.uniform(-0.5, 0.5))
-                self._world.clock.callLater(self.rng.uniform(0.05, 1.0), jump)
+                machine.set_clock(rng.uniform(-0.5, 0.5))
+                self._world.clock.callLater(rng.uniform(0.05, 1.0), jump)
 
         def end() -> None:
             nonlocal is_over
@@ -414,6 +396,15 @@ class Faults:
 
         return end
 
+    def remove_registration(self, machine: Machine) -> End | None:
+        """An administrator deletes /brokers/ids/N of a broker whose session lives."""
+        zookeeper, path = self.cluster.zookeeper, broker_path(machine.broker_id)
+        if not zookeeper.exists(path):
+            return None
+        self._world.trace("admin", f"deletes {path}")
+        zookeeper.write([Delete(path)], 0)
+        return lambda: None
+
     # The network
 
     def meddle(self, machine: Machine) -> End | None:
@@ -487,6 +478,7 @@ KINDS = (
     Kind("rack failure", 5, (4.0, 14.0), Faults.fail_rack),
     Kind("power loss", 10, (0.5, 9.0), Faults.lose_power),
     Kind("power loss in outage", 6, (6.5, 8.0), Faults.lose_power_in_outage),
+    Kind("last replica without power", 7, (0.0, 0.0), Faults.lose_last_power),
     Kind("struck disk", 12, (2.0, 10.0), Faults.strike_disk),
     Kind("wrong clock", 3, (0.0, 0.0), Faults.set_clock),
     Kind("jittery clock", 3, (1.0, 10.0), Faults.jitter_clock),
@@ -495,6 +487,7 @@ KINDS = (
     Kind("full disk", 5, (2.0, 8.0), Faults.fill_up),
     Kind("ZooKeeper cut", 12, (0.01, 12.0), Faults.cut_off_zookeeper),
     Kind("ZooKeeper outage", 3, (0.5, 15.0), Faults.stop_zookeeper),
+    Kind("removed registration", 5, (0.0, 0.0), Faults.remove_registration),
     Kind("slow ZooKeeper", 8, (1.0, 10.0), Faults.slow_zookeeper),
     Kind("meddled requests", 10, (1.0, 10.0), Faults.meddle),
     Kind("slow rejoining", 12, (4.0, 15.0), Faults.rejoin_slowly),
@@ -503,3 +496,4 @@ KINDS = (
     Kind("client cut", 5, (0.2, 8.0), Faults.cut_clients),
     Kind("storm", 6, (1.0, 8.0), Faults.storm),
 )
+_KINDS_BY_NAME = {kind.name: kind for kind in KINDS}

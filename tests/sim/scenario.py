@@ -1,8 +1,8 @@
-"""One seed's story: a cluster and its clients, a minute of faults, then peace, and the judgement.
+"""One seed's story: a cluster and its clients, a time of faults, then peace, and the judgement.
 
-Everything is drawn from the seed: how many producers of which habits, how the network is, and what goes wrong
-when. A fault that would destroy the only copy of a committed record is not made: no software survives that.
-What is allowed at a time is said beside each fault.
+Everything is drawn from the seed: how long faults happen, how many producers of which habits, how the network
+is, and what goes wrong when. A fault that would destroy the only copy of a committed record is not made: no
+software survives that. What is allowed at a time is said beside each fault.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from tests.sim.plan import THREE, Shape, draw
 from tests.sim.producer import Producer
 from tests.sim.tenant_life import TenantLife
 
-FAULTY_S = 60.0
 HEALING_S_MAX = 60.0
 _QUIET_S = 1.5
 _SESSIONS_OVER_S = SESSION_TIMEOUT_MS / 1000 + 1.5
@@ -94,8 +93,7 @@ class Story:
 
     def __init__(self, world: World, shape: Shape) -> None:
         self.world = world
-        self.plan = draw(shape, [kind.name for kind in KINDS], world.rng("plan"))
-        self.rng = world.rng("scenario")
+        self.plan = draw(shape, KINDS, world.rng("plan"))
         self.cluster = Cluster(world, shape.brokers, self.plan.settings, work_ms_max=self.plan.work_ms_max)
         topics = self.plan.topics
         self.history = History(
@@ -159,7 +157,7 @@ class Story:
         if self.tenants is not None:
             self.tenants.begin()
         self.is_faulty = True
-        until_s = world.clock.rightNow + FAULTY_S
+        until_s = world.clock.rightNow + self.plan.faulty_s
         Faults(self).begin()
         self.operator.begin_changes()
         world.run(until_s - world.clock.rightNow)
