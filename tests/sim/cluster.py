@@ -334,6 +334,8 @@ class Cluster:
     def mend(self) -> None:
         """End every fault, and start every broker."""
         self.network.heal()
+        self.network.meddled.clear()
+        self.zookeeper.calm()
         if not self.zookeeper.available:
             self.zookeeper.start()
         for machine in self.machines:

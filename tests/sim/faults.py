@@ -377,6 +377,79 @@ class Faults:
 
         return end
 
+    def change_zookeeper_leader(self, machine: Machine) -> End | None:
+        """ZooKeeper's leader is lost. Nothing is answered until the others have elected one of them."""
+        zookeeper = self.cluster.zookeeper
+        if not zookeeper.available or len(zookeeper.up()) < len(zookeeper.servers):
+            return None
+        lost, back_s = zookeeper.leader, self.rng.uniform(0.0, 8.0)
+        zookeeper.lose_leader()
+
+        def end() -> None:
+            zookeeper.start()
+            self._world.clock.callLater(back_s, zookeeper.restore, lost)
+
+        return end
+
+    def lose_zookeeper_server(self, machine: Machine) -> End | None:
+        """A server that follows is lost. Its clients turn to the others, and keep their sessions."""
+        zookeeper = self.cluster.zookeeper
+        if not zookeeper.available or len(zookeeper.up()) < len(zookeeper.servers):
+            return None
+        lost = self.rng.choice([server for server in zookeeper.servers if server is not zookeeper.leader])
+        zookeeper.lose_server(lost)
+        return lambda: zookeeper.restore(lost)
+
+    def lag_zookeeper_server(self, machine: Machine) -> End | None:
+        """Servers that follow apply late what the leader has committed: their clients read older states."""
+        zookeeper = self.cluster.zookeeper
+        followers = [server for server in zookeeper.servers if server is not zookeeper.leader]
+        lagging = self.rng.sample(followers, self.rng.randint(1, len(followers)))
+        ms_max = self.rng.choice([100.0, 1000.0, 4000.0])
+        for server in lagging:
+            self._world.trace("zookeeper", f"server {server.number} lags by up to {ms_max} ms")
+            server.lag(ms_max)
+
+        def end() -> None:
+            for server in lagging:
+                server.lag(0.0)
+
+        return end
+
+    def burst_zookeeper(self, machine: Machine) -> End | None:
+        """All requests and answers are quick at one moment, and take seconds at the next."""
+        zookeeper, rng = self.cluster.zookeeper, self.rng
+        usual_ms = self._story.plan.zookeeper_delay_ms_max
+        if zookeeper.delay_ms_max != usual_ms:
+            return None
+        is_over = False
+
+        def change() -> None:
+            if not is_over and self._story.is_faulty:
+                zookeeper.delay_ms_max = rng.choice([0.0, 300.0, 3000.0])
+                self._world.clock.callLater(rng.uniform(0.05, 1.0), change)
+
+        def end() -> None:
+            nonlocal is_over
+            is_over = True
+            zookeeper.delay_ms_max = usual_ms
+
+        change()
+        return end
+
+    def break_zookeeper(self, machine: Machine) -> End | None:
+        """Connections to ZooKeeper break at writes, which are lost or lose their answers."""
+        zookeeper = self.cluster.zookeeper
+        if zookeeper.break_share:
+            return None
+        zookeeper.break_share = self.rng.choice([0.05, 0.3])
+        self._world.trace("zookeeper", f"loses connections at a share of {zookeeper.break_share} of writes")
+
+        def end() -> None:
+            zookeeper.break_share = 0.0
+
+        return end
+
     def rejoin_slowly(self, machine: Machine) -> End | None:
         """A broker is killed, and joins its in-sync sets again while ZooKeeper is slow and the leaders'
         AlterPartition requests are lost, come late, or lose their answers."""
@@ -489,6 +562,11 @@ KINDS = (
     Kind("ZooKeeper outage", 3, (0.5, 15.0), Faults.stop_zookeeper),
     Kind("removed registration", 5, (0.0, 0.0), Faults.remove_registration),
     Kind("slow ZooKeeper", 8, (1.0, 10.0), Faults.slow_zookeeper),
+    Kind("ZooKeeper leader change", 8, (0.2, 5.0), Faults.change_zookeeper_leader),
+    Kind("ZooKeeper server lost", 5, (0.5, 8.0), Faults.lose_zookeeper_server),
+    Kind("ZooKeeper server behind", 10, (2.0, 12.0), Faults.lag_zookeeper_server),
+    Kind("ZooKeeper bursts", 5, (1.0, 6.0), Faults.burst_zookeeper),
+    Kind("broken ZooKeeper connections", 8, (1.0, 10.0), Faults.break_zookeeper),
     Kind("meddled requests", 10, (1.0, 10.0), Faults.meddle),
     Kind("slow rejoining", 12, (4.0, 15.0), Faults.rejoin_slowly),
     Kind("isolation", 8, (0.2, 10.0), Faults.isolate),

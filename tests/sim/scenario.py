@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from broker.replication.leadership import Leadership
 from tests.models.network import Weather
 from tests.models.world import StandsStill, World
-from tests.models.zookeeper import NORMAL_DELAY_MS_MAX
 from tests.sim.checkers import StoredLog, check_all
 from tests.sim.client import Client, Surroundings
 from tests.sim.cluster import Cluster, logs_in_trace
@@ -171,10 +170,6 @@ class Story:
         self.is_faulty = False
         self.cluster.network.weather = Weather()
         world.trace("scenario", "peace")
-        self.cluster.zookeeper.written = None
-        self.cluster.zookeeper.slow_share = 0.0
-        self.cluster.zookeeper.delay_ms_max = NORMAL_DELAY_MS_MAX
-        self.cluster.network.meddled.clear()
         self.cluster.mend()
         self.operator.end_changes()
         if not self._wait(self._is_whole):
