@@ -159,6 +159,14 @@ class SimDisk:
         self.make_directory(directory)
         self._sync_names()
 
+    def contents(self, directory: str, suffix: str) -> list[bytes]:
+        """What processes see in the files of a directory whose names end so, in the order of their names. No
+        fault strikes this."""
+        files = self._files
+        within = directory.rstrip("/") + "/"
+        paths = sorted(path for path in files if path.startswith(within) and path.endswith(suffix))
+        return [bytes(files[path].data) for path in paths]
+
     def rot(self, path: str, position: int, bit: int) -> None:
         """One bit of a file changes while nobody looks."""
         self._inode(path).data[position] ^= 1 << bit

@@ -12,6 +12,7 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse,
 from protocol.schema import received_records
 from tests.sim.client import PASSING, RETRY_S, Client, Surroundings
 from tests.sim.history import Incarnation, TopicPartition
+from tests.sim.told_offsets import ToldOffsets
 
 _POLL_S = 0.3
 NAMES_VERSION = 12
@@ -50,9 +51,16 @@ class Consumer(Client):
     """
 
     def __init__(
-        self, around: Surroundings, name: str, *, follows: Sequence[str], version: int = IDS_VERSION
+        self,
+        around: Surroundings,
+        name: str,
+        *,
+        follows: Sequence[str],
+        version: int = IDS_VERSION,
+        told: ToldOffsets | None = None,
     ) -> None:
         super().__init__(around, name)
+        self._told = told or ToldOffsets(around.history)
         self._follows = follows
         self._version = version
         self._readings: dict[TopicPartition, _Reading] = {}
@@ -190,6 +198,7 @@ class Consumer(Client):
             self.history.saw(self.name, place, header.base_offset + skipped, values[skipped:])
             reading.position = max(reading.position, header.next_offset)
             reading.last_epoch = header.leader_epoch
+        self._told.told(self.name, place, epoch, reading.position, asked_s=None)
 
     def _note_high_watermark(self, reading: _Reading, told_by: tuple[int, int], high_watermark: int) -> None:
         """A leader's high watermark never goes back; one that has lost its memory begins anew."""

@@ -19,7 +19,9 @@ from tests.models.world import StandsStill, World
 from tests.sim.checkers import StoredLog, check_all
 from tests.sim.client import Client, Surroundings
 from tests.sim.cluster import Cluster, logs_in_trace
+from tests.sim.committed_judge import CommittedJudge
 from tests.sim.consumer import Consumer
+from tests.sim.end_watcher import EndWatcher
 from tests.sim.faults import KINDS, Faults
 from tests.sim.group_history import GroupHistory
 from tests.sim.group_life import GroupLife
@@ -31,6 +33,7 @@ from tests.sim.owner_history import OwnerHistory
 from tests.sim.plan import THREE, Shape, draw
 from tests.sim.producer import Producer
 from tests.sim.tenant_life import TenantLife
+from tests.sim.told_offsets import ToldOffsets
 
 HEALING_S_MAX = 60.0
 _QUIET_S = 1.5
@@ -61,7 +64,7 @@ def run_seed(seed: int, shape: Shape = THREE, *, keep_lines: int | None = 4000) 
     with logs_in_trace(world), _collecting_at_the_end():
         story = Story(world, shape)
         try:
-            with story.in_sync_judge.watching():
+            with story.in_sync_judge.watching(), story.committed_judge.watching():
                 story.live()
         except StandsStill as error:
             world.problem("clock", str(error))
@@ -101,6 +104,7 @@ class Story:
             may_go=frozenset(topic.name for topic in topics if topic.is_remade),
         )
         self.in_sync_judge = InSyncJudge(self.cluster, self.history.violation)
+        self.committed_judge = CommittedJudge(self.cluster, self.history)
         self.faults: Counter[str] = Counter()
         self.is_faulty = False
         self._found: list[str] = []
@@ -120,10 +124,14 @@ class Story:
             Producer(around, f"p{number}", follows=free, habits=habits)
             for number, habits in enumerate(plan.producers)
         ]
+        ends = ToldOffsets(self.history)
         self.consumers = [
-            Consumer(around, f"c{number}", follows=names, version=version)
+            Consumer(around, f"c{number}", follows=names, version=version, told=ends)
             for number, version in enumerate(plan.consumers)
         ]
+        # Topics that are made anew are left out: ListOffsets names no topic ids.
+        lasting = [topic.name for topic in plan.topics if not topic.is_remade]
+        self.watcher = EndWatcher(around, "ends", follows=lasting, told=ends)
         told = GroupHistory(self.history)
         self.groups = [GroupLife(around, group, told) for group in plan.groups]
         tenants = plan.tenants
@@ -136,7 +144,7 @@ class Story:
     def clients(self) -> list[Client]:
         members = [member for group in self.groups for member in group.members]
         tenants = self.tenants.tenants if self.tenants is not None else ()
-        return [self.operator, *self.producers, *self.consumers, *members, *tenants]
+        return [self.operator, self.watcher, *self.producers, *self.consumers, *members, *tenants]
 
     # The course of events
 
@@ -151,6 +159,7 @@ class Story:
             producer.start()
         for consumer in self.consumers:
             consumer.start()
+        self.watcher.start()
         for group in self.groups:
             group.begin()
         if self.tenants is not None:
