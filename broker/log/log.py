@@ -319,6 +319,10 @@ class Log:
                 f"{self.topic_partition} is damaged from offset {damage.offset} on: {damage.reason}",
             )
 
+    def suspect_at(self, offset: int, why: str) -> BrokerError:
+        """As `suspect`, of the segment with `offset`."""
+        return self.suspect(next(self.segments.from_offset(offset)), SuspectSegment(why))
+
     def suspect(self, segment: Segment, error: SuspectSegment) -> BrokerError:
         """A segment holds something impossible: have it examined. Returns the error for the caller."""
         # The traceback leads back to the caller, which may keep the error: a cycle of references.

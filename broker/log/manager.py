@@ -83,6 +83,8 @@ class LogManager:
         self.flusher = flusher
         self._failure_listeners: list[Callable[[str], None]] = []
         self._damage_listeners: list[Callable[[Log], None]] = []
+        self.damaged: dict[Log, None] = {}
+        """Logs with segments that cannot be read."""
         self.directories = [LogDirectory(disk, os.path.abspath(path), boot) for path in paths]
         self.settings = LogSettingsInForce(defaults, self, self._settings_changed)
         self.checkpoints = CheckpointWriter(self.directories, disk, workers, clock, self._writing_failed)
@@ -104,6 +106,7 @@ class LogManager:
         self._damage_listeners.append(listener)
 
     def _log_damaged(self, log: Log) -> None:
+        self.damaged[log] = None
         for listener in self._damage_listeners:
             listener(log)
 
@@ -224,6 +227,8 @@ class LogManager:
             log.roll_jitter_ms = self._random.randrange(log.settings.segment_jitter_ms + 1)
         directory.logs[log.topic_partition] = log
         self._flush_schedule.note(log)
+        if log.damages:
+            self.damaged[log] = None
         return log
 
     # Finding, making and deleting logs.
@@ -323,6 +328,7 @@ class LogManager:
         partition, directory = log.topic_partition, self._directory_of(log)
         del directory.logs[partition]
         self._flush_schedule.forget(log)
+        self.damaged.pop(log, None)
         # Nothing that happens to its files from now on is a failure of the directory.
         log.events = LogEvents()
         log.release()

@@ -18,6 +18,7 @@ from broker.log.identity import claim, known_identity
 from broker.network.endpoints import Endpoints, parse_endpoints
 from broker.process.hand_over import HandOverSettings, hand_over
 from broker.process.periodic import Periodic
+from broker.replication.repair import REPAIR_INTERVAL_MS
 from broker.setting_groups import read_group, settings_group
 from broker.settings.rows import BROKER_ROWS, ROWS
 from broker.wiring.node import WiredBroker, build_broker
@@ -185,6 +186,7 @@ class Broker:
         )
         every(max(1, settings.replica_lag_ms_max // 2), replicas.shrink_in_sync_sets)
         every(settings.expire_offsets_interval_ms, node.groups.service.expire_offsets)
+        every(REPAIR_INTERVAL_MS, node.replication.repairs.look)
         logs.scrubber.start()
 
     def describe(self) -> dict[str, Any]:

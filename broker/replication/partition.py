@@ -100,6 +100,8 @@ class Partition:
         self.admission: Admission | None = None
         self.read_admission: ReadAdmission | None = None
         self._is_live = is_live
+        self.is_resigning = False
+        """Whether it is not to lead while another member is in sync: its damaged log is being mended."""
         self.is_deleted = False
         """Whether it has no role because its topic was deleted."""
 

@@ -283,7 +283,7 @@ class Replicas:
         """Read one partition for a fetch of `connection`. Raises BrokerError, also where another
         connection is the partition's only reader."""
         partition = self.partition(topic, wanted.partition)
-        if partition.read_admission is not None and replica_id < 0:
+        if partition.read_admission is not None and replica_id == CONSUMER_ID:
             partition.read_admission.admit(connection)
         return partition.read(
             wanted.fetch_offset,

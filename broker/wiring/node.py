@@ -113,10 +113,12 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     # Replicas: roles, in-sync sets, conditional appends, log directories
     replication.replicas.add_role_listener(groups.leadership.role_changed)
     replication.replicas.add_role_listener(ownership.service.role_changed)
+    replication.replicas.add_role_listener(replication.repairs.role_changed)
     replication.replicas.conditions.add_mismatch_listener(ownership.service.append_mismatched)
     replication.isr_proposals.add_listener(replication.replicas)
     replication.logs.add_failure_listener(replication.roles.directory_failed)
     replication.logs.add_failure_listener(broker.directory_outages.directory_failed)
+    replication.logs.add_damage_listener(replication.repairs.log_damaged)
 
     # Topics that are created, grown or deleted
     cluster.metadata.add_listener(groups.service)

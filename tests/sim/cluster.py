@@ -62,7 +62,8 @@ SETTINGS: Mapping[str, str | int | bool] = {
     "replica.fetch.backoff.ms": 300,
     "replica.high.watermark.checkpoint.interval.ms": 2000,
     "log.flush.offset.checkpoint.interval.ms": 5000,
-    "log.segment.bytes": 32 * 1024,
+    "log.scrub.interval.ms": 4000,
+    "log.scrub.max.bytes.per.second": 1 << 20,
     "log.index.interval.bytes": 1024,
     "offsets.topic.num.partitions": _OFFSETS_PARTITIONS,
     "offsets.commit.timeout.ms": 3000,
@@ -416,6 +417,7 @@ class Cluster:
             and role.pending is None
             and all(
                 replica is not None
+                and not replica.log.damages
                 and replica.leader_epoch == state.leader_epoch
                 and replica.log.log_end_offset >= leader.high_watermark
                 for replica in replicas

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from broker.replication.leadership import Leadership
 from coordinator.znodes.brokers import broker_path
 from coordinator.zookeeper.interface import Delete, WriteOperation
+from protocol.batches import split
 from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
@@ -72,6 +73,8 @@ class Faults:
         self._active = 0
         self._is_fragile = False
         """Whether a machine has lost data and is not in sync again."""
+        self._rotten: tuple[Machine, str, bytes] | None = None
+        """The machine, path and former content of the log that has rotted last."""
 
     def begin(self) -> None:
         for strike in self._story.plan.strikes:
@@ -310,6 +313,50 @@ class Faults:
         machine.wipe()
         return machine.start
 
+    def rot(self, machine: Machine) -> End | None:
+        """A bit of a closed segment or of its indexes changes, or a file loses its end. One log at a time:
+        replicas that rot alike are beyond repair. Without another replica only an index can be mended."""
+        if not machine.is_up or not self.is_restored():
+            return None
+        partitions = sorted(machine.partitions(), key=lambda partition: partition.key)
+        closed = [
+            segment
+            for partition in partitions
+            # What an unclean election has cut off does not come back.
+            if partition.topic not in self._story.history.may_lose
+            for segment in partition.log.segments[:-1]
+        ]
+        if not closed:
+            return None
+        segment = self.rng.choice(closed)
+        kinds = (
+            (".index", ".timeindex") if len(self.cluster.machines) == 1 else (".log", ".index", ".timeindex")
+        )
+        path = segment.path_of(self.rng.choice(kinds))
+        if not machine.disk.exists(path) or not (content := machine.disk.read(path)):
+            return None
+        if path.endswith(".log"):
+            self._rotten = (machine, path, content)
+        position = self.rng.randrange(len(content))
+        if self.rng.random() < 0.25:
+            if path.endswith(".log") and self.rng.random() < 0.5:
+                position = self.rng.choice(split(content)).position
+            self._world.trace(machine.name, f"{path} loses its end from byte {position} on")
+            machine.disk.cut(path, position)
+        else:
+            self._world.trace(machine.name, f"a bit changes at byte {position} of {path}")
+            machine.disk.rot(path, position, self.rng.randrange(8))
+        return lambda: None
+
+    def is_restored(self) -> bool:
+        """Whether the log that has rotted last is as it was, or has been removed."""
+        if self._rotten is not None:
+            machine, path, content = self._rotten
+            if machine.disk.exists(path) and machine.disk.read(path) != content:
+                return False
+            self._rotten = None
+        return True
+
     def _may_lose_data(self, machine: Machine, active: int = 0) -> bool:
         """Whether no promise is broken if what is unsynced is lost; `active` faults are the machine's own."""
         if self._story.plan.is_flushed:
@@ -318,7 +365,7 @@ class Faults:
 
     def _has_copies_elsewhere(self, machine: Machine, active: int = 0) -> bool:
         """Whether every partition of the machine's is in sync elsewhere, where nothing else goes wrong."""
-        if self._active > active or not self.cluster.is_whole():
+        if self._active > active or not self.cluster.is_whole() or not self.is_restored():
             return False
         self._is_fragile = True
         self._world.clock.callLater(_WHOLE_POLL_S, self._look_whether_whole)
@@ -556,6 +603,7 @@ KINDS = (
     Kind("wrong clock", 3, (0.0, 0.0), Faults.set_clock),
     Kind("jittery clock", 3, (1.0, 10.0), Faults.jitter_clock),
     Kind("new disks", 3, (0.5, 9.0), Faults.wipe),
+    Kind("bit rot", 8, (0.0, 0.0), Faults.rot),
     Kind("failed directory", 5, (1.0, 8.0), Faults.fail_directory),
     Kind("full disk", 5, (2.0, 8.0), Faults.fill_up),
     Kind("ZooKeeper cut", 12, (0.01, 12.0), Faults.cut_off_zookeeper),

@@ -138,6 +138,7 @@ class Story:
         self.owned = OwnerHistory(self.history, has_resets=tenants is not None and tenants.has_resets)
         self.tenants = None if tenants is None else TenantLife(around, tenants, self.owned)
         self.cluster.network.weather = plan.weather
+        self._disasters = Faults(self)
         self.cluster.zookeeper.delay_ms_max = plan.zookeeper_delay_ms_max
 
     @property
@@ -166,13 +167,14 @@ class Story:
             self.tenants.begin()
         self.is_faulty = True
         until_s = world.clock.rightNow + self.plan.faulty_s
-        Faults(self).begin()
+        self._disasters.begin()
         self.operator.begin_changes()
         world.run(until_s - world.clock.rightNow)
         self._heal()
 
     def _is_whole(self) -> bool:
-        return self.operator.is_done and self.cluster.is_whole()
+        is_restored = self.is_faulty or self._disasters.is_restored()
+        return self.operator.is_done and is_restored and self.cluster.is_whole()
 
     def _heal(self) -> None:
         world = self.world
