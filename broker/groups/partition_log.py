@@ -73,11 +73,11 @@ class PartitionLog:
                     break
                 await self._reading.run(self._workers.run, latest.take, read.slice, offset)
             except BrokerError as error:
-                if log.failure is not None:
+                if log.failure is not None or log.damages:
                     raise
                 if error.code is ErrorCode.CORRUPT_MESSAGE:
                     log.suspect_at(offset, str(error))
-                # The examination mends an index, or has another replica lead: then `_leadership` ends this.
+                # The examination mends an index, or finds the log damaged.
                 await self._pause()
                 continue
             offset = read.next_offset
