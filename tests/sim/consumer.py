@@ -15,6 +15,8 @@ from tests.sim.history import Incarnation, TopicPartition
 from tests.sim.told_offsets import ToldOffsets
 
 _POLL_S = 0.3
+_REWIND_SHARE = 0.02
+"""Share of its polls at which a consumer goes back in one partition."""
 NAMES_VERSION = 12
 """The last version of Fetch that names topics, and the first that tells a reader where logs part."""
 IDS_VERSION = 16
@@ -89,6 +91,8 @@ class Consumer(Client):
         """One fetch for each leader, of the partitions that none asks for yet."""
         if not self._readings:
             self.refresh()
+        elif self.rng.random() < _REWIND_SHARE:
+            self._rewind(self.rng.choice(list(self._readings.values())))
         now_s = self.process.clock.seconds()
         by_leader: dict[Address, tuple[list[_Reading], list[int]]] = {}
         for reading in self._readings.values():
@@ -104,6 +108,11 @@ class Consumer(Client):
                 epochs.append(epoch)
         for address, (readings, epochs) in by_leader.items():
             self._fetch(_Asked(address, self.life_of(address), readings, epochs))
+
+    def _rewind(self, reading: _Reading) -> None:
+        """Read a partition again from some offset on: what nobody else reads any more may have rotted."""
+        if not reading.is_asked:
+            reading.position, reading.last_epoch = self.rng.randrange(reading.position + 1), -1
 
     def _fetch(self, asked: _Asked) -> None:
         topics: dict[str, FetchTopic] = {}
@@ -192,6 +201,10 @@ class Consumer(Client):
             if header.leader_epoch > epoch:
                 self.history.violation(
                     f"{self.name} got a batch of epoch {header.leader_epoch} of {place}, having named {epoch}"
+                )
+            if header.base_offset > reading.position:
+                self.history.violation(
+                    f"{self.name} got offset {header.base_offset} of {place}, having asked for {reading.position}"
                 )
             values = self.history.values_of(place, records, header)
             skipped = max(0, reading.position - header.base_offset)

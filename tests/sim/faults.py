@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from broker.log.segment import Segment
 from broker.replication.leadership import Leadership
+from broker.replication.partition import Partition
 from coordinator.znodes.brokers import broker_path
 from coordinator.zookeeper.interface import Delete, WriteOperation
 from protocol.batches import split
@@ -325,6 +327,7 @@ class Faults:
             # What an unclean election has cut off does not come back.
             if partition.topic not in self._story.history.may_lose
             for segment in partition.log.segments[:-1]
+            if len(self.cluster.machines) == 1 or self._is_elsewhere(machine, partition, segment)
         ]
         if not closed:
             return None
@@ -347,6 +350,18 @@ class Faults:
             self._world.trace(machine.name, f"a bit changes at byte {position} of {path}")
             machine.disk.rot(path, position, self.rng.randrange(8))
         return lambda: None
+
+    def _is_elsewhere(self, machine: Machine, partition: Partition, segment: Segment) -> bool:
+        """Whether another replica in sync has all records of a segment."""
+        state = self.cluster.states().get(partition.key)
+        replicas = (
+            self.cluster.machine(member).partition(partition.key)
+            for member in (state.isr if state is not None else ())
+            if member != machine.broker_id
+        )
+        return any(
+            replica is not None and replica.log.log_end_offset >= segment.next_offset for replica in replicas
+        )
 
     def is_restored(self) -> bool:
         """Whether the log that has rotted last is as it was, or has been removed."""
@@ -603,7 +618,7 @@ KINDS = (
     Kind("wrong clock", 3, (0.0, 0.0), Faults.set_clock),
     Kind("jittery clock", 3, (1.0, 10.0), Faults.jitter_clock),
     Kind("new disks", 3, (0.5, 9.0), Faults.wipe),
-    Kind("bit rot", 8, (0.0, 0.0), Faults.rot),
+    Kind("bit rot", 15, (0.0, 0.0), Faults.rot),
     Kind("failed directory", 5, (1.0, 8.0), Faults.fail_directory),
     Kind("full disk", 5, (2.0, 8.0), Faults.fill_up),
     Kind("ZooKeeper cut", 12, (0.01, 12.0), Faults.cut_off_zookeeper),
