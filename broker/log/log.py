@@ -112,6 +112,8 @@ class Log:
         self.last_flush_ms = 0
         self.is_new = False
         """Whether the directory entry of the log may be lost in a power failure."""
+        self.has_new_metadata = topic_id is not None
+        """Whether `partition.metadata` may have been written without an fsync."""
         self.failure: OSError | None = None
         self.segments = Segments(segments, directory, files)
         self.disk = files.disk

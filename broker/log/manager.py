@@ -291,6 +291,7 @@ class LogManager:
                 self.fail_directory(self._directory_of(log), error)
             raise error_for(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         log.topic_id = topic_id
+        log.has_new_metadata = True
 
     def high_watermark(self, partition: TopicPartition) -> int:
         """The checkpointed high watermark of the last run; 0 where there is none."""

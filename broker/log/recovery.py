@@ -96,7 +96,7 @@ def _empty_log(disk: Disk, request: LoadRequest) -> Log:
 def write_partition_metadata(disk: Disk, directory: str, topic_id: uuid.UUID) -> None:
     """Note whose data the directory holds. Raises OSError."""
     path = os.path.join(directory, names.PARTITION_METADATA)
-    # Without a sync: if a crash takes it, the controller's next assignment brings the id again.
+    # The log's first flush syncs it. If a crash takes it, the controller's next assignment has the id.
     disk.remove(path)
     file = disk.open(path, create=True)
     file.append([checkpoints.encode_partition_metadata(topic_id)])

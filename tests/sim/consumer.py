@@ -204,7 +204,7 @@ class Consumer(Client):
                 )
             if header.base_offset > reading.position:
                 self.history.violation(
-                    f"{self.name} got offset {header.base_offset} of {place}, having asked for {reading.position}"
+                    f"{self.name} got {header.base_offset} of {place}, having asked for {reading.position}"
                 )
             values = self.history.values_of(place, records, header)
             skipped = max(0, reading.position - header.base_offset)
