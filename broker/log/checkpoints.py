@@ -5,9 +5,9 @@ business of the log and its manager. A decoder raises `ValueError` for a file th
 or has changed since.
 
 Files are sealed by a CRC-32C where Kafka's readers pass over it. `CheckpointFile` takes every line for an
-entry, but splits each at white space: the last line ends in 32 blanks, a space for a 0 bit of the checksum and
-a tab for a 1. `PartitionMetadataFile` reads two lines: a third one has the checksum. Files without a seal are
-believed, for Kafka and earlier versions of Holdfast write none.
+entry, but splits each at white space: the last line ends in 32 blanks, a space for a 0 bit of the checksum
+and a tab for a 1. `PartitionMetadataFile` reads two lines: a third one has the checksum. Files without a seal
+are believed, for Kafka and earlier versions of Holdfast write none.
 """
 
 from __future__ import annotations

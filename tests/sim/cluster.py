@@ -64,7 +64,7 @@ SETTINGS: Mapping[str, str | int | bool] = {
     "log.flush.offset.checkpoint.interval.ms": 5000,
     "log.scrub.interval.ms": 4000,
     "log.scrub.max.bytes.per.second": 1 << 20,
-    "log.index.interval.bytes": 1024,
+    "log.index.interval.bytes": 256,
     "offsets.topic.num.partitions": _OFFSETS_PARTITIONS,
     "offsets.commit.timeout.ms": 3000,
     "group.initial.rebalance.delay.ms": 300,

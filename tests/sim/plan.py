@@ -149,7 +149,7 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
             "min.insync.replicas": shape.min_in_sync,
             "flush.before.ack": is_flushed,
             # Bits rot in segments that are closed: some seeds must have several.
-            "log.segment.bytes": rng.choice([32 * 1024, 4 * 1024]),
+            "log.segment.bytes": rng.choice([32 * 1024, 2 * 1024]),
         },
         zookeeper_delay_ms_max=rng.choice([NORMAL_DELAY_MS_MAX] * 3 + [60.0, 400.0]),
     )
