@@ -22,6 +22,9 @@ from coordinator.groups.log import NOTHING_COMMITTED, Replay
 from protocol.errors import BrokerError, ErrorCode
 from protocol.records import TYPICAL_OVERHEAD, BatchBuilder
 
+_RETRY_MS = 500
+"""Pause before a damaged range is read again."""
+
 
 class PartitionLog:
     """A `coordinator.groups.log.GroupLog` on one partition, for its present leader epoch.
@@ -64,13 +67,28 @@ class PartitionLog:
         offset, end_offset = log.log_start_offset, log.log_end_offset
         while offset < end_offset:
             self._leadership()
-            read = log.read(offset, self._settings.load_bytes, upper_offset=end_offset)
-            if read.slice is None:
-                break
-            await self._reading.run(self._workers.run, latest.take, read.slice, offset)
+            try:
+                read = log.read(offset, self._settings.load_bytes, upper_offset=end_offset)
+                if read.slice is None:
+                    break
+                await self._reading.run(self._workers.run, latest.take, read.slice, offset)
+            except BrokerError as error:
+                if log.failure is not None or log.damages:
+                    raise
+                if error.code is ErrorCode.CORRUPT_MESSAGE:
+                    log.suspect_at(offset, str(error))
+                # The examination mends an index, or finds the log damaged.
+                await self._pause()
+                continue
             offset = read.next_offset
         await self._reading.run(self._workers.run, latest.finish)
         self._leadership()
+
+    def _pause(self) -> Deferred[None]:
+        done: Deferred[None] = Deferred()
+        waiting = self._replicas.writers
+        waiting.park([self._partition.key], _RETRY_MS, lambda _: False, lambda: done.callback(None))
+        return done
 
     # Writing
 

@@ -29,7 +29,10 @@ class LatestRecords:
         """
         data = memoryview(piece.file.pread(piece.length, piece.offset))
         latest = self._latest
-        for header in whole_batches(data):
+        headers = whole_batches(data)
+        if len(data) < piece.length or (headers[-1].end if headers else 0) != len(data):
+            raise corrupt(f"the batches from offset {offset} on are damaged or cut off")
+        for header in headers:
             if not has_valid_crc(data, header):
                 raise corrupt(f"the batch at offset {header.base_offset} is damaged")
             if header.is_control:

@@ -1,7 +1,13 @@
 """Small files beside the logs: offsets per partition, leader epochs, a broker's and a partition's identity.
 
-All are text files in Kafka's formats. The functions here encode and decode them; the log and its manager
-write the files. A decoder raises `ValueError` for an incomplete or damaged file.
+Text, in Kafka's formats. Encoding and decoding are functions of text; who writes a file, and when, is the
+business of the log and its manager. A decoder raises `ValueError` for a file that was not written as a whole,
+or has changed since.
+
+Files are sealed by a CRC-32C where Kafka's readers pass over it. `CheckpointFile` takes every line for an
+entry, but splits each at white space: the last line ends in 32 blanks, a space for a 0 bit of the checksum
+and a tab for a 1. `PartitionMetadataFile` reads two lines: a third one has the checksum. Files without a seal
+are believed, for Kafka and earlier versions of Holdfast write none.
 """
 
 from __future__ import annotations
@@ -11,9 +17,13 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from protocol.checksum import crc32c
 from protocol.topic_partition import TopicPartition
 
 _VERSION = "0"
+_BLANKS = str.maketrans("01", " \t")
+_BITS = str.maketrans(" \t", "01")
+_METADATA_SEAL = "\nchecksum: "
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -46,11 +56,20 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
 
 
 def _encode_lines(lines: list[str]) -> bytes:
-    return "".join(f"{line}\n" for line in (_VERSION, str(len(lines)), *lines)).encode()
+    text = "".join(f"{line}\n" for line in (_VERSION, str(len(lines)), *lines))
+    return f"{text[:-1]}{_seal(text) if lines else ''}\n".encode()
+
+
+def _seal(text: str) -> str:
+    return f"{crc32c(text.encode()):032b}".translate(_BLANKS)
 
 
 def _decode_lines(data: bytes) -> list[str]:
-    version, count, *lines = data.decode().splitlines() or ["", ""]
+    text = data.decode()
+    content = text.rstrip(" \t\n") + "\n"
+    if text not in (content, f"{content[:-1]}{_seal(content)}\n"):
+        raise ValueError("its checksum does not match its content")
+    version, count, *lines = content.splitlines() or ["", ""]
     if version != _VERSION:
         raise ValueError(f"unsupported checkpoint version {version!r}")
     if len(lines) != int(count) or not data.endswith(b"\n"):
@@ -81,11 +100,15 @@ def decode_meta_properties(data: bytes) -> MetaProperties:
 
 
 def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
-    """`partition.metadata`: the id of the topic to which the data in a directory belongs."""
-    return f"version: 0\ntopic_id: {_encode_topic_id(topic_id)}".encode()
+    """`partition.metadata`: the id of the topic whose data a directory holds."""
+    text = f"version: 0\ntopic_id: {_encode_topic_id(topic_id)}"
+    return f"{text}{_METADATA_SEAL}{crc32c(text.encode()):08x}\n".encode()
 
 
 def decode_partition_metadata(data: bytes) -> uuid.UUID:
+    text, seal, checksum = data.decode().partition(_METADATA_SEAL)
+    if seal and checksum != f"{crc32c(text.encode()):08x}\n":
+        raise ValueError("its checksum does not match its content")
     values = _decode_properties(data, ":")
     if values.get("version") != "0":
         raise ValueError(f"unsupported version {values.get('version')!r} of partition.metadata")

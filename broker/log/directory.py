@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from broker.log import checkpoints, names
+from broker.log import checkpoints, names, run_marks
 from broker.log.checkpoints import MetaProperties
 from broker.log.disk import Disk
 from broker.log.log import Log
@@ -23,11 +23,13 @@ class IdentityError(Exception):
 
 
 class LogDirectory:
-    """A directory of `log.dirs`. `failure` is the error that took it offline."""
+    """A directory of `log.dirs`. `failure` is the error that took it offline. `boot` identifies this boot of
+    the machine, None where the system has no such id."""
 
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, boot: str | None = None) -> None:
         self.disk = disk
         self.path = path
+        self._boot = boot
         self.failure: OSError | None = None
         self.logs: dict[TopicPartition, Log] = {}
         self.spares: dict[TopicPartition, Log] = {}
@@ -38,12 +40,15 @@ class LogDirectory:
         self.log_start_offsets: dict[TopicPartition, int] = {}
         self.is_clean = False
         """Whether the last stop was clean: all logs closed and all checkpoints written."""
+        self.start_epoch = run_marks.NO_EPOCH
+        """The start epoch of the process whose writes are all here (see `broker.log.run_marks`)."""
 
     def open(self) -> list[TopicPartition]:
         """Read the files of the directory. Returns the partitions that it holds. Raises OSError."""
         disk = self.disk
         disk.make_directory(self.path)
         self.is_clean = disk.exists(self.path_of(names.CLEAN_SHUTDOWN))
+        self.start_epoch = self._last_start_epoch()
         self.recovery_points = self._read(names.RECOVERY_POINTS, checkpoints.decode_offsets) or {}
         self.log_start_offsets = self._read(names.LOG_START_OFFSETS, checkpoints.decode_offsets) or {}
         self.high_watermarks = self._read(names.HIGH_WATERMARKS, checkpoints.decode_offsets) or {}
@@ -59,6 +64,15 @@ class LogDirectory:
                 else:
                     found.append(partition)
         return found
+
+    def _last_start_epoch(self) -> int:
+        """The start epoch of the last process, if all that it wrote is here; else `NO_EPOCH`."""
+        try:
+            if self.is_clean:
+                return run_marks.decode_clean_mark(self.disk.read(self.path_of(names.CLEAN_SHUTDOWN)))
+            return run_marks.decode_run_mark(self.disk.read(self.path_of(names.RUN)), self._boot)
+        except FileNotFoundError:
+            return run_marks.NO_EPOCH
 
     def identity(self) -> MetaProperties | None:
         """The owner in meta.properties; None in a new directory. Raises `IdentityError` if unreadable."""
@@ -95,9 +109,25 @@ class LogDirectory:
         self.disk.remove(self.path_of(names.CLEAN_SHUTDOWN))
         self.disk.fsync_directory(self.path)
 
+    def mark_run(self, start_epoch: int) -> None:
+        """Mark the directory as written by the process with this start epoch, before it writes to any log.
+        Raises OSError."""
+        self.start_epoch = start_epoch
+        if self._boot is not None:
+            self.disk.write_atomically(
+                self.path_of(names.RUN), run_marks.encode_run_mark(start_epoch, self._boot)
+            )
+
+    def unmark_run(self) -> None:
+        """Have the next start assume that records may be lost, because this directory has failed. Raises
+        OSError."""
+        self.disk.remove(self.path_of(names.RUN))
+
     def mark_clean(self) -> None:
         """Mark the stop as clean, once all logs are closed and checkpoints written. Raises OSError."""
-        self.disk.write_atomically(self.path_of(names.CLEAN_SHUTDOWN), b"")
+        self.disk.write_atomically(
+            self.path_of(names.CLEAN_SHUTDOWN), run_marks.encode_clean_mark(self.start_epoch)
+        )
 
     def offset_checkpoints(self) -> dict[str, bytes]:
         """Path → content of the checkpoints of the present recovery points and log start offsets."""

@@ -20,6 +20,7 @@ class FlushJob:
     offset: int
     files: tuple[DiskFile, ...]
     directories: tuple[str, ...]
+    metadata_path: str | None
     epochs_path: str
     epochs: bytes | None
     truncations: int
@@ -29,6 +30,10 @@ class FlushJob:
         it is unknown what is durable, and another fsync would not reveal it."""
         for file in self.files:
             _fsync(file)
+        if self.metadata_path is not None and self.disk.exists(self.metadata_path):
+            metadata = self.disk.open(self.metadata_path)
+            _fsync(metadata)
+            metadata.close()
         for directory in self.directories:
             self.disk.fsync_directory(directory)
         # Before the recovery point advances: recovery reads epochs only from the batches after it.
@@ -68,11 +73,15 @@ def begin_flush(log: Log, now_ms: int = 0) -> FlushJob:
         epochs = checkpoints.encode_epochs(log.epochs.entries)
         log.epochs.is_dirty = False
     directories: tuple[str, ...] = ()
-    if any(segment.needs_directory_sync for segment in unflushed):
+    if log.has_new_metadata or any(segment.needs_directory_sync for segment in unflushed):
         directories = (log.directory,)
     if log.is_new:
         directories += (os.path.dirname(log.directory),)
         log.is_new = False
+    metadata_path = None
+    if log.has_new_metadata:
+        metadata_path = os.path.join(log.directory, names.PARTITION_METADATA)
+        log.has_new_metadata = False
     for segment in unflushed:
         segment.needs_directory_sync = False
     return FlushJob(
@@ -80,6 +89,7 @@ def begin_flush(log: Log, now_ms: int = 0) -> FlushJob:
         log.log_end_offset,
         files,
         directories,
+        metadata_path,
         os.path.join(log.directory, names.LEADER_EPOCHS),
         epochs,
         log.truncations,

@@ -112,6 +112,8 @@ class Log:
         self.last_flush_ms = 0
         self.is_new = False
         """Whether the directory entry of the log may be lost in a power failure."""
+        self.has_new_metadata = topic_id is not None
+        """Whether `partition.metadata` may have been written without an fsync."""
         self.failure: OSError | None = None
         self.segments = Segments(segments, directory, files)
         self.disk = files.disk
@@ -318,6 +320,10 @@ class Log:
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{self.topic_partition} is damaged from offset {damage.offset} on: {damage.reason}",
             )
+
+    def suspect_at(self, offset: int, why: str) -> BrokerError:
+        """As `suspect`, of the segment with `offset`."""
+        return self.suspect(next(self.segments.from_offset(offset)), SuspectSegment(why))
 
     def suspect(self, segment: Segment, error: SuspectSegment) -> BrokerError:
         """A segment holds something impossible: have it examined. Returns the error for the caller."""

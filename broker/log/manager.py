@@ -28,13 +28,14 @@ from broker.log.flusher import Flusher
 from broker.log.loader import Loader
 from broker.log.log import Log, LogEvents
 from broker.log.open_files import OpenFiles
-from broker.log.pressure import REMEDY, is_pressure
+from broker.log.pressure import REMEDY, is_pressure, retried
 from broker.log.recovery import LoadRequest, create_log, write_partition_metadata
+from broker.log.run_marks import NO_EPOCH
 from broker.log.scrubber import Scrubber, ScrubSettings
 from broker.log.settings import BROKER_SETTINGS
 from broker.log.settings_in_force import LogSettingsInForce
 from broker.setting_groups import settings_group
-from broker.workers import Workers
+from broker.workers import Workers, all_back
 from coordinator.clock import Clock
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.topic_partition import TopicPartition
@@ -60,7 +61,8 @@ class LogManager:
     """The map of partitions to logs.
 
     `defaults` are the broker's values of topic settings (see `topic_defaults`). `open_files_max` bounds the
-    files that are open, those of responses that are being sent included.
+    files that are open, those of responses that are being sent included. `boot` identifies this boot of the
+    machine, None where the system has no such id.
     """
 
     def __init__(
@@ -75,12 +77,15 @@ class LogManager:
         limits: ManagerLimits | None = None,
         open_files_max: int = 1024,
         scrub: ScrubSettings | None = None,
+        boot: str | None = None,
     ) -> None:
         self.disk = disk
         self.flusher = flusher
         self._failure_listeners: list[Callable[[str], None]] = []
         self._damage_listeners: list[Callable[[Log], None]] = []
-        self.directories = [LogDirectory(disk, os.path.abspath(path)) for path in paths]
+        self.damaged: dict[Log, None] = {}
+        """Logs with segments that cannot be read."""
+        self.directories = [LogDirectory(disk, os.path.abspath(path), boot) for path in paths]
         self.settings = LogSettingsInForce(defaults, self, self._settings_changed)
         self.checkpoints = CheckpointWriter(self.directories, disk, workers, clock, self._writing_failed)
         self._workers = workers
@@ -101,6 +106,7 @@ class LogManager:
         self._damage_listeners.append(listener)
 
     def _log_damaged(self, log: Log) -> None:
+        self.damaged[log] = None
         for listener in self._damage_listeners:
             listener(log)
 
@@ -128,6 +134,29 @@ class LogManager:
             self._loaded,
         )
         return loader.load(self.directories, self._directory_failed)
+
+    @property
+    def start_epoch(self) -> int:
+        """The start epoch of the process whose writes are all in these directories, `NO_EPOCH` where records
+        may be lost: the process before this one until `begin_run`, this one from then on."""
+        epochs = {
+            NO_EPOCH if directory.failure is not None else directory.start_epoch
+            for directory in self.directories
+        }
+        return epochs.pop() if len(epochs) == 1 else NO_EPOCH
+
+    def begin_run(self, start_epoch: int) -> Deferred[None]:
+        """Mark the directories as written by this process, which is registered under `start_epoch`. Call it
+        before anything is appended. A directory that cannot be marked goes offline."""
+        return all_back([self._mark_run(directory, start_epoch) for directory in self.live_directories])
+
+    def _mark_run(self, directory: LogDirectory, start_epoch: int) -> Deferred[None]:
+        marked = retried(
+            self._clock,
+            f"mark of {directory.path}",
+            lambda: self._workers.run(directory.mark_run, start_epoch),
+        )
+        return marked.addErrback(partial(self._directory_failed, directory))
 
     def _directory_failed(self, directory: LogDirectory, failure: Failure) -> None:
         """Errback: an OSError takes the directory offline; any other failure is a bug and is raised."""
@@ -201,6 +230,8 @@ class LogManager:
             log.roll_jitter_ms = self._random.randrange(log.settings.segment_jitter_ms + 1)
         directory.logs[log.topic_partition] = log
         self._flush_schedule.note(log)
+        if log.damages:
+            self.damaged[log] = None
         return log
 
     # Finding, creating and deleting logs.
@@ -263,6 +294,7 @@ class LogManager:
                 self.fail_directory(self._directory_of(log), error)
             raise error_for(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         log.topic_id = topic_id
+        log.has_new_metadata = True
 
     def high_watermark(self, partition: TopicPartition) -> int:
         """The checkpointed high watermark of the last run; 0 where there is none."""
@@ -300,7 +332,8 @@ class LogManager:
         partition, directory = log.topic_partition, self._directory_of(log)
         del directory.logs[partition]
         self._flush_schedule.forget(log)
-        # From now on an error on the log's files must not take the directory offline.
+        self.damaged.pop(log, None)
+        # Nothing that happens to its files from now on is a failure of the directory.
         log.events = LogEvents()
         log.release()
         path = directory.path_of(name(partition, uuid.UUID(int=self._random.getrandbits(128), version=4)))
@@ -403,6 +436,8 @@ class LogManager:
             return
         directory.failure = error
         logger.error("Log directory %s is offline: %s", directory.path, error)
+        # What the system could not write it may have forgotten. Where this fails too, the disk is gone.
+        self._workers.run(directory.unmark_run).addErrback(_expect_os_error)
         for log in directory.logs.values():
             log.fail(error)
             self._flush_schedule.forget(log)
@@ -420,6 +455,10 @@ def _close_failed(directory: LogDirectory, failure: Failure) -> None:
         )
     else:
         logger.error("%s could not be closed cleanly\n%s", directory.path, failure.getTraceback())
+
+
+def _expect_os_error(failure: Failure) -> None:
+    failure.trap(OSError)
 
 
 def _close_logs(logs: Sequence[Log], now_ms: int) -> None:

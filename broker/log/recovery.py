@@ -95,7 +95,7 @@ def _empty_log(disk: Disk, request: LoadRequest) -> Log:
 def write_partition_metadata(disk: Disk, directory: str, topic_id: uuid.UUID) -> None:
     """Write the topic's id into the log's directory. Raises OSError."""
     path = os.path.join(directory, names.PARTITION_METADATA)
-    # No fsync: if a crash destroys the file, the controller's next LeaderAndIsr has the id.
+    # The log's first flush syncs it. If a crash takes it, the controller's next assignment has the id.
     disk.remove(path)
     file = disk.open(path, create=True)
     file.append([checkpoints.encode_partition_metadata(topic_id)])

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from broker.log.disk import DiskFile
 from protocol.batches import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, batch_size_at, has_valid_crc, read_header
 from protocol.errors import BrokerError
+from protocol.frames import SliceSource
 
 _HEADERS_CHUNK = 4 * 1024
 """Bytes per read. Most searches start at an index entry and end before the next one."""
@@ -38,7 +39,7 @@ def headers(
         yield header
 
 
-def valid_batches(file: DiskFile, position: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+def valid_batches(file: SliceSource, position: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The complete batches with a valid checksum from `position` on, each with its bytes.
 
     Stops at the first batch that is incomplete, damaged, or cut off by `end`.

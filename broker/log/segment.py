@@ -275,9 +275,15 @@ class Segment:
 
     # Finding.
 
+    @property
+    def readable_size(self) -> int:
+        """Bytes up to the damage, or all."""
+        return self.size if self.damage is None else self.damage.position
+
     def headers(self, position: int, end: int | None = None) -> Iterator[BatchHeader]:
-        """The headers of the batches from `position` on, which end at or before `end`."""
-        end = self.size if end is None else end
+        """The headers of the batches from `position` on, which end at or before `end`, and before damage that
+        is known."""
+        end = self.readable_size if end is None else min(end, self.readable_size)
         if position >= end:
             return iter(())
         return scan.headers(self.file(), position, end)
@@ -295,7 +301,7 @@ class Segment:
                 self._check(header, offset)
                 return header
             end = header.end
-        if end != self.size:
+        if end != self.readable_size:
             raise SuspectSegment(f"no batch begins at position {end} of {self.path}")
         return None
 
@@ -368,7 +374,7 @@ class Segment:
         """The whole batches from `start` on in at most `max_bytes` and below `upper_offset`; None if there is
         none. With `min_one_batch` the first one is included whatever its size."""
         limit = start + max_bytes
-        if self.size <= limit and upper_offset >= self.next_offset:
+        if self.size <= limit and upper_offset >= self.next_offset and self.damage is None:
             return self._remember(Extent(self.size, self.next_offset))
         index = self.offset_index
         position = start
@@ -402,7 +408,7 @@ class Segment:
             if position >= limit:
                 break
         else:
-            if position != self.size:
+            if position != self.readable_size:
                 raise SuspectSegment(f"no batch begins at position {position} of {self.path}")
         if position == start:
             return None

@@ -146,7 +146,8 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "min.insync.replicas", SettingType.INT, 1,
-        "Minimum number of in-sync replicas for a write with acks=all; with fewer the leader refuses it.",
+        "Minimum number of in-sync replicas for a write with acks=all; with fewer the leader refuses it, and "
+        "consumers get no records that arrive until there are enough again (KIP-966).",
         minimum=1,
     ),
     Setting(

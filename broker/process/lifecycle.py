@@ -17,6 +17,7 @@ from broker.log.identity import claim, known_identity
 from broker.network.endpoints import Endpoints, parse_endpoints
 from broker.process.hand_over import HandOverSettings, hand_over
 from broker.process.periodic import Periodic
+from broker.replication.repair import REPAIR_INTERVAL_MS
 from broker.setting_groups import read_group, settings_group
 from broker.settings.rows import BROKER_ROWS, ROWS
 from broker.wiring.node import WiredBroker, build_broker
@@ -112,9 +113,10 @@ class Broker:
         except OSError as error:
             raise StartError(error.strerror or str(error)) from error
         try:
-            await node.cluster.membership.start()
+            start_epoch = await node.cluster.membership.start()
         except BrokerIdInUse as error:
             raise StartError(str(error)) from error
+        await self._logs.begin_run(start_epoch)
         node.orders.begin()
         self._begin_periodic(node)
         await self._known_to_the_cluster(node)
@@ -183,6 +185,7 @@ class Broker:
         )
         every(max(1, settings.replica_lag_ms_max // 2), replicas.shrink_in_sync_sets)
         every(settings.expire_offsets_interval_ms, node.groups.service.expire_offsets)
+        every(REPAIR_INTERVAL_MS, node.replication.repairs.look)
         logs.scrubber.start()
 
     def describe(self) -> dict[str, Any]:

@@ -78,6 +78,7 @@ class BrokerProcess:
         self._is_stopping = False
         own = read_group(ProcessSettings, settings)
         self._workers = ThreadWorkers(_reactor, own.worker_threads)
+        boot = boot_id()
         around = Surroundings(
             clock=_reactor,
             disk=OsDisk(),
@@ -85,7 +86,7 @@ class BrokerProcess:
                 own.zookeeper_connect,
                 own.session_timeout_ms,
                 _reactor.callFromThread,
-                SessionFile(directories, boot_id()),
+                SessionFile(directories, boot),
             ),
             network=TcpNetwork(
                 _reactor,
@@ -96,6 +97,7 @@ class BrokerProcess:
             random=random.SystemRandom(),
             monotonic_s=time.monotonic,
             descriptors=shares(raise_limit()),
+            boot=boot,
         )
         self._broker = Broker(settings, around, machine_name=socket.getfqdn(), fatal=self._fail)
         self._locks = DirectoryLocks(directories)

@@ -163,11 +163,11 @@ class Append:
         settings = partition.log.settings
         if acks == ACKS_LEADER:
             return not settings.flush_before_ack or partition.log.recovery_point > result.last_offset
-        if partition.high_watermark <= result.last_offset:
-            return False
         if len(role.isr) < settings.min_insync_replicas:
+            # The high watermark stays until there are enough: the client need not wait for its timeout.
             self.error = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-        return True
+            return True
+        return partition.high_watermark > result.last_offset
 
     def _is_condition_settled(self, offset: int) -> bool:
         """Whether the log is committed up to `offset`, against which the condition was judged."""

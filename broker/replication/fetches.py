@@ -17,7 +17,15 @@ from broker.replication.fetch_sessions import (
     SessionPartition,
 )
 from broker.replication.plain_fetch import PlainFetch
-from broker.replication.reads import AnswerReads, Read, ReadLimits, cold_slices, record_given, warm
+from broker.replication.reads import (
+    AnswerReads,
+    Read,
+    ReadLimits,
+    cold_slices,
+    record_given,
+    refuse_damaged,
+    warm,
+)
 from broker.replication.replicas import Replicas
 from broker.replication.session_fetch import SessionFetch
 from broker.workers import Workers
@@ -164,5 +172,6 @@ class Fetches:
             answer(session_id, reads)
             return
         warmed = self._workers.run(warm, cold)
+        warmed.addCallback(lambda damaged: refuse_damaged(self._replicas, reads, damaged))
         warmed.addErrback(lambda failure: _log.error("Reading ahead failed: %s", failure.value))
         warmed.addCallback(lambda _: answer(session_id, reads))

@@ -58,7 +58,12 @@ class ProposalOutcome(Protocol):
     def is_isr_pending(self, proposal: IsrProposal) -> bool: ...
 
     def settle_isr(
-        self, proposal: IsrProposal, leader_epoch: int, isr: list[int], partition_epoch: int
+        self,
+        proposal: IsrProposal,
+        leader_epoch: int,
+        isr: list[int],
+        partition_epoch: int,
+        eligible: list[int],
     ) -> None: ...
 
     def withdraw_isr(self, proposal: IsrProposal) -> None: ...
@@ -189,7 +194,13 @@ class IsrProposals:
 
     def _settle(self, proposal: IsrProposal, altered: AlteredPartition) -> None:
         for listener in self._listeners:
-            listener.settle_isr(proposal, altered.leader_epoch, altered.isr, altered.partition_epoch)
+            listener.settle_isr(
+                proposal,
+                altered.leader_epoch,
+                altered.isr,
+                altered.partition_epoch,
+                altered.eligible_leader_replicas,
+            )
 
     def _withdraw(self, proposal: IsrProposal) -> None:
         for listener in self._listeners:

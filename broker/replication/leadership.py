@@ -73,6 +73,7 @@ class Leadership:
         partition_epoch: int,
         now_ms: int,
         is_live: Callable[[int], bool] = lambda broker_id: True,
+        eligible: Sequence[int] = (),
     ) -> None:
         self.local_id = local_id
         self.leader_epoch = leader_epoch
@@ -83,6 +84,9 @@ class Leadership:
         """The in-sync replicas as the controller last wrote them."""
         self.pending: tuple[int, ...] | None = None
         """The in-sync replicas as proposed, until this leader has seen a state that decides the proposal."""
+        self.eligible: tuple[int, ...] = tuple(eligible)
+        """Replicas out of sync that have every committed record, as the controller last wrote them (KIP-966).
+        While there are any the high watermark must not rise: it would pass them."""
         self._is_live = is_live
         self.remotes: dict[int, RemoteReplica] = {}
         self.set_replicas(replicas, now_ms)
@@ -212,13 +216,14 @@ class Leadership:
             and self.partition_epoch == proposal.partition_epoch
         )
 
-    def settle(self, isr: Iterable[int], partition_epoch: int) -> bool:
+    def settle(self, isr: Iterable[int], partition_epoch: int, eligible: Iterable[int] = ()) -> bool:
         """Take a later state of the partition, which decides the pending proposal: ZooKeeper has written it,
         or writes it no more, because its partition epoch is outdated. False, and nothing changes, for a state
         that is known already."""
         if partition_epoch <= self.partition_epoch:
             return False
         self.isr = tuple(isr)
+        self.eligible = tuple(eligible)
         self.partition_epoch = partition_epoch
         self.pending = None
         for member in self.isr:

@@ -37,7 +37,8 @@ NO_TIMESTAMP = -1
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """State of a partition in the controller's LeaderAndIsr request."""
+    """State of a partition in the controller's LeaderAndIsr request. `eligible` are replicas out of sync that
+    have every committed record (KIP-966)."""
 
     leader: int
     leader_epoch: int
@@ -46,6 +47,7 @@ class LeaderAndIsr:
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    eligible: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +94,14 @@ class Partition:
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = NO_EPOCH
         self.replicas: tuple[int, ...] = ()
+        self._in_sync_needed_max = 1
+        """How many in-sync replicas min.insync.replicas can demand: replicas being added do not count."""
         self.high_watermark = 0
         self.admission: Admission | None = None
         self.read_admission: ReadAdmission | None = None
         self._is_live = is_live
+        self.is_resigning = False
+        """Whether it is not to lead while another member is in sync: its damaged log is being mended."""
         self.is_deleted = False
         """Whether the replica has no role because its topic was deleted."""
 
@@ -130,7 +136,7 @@ class Partition:
         if isinstance(role, Leadership) and role.leader_epoch == assignment.leader_epoch:
             # If a proposal is pending, a repetition of the known set must not settle it; a later set does.
             if assignment.partition_epoch > role.partition_epoch:
-                role.settle(assignment.isr, assignment.partition_epoch)
+                role.settle(assignment.isr, assignment.partition_epoch, assignment.eligible)
             role.set_replicas(assignment.replicas, now_ms)
             return False
         end_offset = self.log.log_end_offset
@@ -144,6 +150,7 @@ class Partition:
             assignment.partition_epoch,
             now_ms,
             self._is_live,
+            assignment.eligible,
         )
         return True
 
@@ -163,6 +170,7 @@ class Partition:
         self.leader_epoch = assignment.leader_epoch
         self.partition_epoch = assignment.partition_epoch
         self.replicas = assignment.replicas
+        self._in_sync_needed_max = len(assignment.replicas) - len(assignment.adding)
 
     def leadership(self, current_leader_epoch: int = NO_EPOCH) -> Leadership:
         """The leader's state, for a request that names the leader epoch it expects (-1: none).
@@ -192,11 +200,18 @@ class Partition:
 
     def advance_high_watermark(self, now_ms: int, lag_ms_max: int) -> bool:
         """As leader, raise the high watermark to the offset that all in-sync replicas have reached. Returns
-        whether it rose."""
+        whether it rose.
+
+        It stays where it is while there are eligible replicas, or fewer in-sync replicas than
+        min.insync.replicas (KIP-966): each replica that may lead next has everything below it.
+        """
         role = self.role
         if not isinstance(role, Leadership):
             return False
         log = self.log
+        needed = min(log.settings.min_insync_replicas, self._in_sync_needed_max)
+        if role.eligible or len(role.isr) < needed:
+            return False
         end_offset = log.log_end_offset
         # With flush.before.ack this replica counts only records that would survive a power failure.
         local_offset = log.recovery_point if log.settings.flush_before_ack else end_offset
@@ -385,13 +400,15 @@ class Partition:
         role = self.role
         return isinstance(role, Leadership) and role.is_pending(proposal)
 
-    def settle_isr(self, leader_epoch: int, isr: Sequence[int], partition_epoch: int) -> bool:
+    def settle_isr(
+        self, leader_epoch: int, isr: Sequence[int], partition_epoch: int, eligible: Sequence[int] = ()
+    ) -> bool:
         """Apply the controller's answer to a proposal. Returns False for one of an earlier leader epoch, and
         for a state that is known already."""
         role = self.role
         if not isinstance(role, Leadership) or role.leader_epoch != leader_epoch:
             return False
-        if not role.settle(isr, partition_epoch):
+        if not role.settle(isr, partition_epoch, eligible):
             return False
         self.partition_epoch = partition_epoch
         return True

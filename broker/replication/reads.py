@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
+from broker.log.scan import valid_batches
 from broker.metadata import ZERO_ID
 from broker.replication.admission import NO_CONNECTION
 from broker.replication.fetch_sessions import SessionPartition
 from broker.replication.partition import PartitionRead
 from broker.replication.replicas import Replicas
-from protocol.errors import BrokerError
+from protocol.errors import BrokerError, ErrorCode
 from protocol.frames import FileSlice
 from protocol.messages.fetch import FetchPartition
 from protocol.topic_partition import TopicPartition
@@ -146,11 +147,30 @@ def cold_slices(reads: Sequence[Read]) -> list[FileSlice]:
     ]
 
 
-_WARM_BYTES = 1 << 20
+def warm(slices: Sequence[FileSlice]) -> list[FileSlice]:
+    """Read the slices into the system's memory, before they are sent. Returns those whose batches are
+    damaged: what has just come from the disk is checked, checksums included. To be run in a worker thread."""
+    return [piece for piece in slices if not _is_sound(piece)]
 
 
-def warm(slices: Sequence[FileSlice]) -> None:
-    """Read the slices into the page cache before they are sent. Run it in a worker thread."""
-    for piece in slices:
-        for offset in range(piece.offset, piece.offset + piece.length, _WARM_BYTES):
-            piece.file.pread(min(_WARM_BYTES, piece.offset + piece.length - offset), offset)
+def _is_sound(piece: FileSlice) -> bool:
+    end, next_offset = piece.offset, -1
+    for header, _ in valid_batches(piece.file, piece.offset, piece.offset + piece.length):
+        if header.base_offset < next_offset:
+            return False
+        end, next_offset = header.end, header.next_offset
+    return end == piece.offset + piece.length
+
+
+def refuse_damaged(replicas: Replicas, reads: Sequence[Read], damaged: Sequence[FileSlice]) -> None:
+    """Refuse the reads that returned damaged slices, and have the segments examined."""
+    for read in reads:
+        if read.read is None or not any(read.read.records is piece for piece in damaged):
+            continue
+        partition = replicas.find(read.topic, read.wanted.partition)
+        why = "a batch that was read from the disk is damaged"
+        error = BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, why)
+        if partition is not None:
+            error = partition.log.suspect_at(read.wanted.fetch_offset, why)
+            replicas.sessions.stir(partition.key, followers=True, consumers=True)
+        read.fail(error)

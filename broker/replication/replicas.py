@@ -250,6 +250,11 @@ class Replicas:
             self.sessions.stir(key, consumers=True)
         return True
 
+    def topic_settings_changed(self, topic: str) -> None:
+        """A topic's settings may have changed: with a lower min.insync.replicas more is committed."""
+        for partition in self.of_topic(topic):
+            self.advance(partition)
+
     def wake_all(self, partition: Partition) -> None:
         """Check all requests that wait for a partition: its role may have changed."""
         for waiting in (self.writers, self.readers, self.followers, self.deleters):
@@ -278,7 +283,7 @@ class Replicas:
         """Read one partition for a fetch of `connection`. Raises BrokerError, also if another connection owns
         the partition to read it."""
         partition = self.partition(topic, wanted.partition)
-        if partition.read_admission is not None and replica_id < 0:
+        if partition.read_admission is not None and replica_id == CONSUMER_ID:
             partition.read_admission.admit(connection)
         return partition.read(
             wanted.fetch_offset,
@@ -344,11 +349,16 @@ class Replicas:
         return partition is not None and partition.is_isr_pending(proposal)
 
     def settle_isr(
-        self, proposal: IsrProposal, leader_epoch: int, isr: Sequence[int], partition_epoch: int
+        self,
+        proposal: IsrProposal,
+        leader_epoch: int,
+        isr: Sequence[int],
+        partition_epoch: int,
+        eligible: Sequence[int] = (),
     ) -> None:
         """Apply an in-sync set that the controller has written."""
         partition = self.find(proposal.topic, proposal.partition)
-        if partition is not None and partition.settle_isr(leader_epoch, isr, partition_epoch):
+        if partition is not None and partition.settle_isr(leader_epoch, isr, partition_epoch, eligible):
             self.advance(partition)
             self.writers.wake(partition.key)
             # A replica that has left the set may join it again with any fetch.

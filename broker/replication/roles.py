@@ -145,6 +145,7 @@ class Roles:
             tuple(state.replicas),
             tuple(state.adding_replicas),
             tuple(state.removing_replicas),
+            tuple(state.eligible_leader_replicas),
         )
         try:
             self._apply(
@@ -176,6 +177,9 @@ class Roles:
         if assignment.leader_epoch < partition.leader_epoch:
             raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH)
         if assignment.leader == self._replicas.local_id:
+            if partition.is_resigning and len(assignment.isr) > 1:
+                # The controller takes it for offline, and elects another member (KIP-112).
+                raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
             self._copier.forget(partition)
             begins = partition.lead(assignment, self._replicas.monotonic_ms())
             # Recovered or copied records beyond the recovery point may not be durable yet.

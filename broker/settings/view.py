@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from broker.log.settings import BROKER_SYNONYM, TOPIC_SETTINGS, LogSettings
 from broker.settings.alterations import Alteration, altered
@@ -64,6 +65,7 @@ class EffectiveSetting:
 
 _TOPIC_ROWS = {row.name: row for row in TOPIC_SETTINGS}
 _UNCLEAN = "unclean.leader.election.enable"
+_MIN_IN_SYNC = "min.insync.replicas"
 
 
 class SettingsView:
@@ -90,14 +92,27 @@ class SettingsView:
 
         An invalid value, which other software must have written, counts as false.
         """
-        own = configs.get(_UNCLEAN)
         try:
-            allowed: bool = (
-                self._broker.topic_defaults[_UNCLEAN] if own is None else _TOPIC_ROWS[_UNCLEAN].parse(own)
-            )
+            allowed: bool = self._value(configs, _UNCLEAN)
         except SettingError:
             return False
         return allowed
+
+    def min_in_sync(self, configs: Mapping[str, str]) -> int:
+        """What min.insync.replicas is for a topic with these settings of its own.
+
+        In place of a value that is not allowed, which other software must have written, the default counts.
+        """
+        try:
+            count: int = self._value(configs, _MIN_IN_SYNC)
+        except SettingError:
+            count = self._broker.topic_defaults[_MIN_IN_SYNC]
+        return count
+
+    def _value(self, configs: Mapping[str, str], name: str) -> Any:
+        """The value in force of one of a topic's settings. Raises `SettingError`."""
+        own = configs.get(name)
+        return self._broker.topic_defaults[name] if own is None else _TOPIC_ROWS[name].parse(own)
 
     def altered(self, configs: Mapping[str, str], alterations: Sequence[Alteration]) -> dict[str, str]:
         """Apply alterations to a topic's own settings, and check the result.

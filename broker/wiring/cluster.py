@@ -34,7 +34,7 @@ from coordinator.controller.events import BrokerResponse
 from coordinator.controller.machine import ControllerPolicy
 from coordinator.controller.service import ControllerService
 from coordinator.controller.topic_rules import TopicDefaults
-from coordinator.znodes.brokers import BrokerInfo, RegisteredEndpoint
+from coordinator.znodes.brokers import ELIGIBLE_LEADERS, BrokerInfo, RegisteredEndpoint
 from protocol.api import Request
 
 _CONFLICT_MARGIN_MS = 1000
@@ -97,8 +97,13 @@ class ClusterParts:
 
 
 def build_cluster(
-    around: Surroundings, identity: BrokerIdentity, metadata: MetadataCache, parts: SettingsParts
+    around: Surroundings,
+    identity: BrokerIdentity,
+    metadata: MetadataCache,
+    parts: SettingsParts,
+    previous_start_epoch: int,
 ) -> ClusterParts:
+    """`previous_start_epoch` is the start epoch of the process before, if all that it wrote is here."""
     settings = read_group(ClusterSettings, parts.static)
     replication = read_group(ReplicationSettings, parts.static)
     clock, broker_id = around.clock, identity.broker_id
@@ -147,7 +152,7 @@ def build_cluster(
         membership=ClusterMembership(
             around.zookeeper,
             clock,
-            lambda: _info(identity, listeners.endpoints, settings.rack),
+            lambda: _info(identity, listeners.endpoints, settings.rack, previous_start_epoch),
             conflict_timeout_ms=settings.session_timeout_ms + _CONFLICT_MARGIN_MS,
         ),
         candidacy=candidacy,
@@ -161,8 +166,10 @@ def build_cluster(
     )
 
 
-def _info(identity: BrokerIdentity, endpoints: Endpoints | None, rack: str | None) -> BrokerInfo:
-    """This broker's entry in the cluster's registry."""
+def _info(
+    identity: BrokerIdentity, endpoints: Endpoints | None, rack: str | None, previous_start_epoch: int
+) -> BrokerInfo:
+    """How this broker registers in the cluster."""
     assert endpoints is not None, "a broker listens before it registers"
     return BrokerInfo(
         identity.broker_id,
@@ -171,6 +178,8 @@ def _info(identity: BrokerIdentity, endpoints: Endpoints | None, rack: str | Non
             for endpoint in endpoints.advertised
         ),
         rack,
+        {ELIGIBLE_LEADERS: (1, 1)},
+        previous_start_epoch=previous_start_epoch,
     )
 
 
@@ -195,6 +204,7 @@ def _controller(
         parts.topics.unclean_election_allowed,
         lambda: uuid.UUID(int=around.random.getrandbits(128), version=4),
         lambda: balance.current().imbalance_percentage,
+        parts.topics.min_in_sync,
     )
     checks = balance.current()
     interval_ms = checks.check_interval_seconds * 1000 if checks.is_enabled else 0

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
 from broker import handlers
@@ -25,20 +26,25 @@ class WiringError(TypeError):
     """A handler cannot be built; the message names the handler and its field."""
 
 
-def handler_types() -> list[HandlerType]:
+@cache
+def handler_types() -> tuple[HandlerType, ...]:
     """The handlers in broker/handlers, in the order of their modules' names."""
     modules = [
         importlib.import_module(f"{handlers.__name__}.{found.name}")
         for found in pkgutil.iter_modules(handlers.__path__)
     ]
-    return [
+    return tuple(
         candidate
         for module in modules
         for candidate in vars(module).values()
         if isinstance(candidate, type)
         and issubclass(candidate, Handler)
         and candidate.__module__ == module.__name__
-    ]
+    )
+
+
+_declared: Callable[[type], Mapping[str, Any]] = cache(get_type_hints)
+"""The types that a class declares for its fields. Cached, since tests build many brokers in one process."""
 
 
 def build_handlers(
@@ -51,7 +57,7 @@ def build_handlers(
     """
     provided: dict[Any, list[tuple[str, Any]]] = {}
     for part in parts:
-        declared = get_type_hints(type(part))
+        declared = _declared(type(part))
         for each in fields(part):
             where = f"{type(part).__name__}.{each.name}"
             provided.setdefault(declared[each.name], []).append((where, getattr(part, each.name)))
@@ -61,7 +67,7 @@ def build_handlers(
 def _build(
     handler: HandlerType, provided: Mapping[Any, list[tuple[str, Any]]], settings: Mapping[str, Any]
 ) -> AnyHandler:
-    wanted = get_type_hints(handler)
+    wanted = _declared(handler)
     names: list[str] = [each.name for each in fields(handler) if each.init] if is_dataclass(handler) else []
     return handler(
         **{name: _resolve(wanted[name], f"{handler.__name__}.{name}", provided, settings) for name in names}

@@ -48,7 +48,7 @@ def build_broker(
     """Build a broker, unconnected to ZooKeeper and clients. It calls `fatal(why)` if it cannot continue."""
     metadata = MetadataCache()
     settings = build_settings(static, around, identity.broker_id, logs, metadata)
-    cluster = build_cluster(around, identity, metadata, settings)
+    cluster = build_cluster(around, identity, metadata, settings, logs.start_epoch)
     replication = build_replication(around, logs, settings.in_force, cluster)
     groups = build_groups(
         static,
@@ -106,15 +106,19 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     settings.broker.add_listener(replication.throttled_rates.settings_changed)
     settings.broker.add_listener(settings.topics.defaults_changed)
     settings.topics.add_listener(ownership.service.topic_changed)
+    settings.topics.add_listener(replication.replicas.topic_settings_changed)
+    settings.topics.add_listener(cluster.controller.topic_settings_changed)
     settings.topics.add_unclean_election_listener(cluster.controller.unclean_election_enabled)
 
     # Replicas: roles, in-sync sets, conditional appends, log directories
     replication.replicas.add_role_listener(groups.leadership.role_changed)
     replication.replicas.add_role_listener(ownership.service.role_changed)
+    replication.replicas.add_role_listener(replication.repairs.role_changed)
     replication.replicas.conditions.add_mismatch_listener(ownership.service.append_mismatched)
     replication.isr_proposals.add_listener(replication.replicas)
     replication.logs.add_failure_listener(replication.roles.directory_failed)
     replication.logs.add_failure_listener(broker.directory_outages.directory_failed)
+    replication.logs.add_damage_listener(replication.repairs.log_damaged)
 
     # Topics that are created, grown or deleted
     cluster.metadata.add_listener(groups.service)

@@ -15,6 +15,7 @@ from broker.replication.fetchers import Fetchers
 from broker.replication.fetches import Fetches
 from broker.replication.isr_proposals import IsrProposals
 from broker.replication.record_deletions import RecordDeletions
+from broker.replication.repair import Repairs
 from broker.replication.replicas import ReplicaLimits, Replicas
 from broker.replication.roles import Roles
 from broker.replication.settings import ThrottleRates
@@ -39,6 +40,7 @@ class ReplicationParts:
     throttled_rates: ThrottledRates
     deletions: RecordDeletions
     strays: Strays
+    repairs: Repairs
 
 
 def build_logs(settings: Settings, around: Surroundings) -> LogManager:
@@ -54,6 +56,7 @@ def build_logs(settings: Settings, around: Surroundings) -> LogManager:
         read_group(ManagerLimits, settings),
         around.descriptors.log_files,
         read_group(ScrubSettings, settings),
+        around.boot,
     )
 
 
@@ -95,4 +98,7 @@ def build_replication(
         throttled_rates=ThrottledRates(Live(ThrottleRates, settings), replicas.throttle, fetchers.throttle),
         deletions=RecordDeletions(replicas, metadata),
         strays=Strays(broker_id, logs, replicas, roles),
+        repairs=Repairs(
+            logs, replicas, around.workers, clock, cluster.peers.send, cluster.log_dir_events.announce
+        ),
     )

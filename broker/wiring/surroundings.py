@@ -27,8 +27,8 @@ class Descriptors:
 class Surroundings:
     """A broker's environment: time, disk, network, ZooKeeper, worker threads and randomness.
 
-    `clock` is the time of day, which an administrator may set; `monotonic_s` returns seconds since an
-    arbitrary moment, and never jumps.
+    `clock` is the time of day, which an administrator may set; `monotonic_s` is in seconds since any moment,
+    and is never set. `boot` identifies this boot of the machine; None where the system has no such id.
     """
 
     clock: Clock
@@ -39,6 +39,7 @@ class Surroundings:
     random: random.Random
     monotonic_s: Callable[[], float]
     descriptors: Descriptors = Descriptors()
+    boot: str | None = None
 
     def now_ms(self) -> int:
         return int(self.clock.seconds() * 1000)

@@ -86,12 +86,13 @@ class ClusterMembership:
         self.broker_epoch = NO_EPOCH
         self.is_connected = False
         """Whether the broker is registered and connected to ZooKeeper."""
+        self.start_epoch = NO_EPOCH
+        """The broker epoch of this process's first registration."""
         self._zookeeper = zookeeper
         self._clock = clock
         self._info = info
         self._conflict_timeout_ms = conflict_timeout_ms
         self._listeners: list[MembershipListener] = []
-        self._start_epoch = NO_EPOCH
         self._started: Deferred[int] | None = None
         self._registered_on: ZooKeeperSession | None = None
         self._data = b""
@@ -148,7 +149,7 @@ class ClusterMembership:
 
     async def _register(self, session: ZooKeeperSession) -> int:
         await prepare_layout(session)
-        info = replace(self._info(), start_epoch=self._start_epoch)
+        info = replace(self._info(), start_epoch=self.start_epoch)
         path = broker_path(info.broker_id)
         data = self._data = encode_broker(info, now_ms(self._clock))
         deadline = self._clock.seconds() + self._conflict_timeout_ms / 1000
@@ -186,9 +187,9 @@ class ClusterMembership:
     def _succeeded(self, session: ZooKeeperSession, epoch: int) -> None:
         if self._closed or session is not self._zookeeper.session:
             return
-        if self._start_epoch == NO_EPOCH:
+        if self.start_epoch == NO_EPOCH:
             # Earlier registrations of this process that expired before they were known do not count.
-            self._start_epoch = epoch
+            self.start_epoch = epoch
         self._registered_on = session
         self.broker_epoch = epoch
         self.is_connected = True

@@ -1,20 +1,23 @@
 """Leader election of one partition: pure functions of its replicas, in-sync set and live brokers.
 
-Each returns the new leader and in-sync set, or None if no replica may lead. They do not compare logs: every
-member of the in-sync set has all committed records, which suffices (Kafka design §4.7).
+Each returns the new leader and in-sync set, or None if no replica may lead. They never look at logs: members
+of the in-sync set and eligible replicas have every committed record, and that is all that counts
+(Kafka design §4.7, KIP-966).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+
+from coordinator.znodes.topics import NO_LEADER
 
 
 @dataclass(frozen=True, slots=True)
 class ElectedLeader:
     """A leader and its in-sync set, which includes the leader.
 
-    `unclean`: the leader was not in the previous in-sync set, so committed records may be lost.
+    `unclean`: the leader was neither in sync nor eligible before, so committed records may be lost.
     """
 
     leader: int
@@ -23,19 +26,30 @@ class ElectedLeader:
 
 
 def elect_after_failure(
-    replicas: Sequence[int], isr: Sequence[int], live: Collection[int], *, unclean_allowed: bool
+    replicas: Sequence[int],
+    isr: Sequence[int],
+    live: Collection[int],
+    *,
+    unclean_allowed: Callable[[], bool],
+    eligible: Sequence[int] = (),
+    last_known_leader: int = NO_LEADER,
 ) -> ElectedLeader | None:
     """Elect the first live replica in sync, after the leader has failed.
 
-    If there is none and `unclean_allowed` (unclean.leader.election.enable), elect the first live replica as
-    the only in-sync one: availability before consistency (Kafka design §4.7).
+    If there is none, elect the first live one of `eligible`, alone in sync until others have caught up with
+    it (KIP-966). If there is none either and `unclean_allowed()` (unclean.leader.election.enable), elect
+    the last known leader, whose log is likely the longest, or the first live replica: availability before
+    consistency, as Kafka design §4.7 offers.
     """
     for replica in replicas:
         if replica in live and replica in isr:
             return ElectedLeader(replica, _alive(isr, live))
-    if unclean_allowed:
-        for replica in replicas:
-            if replica in live:
+    for replica in replicas:
+        if replica in live and replica in eligible:
+            return ElectedLeader(replica, (replica,))
+    if unclean_allowed():
+        for replica in (last_known_leader, *replicas):
+            if replica in live and replica in replicas:
                 return ElectedLeader(replica, (replica,), unclean=True)
     return None
 

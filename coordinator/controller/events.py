@@ -156,6 +156,13 @@ class UncleanElectionEnabled:
 
 
 @dataclass(frozen=True, slots=True)
+class MinInSyncChanged:
+    """A topic's min.insync.replicas may have changed: it may need fewer eligible replicas."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ElectLeaders:
     """Elect preferred leaders; `partitions` None means all.
 
@@ -214,6 +221,7 @@ ControllerEvent: TypeAlias = (
     | AlterPartitions
     | ControlledShutdown
     | UncleanElectionEnabled
+    | MinInSyncChanged
     | ElectLeaders
     | AlterReassignments
     | ListReassignments

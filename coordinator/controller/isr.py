@@ -128,7 +128,7 @@ class InSyncSets:
         elif not self._eligible(at, members, state.isr):
             row.error_code = ErrorCode.INELIGIBLE_REPLICA
         else:
-            new = PartitionState(state.leader, state.leader_epoch, isr, self._state.controller_epoch)
+            new = self._leaders.next_in_sync(at, state, isr)
             accepted[at] = _Accepted(StateWrite(at, new, version), members, [row])
         return row
 
@@ -158,3 +158,4 @@ class InSyncSets:
 def _fill(row: AlteredPartition, state: PartitionState, version: int) -> None:
     row.leader_id, row.leader_epoch = state.leader, state.leader_epoch
     row.isr, row.partition_epoch = list(state.isr), version
+    row.eligible_leader_replicas = list(state.eligible)

@@ -8,11 +8,11 @@ again.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
 
 from coordinator.controller import election
 from coordinator.controller.effects import DecisionSteps, StateWrite, StateWritten, WriteStates
 from coordinator.controller.election import ElectedLeader
+from coordinator.controller.eligible import EligibleReplicas, trusted
 from coordinator.controller.requests import RequestBatch
 from coordinator.controller.state import ControllerState, PartitionRecord
 from coordinator.znodes.topics import NO_LEADER, PartitionState
@@ -27,10 +27,15 @@ class Leaders:
     """Elects leaders. `unclean_allowed(topic)` is the topic's unclean.leader.election.enable."""
 
     def __init__(
-        self, state: ControllerState, batch: RequestBatch, unclean_allowed: Callable[[str], bool]
+        self,
+        state: ControllerState,
+        batch: RequestBatch,
+        eligible: EligibleReplicas,
+        unclean_allowed: Callable[[str], bool],
     ) -> None:
         self._state = state
         self._batch = batch
+        self._eligible = eligible
         self._unclean_allowed = unclean_allowed
 
     def elect_leaderless(
@@ -44,28 +49,33 @@ class Leaders:
         self,
         gone: Collection[int],
         *,
-        restarted: bool = False,
+        unclean: bool = False,
         among: Sequence[TopicPartition] | None = None,
     ) -> DecisionSteps[None]:
         """Replace failed brokers as leaders and remove them from in-sync sets, in all partitions or `among`
         some. They have left the state already.
 
-        With `restarted` they are back, perhaps without their unflushed records. A partition without a
-        possible leader then waits for the other members of its in-sync set, if there are any.
+        With `unclean` they are back, perhaps without their unflushed records. A partition without a possible
+        leader then waits for the other in-sync and eligible replicas, if there are any.
         """
         if not gone:
             return
 
         def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
-            assert partition.state is not None
-            if partition.state.leader == NO_LEADER and not restarted:
-                return None  # Nothing is appended without a leader, so its members stay in sync.
-            if partition.state.leader not in gone:
-                return self._shrunk(partition.state, gone)
-            state = self._decide_leaderless(at, partition)
-            if restarted and state is not None and state.leader == NO_LEADER:
-                return replace(state, isr=election.isr_without(state.isr, gone))
-            return state
+            state = partition.state
+            assert state is not None
+            if not unclean:
+                if state.leader == NO_LEADER:
+                    return None  # Nothing is appended without a leader, so its members stay in sync.
+                if state.leader not in gone:
+                    return self._shrunk(at, state, gone)
+                return self._decide_leaderless(at, partition)
+            left = trusted(state, gone)
+            if state.leader in gone:
+                return self._decide_leaderless(at, partition, left)
+            if left is state:
+                return None
+            return self.next_state(at, state, ElectedLeader(state.leader, left.isr), without=gone)
 
         yield from self.write(self._concerning(gone, among), decide)
 
@@ -75,8 +85,8 @@ class Leaders:
         def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
             assert partition.state is not None
             if partition.state.leader == broker_id:
-                return self._decide_leaderless(at, partition)
-            return self._shrunk(partition.state, (broker_id,))
+                return self._decide_leaderless(at, partition, without=(broker_id,))
+            return self._shrunk(at, partition.state, (broker_id,), without=(broker_id,))
 
         with_state = [at for at in partitions if self._state.partition(at).state is not None]
         yield from self.write(with_state, decide)
@@ -93,8 +103,9 @@ class Leaders:
             state = partition.state
             assert state is not None
             if state.leader != broker_id:
-                return self._shrunk(state, (broker_id,)) if len(state.isr) > 1 else None
+                return self._shrunk(at, state, (broker_id,)) if len(state.isr) > 1 else None
             return self.next_state(
+                at,
                 state,
                 election.elect_for_controlled_shutdown(
                     partition.assignment.replicas, state.isr, self._state.may_lead(at), shutting_down
@@ -129,7 +140,7 @@ class Leaders:
                 return None
             found = state and election.elect_preferred(target, state.isr, self._state.may_lead(at))
             results[at] = ErrorCode.NONE if found else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-            return self.next_state(state, found) if state and found else None
+            return self.next_state(at, state, found) if state and found else None
 
         yield from self.write(known, decide)
         return results
@@ -153,6 +164,22 @@ class Leaders:
         results.update({at: ErrorCode.ELECTION_NOT_NEEDED for at in known if at not in leaderless})
         yield from self.write(leaderless, decide)
         return results
+
+    def review_eligible(self, name: str) -> DecisionSteps[None]:
+        """Where a topic's min.insync.replicas has fallen, no longer hold its leaders' high watermarks back
+        for eligible replicas that it does not need."""
+        topic = self._state.topics.get(name)
+        if topic is None or name in self._state.deletions:
+            return
+
+        def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
+            state = partition.state
+            if state is None or not state.eligible:
+                return None
+            next_state = self.next_state(at, state, ElectedLeader(state.leader, state.isr))
+            return next_state if next_state and next_state.eligible != state.eligible else None
+
+        yield from self.write([TopicPartition(name, number) for number in topic.partitions], decide)
 
     def _known(
         self, partitions: Sequence[TopicPartition]
@@ -222,9 +249,20 @@ class Leaders:
         self._batch.metadata([write.at])
 
     def _decide_leaderless(
-        self, at: TopicPartition, partition: PartitionRecord, *, unclean_allowed: bool = False
+        self,
+        at: TopicPartition,
+        partition: PartitionRecord,
+        left: PartitionState | None = None,
+        *,
+        unclean_allowed: bool = False,
+        without: Collection[int] = (),
     ) -> PartitionState | None:
-        state = partition.state
+        """A partition's next state if its leader, or its first one, is missing.
+
+        `left` is its state with only the replicas that may be elected cleanly, the whole state by default;
+        the brokers in `without` do not become eligible.
+        """
+        state = partition.state if left is None else left
         adding = partition.assignment.adding
         # Replicas being added come last: in an unclean election they have the fewest records.
         replicas = (*(each for each in partition.assignment.replicas if each not in adding), *adding)
@@ -236,25 +274,64 @@ class Leaders:
             return PartitionState(first.leader, 0, first.isr, self._state.controller_epoch)
         if state.leader in live:
             return None
-        found = election.elect_after_failure(replicas, state.isr, live, unclean_allowed=unclean_allowed)
-        # Looked up only if needed: it costs far more than the election.
-        if found is None and not unclean_allowed and self._unclean_allowed(at[0]):
-            found = election.elect_after_failure(replicas, state.isr, live, unclean_allowed=True)
+        found = election.elect_after_failure(
+            replicas,
+            state.isr,
+            live,
+            eligible=state.eligible,
+            last_known_leader=state.last_known_leader,
+            # Looked up only if needed: it costs far more than the election.
+            unclean_allowed=lambda: unclean_allowed or self._unclean_allowed(at[0]),
+        )
         if found is None and state.leader != NO_LEADER:
             found = ElectedLeader(NO_LEADER, state.isr)
-        return self.next_state(state, found)
+        return self.next_state(at, state, found, without=without)
 
-    def _shrunk(self, state: PartitionState, gone: Collection[int]) -> PartitionState | None:
+    def _shrunk(
+        self,
+        at: TopicPartition,
+        state: PartitionState,
+        gone: Collection[int],
+        *,
+        without: Collection[int] = (),
+    ) -> PartitionState | None:
         isr = election.isr_without(state.isr, gone)
-        return None if isr == state.isr else self.next_state(state, ElectedLeader(state.leader, isr))
+        if isr == state.isr and not any(member in without for member in state.eligible):
+            return None
+        return self.next_state(at, state, ElectedLeader(state.leader, isr), without=without)
 
-    def next_state(self, state: PartitionState, leadership: ElectedLeader | None) -> PartitionState | None:
-        """`state` with `leadership` under the next leader epoch; None if `leadership` is None."""
+    def next_state(
+        self,
+        at: TopicPartition,
+        state: PartitionState,
+        leadership: ElectedLeader | None,
+        *,
+        without: Collection[int] = (),
+    ) -> PartitionState | None:
+        """`state` with `leadership` under the next leader epoch; None if `leadership` is None.
+
+        Brokers in `without` are not eligible afterwards: they may have lost records, or are to be replicas no
+        longer.
+        """
         if leadership is None:
             return None
+        leader, isr = leadership.leader, leadership.isr
+        last_known_leader = NO_LEADER
+        if leader == NO_LEADER:
+            last_known_leader = state.last_known_leader if state.leader == NO_LEADER else state.leader
         return PartitionState(
-            leadership.leader, state.leader_epoch + 1, leadership.isr, self._state.controller_epoch
+            leader,
+            state.leader_epoch + 1,
+            isr,
+            self._state.controller_epoch,
+            () if leadership.unclean else self._eligible.after(at, state, leader, isr, without=without),
+            last_known_leader,
         )
+
+    def next_in_sync(self, at: TopicPartition, state: PartitionState, isr: tuple[int, ...]) -> PartitionState:
+        """`state` with the in-sync set that its leader has proposed, in the same leader epoch."""
+        eligible = self._eligible.after(at, state, state.leader, isr)
+        return PartitionState(state.leader, state.leader_epoch, isr, self._state.controller_epoch, eligible)
 
     def _leader(self, at: TopicPartition) -> int:
         state = self._state.partition(at).state
@@ -263,7 +340,7 @@ class Leaders:
     def _concerning(
         self, gone: Collection[int], among: Sequence[TopicPartition] | None
     ) -> list[TopicPartition]:
-        """The partitions, of all or `among` some, whose leader or in-sync set includes any of these brokers;
+        """The partitions, of all or `among` some, with any of these brokers as leader, in sync or eligible;
         not those being deleted."""
         partitions = (
             self._state.partitions() if among is None else [(at, self._state.partition(at)) for at in among]
@@ -272,6 +349,10 @@ class Leaders:
             at
             for at, partition in partitions
             if partition.state is not None
-            and (partition.state.leader in gone or any(member in gone for member in partition.state.isr))
+            and (
+                partition.state.leader in gone
+                or any(member in gone for member in partition.state.isr)
+                or any(member in gone for member in partition.state.eligible)
+            )
             and not self._state.is_deleting(at)
         ]

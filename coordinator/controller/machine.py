@@ -22,6 +22,7 @@ from coordinator.controller.effects import (
     SetBrokers,
     ZnodeRequest,
 )
+from coordinator.controller.eligible import EligibleReplicas
 from coordinator.controller.events import (
     AlterPartitions,
     AlterReassignments,
@@ -36,6 +37,7 @@ from coordinator.controller.events import (
     Elected,
     ElectLeaders,
     ListReassignments,
+    MinInSyncChanged,
     ShutdownResult,
     TopicReadAgain,
     UncleanElectionEnabled,
@@ -61,8 +63,8 @@ class ControllerPolicy:
     """The settings that the controller follows, and its source of topic ids.
 
     `inter_broker_listener` is the name of the listener through which brokers reach each other;
-    `unclean_allowed(topic)` is the topic's unclean.leader.election.enable; `imbalance_percentage_max()` is
-    leader.imbalance.per.broker.percentage.
+    `unclean_allowed(topic)` is the topic's unclean.leader.election.enable, `min_in_sync(topic)` its
+    min.insync.replicas; `imbalance_percentage_max()` is leader.imbalance.per.broker.percentage.
     """
 
     inter_broker_listener: str
@@ -71,6 +73,7 @@ class ControllerPolicy:
     unclean_allowed: Callable[[str], bool]
     new_topic_id: Callable[[], uuid.UUID]
     imbalance_percentage_max: Callable[[], float] = lambda: 10.0
+    min_in_sync: Callable[[str], int] = lambda topic: 1
 
 
 class Controller:
@@ -81,7 +84,8 @@ class Controller:
         self._policy = policy
         self._recorded_epochs: Mapping[int, int] | None = None
         self._batch = RequestBatch(self.state, policy.inter_broker_listener)
-        self._leaders = Leaders(self.state, self._batch, policy.unclean_allowed)
+        self._eligible = EligibleReplicas(self.state, policy.min_in_sync)
+        self._leaders = Leaders(self.state, self._batch, self._eligible, policy.unclean_allowed)
         self._isr = InSyncSets(self.state, self._batch, self._leaders)
         self._deletions = Deletions(self.state, self._batch)
         self._topics = TopicChanges(
@@ -97,6 +101,7 @@ class Controller:
 
     def handle(self, event: ControllerEvent) -> DecisionSteps[None]:
         """Handle one event. The next event may be handled only after this has returned."""
+        self._eligible.begin_event()
         match event:
             case Elected():
                 yield from self._begin(event.snapshot)
@@ -120,6 +125,8 @@ class Controller:
                 yield from self._shut_down(event)
             case UncleanElectionEnabled():
                 yield from self._elect_in_topic(event.name)
+            case MinInSyncChanged():
+                yield from self._leaders.review_eligible(event.name)
             case ElectLeaders():
                 yield from self._elect(event)
             case AlterReassignments():
@@ -181,28 +188,30 @@ class Controller:
     ) -> DecisionSteps[None]:
         """Handle the failures of brokers while no controller watched over partitions: all, or `among` some.
 
-        Some brokers have gone. Others have restarted, and may have lost unflushed records; broker epochs
-        (KIP-380) only tell their requests apart.
+        Some brokers have gone. Others have restarted, and may have lost unflushed records unless they say
+        that they have not; broker epochs (KIP-380) only tell their requests apart.
         """
         state = self.state
-        bounced = self._bounced(among)
+        restarted = self._restarted(among)
+        unclean = {broker_id: None for broker_id, is_clean in restarted.items() if not is_clean}
         gone = {
             replica: None
             for _, partition in state.partitions()
             for replica in partition.assignment.replicas
-            if replica not in state.brokers
+            if replica not in state.brokers or restarted.get(replica, False)
         }
         state.brokers = {
-            broker_id: broker for broker_id, broker in brokers.items() if broker_id not in bounced
+            broker_id: broker for broker_id, broker in brokers.items() if broker_id not in restarted
         }
-        # Restarted brokers first, since they may have lost records: a broker that is only gone keeps its
-        # records, and stays in sync if no other member is left.
-        yield from self._leaders.lose_brokers(bounced, restarted=True, among=among)
+        # Brokers that may have lost records first: a broker that is only gone, or came back with everything,
+        # keeps its records, and stays in sync if no other member is left.
+        yield from self._leaders.lose_brokers(unclean, unclean=True, among=among)
         yield from self._leaders.lose_brokers(gone, among=among)
         state.brokers = dict(brokers)
 
-    def _bounced(self, among: Sequence[TopicPartition] | None = None) -> dict[int, None]:
-        """The live brokers that have restarted since the last controller handled their start.
+    def _restarted(self, among: Sequence[TopicPartition] | None = None) -> dict[int, bool]:
+        """The live brokers that have restarted since the last controller handled their start; for each
+        whether it certainly has all records that it had.
 
         Brokers that only lost their session are not among them. If no controller has recorded start epochs,
         as in a cluster that Kafka has run, a broker counts as restarted if its first registration is younger
@@ -211,7 +220,7 @@ class Controller:
         brokers, recorded = self.state.brokers, self._recorded_epochs
         if recorded is not None:
             return {
-                broker_id: None
+                broker_id: broker.continues(recorded.get(broker_id))
                 for broker_id, broker in brokers.items()
                 if recorded.get(broker_id) != broker.start_epoch
             }
@@ -221,10 +230,10 @@ class Controller:
             else [self.state.partition(at) for at in among]
         )
         return {
-            member: None
+            member: False
             for partition in partitions
             if partition.state is not None
-            for member in partition.state.isr
+            for member in (*partition.state.isr, *partition.state.eligible)
             if member in brokers and 0 <= partition.read_zxid < brokers[member].start_epoch
         }
 
@@ -247,28 +256,30 @@ class Controller:
 
         A broker with a new epoch and the same start epoch only lost its session: it has lost no records and
         keeps its leaderships and places in sync. It is sent everything again, since requests to its earlier
-        registration may not have reached it.
+        registration may not have reached it. A broker that restarted with all its records counts as one that
+        has gone and come.
         """
         before = self.state.brokers
         recorded = self._recorded_epochs or {}
         restarted = {
-            broker_id: None
+            broker_id: broker.continues(recorded.get(broker_id))
             for broker_id, broker in now.items()
             if recorded.get(broker_id) != broker.start_epoch
         }
+        unclean = [broker_id for broker_id, is_clean in restarted.items() if not is_clean]
         joined = [
             broker_id
             for broker_id, broker in now.items()
             if broker_id not in before or before[broker_id].epoch != broker.epoch
         ]
         self._deletions.lose_brokers([broker_id for broker_id in joined if broker_id in before])
-        # Restarted brokers first, since they may have lost records: see `_handle_missed_failures`. This
-        # includes brokers whose loss was handled before: where all members were lost at once, they are still
-        # in sync, and another one may have everything.
-        yield from self._remove_brokers([each for each in restarted if each in before])
-        yield from self._leaders.lose_brokers(restarted, restarted=True)
+        # Brokers that may have lost records first: see `_handle_missed_failures`. This includes brokers whose
+        # loss was handled before: where all members were lost at once they are still in sync, elsewhere they
+        # may be eligible, and another one may have everything.
+        yield from self._remove_brokers([each for each in unclean if each in before])
+        yield from self._leaders.lose_brokers(unclean, unclean=True)
         yield from self._batch.flush()
-        gone = [broker_id for broker_id in before if broker_id not in now]
+        gone = [each for each in before if each not in now or restarted.get(each, False)]
         yield from self._remove_brokers(gone)
         yield from self._leaders.lose_brokers(gone)
         yield from self._batch.flush()

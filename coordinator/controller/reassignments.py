@@ -194,13 +194,17 @@ class Reassignments:
 
         def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
             state, gone = partition.state, abandoned[at]
-            if state is None or not any(replica in (state.leader, *state.isr) for replica in gone):
+            if state is None or not any(
+                replica in (state.leader, *state.isr, *state.eligible) for replica in gone
+            ):
                 return None
             isr = tuple(member for member in state.isr if member not in gone)
-            if not isr or state.leader not in gone:
-                return self._leaders.next_state(state, ElectedLeader(state.leader, isr)) if isr else None
-            found = election.elect_for_reassignment(moves[at].replicas, isr, self._state.may_lead(at))
-            return self._leaders.next_state(state, found)
+            if not isr:
+                return None
+            found: ElectedLeader | None = ElectedLeader(state.leader, isr)
+            if state.leader in gone:
+                found = election.elect_for_reassignment(moves[at].replicas, isr, self._state.may_lead(at))
+            return self._leaders.next_state(at, state, found, without=gone)
 
         yield from self._leaders.write(abandoned, decide)
 
@@ -210,7 +214,7 @@ class Reassignments:
 
         def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
             state = partition.state
-            return state and self._leaders.next_state(state, ElectedLeader(state.leader, state.isr))
+            return state and self._leaders.next_state(at, state, ElectedLeader(state.leader, state.isr))
 
         announced = yield from self._leaders.write(partitions, decide)
         for at in announced:
@@ -225,9 +229,11 @@ class Reassignments:
             return None
         isr = tuple(member for member in state.isr if member in target)
         may_lead = self._state.may_lead(at)
-        if state.leader in target and state.leader in may_lead:
-            return self._leaders.next_state(state, ElectedLeader(state.leader, isr))
-        return self._leaders.next_state(state, election.elect_for_reassignment(target, isr, may_lead))
+        found: ElectedLeader | None = ElectedLeader(state.leader, isr)
+        if state.leader not in target or state.leader not in may_lead:
+            found = election.elect_for_reassignment(target, isr, may_lead)
+        # Removed replicas lose their logs: they are not eligible afterwards.
+        return self._leaders.next_state(at, state, found, without=partition.assignment.removing)
 
     def _write(self, partitions: Iterable[TopicPartition]) -> DecisionSteps[None]:
         """Write the znodes of these partitions' topics."""

@@ -146,6 +146,7 @@ class RequestBatch:
                     adding_replicas=list(partition.assignment.adding),
                     removing_replicas=list(partition.assignment.removing),
                     is_new=is_new,
+                    eligible_leader_replicas=list(partition.state.eligible),
                 )
             topic.partition_states.append(row)
         return LeaderAndIsrRequest(

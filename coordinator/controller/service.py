@@ -25,6 +25,7 @@ from coordinator.controller.events import (
     DeleteTopics,
     ElectLeaders,
     ListReassignments,
+    MinInSyncChanged,
     MorePartitions,
     ShutdownResult,
     TopicCreation,
@@ -185,6 +186,11 @@ class ControllerService:
         """A topic's unclean.leader.election.enable has become true."""
         if self._runtime is not None:
             self._runtime.put(UncleanElectionEnabled(topic))
+
+    def topic_settings_changed(self, topic: str) -> None:
+        """A topic's settings, min.insync.replicas among them, may have changed."""
+        if self._runtime is not None:
+            self._runtime.put(MinInSyncChanged(topic))
 
     def _ask(
         self,

@@ -27,9 +27,14 @@ class LiveBroker:
         """The broker epoch of its process's first registration, which identifies the process.
 
         A broker with a new epoch and an unchanged start epoch only lost its session and has lost no records.
-        A changed start epoch means a restart: unflushed records may be lost.
+        A changed start epoch means a restart: unflushed records may be lost, unless `continues` says no.
         """
         return self.epoch if self.info.start_epoch == NO_EPOCH else self.info.start_epoch
+
+    def continues(self, start_epoch: int | None) -> bool:
+        """Whether the broker still has every record of its process with that start epoch, None for a process
+        that is not known: it is that process, or began with all that the process had written."""
+        return start_epoch is not None and start_epoch in (self.start_epoch, self.info.previous_start_epoch)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,10 @@ BROKER_IDS = "/brokers/ids"
 NO_EPOCH = -1
 """A broker epoch that is not known or not set."""
 
+ELIGIBLE_LEADERS = "holdfast.eligible.leaders"
+"""The feature of a broker that, as leader, raises no high watermark while the partition has eligible leader
+replicas (KIP-966). Under other leaders the controller records none."""
+
 
 def broker_path(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"
@@ -33,6 +37,8 @@ class BrokerInfo:
     """A broker's registration. `features` maps a feature's name to its lowest and highest version.
 
     `start_epoch` is the broker epoch of this process's first registration; `NO_EPOCH` if this is it.
+    `previous_start_epoch` is the start epoch of the process before it, if all that process wrote is certainly
+    in this process's log directories; `NO_EPOCH` if records may be lost.
     """
 
     broker_id: int
@@ -40,13 +46,14 @@ class BrokerInfo:
     rack: str | None = None
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     start_epoch: int = NO_EPOCH
+    previous_start_epoch: int = NO_EPOCH
 
 
 def encode_broker(info: BrokerInfo, timestamp_ms: int) -> bytes:
     """Encode version 5. `host` and `port`, for readers that predate endpoints, are those of the first
     PLAINTEXT listener.
 
-    `start_epoch` is not one of Kafka's fields; Kafka's decoders skip unknown fields.
+    `start_epoch` and `previous_start_epoch` are not Kafka's fields; Kafka's decoders skip unknown fields.
     """
     plaintext = next(
         (endpoint for endpoint in info.endpoints if endpoint.security_protocol == "PLAINTEXT"), None
@@ -73,6 +80,8 @@ def encode_broker(info: BrokerInfo, timestamp_ms: int) -> bytes:
         value["rack"] = info.rack
     if info.start_epoch != NO_EPOCH:
         value["start_epoch"] = info.start_epoch
+    if info.previous_start_epoch != NO_EPOCH:
+        value["previous_start_epoch"] = info.previous_start_epoch
     return encode_json(value)
 
 
@@ -101,6 +110,7 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerInfo:
                 for name, versions in (value.get("features") or {}).items()
             },
             start_epoch=int(value.get("start_epoch", NO_EPOCH)),
+            previous_start_epoch=int(value.get("previous_start_epoch", NO_EPOCH)),
         )
     except WRONG_SHAPE as error:
         raise BadZnode(f"{path} does not describe a broker: {error!r}") from None

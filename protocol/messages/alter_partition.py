@@ -5,12 +5,16 @@ from __future__ import annotations
 from uuid import UUID
 
 from protocol.api import Request, Response, request
+from protocol.messages.produce import FIRST_OWN_TAG
 from protocol.schema import Int8, Int16, Int32, Int64, struct, wire
 
 
 @struct
 class AlteredPartition:
-    """The current state, whether or not the change was made."""
+    """The current state, whether or not the change was made.
+
+    `eligible_leader_replicas`, Holdfast's own field, is as in LeaderAndIsr.
+    """
 
     partition_index: Int32
     error_code: Int16
@@ -19,6 +23,7 @@ class AlteredPartition:
     isr: list[Int32]
     leader_recovery_state: Int8 = 0
     partition_epoch: Int32
+    eligible_leader_replicas: list[Int32] = wire(tag=FIRST_OWN_TAG, ignorable=True)
 
 
 @struct

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from protocol.api import Request, Response, request
+from protocol.messages.produce import FIRST_OWN_TAG
 from protocol.schema import Int8, Int16, Int32, Int64, struct, wire
 
 
@@ -30,6 +31,9 @@ class LeaderAndIsrResponse(Response):
 class LeaderAndIsrPartitionState:
     """The partition's state in ZooKeeper; `partition_epoch` is the version of its znode. `leader` is -1 for
     none, -2 while the topic is being deleted. `is_new`: no replica of the partition has existed before.
+
+    `eligible_leader_replicas`, Holdfast's own field: replicas out of sync that have every committed record
+    (KIP-966). While there are any, the leader does not raise its high watermark.
     """
 
     partition_index: Int32
@@ -43,6 +47,7 @@ class LeaderAndIsrPartitionState:
     removing_replicas: list[Int32]
     is_new: bool = False
     leader_recovery_state: Int8 = wire("6+")
+    eligible_leader_replicas: list[Int32] = wire(tag=FIRST_OWN_TAG, ignorable=True)
 
 
 @struct

@@ -225,11 +225,12 @@ class World:
         *,
         replicas: Sequence[int] = (LOCAL_ID,),
         isr: Sequence[int] | None = None,
+        eligible: Sequence[int] = (),
         **role: int,
     ) -> int:
         """Assign a partition as the controller does, and update the metadata. Returns the error code."""
         isr = replicas if isr is None else isr
-        request = self.leader_and_isr(topic, index, replicas=replicas, isr=isr, **role)
+        request = self.leader_and_isr(topic, index, replicas=replicas, isr=isr, eligible=eligible, **role)
         response = fired(self.roles.apply_leader_and_isr(request))
         told = partition_metadata(index, replicas=replicas, isr=isr, **role)
         epoch = request.controller_epoch
@@ -246,9 +247,12 @@ class World:
         replicas: Sequence[int] = (LOCAL_ID,),
         isr: Sequence[int] = (LOCAL_ID,),
         controller_epoch: int = 1,
+        eligible: Sequence[int] = (),
         **role: int,
     ) -> LeaderAndIsrRequest:
-        state = partition_role(index, replicas=replicas, isr=isr, controller_epoch=controller_epoch, **role)
+        state = partition_role(
+            index, replicas=replicas, isr=isr, controller_epoch=controller_epoch, eligible=eligible, **role
+        )
         return leader_and_isr(topic, self.topic_id(topic), [state], controller_epoch=controller_epoch)
 
     def tell(

@@ -25,6 +25,8 @@ SETTLE_S = 90
 LEAVE_S = 30
 LOOK_S = 0.02
 PARTITIONS = 24
+REPORTED_LOG = 6_000
+"""How many characters of each member's log a failure shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,7 @@ class MixedGroup:
         lines = [f"{member.name}: generation {member.generation}, {member.owned}" for member in self.members]
         for member in self.members:
             log = self._directory / f"{member.name}.log"
-            lines.append(f"--- {log.name}\n{log.read_text(errors='replace')[-1500:]}")
+            lines.append(f"--- {log.name}\n{log.read_text(errors='replace')[-REPORTED_LOG:]}")
         return "\n".join(lines)
 
     def close(self) -> None:

@@ -2,6 +2,8 @@
 
 Every record is processed at least once, and none by two members in the same generation. HOLDFAST_CHURNS is
 the number of replaced members, over all four strategies together; 12 by default.
+
+The members of each library also settle when the broker's answers take longer than their polls.
 """
 
 from __future__ import annotations
@@ -9,13 +11,19 @@ from __future__ import annotations
 import os
 import random
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from clients.admin import Admin, NewTopic
+from coordinator.tools.zookeeper_process import free_port
+from protocol.messages.metadata import MetadataRequest
+from protocol.messages.sync_group import SyncGroupRequest
 from tests.cluster import BackgroundBroker, Cluster
 from tests.compat.churn import OLD_KAFKA_PYTHON, PARTITIONS, Library, churn, mixed_group, percentile
+from tests.compat.drivers.membership import POLL_MS
+from tests.compat.slow_answers import SlowAnswers
 
 CHURNS = int(os.environ.get("HOLDFAST_CHURNS", "12"))
 MEMBERS = 6
@@ -34,16 +42,40 @@ STRATEGIES = {
 }
 """The libraries that implement each strategy."""
 
+# Short sessions, because members are killed; no initial rebalance delay, because the tests measure and repeat
+# rebalances.
+PROPERTIES = {
+    "group.min.session.timeout.ms": "1000",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
+}
+
 
 @pytest.fixture(scope="module")
 def broker(cluster_of_module: Cluster) -> BackgroundBroker:
-    """A broker that allows short sessions, because members are killed, and has no initial rebalance delay."""
-    properties = {
-        "group.min.session.timeout.ms": "1000",
-        "group.initial.rebalance.delay.ms": "0",
-        "offsets.topic.num.partitions": "4",
-    }
-    return cluster_of_module.start(1, properties)[0]
+    """A broker with `PROPERTIES`."""
+    return cluster_of_module.start(1, PROPERTIES)[0]
+
+
+@pytest.fixture(scope="module")
+def slow_address(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a broker whose answers to Metadata and SyncGroup take longer than a member's poll."""
+    port = free_port()
+    relay = SlowAnswers(port, (MetadataRequest, SyncGroupRequest), delay_s=3 * POLL_MS / 1000)
+    broker = BackgroundBroker(
+        tmp_path_factory.mktemp("slow-broker"),
+        broker_id=1,
+        zookeeper_connect=f"{zookeeper_server}/slow-answers",
+        port=port,
+        properties={**PROPERTIES, "advertised.listeners": f"PLAINTEXT://{relay.address}"},
+    )
+    broker.start()
+    try:
+        broker.wait_ready()
+        yield relay.address
+    finally:
+        broker.stop()
+        relay.close()
 
 
 @pytest.mark.timeout(120 + CHURNS * 30)
@@ -70,3 +102,28 @@ def test_no_record_is_missed_while_members_of_all_libraries_come_and_go(
             f"p99 {percentile(times, 0.99):.2f} s ({', '.join(map(str, libraries))})",
             file=sys.stderr,
         )
+
+
+@pytest.mark.parametrize("library", STRATEGIES["range"], ids=str)
+def test_members_settle_when_answers_take_longer_than_a_poll(
+    library: Library, slow_address: str, tmp_path: Path
+) -> None:
+    if not library.python.exists():
+        pytest.skip(f"{library} is not installed")
+    topic = f"slow-{library}"
+    with Admin({"bootstrap.servers": slow_address}) as admin:
+        admin.create_topics([NewTopic(topic, PARTITIONS)])
+        # This makes the broker create __consumer_offsets. A member that had to wait for that topic would get
+        # its metadata before it joins.
+        admin.describe_groups([topic])
+
+    with mixed_group(slow_address, topic, "range", [library], tmp_path) as group:
+        group.come()
+        group.settle()
+        group.come()
+        group.settle()
+        group.drain()
+        judge, ends = group.judge, group.ends
+
+    assert judge.problems == []
+    assert judge.missing(ends) == []

@@ -19,7 +19,7 @@ from coordinator.cluster.membership import ClusterMembership
 from coordinator.controller.machine import ControllerPolicy
 from coordinator.controller.service import ControllerService
 from coordinator.controller.topic_rules import TopicDefaults
-from coordinator.znodes.brokers import BrokerInfo, RegisteredEndpoint
+from coordinator.znodes.brokers import ELIGIBLE_LEADERS, BrokerInfo, RegisteredEndpoint
 from coordinator.zookeeper.interface import ZooKeeperSession
 from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
 from protocol.messages.alter_partition import (
@@ -43,7 +43,10 @@ SESSION_TIMEOUT_MS = 6000
 
 def broker_info(broker_id: int, rack: str | None = None) -> BrokerInfo:
     return BrokerInfo(
-        broker_id, (RegisteredEndpoint("PLAINTEXT", "127.0.0.1", 9000 + broker_id, "PLAINTEXT"),), rack
+        broker_id,
+        (RegisteredEndpoint("PLAINTEXT", "127.0.0.1", 9000 + broker_id, "PLAINTEXT"),),
+        rack,
+        {ELIGIBLE_LEADERS: (1, 1)},
     )
 
 
@@ -52,13 +55,19 @@ def no_config_named_bad(configs: Mapping[str, str | None]) -> None:
         raise ValueError("bad is not a config")
 
 
-def policy(*, unclean: bool = False, new_topic_id: Callable[[], uuid.UUID] = uuid.uuid4) -> ControllerPolicy:
+def policy(
+    *,
+    unclean: bool = False,
+    new_topic_id: Callable[[], uuid.UUID] = uuid.uuid4,
+    min_in_sync: Callable[[str], int] = lambda topic: 1,
+) -> ControllerPolicy:
     return ControllerPolicy(
         inter_broker_listener="PLAINTEXT",
         defaults=TopicDefaults(partition_count=1, replication_factor=1),
         validate_configs=no_config_named_bad,
         unclean_allowed=lambda topic: unclean,
         new_topic_id=new_topic_id,
+        min_in_sync=min_in_sync,
     )
 
 

@@ -88,7 +88,8 @@ class SimFile:
         return bytes(inode.data[offset : offset + length])
 
     def is_cached(self, length: int, offset: int) -> bool:
-        return self._disk.rng.random() >= self._disk.cold_share
+        inode = self._open_inode()
+        return inode not in self._disk.cold and self._disk.rng.random() >= self._disk.cold_share
 
     def truncate(self, size: int) -> None:
         inode = self._open_inode()
@@ -130,6 +131,8 @@ class SimDisk:
         self._durable_directories: dict[str, None] = {"/": None}
         self._unsynced_names: list[Callable[[dict[str, _Inode], dict[str, None]], None]] = []
         self._failing: dict[str, bool] = {}
+        self.cold: set[_Inode] = set()
+        """Files of which the page cache has nothing: what has rotted shows when the disk is read."""
         self._used_at_most = 0
         self._strike_after = 0
         self._strike: Callable[[], None] | None = None
@@ -159,13 +162,25 @@ class SimDisk:
         self.make_directory(directory)
         self._sync_names()
 
+    def contents(self, directory: str, suffix: str) -> list[bytes]:
+        """What processes see in the files of a directory whose names end so, in the order of their names. No
+        fault strikes this."""
+        files = self._files
+        within = directory.rstrip("/") + "/"
+        paths = sorted(path for path in files if path.startswith(within) and path.endswith(suffix))
+        return [bytes(files[path].data) for path in paths]
+
     def rot(self, path: str, position: int, bit: int) -> None:
         """One bit of a file changes while nobody looks."""
-        self._inode(path).data[position] ^= 1 << bit
+        inode = self._inode(path)
+        inode.data[position] ^= 1 << bit
+        self.cold.add(inode)
 
     def cut(self, path: str, size: int) -> None:
         """A file loses its end while nobody looks."""
-        del self._inode(path).data[size:]
+        inode = self._inode(path)
+        del inode.data[size:]
+        self.cold.add(inode)
 
     def fail(self, directory: str, *, only_writes: bool = False) -> None:
         """Make I/O below `directory` fail with EIO from now on."""

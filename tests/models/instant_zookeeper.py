@@ -53,7 +53,7 @@ class InstantZooKeeper(SimZooKeeper):
         self.loses_answer = False
         self.requests: list[ZnodeRequest] = []
         self._session = self._instant = _InstantSession(self)
-        self._instant.connect()
+        self._instant.connect(model.leader)
 
     @property
     def held(self) -> int:

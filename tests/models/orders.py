@@ -80,6 +80,7 @@ def partition_role(
     replicas: Sequence[int] = (1,),
     partition_epoch: int = 0,
     controller_epoch: int = 1,
+    eligible: Sequence[int] = (),
 ) -> LeaderAndIsrPartitionState:
     return LeaderAndIsrPartitionState(
         partition_index=index,
@@ -92,6 +93,7 @@ def partition_role(
         adding_replicas=[],
         removing_replicas=[],
         is_new=True,
+        eligible_leader_replicas=list(eligible),
     )
 
 

@@ -8,7 +8,9 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from coordinator.zookeeper.interface import (
+    BadVersion,
     SessionExpired,
+    Stat,
     WatchEvent,
     WatchKind,
     ZooKeeperConnectionLost,
@@ -19,8 +21,8 @@ from tests.models.zookeeper import SimZooKeeper, ZooKeeperModel
 
 
 class Ensemble:
-    def __init__(self) -> None:
-        self.world = World(7)
+    def __init__(self, seed: int = 7) -> None:
+        self.world = World(seed)
         self.model = ZooKeeperModel(self.world)
 
     def client(self, name: str) -> tuple[SimZooKeeper, Events]:
@@ -77,8 +79,7 @@ def test_a_short_cut_keeps_the_session_but_loses_its_watches(ensemble: Ensemble)
 def test_a_write_under_way_when_the_connection_breaks_is_in_doubt() -> None:
     outcomes = set()
     for seed in range(30):
-        ensemble = Ensemble()
-        ensemble.world.seed = seed
+        ensemble = Ensemble(seed)
         client, _ = ensemble.client("a")
         answer = client.session.create("/x")
         client.cut()
@@ -110,3 +111,161 @@ def test_no_session_expires_during_an_outage(ensemble: Ensemble) -> None:
     ensemble.world.run(1)
     assert heard.names() == ["connected", "suspended", "connected"]
     assert ensemble.result(client.session.exists("/mine")) is not None
+
+
+def on_server(ensemble: Ensemble, number: int, name: str) -> SimZooKeeper:
+    """A client that is connected to the server of this number."""
+    others = [server for server in ensemble.model.servers if server.number != number]
+    for server in others:
+        server.is_up = False
+    client = ensemble.client(name)[0]
+    for server in others:
+        server.is_up = True
+    assert client.session.server.number == number
+    return client
+
+
+def test_a_server_that_lags_answers_reads_from_an_older_state(ensemble: Ensemble) -> None:
+    writer = on_server(ensemble, 1, "writer").session
+    reader = on_server(ensemble, 2, "reader").session
+    ensemble.result(writer.create("/x", b"old"))
+    ensemble.model.servers[1].lag(60_000)
+    ensemble.result(writer.set("/x", b"new"))
+    seen: list[WatchEvent] = []
+    data, stat = ensemble.result(reader.get("/x", seen.append))
+    assert (data, stat.version, seen) == (b"old", 0, [])
+    ensemble.world.run(60)
+    assert seen == [WatchEvent(WatchKind.CHANGED, "/x")]
+    assert ensemble.result(reader.get("/x"))[0] == b"new"
+
+
+def test_a_client_of_a_server_that_lags_reads_its_own_writes(ensemble: Ensemble) -> None:
+    client = on_server(ensemble, 2, "a").session
+    ensemble.model.servers[1].lag(60_000)
+    written, read = client.create("/x", b"mine"), client.get("/x")
+    refused, version = client.set("/x", b"", version=7), client.exists("/x")
+    early: list[Any] = []
+    for answer in (written, read, refused, version):
+        answer.addBoth(early.append)
+    ensemble.world.run(0.01)
+    assert early == []
+    assert ensemble.model.read("/x").data == b"mine"
+    ensemble.world.run(60)
+    (path, _), (data, _), failure, stat = early
+    assert (path, data, stat.version) == ("/x", b"mine", 0)
+    assert isinstance(failure.value, BadVersion)
+
+
+def test_a_new_session_begins_after_all_that_was_written_before(ensemble: Ensemble) -> None:
+    writer = on_server(ensemble, 1, "writer").session
+    ensemble.model.servers[1].lag(10_000)
+    ensemble.result(writer.create("/x"))
+    reader = on_server(ensemble, 2, "reader")
+    found: list[object] = []
+    reader.session.exists("/x").addBoth(found.append)
+    ensemble.world.run(20)
+    assert len(found) == 1
+    assert isinstance(found[0], Stat)
+
+
+def test_no_server_takes_a_client_back_in_time(ensemble: Ensemble) -> None:
+    client = on_server(ensemble, 1, "a")
+    behind = ensemble.model.servers[1]
+    behind.lag(1e9)
+    ensemble.result(client.session.create("/x"))
+    for _ in range(20):
+        client.break_connection()
+        ensemble.world.run(1)
+        assert client.session.connected
+        assert client.session.server is not behind
+        assert ensemble.result(client.session.exists("/x")) is not None
+
+
+def test_of_pipelined_writes_the_first_few_are_kept_when_the_connection_breaks() -> None:
+    kept = set()
+    for seed in range(40):
+        ensemble = Ensemble(seed)
+        client, _ = ensemble.client("a")
+        answers = [client.session.create(f"/{number}") for number in range(3)]
+        client.cut()
+        ensemble.world.run(1)
+        client.mend()
+        for answer in answers:
+            assert isinstance(ensemble.result(answer), ZooKeeperConnectionLost)
+        kept.add(tuple(ensemble.result(client.session.children("/"))))
+    assert kept == {(), ("0",), ("0", "1"), ("0", "1", "2")}
+
+
+def test_a_write_of_a_broken_connection_is_decided_before_the_session_is_resumed() -> None:
+    outcomes = set()
+    for seed in range(20):
+        ensemble = Ensemble(seed)
+        client, _ = ensemble.client("a")
+        ensemble.model.slow_share, ensemble.model.slow_ms_max = 1.0, 60_000.0
+        lost = client.session.create("/x")
+        client.break_connection()
+        assert isinstance(ensemble.result(lost), ZooKeeperConnectionLost)
+        first = ensemble.result(client.session.exists("/x")) is not None
+        ensemble.world.run(100)
+        assert (ensemble.result(client.session.exists("/x")) is not None) == first
+        outcomes.add(first)
+    assert outcomes == {True, False}
+
+
+def test_a_broken_connection_loses_the_write_or_its_answer() -> None:
+    outcomes = set()
+    for seed in range(30):
+        ensemble = Ensemble(seed)
+        client, heard = ensemble.client("a")
+        ensemble.model.break_share = 1.0
+        assert isinstance(ensemble.result(client.session.create("/x")), ZooKeeperConnectionLost)
+        assert heard.heard == ["connected", "suspended", "connected"]
+        outcomes.add(ensemble.result(client.session.exists("/x")) is not None)
+    assert outcomes == {True, False}
+
+
+def test_sessions_and_committed_writes_survive_a_change_of_the_leader(ensemble: Ensemble) -> None:
+    clients = [ensemble.client(name) for name in ("a", "b")]
+    session = clients[0][0].session
+    ensemble.model.servers[2].lag(60_000)
+    session.create("/mine", ephemeral=True)
+    ensemble.world.run(1)
+    lost = ensemble.model.leader
+    ensemble.model.lose_leader()
+    waiting: list[object] = []
+    session.exists("/mine").addBoth(waiting.append)
+    ensemble.world.run(60)
+    assert waiting == []
+    assert ensemble.model.leader is not lost
+    ensemble.model.start()
+    ensemble.world.run(1)
+    assert len(waiting) == 1
+    assert isinstance(waiting[0], Stat)
+    for client, heard in clients:
+        assert heard.heard == ["connected", "suspended", "connected"]
+        assert client.session.server is not lost
+
+
+def test_the_clients_of_a_lost_server_turn_to_the_others(ensemble: Ensemble) -> None:
+    here, there = on_server(ensemble, 2, "here"), on_server(ensemble, 3, "there")
+    session = here.session
+    ensemble.model.lose_server(ensemble.model.servers[1])
+    assert not here.session.connected
+    assert there.session.connected
+    ensemble.world.run(1)
+    assert here.session is session
+    assert session.connected
+    assert session.server.number != 2
+
+
+def test_a_paused_process_does_not_keep_its_session_through_an_outage(ensemble: Ensemble) -> None:
+    client, heard = ensemble.client("a")
+    client.process.pause()
+    client.fall_silent()
+    ensemble.model.stop()
+    ensemble.model.start()
+    ensemble.world.run(7)
+    client.speak_again()
+    client.process.resume()
+    ensemble.world.run(1)
+    assert heard.heard == ["connected", "suspended", "expired", "connected"]

@@ -72,6 +72,15 @@ class ModelGround:
         return outcomes[0]
 
 
+class LaggingGround(ModelGround):
+    """An ensemble whose followers apply every write late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for server in self.model.servers[1:]:
+            server.lag(200)
+
+
 class ServerGround:
     def __init__(self, connect: str) -> None:
         self.connect = connect
@@ -102,10 +111,13 @@ class InstantGround(ModelGround):
         return client
 
 
-@pytest.fixture(params=["model", "instant", "server"])
+MODELS = {"model": ModelGround, "lagging": LaggingGround, "instant": InstantGround}
+
+
+@pytest.fixture(params=[*MODELS, "server"])
 def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
     if request.param != "server":
-        yield ModelGround() if request.param == "model" else InstantGround()
+        yield MODELS[request.param]()
         return
     server = ServerGround(request.getfixturevalue("zookeeper"))
     yield server
@@ -238,8 +250,8 @@ def test_ephemeral_znodes_go_when_their_session_is_closed(ground: Ground) -> Non
     ground.play(scenario)
 
 
-@pytest.mark.parametrize("ground", ["model", "server"], indirect=True)
-def test_requests_before_the_first_connection_wait_for_it(ground: Ground) -> None:
+@pytest.mark.parametrize("ground", ["model", "lagging", "server"], indirect=True)
+def test_what_is_asked_before_the_first_connection_waits_for_it(ground: Ground) -> None:
     async def scenario(ground: Ground) -> None:
         session = ground.client().session
         assert session.session_id == 0
@@ -300,10 +312,11 @@ async def conversation(ground: Ground, seed: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_model_and_the_server_answer_random_requests_alike(zookeeper: str, seed: int) -> None:
-    model, server = ModelGround(), ServerGround(zookeeper)
+def test_random_conversations_are_the_same(zookeeper: str, seed: int) -> None:
+    server = ServerGround(zookeeper)
     try:
         expected = server.play(lambda ground: conversation(ground, seed))
     finally:
         server.close()
-    assert model.play(lambda ground: conversation(ground, seed)) == expected
+    for model in (ModelGround(), LaggingGround()):
+        assert model.play(lambda ground: conversation(ground, seed)) == expected

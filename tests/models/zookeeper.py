@@ -1,16 +1,21 @@
-"""A model of ZooKeeper: one ordered store, sessions, ephemeral znodes, watches, multis, expiry.
+"""A model of ZooKeeper: servers with one leader, sessions, ephemeral znodes, watches, multis, expiry.
 
-`ZooKeeperModel` is the ensemble, `SimZooKeeper` one process's client of it
-(`coordinator.zookeeper.interface.ZooKeeper`). Requests and answers take time, and arrive in order. While a
-client is cut off, its requests are lost, or are carried out and their answers are lost, and its session
-expires by the server's clock.
+`ZooKeeperModel` is the ensemble, `ZooKeeperServer` one of its servers, `SimZooKeeper` one process's client
+(`coordinator.zookeeper.interface.ZooKeeper`). Requests and answers take time, in order.
+
+Writes go through the leader and are applied once, in one order. Each server answers the reads of its clients
+from its own state, which may be behind the leader's. A client never sees time go back: its reads wait for its
+own writes, a new session begins after all that was written before it, and a server that has not seen what the
+client has seen does not resume its session. When a connection breaks, some of the writes under way are still
+carried out: those sent first, and all of them before the session is resumed. Their answers are lost.
 """
 
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twisted.internet.base import DelayedCall
@@ -64,11 +69,185 @@ def _parent(path: str) -> str:
 NORMAL_DELAY_MS_MAX = 3.0
 
 
+SERVERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Transaction:
+    """A committed write: what every server applies, in the order of `zxid`."""
+
+    zxid: int
+    operations: Sequence[WriteOperation]
+    session_id: int
+    now_ms: int
+
+
+class _Tree:
+    """All znodes as one server has them after transaction `zxid`."""
+
+    def __init__(self, znodes: dict[str, _Znode], zxid: int = 0) -> None:
+        self.znodes = znodes
+        self.zxid = zxid
+
+    def copy(self) -> _Tree:
+        copies = {path: replace(znode, children=dict(znode.children)) for path, znode in self.znodes.items()}
+        return _Tree(copies, self.zxid)
+
+    def read(self, path: str) -> _Znode:
+        node = self.znodes.get(path)
+        if node is None:
+            raise NoNode(path)
+        return node
+
+    def apply(self, transaction: _Transaction) -> tuple[list[Any], list[WatchEvent]]:
+        """Apply a transaction that has been checked. Returns its results and what happened to which znode."""
+        self.zxid = transaction.zxid
+        events: list[WatchEvent] = []
+        return [self._apply(operation, transaction, events) for operation in transaction.operations], events
+
+    def _apply(self, operation: WriteOperation, by: _Transaction, events: list[WatchEvent]) -> Any:
+        path = operation.path
+        match operation:
+            case Create():
+                parent = self.znodes[_parent(path)]
+                if operation.sequence:
+                    path = f"{path}{parent.made_children:010d}"
+                parent.made_children += 1
+                owner = by.session_id if operation.ephemeral else 0
+                node = _Znode(operation.data, by.zxid, by.zxid, by.now_ms, owner)
+                self.znodes[path] = node
+                parent.children[path.rpartition("/")[2]] = None
+                events.append(WatchEvent(WatchKind.CREATED, path))
+                return path, node.stat()
+            case SetData():
+                node = self.znodes[path]
+                node.data = operation.data
+                node.version += 1
+                node.mzxid = by.zxid
+                node.modified_ms = by.now_ms
+                events.append(WatchEvent(WatchKind.CHANGED, path))
+                return node.stat()
+            case Delete():
+                del self.znodes[path]
+                self.znodes[_parent(path)].children.pop(path.rpartition("/")[2], None)
+                events.append(WatchEvent(WatchKind.DELETED, path))
+                return None
+            case Check():
+                return None
+
+
+_Watches = dict[str, dict[tuple[int, ZnodeWatch], "SimSession"]]
+
+
+class ZooKeeperServer:
+    """One server. It shares the leader's tree while it is level with it, and has its own while it lags."""
+
+    def __init__(self, model: ZooKeeperModel, number: int) -> None:
+        self.number = number
+        self.is_up = True
+        self.tree = model.tree
+        self.waiting: dict[SimSession, None] = {}
+        """Sessions with requests that wait until this server has applied more."""
+        self._model = model
+        self._lag_ms_max = 0.0
+        self._behind: deque[tuple[float, _Transaction]] = deque()
+        """What the server has not applied yet, and when it will."""
+        self._next: DelayedCall | None = None
+        self._data_watches: _Watches = {}
+        self._child_watches: _Watches = {}
+
+    @property
+    def zxid(self) -> int:
+        """The last transaction that the server has applied."""
+        return self.tree.zxid
+
+    # What the simulation does to it.
+
+    def lag(self, ms_max: float) -> None:
+        """From now on apply each transaction up to `ms_max` after the leader. 0: catch up, then keep up."""
+        self._lag_ms_max = ms_max
+        if ms_max and self.tree is self._model.tree:
+            self.tree = self.tree.copy()
+        elif not ms_max and not self._behind:
+            self.tree = self._model.tree
+
+    def level(self) -> None:
+        """Have all that the leader has, at once, as a server does before it joins the leader."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        self._lag_ms_max = 0.0
+        while self._behind:
+            self._apply()
+        self.tree = self._model.tree
+
+    # What it does itself.
+
+    def committed(self, transaction: _Transaction, events: Sequence[WatchEvent]) -> None:
+        """The leader has applied a transaction, and these things happened."""
+        if self.tree is self._model.tree:
+            self._fire(events)
+            return
+        clock = self._model.world.clock
+        due_s = clock.rightNow + self._model.rng.random() * self._lag_ms_max / 1000
+        self._behind.append((max(due_s, self._behind[-1][0]) if self._behind else due_s, transaction))
+        self._apply_later()
+
+    def _apply_later(self) -> None:
+        if self._next is None and self._behind:
+            clock = self._model.world.clock
+            self._next = clock.callLater(self._behind[0][0] - clock.rightNow, self._apply_next)
+
+    def _apply_next(self) -> None:
+        self._next = None
+        self._apply()
+        if not self._behind and not self._lag_ms_max:
+            self.tree = self._model.tree
+        self._apply_later()
+
+    def _apply(self) -> None:
+        _, events = self.tree.apply(self._behind.popleft()[1])
+        self._fire(events)
+        for session in list(self.waiting):
+            session.proceed()
+
+    # Watches
+
+    def watch_data(self, path: str, session: SimSession, watch: ZnodeWatch) -> None:
+        self._data_watches.setdefault(path, {})[session.session_id, watch] = session
+
+    def watch_children(self, path: str, session: SimSession, watch: ZnodeWatch) -> None:
+        self._child_watches.setdefault(path, {})[session.session_id, watch] = session
+
+    def forget_watches(self, session_id: int) -> list[ZnodeWatch]:
+        """Take away a session's watches. The client of a broken connection fires them as LOST."""
+        lost: dict[ZnodeWatch, None] = {}
+        for watches in (self._data_watches, self._child_watches):
+            for registered in watches.values():
+                for key in [key for key in registered if key[0] == session_id]:
+                    del registered[key]
+                    lost[key[1]] = None
+        return list(lost)
+
+    def _fire(self, events: Sequence[WatchEvent]) -> None:
+        for event in events:
+            self._fire_one(self._data_watches, event)
+            if event.kind == WatchKind.DELETED:
+                self._fire_one(self._child_watches, event)
+            if event.kind != WatchKind.CHANGED:
+                self._fire_one(self._child_watches, WatchEvent(WatchKind.CHILDREN, _parent(event.path)))
+
+    def _fire_one(self, watches: _Watches, event: WatchEvent) -> None:
+        for (_, watch), session in watches.pop(event.path, {}).items():
+            session.to_client(session.fire, watch, event)
+
+
 class ZooKeeperModel:
-    """The ensemble, modelled as one server that never loses data."""
+    """The ensemble. Its `tree` is the leader's: nothing that a client was told is ever lost from it."""
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.rng = world.rng("zookeeper")
         self.available = True
         self._stopped_at_s = 0.0
         self.written: Callable[[Sequence[WriteOperation], Process], None] | None = None
@@ -80,13 +259,14 @@ class ZooKeeperModel:
         self.slow_share = 0.0
         """The share of writes that take up to `slow_ms_max`. The session's later requests wait for them."""
         self.slow_ms_max = 0.0
-        self._zxid = 0
-        self._znodes: dict[str, _Znode] = {"/": _Znode(b"", 0, 0, world.now_ms())}
+        self.break_share = 0.0
+        """The share of writes at which the connection breaks, before or after they are carried out."""
+        self.tree = _Tree({"/": _Znode(b"", 0, 0, world.now_ms())})
+        self.servers = [ZooKeeperServer(self, number) for number in range(1, SERVERS + 1)]
+        self.leader = self.servers[0]
         self._sessions: dict[int, SimSession] = {}
         self._clients: list[SimZooKeeper] = []
         self._last_session_id = 0x1000
-        self._data_watches: dict[str, dict[tuple[int, ZnodeWatch], SimSession]] = {}
-        self._child_watches: dict[str, dict[tuple[int, ZnodeWatch], SimSession]] = {}
 
     # The ensemble as a whole
 
@@ -100,6 +280,8 @@ class ZooKeeperModel:
         self.world.trace("zookeeper", "stops")
         for client in self._clients:
             client.server_stopped()
+        for server in self.servers:
+            server.level()
 
     def start(self) -> None:
         """End an outage: every client has its full session timeout to reconnect."""
@@ -116,12 +298,47 @@ class ZooKeeperModel:
                 self.end_session(session_id, "expired")
         self.start()
 
+    def calm(self) -> None:
+        """End every fault but an outage: all servers are up, quick and level with the leader."""
+        self.written = None
+        self.delay_ms_max = NORMAL_DELAY_MS_MAX
+        self.slow_share = self.break_share = 0.0
+        for server in self.servers:
+            server.is_up = True
+            server.level()
+
+    # Its servers
+
+    def lose_leader(self) -> None:
+        """The leader is lost. Until `start` the others elect one of them, and close all connections."""
+        self.world.trace("zookeeper", f"loses its leader, server {self.leader.number}")
+        self.leader.is_up = False
+        self.stop()
+        self.leader = self.rng.choice(self.up())
+
+    def lose_server(self, server: ZooKeeperServer) -> None:
+        """A server other than the leader is lost. Its clients turn to the others."""
+        self.world.trace("zookeeper", f"loses server {server.number}")
+        server.is_up = False
+        for client in self._clients:
+            if client.session.connected and client.session.server is server:
+                client.break_connection()
+
+    def restore(self, server: ZooKeeperServer) -> None:
+        self.world.trace("zookeeper", f"has server {server.number} again")
+        server.is_up = True
+        server.level()
+
+    def up(self) -> list[ZooKeeperServer]:
+        return [server for server in self.servers if server.is_up]
+
     # Sessions
 
     def open_session(self, session: SimSession) -> int:
         self._last_session_id += 1
         self._sessions[self._last_session_id] = session
         self.world.trace("zookeeper", f"session {self._last_session_id:x} of {session.process.name}")
+        self._commit((), self._last_session_id)
         return self._last_session_id
 
     def has_session(self, session_id: int) -> bool:
@@ -132,68 +349,45 @@ class ZooKeeperModel:
         if self._sessions.pop(session_id, None) is None:
             return
         self.world.trace("zookeeper", f"session {session_id:x} {why}")
-        for watches in (self._data_watches, self._child_watches):
-            for path in list(watches):
-                for key in [key for key in watches[path] if key[0] == session_id]:
-                    del watches[path][key]
-        for path in [p for p, node in self._znodes.items() if node.ephemeral_owner == session_id]:
-            self._apply(Delete(path), session_id)
+        for server in self.servers:
+            server.forget_watches(session_id)
+        mine = [path for path, node in self.tree.znodes.items() if node.ephemeral_owner == session_id]
+        self._commit([Delete(path) for path in mine], session_id)
 
-    # Reading
+    # Reading what the leader has
 
     def paths(self) -> list[str]:
-        return list(self._znodes)
+        return list(self.tree.znodes)
 
     def read(self, path: str) -> _Znode:
-        node = self._znodes.get(path)
-        if node is None:
-            raise NoNode(path)
-        return node
+        return self.tree.read(path)
 
     def exists(self, path: str) -> bool:
-        return path in self._znodes
+        return path in self.tree.znodes
 
     def names_below(self, path: str) -> list[str]:
-        """The names of a znode's children, sorted; none if there is no such znode."""
-        node = self._znodes.get(path)
+        """The names of a znode's children, sorted; none where there is no such znode."""
+        node = self.tree.znodes.get(path)
         return [] if node is None else sorted(node.children)
-
-    def watch_data(self, path: str, session: SimSession, watch: ZnodeWatch) -> None:
-        self._data_watches.setdefault(path, {})[session.session_id, watch] = session
-
-    def watch_children(self, path: str, session: SimSession, watch: ZnodeWatch) -> None:
-        self._child_watches.setdefault(path, {})[session.session_id, watch] = session
-
-    def forget_watches(self, session_id: int) -> list[ZnodeWatch]:
-        """Remove the watches of a session whose connection broke. The client fires them as LOST."""
-        lost: dict[ZnodeWatch, None] = {}
-        for watches in (self._data_watches, self._child_watches):
-            for registered in watches.values():
-                for key in [key for key in registered if key[0] == session_id]:
-                    del registered[key]
-                    lost[key[1]] = None
-        return list(lost)
 
     # Writing
 
     def put(self, path: str, data: bytes, version: int = 0) -> None:
         """Set up a znode, and the parents that it lacks, without a session."""
-        if _parent(path) not in self._znodes:
+        if not self.exists(_parent(path)):
             self.put(_parent(path), b"")
-        self._zxid += 1
-        self._apply(SetData(path, data) if path in self._znodes else Create(path, data), 0)
-        self._znodes[path].version = version
+        self._commit([SetData(path, data) if self.exists(path) else Create(path, data)], 0)
+        self.read(path).version = version
 
     def write(self, operations: Sequence[WriteOperation], session_id: int) -> list[Any]:
-        """Make all writes or none. Raises `MultiFailed` with the operation that failed."""
-        staged = _Staged(self._znodes)
+        """All or none. Raises `MultiFailed` with the operation that stood in the way."""
+        staged = _Staged(self.tree.znodes)
         for index, operation in enumerate(operations):
             try:
                 staged.check(operation)
             except ZooKeeperError as error:
                 raise MultiFailed(index, error) from None
-        self._zxid += 1
-        results = [self._apply(operation, session_id) for operation in operations]
+        results = self._commit(operations, session_id)
         for observer in self.observers:
             observer(operations)
         session = self._sessions.get(session_id)
@@ -201,46 +395,12 @@ class ZooKeeperModel:
             self.written(operations, session.process)
         return results
 
-    def _apply(self, operation: WriteOperation, session_id: int) -> Any:
-        path = operation.path
-        match operation:
-            case Create():
-                parent = self._znodes[_parent(path)]
-                if operation.sequence:
-                    path = f"{path}{parent.made_children:010d}"
-                parent.made_children += 1
-                owner = session_id if operation.ephemeral else 0
-                node = _Znode(operation.data, self._zxid, self._zxid, self.world.now_ms(), owner)
-                self._znodes[path] = node
-                parent.children[path.rpartition("/")[2]] = None
-                self._fire(self._data_watches, path, WatchKind.CREATED)
-                self._fire(self._child_watches, _parent(path), WatchKind.CHILDREN)
-                return path, node.stat()
-            case SetData():
-                node = self._znodes[path]
-                node.data = operation.data
-                node.version += 1
-                node.mzxid = self._zxid
-                node.modified_ms = self.world.now_ms()
-                self._fire(self._data_watches, path, WatchKind.CHANGED)
-                return node.stat()
-            case Delete():
-                if session_id and self._znodes[path].ephemeral_owner == session_id:
-                    self._zxid += 1
-                del self._znodes[path]
-                self._znodes[_parent(path)].children.pop(path.rpartition("/")[2], None)
-                self._fire(self._data_watches, path, WatchKind.DELETED)
-                self._fire(self._child_watches, path, WatchKind.DELETED)
-                self._fire(self._child_watches, _parent(path), WatchKind.CHILDREN)
-                return None
-            case Check():
-                return None
-
-    def _fire(
-        self, watches: dict[str, dict[tuple[int, ZnodeWatch], SimSession]], path: str, kind: WatchKind
-    ) -> None:
-        for (_, watch), session in watches.pop(path, {}).items():
-            session.to_client(session.fire, watch, WatchEvent(kind, path))
+    def _commit(self, operations: Sequence[WriteOperation], session_id: int) -> list[Any]:
+        transaction = _Transaction(self.tree.zxid + 1, operations, session_id, self.world.now_ms())
+        results, events = self.tree.apply(transaction)
+        for server in self.servers:
+            server.committed(transaction, events)
+        return results
 
 
 class _Staged:
@@ -289,14 +449,17 @@ class _Staged:
                 self._expect(path, operation.version)
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class ZnodeRequest:
-    """One request of a session, carried out by calling `work` when it reaches the ensemble."""
+    """One request of a session. `work` carries it out when it reaches a server, which had applied every
+    transaction up to `zxid` then."""
 
     answer: Deferred[Any]
     path: str
     work: Callable[[], Any]
     is_read: bool
+    is_served: bool = False
+    zxid: int = 0
 
 
 class SimSession:
@@ -307,29 +470,44 @@ class SimSession:
         self.session_id = 0
         self.timeout_ms = owner.session_timeout_ms
         self.expired = False
+        self.server = owner.model.leader
+        """The server that the session is connected to, or was connected to last."""
+        self.seen_zxid = 0
+        """The last transaction that an answer to the client has shown."""
         self._owner = owner
         self._model = owner.model
         self._clock = owner.model.world.clock
         self._rng = owner.rng
         self._unsent: list[ZnodeRequest] = []
         self._unanswered: list[ZnodeRequest] = []
-        self._connection = 0  # counts connections: events of earlier ones are ignored
+        self._kept: deque[ZnodeRequest] = deque()
+        """Writes of a broken connection that will still be carried out."""
+        self._steps: deque[tuple[int, Callable[[], None]]] = deque()
+        """What the server does in turn, each after it has applied a transaction."""
+        self._written_zxid = 0
+        self._connection = 0  # counts connections: what belongs to an earlier one is void
         self.connected = False
         self._request_at_s = 0.0
         self._answer_at_s = 0.0
 
     # Connection
 
-    def connect(self) -> None:
+    def connect(self, server: ZooKeeperServer) -> None:
         """Connect: the server resumes the session, or reports that it has expired."""
         if self.session_id and not self._model.has_session(self.session_id):
             self.process.run(self._owner.session_is_over, self)
             return
+        self.server = server
         if not self.session_id:
             self.session_id = self._model.open_session(self)
+            self._written_zxid = self._model.tree.zxid
+        while self._kept:
+            self._write(self._kept.popleft())
         self._connection += 1
         self.connected = True
-        self.to_client(self._owner.session_is_connected, self)
+        # What an earlier connection still had to carry does not hold this one up.
+        self._request_at_s = self._answer_at_s = 0.0
+        self._in_turn(lambda: self.to_client(self._owner.session_is_connected, self))
         unsent, self._unsent = self._unsent, []
         for request in unsent:
             self._send(request)
@@ -338,12 +516,25 @@ class SimSession:
         """Lose the connection. Writes under way are in doubt, reads are sent again, watches are lost."""
         if not self.connected:
             return
-        self.connected = False
-        self._connection += 1
-        lost = self._model.forget_watches(self.session_id)
+        self._leave()
+        lost = self.server.forget_watches(self.session_id)
         in_doubt, self._unanswered = self._unanswered, []
         self._unsent = [request for request in in_doubt if request.is_read]
         self.process.run(self._suspend, [request for request in in_doubt if not request.is_read], lost)
+
+    def die(self) -> None:
+        """The process has ended, and its requests are under way."""
+        if self.connected:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Of the writes under way, the first few still reach the leader."""
+        self.connected = False
+        self._connection += 1
+        self._steps.clear()
+        self.server.waiting.pop(self, None)
+        under_way = [request for request in self._unanswered if not request.is_read and not request.is_served]
+        self._kept.extend(under_way[: self._rng.randint(0, len(under_way))])
 
     def _suspend(self, in_doubt: list[ZnodeRequest], lost: list[ZnodeWatch]) -> None:
         if self.expired:
@@ -359,6 +550,8 @@ class SimSession:
         self.expired = True
         self.connected = False
         self._connection += 1
+        self._steps.clear()
+        self.server.waiting.pop(self, None)
         requests = self._unanswered + self._unsent
         self._unanswered, self._unsent = [], []
         for request in requests:
@@ -385,16 +578,16 @@ class SimSession:
 
     def get(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[tuple[bytes, Stat]]:
         def work() -> tuple[bytes, Stat]:
-            node = self._model.read(path)
+            node = self.server.tree.read(path)
             if watch is not None:
-                self._model.watch_data(path, self, watch)
+                self.server.watch_data(path, self, watch)
             return node.data, node.stat()
 
         return self._ask(path, work, is_read=True)
 
     def get_all(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes, Stat] | None]]:
         def work() -> list[tuple[bytes, Stat] | None]:
-            nodes = [self._model.read(path) if self._model.exists(path) else None for path in paths]
+            nodes = [self.server.tree.znodes.get(path) for path in paths]
             return [None if node is None else (node.data, node.stat()) for node in nodes]
 
         return self._ask(paths[0] if paths else "", work, is_read=True)
@@ -402,16 +595,17 @@ class SimSession:
     def exists(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[Stat | None]:
         def work() -> Stat | None:
             if watch is not None:
-                self._model.watch_data(path, self, watch)
-            return self._model.read(path).stat() if self._model.exists(path) else None
+                self.server.watch_data(path, self, watch)
+            node = self.server.tree.znodes.get(path)
+            return None if node is None else node.stat()
 
         return self._ask(path, work, is_read=True)
 
     def children(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[list[str]]:
         def work() -> list[str]:
-            node = self._model.read(path)
+            node = self.server.tree.read(path)
             if watch is not None:
-                self._model.watch_children(path, self, watch)
+                self.server.watch_children(path, self, watch)
             return sorted(node.children)
 
         return self._ask(path, work, is_read=True)
@@ -467,17 +661,66 @@ class SimSession:
         self._clock.callLater(delay_s, self._serve, self._connection, request)
 
     def _serve(self, connection: int, request: ZnodeRequest) -> None:
-        """Serve a request. Half of the writes pending when the connection broke still arrive."""
+        """Serve a request that has arrived. Some writes of a broken connection arrive too."""
         if not self._model.has_session(self.session_id):
             return
-        if connection != self._connection and (request.is_read or self._rng.random() < 0.5):
+        if connection != self._connection:
+            if self._kept and request is self._kept[0]:
+                self._write(self._kept.popleft())
             return
+        if request.is_read:
+            self._in_turn(lambda: self._answer(request, request.work))
+            return
+        is_broken = self._model.break_share > 0 and self._rng.random() < self._model.break_share
+        if is_broken and self._rng.random() < 0.5:
+            self._owner.break_connection()
+            return
+        outcome = self._write(request)
+        if is_broken:
+            self._owner.break_connection()
+        elif connection == self._connection:
+            self._in_turn(lambda: self._answer(request, outcome))
+
+    def _write(self, request: ZnodeRequest) -> Callable[[], Any]:
+        """Have the leader carry out a write, which may end the process. Returns what gives its result."""
+        request.is_served = True
         try:
             result = request.work()
         except ZooKeeperError as error:
-            self.to_client(self._finish, connection, request, None, error)
+            failure = error
+
+            def fail() -> Any:
+                raise failure
+
+            return fail
+        finally:
+            # A refusal has its place in the order of writes as well.
+            self._written_zxid = self._model.tree.zxid
+        return lambda: result
+
+    def _in_turn(self, step: Callable[[], None]) -> None:
+        """Do something for this session when its server has applied all that the session has written."""
+        if self._steps or self.server.zxid < self._written_zxid:
+            self._steps.append((self._written_zxid, step))
+            self.server.waiting[self] = None
         else:
-            self.to_client(self._finish, connection, request, result, None)
+            step()
+
+    def proceed(self) -> None:
+        """The server has applied more."""
+        while self._steps and self.server.zxid >= self._steps[0][0]:
+            self._steps.popleft()[1]()
+        if not self._steps:
+            self.server.waiting.pop(self, None)
+
+    def _answer(self, request: ZnodeRequest, work: Callable[[], Any]) -> None:
+        request.zxid = self.server.zxid
+        try:
+            result = work()
+        except ZooKeeperError as error:
+            self.to_client(self._finish, self._connection, request, None, error)
+        else:
+            self.to_client(self._finish, self._connection, request, result, None)
 
     def _finish(
         self, connection: int, request: ZnodeRequest, result: Any, error: ZooKeeperError | None
@@ -485,6 +728,7 @@ class SimSession:
         if connection != self._connection or request not in self._unanswered:
             return
         self._unanswered.remove(request)
+        self.seen_zxid = max(self.seen_zxid, request.zxid)
         if error is None:
             request.answer.callback(result)
         else:
@@ -556,8 +800,16 @@ class SimZooKeeper:
         if session.session_id and not self.model.has_session(session.session_id):
             session.disconnect()
             self._connect_later()
-        elif not self._cut:
+        elif session.connected:
             self._cancel_expiry()
+        else:
+            self._connect_later()
+
+    def break_connection(self) -> None:
+        """The connection breaks. The client connects again, to the same server or to another."""
+        self._session.disconnect()
+        self._run_out_later()
+        self._connect_later()
 
     def server_stopped(self) -> None:
         self._cancel_expiry()
@@ -574,10 +826,16 @@ class SimZooKeeper:
         self.model.world.clock.callLater(0.05 + self.delay_s(), self._connect)
 
     def _connect(self) -> None:
-        usable = self._started and self.process.alive and self.model.available and not self._cut
-        if usable and not self._session.connected:
-            self._cancel_expiry()
-            self._session.connect()
+        running = self._started and self.process.alive and not self.process.paused
+        if not running or not self.model.available or self._cut or self._session.connected:
+            return
+        server = self.rng.choice(self.model.up())
+        if server.zxid < self._session.seen_zxid:
+            # It would take the client back in time, and refuses it.
+            self._connect_later()
+            return
+        self._cancel_expiry()
+        self._session.connect(server)
 
     def _run_out_later(self) -> None:
         """Expire the session later unless the client is heard again. Its last heartbeat was up to a third of
@@ -598,7 +856,7 @@ class SimZooKeeper:
             self._expiry = None
 
     def _process_died(self) -> None:
-        self._session.connected = False
+        self._session.die()
         self._run_out_later()
 
     # Called in the process, by its session.

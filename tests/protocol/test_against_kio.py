@@ -67,7 +67,7 @@ def kio_can_hold(field: Field) -> st.SearchStrategy[Any] | None:
     """kio makes Python's enums, datetimes and timedeltas of numbers; these hold less than the numbers do. Of
     Holdfast's own tagged fields, which are left out where they hold their default, it knows nothing."""
     if is_own(field):
-        return st.just(field.default)
+        return st.builds(list) if isinstance(field.type, Array) else st.just(field.default)
     if field.name == "error_code":
         return st.sampled_from([code.value for code in KioErrorCode])
     if field.name in DATETIMES:

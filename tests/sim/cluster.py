@@ -24,6 +24,7 @@ from coordinator.groups.partitions import OFFSETS_TOPIC, partition_of_group
 from coordinator.placement import ReplicaAssignment
 from coordinator.znodes.admin import DELETE_TOPICS
 from coordinator.znodes.brokers import BROKER_IDS, broker_path
+from coordinator.znodes.controller import CONTROLLER_BROKERS, decode_controller_brokers
 from coordinator.znodes.topics import (
     TOPICS,
     PartitionState,
@@ -61,8 +62,9 @@ SETTINGS: Mapping[str, str | int | bool] = {
     "replica.fetch.backoff.ms": 300,
     "replica.high.watermark.checkpoint.interval.ms": 2000,
     "log.flush.offset.checkpoint.interval.ms": 5000,
-    "log.segment.bytes": 32 * 1024,
-    "log.index.interval.bytes": 1024,
+    "log.scrub.interval.ms": 4000,
+    "log.scrub.max.bytes.per.second": 1 << 20,
+    "log.index.interval.bytes": 256,
     "offsets.topic.num.partitions": _OFFSETS_PARTITIONS,
     "offsets.commit.timeout.ms": 3000,
     "group.initial.rebalance.delay.ms": 300,
@@ -99,6 +101,7 @@ class Machine:
         self.awake_since_s = 0.0
         """When its broker last started or resumed after a pause, in simulated seconds."""
         self._is_cut_off = False
+        self._boots = 1
         self._ahead_s = 0.0
         self._work_ms_max = work_ms_max
         self._settings = broker_settings(
@@ -164,6 +167,7 @@ class Machine:
             SimWorkers(process, self._work_ms_max),
             process.rng("broker"),
             lambda: world.clock.rightNow,
+            boot=f"{self.name}, boot {self._boots}",
         )
         process.run(self._begin, process, around)
 
@@ -197,6 +201,7 @@ class Machine:
         if self.process is not None:
             self._ended(self.process)
         self.disk.lose_power()
+        self._boots += 1
 
     def wipe(self) -> None:
         """Kill the process and replace its disks with empty ones."""
@@ -330,6 +335,8 @@ class Cluster:
     def mend(self) -> None:
         """End every fault, and start every broker."""
         self.network.heal()
+        self.network.meddled.clear()
+        self.zookeeper.calm()
         if not self.zookeeper.available:
             self.zookeeper.start()
         for machine in self.machines:
@@ -349,6 +356,15 @@ class Cluster:
         """Epochs of the registered brokers, by broker id."""
         registered = self.zookeeper.names_below(BROKER_IDS)
         return {int(name): self.zookeeper.read(broker_path(int(name))).czxid for name in registered}
+
+    def is_start_recorded(self, machine: Machine) -> bool:
+        """Whether a controller has dealt with the start of the machine's present broker: no partition's state
+        relies on what its process before had."""
+        node = None if machine.broker is None else machine.broker.node
+        if node is None or not self.zookeeper.exists(CONTROLLER_BROKERS):
+            return False
+        recorded = decode_controller_brokers(self.zookeeper.read(CONTROLLER_BROKERS).data)
+        return recorded.get(machine.broker_id) == node.cluster.membership.start_epoch
 
     def topics(self) -> dict[str, TopicAssignment]:
         """The topics that ZooKeeper holds."""
@@ -401,6 +417,7 @@ class Cluster:
             and role.pending is None
             and all(
                 replica is not None
+                and not replica.log.damages
                 and replica.leader_epoch == state.leader_epoch
                 and replica.log.log_end_offset >= leader.high_watermark
                 for replica in replicas

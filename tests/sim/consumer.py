@@ -12,8 +12,11 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse,
 from protocol.schema import received_records
 from tests.sim.client import PASSING, RETRY_S, Client, Surroundings
 from tests.sim.history import Incarnation, TopicPartition
+from tests.sim.told_offsets import ToldOffsets
 
 _POLL_S = 0.3
+_REWIND_SHARE = 0.02
+"""Share of its polls at which a consumer goes back in one partition."""
 NAMES_VERSION = 12
 """Last version of Fetch that names topics, and first that reports where the reader's log diverges."""
 IDS_VERSION = 16
@@ -50,9 +53,16 @@ class Consumer(Client):
     """
 
     def __init__(
-        self, around: Surroundings, name: str, *, follows: Sequence[str], version: int = IDS_VERSION
+        self,
+        around: Surroundings,
+        name: str,
+        *,
+        follows: Sequence[str],
+        version: int = IDS_VERSION,
+        told: ToldOffsets | None = None,
     ) -> None:
         super().__init__(around, name)
+        self._told = told or ToldOffsets(around.history)
         self._follows = follows
         self._version = version
         self._readings: dict[TopicPartition, _Reading] = {}
@@ -81,6 +91,8 @@ class Consumer(Client):
         """Send each leader one fetch of the partitions that no pending fetch covers."""
         if not self._readings:
             self.refresh()
+        elif self.rng.random() < _REWIND_SHARE:
+            self._rewind(self.rng.choice(list(self._readings.values())))
         now_s = self.process.clock.seconds()
         by_leader: dict[Address, tuple[list[_Reading], list[int]]] = {}
         for reading in self._readings.values():
@@ -96,6 +108,11 @@ class Consumer(Client):
                 epochs.append(epoch)
         for address, (readings, epochs) in by_leader.items():
             self._fetch(_Asked(address, self.life_of(address), readings, epochs))
+
+    def _rewind(self, reading: _Reading) -> None:
+        """Read a partition again from some offset on: what nobody else reads any more may have rotted."""
+        if not reading.is_asked:
+            reading.position, reading.last_epoch = self.rng.randrange(reading.position + 1), -1
 
     def _fetch(self, asked: _Asked) -> None:
         topics: dict[str, FetchTopic] = {}
@@ -187,11 +204,16 @@ class Consumer(Client):
                     f"{self.name} got a batch of epoch {header.leader_epoch} of {place} "
                     f"for a fetch in epoch {epoch}"
                 )
+            if header.base_offset > reading.position:
+                self.history.violation(
+                    f"{self.name} got {header.base_offset} of {place}, having asked for {reading.position}"
+                )
             values = self.history.values_of(place, records, header)
             skipped = max(0, reading.position - header.base_offset)
             self.history.saw(self.name, place, header.base_offset + skipped, values[skipped:])
             reading.position = max(reading.position, header.next_offset)
             reading.last_epoch = header.leader_epoch
+        self._told.told(self.name, place, epoch, reading.position, asked_s=None)
 
     def _note_high_watermark(self, reading: _Reading, told_by: tuple[int, int], high_watermark: int) -> None:
         """Check that a leader's high watermark never decreases within one leader epoch and process."""

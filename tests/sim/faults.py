@@ -1,9 +1,10 @@
-"""The faults of a simulated minute: drawn from the seed, one after another and several at once.
+"""What goes wrong in the faulty phase: drawn from the seed, one after the other and several at once.
 
-Most faults may hit any machine at any time. Faults that destroy written data (`lose_power`, `wipe`) are made
-only if another in-sync replica is alive, and stays alive until all replicas are in sync again: without an
-fsync for each record no replicated log promises more (Kafka design §4.7). With that fsync
-(flush.before.ack), any machine may lose power at any time.
+Most faults may strike anybody at any time. Those that destroy what was written (`lose_power`, `wipe`) strike
+only where another in-sync replica is alive and stays so until all are in sync again: more than that no
+replicated log promises without an fsync for each record (Kafka design §4.7). With min.insync.replicas=2 one
+machine may lose power although it is the last one in sync (KIP-966), if the others lose nothing. Where there
+is that fsync, flush.before.ack, power is lost anywhere at any time.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from broker.log.segment import Segment
 from broker.replication.leadership import Leadership
+from broker.replication.partition import Partition
 from coordinator.znodes.brokers import broker_path
 from coordinator.zookeeper.interface import Delete, WriteOperation
+from protocol.batches import split
 from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
@@ -26,8 +30,7 @@ from tests.sim.cluster import LOG_DIRECTORIES, Cluster, Machine
 if TYPE_CHECKING:
     from tests.sim.scenario import Story
 
-_CARELESS_SHARE = 0.25
-_FOLLOW_UP_SHARE = 0.35
+_RETURN_S_MAX = 10.0
 _FOLLOW_UP_S = 0.05
 _WHOLE_POLL_S = 0.25
 _MEDDLED = (AlterPartitionRequest.api, LeaderAndIsrRequest.api, UpdateMetadataRequest.api)
@@ -48,61 +51,48 @@ class Kind:
     begin: Callable[[Faults, Machine], End | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One fault of a plan: it begins `at_s` seconds after the faulty phase has begun, if it can begin then,
+    and lasts for `seconds`. An aimed one strikes a leader or the controller, if there is one."""
+
+    number: int
+    kind: str
+    at_s: float
+    seconds: float
+    is_aimed: bool
+
+
 class Faults:
-    """Makes faults during the faulty minute of its story."""
+    """Makes a plan's faults while its story's faulty phase lasts."""
 
     def __init__(self, story: Story) -> None:
         self.cluster: Cluster = story.cluster
-        self.rng: random.Random = story.rng
+        self.rng = random.Random()
+        """The generator of the fault that begins. What one fault draws does not disturb the others."""
         self._story = story
         self._world = story.world
-        self._kinds = [kind for kind in KINDS if kind.name in story.plan.faults]
-        self._pause_s = story.plan.fault_pause_s
         self._active = 0
         self._is_fragile = False
-        """Whether a machine has lost data and is not yet in sync again."""
+        """Whether a machine has lost data and is not in sync again."""
+        self._rotten: tuple[Machine, str, bytes] | None = None
+        """The machine, path and former content of the log that has rotted last."""
 
     def begin(self) -> None:
-        self._world.clock.callLater(self.rng.expovariate(1 / self._pause_s), self._strike)
-        # Drawn apart from the other faults: the seeds without it live through the minutes that they did.
-        rng = self._world.rng("careless administrator")
-        if rng.random() < _CARELESS_SHARE:
-            for _ in range(rng.randint(1, 3)):
-                machine = rng.choice(self.cluster.machines)
-                self._world.clock.callLater(rng.uniform(2, 50), self._remove_registration, machine)
+        for strike in self._story.plan.strikes:
+            self._world.clock.callLater(strike.at_s, self._strike, strike)
 
-    def _remove_registration(self, machine: Machine) -> None:
-        """An administrator deletes /brokers/ids/N of a broker whose session lives."""
-        zookeeper, path = self.cluster.zookeeper, broker_path(machine.broker_id)
-        if not self._story.is_faulty or self._is_fragile or not zookeeper.exists(path):
+    def _strike(self, strike: Strike) -> None:
+        if not self._story.is_faulty or self._is_fragile:
             return
-        self._world.trace("admin", f"deletes {path}")
-        self._story.faults["removed registration"] += 1
-        zookeeper.write([Delete(path)], 0)
-
-    def _strike(self) -> None:
-        if not self._story.is_faulty:
-            return
-        self._try_one()
-        pause_s = (
-            self.rng.random() * _FOLLOW_UP_S
-            if self.rng.random() < _FOLLOW_UP_SHARE
-            else self.rng.expovariate(1 / self._pause_s)
-        )
-        self._world.clock.callLater(pause_s, self._strike)
-
-    def _try_one(self) -> None:
-        kind = self.rng.choices(self._kinds, [kind.weight for kind in self._kinds])[0]
-        machine = self._victim()
-        seconds = self.rng.uniform(*kind.seconds)
-        if self._is_fragile:
-            return
-        end = kind.begin(self, machine)
+        kind = _KINDS_BY_NAME[strike.kind]
+        self.rng = self._world.rng(f"fault {strike.number}")
+        end = kind.begin(self, self._victim(strike))
         if end is None:
             return
         self._story.faults[kind.name] += 1
         self._active += 1
-        self._world.clock.callLater(seconds, self._end, end)
+        self._world.clock.callLater(strike.seconds, self._end, end)
 
     def _end(self, end: End) -> None:
         self._active -= 1
@@ -110,16 +100,21 @@ class Faults:
         if self._story.is_faulty:
             end()
 
-    def _victim(self) -> Machine:
-        """Choose any machine; half of the time a leader or the controller."""
+    def _while_faulty(self, strike: Callable[[], None]) -> None:
+        if self._story.is_faulty:
+            strike()
+
+    def _victim(self, strike: Strike) -> Machine:
         machines = self.cluster.machines
+        if not strike.is_aimed:
+            return self.rng.choice(machines)
         important = [
             machine
             for machine in machines
             if any(isinstance(partition.role, Leadership) for partition in machine.partitions())
             or (machine.broker is not None and machine.broker.node is not None and _controls(machine))
         ]
-        return self.rng.choice(important if important and self.rng.random() < 0.5 else machines)
+        return self.rng.choice(important or machines)
 
     # Processes, machines and disks
 
@@ -212,7 +207,7 @@ class Faults:
         if not others or len(others) + 1 < len(self.cluster.machines):
             return None
         for other in others:
-            self._world.clock.callLater(self.rng.random() * _FOLLOW_UP_S, other.kill)
+            self._world.clock.callLater(self.rng.random() * _FOLLOW_UP_S, self._while_faulty, other.kill)
 
         def end() -> None:
             for other in others:
@@ -233,25 +228,55 @@ class Faults:
         if not others or not self.cluster.zookeeper.available or not self._may_lose_data(machine):
             return None
         late = self.rng.choice(others)
+        start_s, mend_s = self.rng.uniform(0.1, 1.5), self.rng.uniform(0.1, 4.0)
         machine.lose_power()
         self.cluster.zookeeper.stop()
 
         def end() -> None:
             late.cut_off_zookeeper()
             self.cluster.zookeeper.wake()
-            clock = self._world.clock
-            clock.callLater(self.rng.uniform(0.1, 1.5), machine.start)
-            clock.callLater(self.rng.uniform(0.1, 4.0), late.mend_zookeeper)
+            self._world.clock.callLater(start_s, machine.start)
+            self._world.clock.callLater(mend_s, late.mend_zookeeper)
 
         return end
+
+    def lose_last_power(self, machine: Machine) -> End | None:
+        """The machine loses power soon after all others stop or are killed, and all return in any order.
+        The others have what was acknowledged, in sync or not. All this waits until the cluster is whole."""
+        configs = [config for topic in self._story.plan.topics for config in topic.configs]
+        if len(self.cluster.machines) > 1 and ("min.insync.replicas", "1") not in configs:
+            self._lose_last_power_when_whole(machine, self.rng)
+        return None  # It mends all that it does, and may not have begun yet.
+
+    def _lose_last_power_when_whole(self, last: Machine, rng: random.Random) -> None:
+        if not self._story.is_faulty:
+            return
+        clock, machines = self._world.clock, self.cluster.machines
+        if self._is_fragile or self._active or not self.cluster.is_whole():
+            clock.callLater(_WHOLE_POLL_S, self._lose_last_power_when_whole, last, rng)
+            return
+        self._is_fragile = True
+        self._story.faults["last replica without power"] += 1
+        for other in machines:
+            if other is not last:
+                strike = other.kill if rng.random() < 0.5 else other.pause
+                clock.callLater(rng.uniform(0, 2), self._while_faulty, strike)
+        fall_s = rng.uniform(0.5, 12)
+        clock.callLater(fall_s, self._while_faulty, last.lose_power)
+        for machine in machines:
+            back_s = fall_s + rng.uniform(0.2, _RETURN_S_MAX)
+            clock.callLater(back_s, self._while_faulty, machine.resume)
+            clock.callLater(back_s, self._while_faulty, machine.start)
+        clock.callLater(fall_s + _RETURN_S_MAX, self._look_whether_whole)
 
     def strike_disk(self, machine: Machine) -> End | None:
         """Kill the machine during a disk write, or cut its power if it may lose data now."""
         if not machine.is_running:
             return None
+        rng = self.rng
 
         def struck() -> None:
-            if self.rng.random() < 0.5 and self._may_lose_data(machine, active=1):
+            if rng.random() < 0.5 and self._may_lose_data(machine, active=1):
                 machine.lose_power()
             else:
                 machine.kill()
@@ -260,7 +285,7 @@ class Faults:
             machine.disk.spare()
             machine.start()
 
-        machine.disk.strike(self.rng.randrange(60), struck)
+        machine.disk.strike(rng.randrange(60), struck)
         return end
 
     def set_clock(self, machine: Machine) -> End | None:
@@ -268,13 +293,13 @@ class Faults:
         return lambda: None  # The clock stays wrong.
 
     def jitter_clock(self, machine: Machine) -> End | None:
-        """Set the machine's clock again and again, forward and back."""
-        is_over = False
+        """The machine's clock is corrected again and again, forward and back."""
+        is_over, rng = False, self.rng
 
         def jump() -> None:
             if not is_over and self._story.is_faulty:
-                machine.set_clock(self.rng.uniform(-0.5, 0.5))
-                self._world.clock.callLater(self.rng.uniform(0.05, 1.0), jump)
+                machine.set_clock(rng.uniform(-0.5, 0.5))
+                self._world.clock.callLater(rng.uniform(0.05, 1.0), jump)
 
         def end() -> None:
             nonlocal is_over
@@ -289,6 +314,63 @@ class Faults:
         machine.wipe()
         return machine.start
 
+    def rot(self, machine: Machine) -> End | None:
+        """A bit of a closed segment or of its indexes changes, or a file loses its end. One log at a time:
+        replicas that rot alike are beyond repair. Without another replica only an index can be mended."""
+        if not machine.is_up or not self.is_restored():
+            return None
+        partitions = sorted(machine.partitions(), key=lambda partition: partition.key)
+        closed = [
+            segment
+            for partition in partitions
+            # What an unclean election has cut off does not come back.
+            if partition.topic not in self._story.history.may_lose
+            for segment in partition.log.segments[:-1]
+            if len(self.cluster.machines) == 1 or self._is_elsewhere(machine, partition, segment)
+        ]
+        if not closed:
+            return None
+        segment = self.rng.choice(closed)
+        kinds = (
+            (".index", ".timeindex") if len(self.cluster.machines) == 1 else (".log", ".index", ".timeindex")
+        )
+        path = segment.path_of(self.rng.choice(kinds))
+        if not machine.disk.exists(path) or not (content := machine.disk.read(path)):
+            return None
+        if path.endswith(".log"):
+            self._rotten = (machine, path, content)
+        position = self.rng.randrange(len(content))
+        if self.rng.random() < 0.25:
+            if path.endswith(".log") and self.rng.random() < 0.5:
+                position = self.rng.choice(split(content)).position
+            self._world.trace(machine.name, f"{path} loses its end from byte {position} on")
+            machine.disk.cut(path, position)
+        else:
+            self._world.trace(machine.name, f"a bit changes at byte {position} of {path}")
+            machine.disk.rot(path, position, self.rng.randrange(8))
+        return lambda: None
+
+    def _is_elsewhere(self, machine: Machine, partition: Partition, segment: Segment) -> bool:
+        """Whether another replica in sync has all records of a segment."""
+        state = self.cluster.states().get(partition.key)
+        replicas = (
+            self.cluster.machine(member).partition(partition.key)
+            for member in (state.isr if state is not None else ())
+            if member != machine.broker_id
+        )
+        return any(
+            replica is not None and replica.log.log_end_offset >= segment.next_offset for replica in replicas
+        )
+
+    def is_restored(self) -> bool:
+        """Whether the log that has rotted last is as it was, or has been removed."""
+        if self._rotten is not None:
+            machine, path, content = self._rotten
+            if machine.disk.exists(path) and machine.disk.read(path) != content:
+                return False
+            self._rotten = None
+        return True
+
     def _may_lose_data(self, machine: Machine, active: int = 0) -> bool:
         """Whether the machine may lose unsynced writes now. `active` counts faults of the machine itself."""
         if self._story.plan.is_flushed:
@@ -296,8 +378,8 @@ class Faults:
         return self._has_copies_elsewhere(machine, active)
 
     def _has_copies_elsewhere(self, machine: Machine, active: int = 0) -> bool:
-        """Whether every partition of the machine has an in-sync replica on a machine without faults."""
-        if self._active > active or not self.cluster.is_whole():
+        """Whether every partition of the machine's is in sync elsewhere, where nothing else goes wrong."""
+        if self._active > active or not self.cluster.is_whole() or not self.is_restored():
             return False
         self._is_fragile = True
         self._world.clock.callLater(_WHOLE_POLL_S, self._look_whether_whole)
@@ -356,6 +438,79 @@ class Faults:
 
         return end
 
+    def change_zookeeper_leader(self, machine: Machine) -> End | None:
+        """ZooKeeper's leader is lost. Nothing is answered until the others have elected one of them."""
+        zookeeper = self.cluster.zookeeper
+        if not zookeeper.available or len(zookeeper.up()) < len(zookeeper.servers):
+            return None
+        lost, back_s = zookeeper.leader, self.rng.uniform(0.0, 8.0)
+        zookeeper.lose_leader()
+
+        def end() -> None:
+            zookeeper.start()
+            self._world.clock.callLater(back_s, zookeeper.restore, lost)
+
+        return end
+
+    def lose_zookeeper_server(self, machine: Machine) -> End | None:
+        """A server that follows is lost. Its clients turn to the others, and keep their sessions."""
+        zookeeper = self.cluster.zookeeper
+        if not zookeeper.available or len(zookeeper.up()) < len(zookeeper.servers):
+            return None
+        lost = self.rng.choice([server for server in zookeeper.servers if server is not zookeeper.leader])
+        zookeeper.lose_server(lost)
+        return lambda: zookeeper.restore(lost)
+
+    def lag_zookeeper_server(self, machine: Machine) -> End | None:
+        """Servers that follow apply late what the leader has committed: their clients read older states."""
+        zookeeper = self.cluster.zookeeper
+        followers = [server for server in zookeeper.servers if server is not zookeeper.leader]
+        lagging = self.rng.sample(followers, self.rng.randint(1, len(followers)))
+        ms_max = self.rng.choice([100.0, 1000.0, 4000.0])
+        for server in lagging:
+            self._world.trace("zookeeper", f"server {server.number} lags by up to {ms_max} ms")
+            server.lag(ms_max)
+
+        def end() -> None:
+            for server in lagging:
+                server.lag(0.0)
+
+        return end
+
+    def burst_zookeeper(self, machine: Machine) -> End | None:
+        """All requests and answers are quick at one moment, and take seconds at the next."""
+        zookeeper, rng = self.cluster.zookeeper, self.rng
+        usual_ms = self._story.plan.zookeeper_delay_ms_max
+        if zookeeper.delay_ms_max != usual_ms:
+            return None
+        is_over = False
+
+        def change() -> None:
+            if not is_over and self._story.is_faulty:
+                zookeeper.delay_ms_max = rng.choice([0.0, 300.0, 3000.0])
+                self._world.clock.callLater(rng.uniform(0.05, 1.0), change)
+
+        def end() -> None:
+            nonlocal is_over
+            is_over = True
+            zookeeper.delay_ms_max = usual_ms
+
+        change()
+        return end
+
+    def break_zookeeper(self, machine: Machine) -> End | None:
+        """Connections to ZooKeeper break at writes, which are lost or lose their answers."""
+        zookeeper = self.cluster.zookeeper
+        if zookeeper.break_share:
+            return None
+        zookeeper.break_share = self.rng.choice([0.05, 0.3])
+        self._world.trace("zookeeper", f"loses connections at a share of {zookeeper.break_share} of writes")
+
+        def end() -> None:
+            zookeeper.break_share = 0.0
+
+        return end
+
     def rejoin_slowly(self, machine: Machine) -> End | None:
         """A broker is killed, and joins its in-sync sets again while ZooKeeper is slow and the leaders'
         AlterPartition requests are lost, come late, or lose their answers."""
@@ -374,6 +529,15 @@ class Faults:
             meddled.pop(api_key, None)
 
         return end
+
+    def remove_registration(self, machine: Machine) -> End | None:
+        """An administrator deletes /brokers/ids/N of a broker whose session lives."""
+        zookeeper, path = self.cluster.zookeeper, broker_path(machine.broker_id)
+        if not zookeeper.exists(path):
+            return None
+        self._world.trace("admin", f"deletes {path}")
+        zookeeper.write([Delete(path)], 0)
+        return lambda: None
 
     # The network
 
@@ -448,15 +612,23 @@ KINDS = (
     Kind("rack failure", 5, (4.0, 14.0), Faults.fail_rack),
     Kind("power loss", 10, (0.5, 9.0), Faults.lose_power),
     Kind("power loss in outage", 6, (6.5, 8.0), Faults.lose_power_in_outage),
+    Kind("last replica without power", 7, (0.0, 0.0), Faults.lose_last_power),
     Kind("struck disk", 12, (2.0, 10.0), Faults.strike_disk),
     Kind("wrong clock", 3, (0.0, 0.0), Faults.set_clock),
     Kind("jittery clock", 3, (1.0, 10.0), Faults.jitter_clock),
     Kind("new disks", 3, (0.5, 9.0), Faults.wipe),
+    Kind("bit rot", 15, (0.0, 0.0), Faults.rot),
     Kind("failed directory", 5, (1.0, 8.0), Faults.fail_directory),
     Kind("full disk", 5, (2.0, 8.0), Faults.fill_up),
     Kind("ZooKeeper cut", 12, (0.01, 12.0), Faults.cut_off_zookeeper),
     Kind("ZooKeeper outage", 3, (0.5, 15.0), Faults.stop_zookeeper),
+    Kind("removed registration", 5, (0.0, 0.0), Faults.remove_registration),
     Kind("slow ZooKeeper", 8, (1.0, 10.0), Faults.slow_zookeeper),
+    Kind("ZooKeeper leader change", 8, (0.2, 5.0), Faults.change_zookeeper_leader),
+    Kind("ZooKeeper server lost", 5, (0.5, 8.0), Faults.lose_zookeeper_server),
+    Kind("ZooKeeper server behind", 10, (2.0, 12.0), Faults.lag_zookeeper_server),
+    Kind("ZooKeeper bursts", 5, (1.0, 6.0), Faults.burst_zookeeper),
+    Kind("broken ZooKeeper connections", 8, (1.0, 10.0), Faults.break_zookeeper),
     Kind("meddled requests", 10, (1.0, 10.0), Faults.meddle),
     Kind("slow rejoining", 12, (4.0, 15.0), Faults.rejoin_slowly),
     Kind("isolation", 8, (0.2, 10.0), Faults.isolate),
@@ -464,3 +636,4 @@ KINDS = (
     Kind("client cut", 5, (0.2, 8.0), Faults.cut_clients),
     Kind("storm", 6, (1.0, 8.0), Faults.storm),
 )
+_KINDS_BY_NAME = {kind.name: kind for kind in KINDS}

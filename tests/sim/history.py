@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from protocol.batches import BatchHeader
+from protocol.batches import BatchHeader, read_header
 from protocol.records import decode_columns
 from tests.models.world import World
 
@@ -78,7 +79,11 @@ class History:
     seen: dict[Incarnation, list[bytes]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     operations: int = 0
-    """Number of answers that clients got."""
+    """Answers that clients got."""
+    acknowledgements: list[Callable[[Batch, int], None]] = field(default_factory=list)
+    """Called with every batch that a producer got acknowledged, and its checksum."""
+    committed: dict[Incarnation, int] | None = None
+    """The highest offset that any leader has committed; None where no judge follows that."""
     _decoded: dict[tuple[Incarnation, int, int], list[bytes]] = field(default_factory=dict)
 
     def violation(self, what: str) -> None:
@@ -111,6 +116,20 @@ class History:
                 )
                 return
         seen.extend(values[len(known) :])
+
+    def acknowledged(self, batch: Batch, encoded: bytes | bytearray) -> None:
+        """A producer got the acknowledgement of a batch that it had sent in this form."""
+        checksum = read_header(encoded).crc
+        for judge in self.acknowledgements:
+            judge(batch, checksum)
+
+    def told_committed(self, place: Incarnation, offset: int, what: str) -> None:
+        """A client was told something that holds only if everything before `offset` is committed."""
+        if self.committed is not None and offset > self.committed.get(place, 0):
+            known = self.committed.get(place, 0)
+            self.violation(
+                f"{place}: {what} implies that {offset} is committed, but no leader got beyond {known}"
+            )
 
     def parted(self, consumer: str, place: Incarnation, offset: int, what: str) -> None:
         """Record that the log no longer matches what a consumer read up to `offset`."""

@@ -1,7 +1,9 @@
-"""Judges in-sync sets at every moment: none in ZooKeeper has a member that its leader does not wait for.
+"""Judges in-sync sets and eligible replicas at every moment: none in ZooKeeper has a member that its leader
+does not wait for, and no high watermark passes an eligible replica.
 
 A leader commits a record when its maximal in-sync set has it. The next leader is elected from the set in
-ZooKeeper. A member of that set which the leader does not count may be elected without committed records.
+ZooKeeper. A member of that set which the leader does not count may be elected without committed records. So
+may an eligible replica (KIP-966) if the leader raises its high watermark all the same.
 """
 
 from __future__ import annotations
@@ -54,7 +56,38 @@ class InSyncJudge:
         with ExitStack() as stack:
             for owner, name in ((Leadership, "settle"), (Leadership, "withdraw"), (Partition, "lead")):
                 stack.enter_context(self._checked(owner, name))
+            stack.enter_context(self._advance_checked())
             yield
+
+    def _advance_checked(self) -> Any:
+        advance = Partition.advance_high_watermark
+
+        def advance_and_check(partition: Partition, *arguments: Any) -> bool:
+            rose = advance(partition, *arguments)
+            if rose:
+                self._check_eligible(partition)
+            return rose
+
+        return mock.patch.object(Partition, "advance_high_watermark", advance_and_check)
+
+    def _check_eligible(self, leader: Partition) -> None:
+        """A leader's high watermark has risen: all eligible replicas that are up have what is below."""
+        known = self._known.get(leader.key)
+        if known is None or not known.state.eligible or not self._is_current(leader, known):
+            return
+        for member in known.state.eligible:
+            machine = self._cluster.machine(member)
+            replica = machine.partition(leader.key)
+            if (
+                replica is not None
+                and replica.log.log_end_offset < leader.high_watermark
+                and self._cluster.is_start_recorded(machine)
+            ):
+                self._violation(
+                    f"{leader.topic}-{leader.index}: the high watermark of leader {leader.local_id} rose to "
+                    f"{leader.high_watermark}, eligible replica {member} ends at "
+                    f"{replica.log.log_end_offset}"
+                )
 
     def _checked(self, owner: type, name: str) -> Any:
         changed = getattr(owner, name)
@@ -102,12 +135,7 @@ class InSyncJudge:
         state = known.state
         partition = self._cluster.machine(state.leader).partition(at)
         role = None if partition is None else partition.role
-        if (
-            partition is None
-            or not isinstance(role, Leadership)
-            or partition.topic_id != known.topic_id
-            or not known.first_epoch <= role.leader_epoch <= state.leader_epoch
-        ):
+        if partition is None or not isinstance(role, Leadership) or not self._is_current(partition, known):
             return
         uncounted = set(state.isr) - role.maximal_isr
         if uncounted:
@@ -115,3 +143,14 @@ class InSyncJudge:
                 f"{at[0]}-{at[1]}: ZooKeeper has {list(state.isr)} in sync in epoch {state.leader_epoch}, "
                 f"its leader {state.leader} in epoch {role.leader_epoch} does not count {sorted(uncounted)}"
             )
+
+    @staticmethod
+    def _is_current(partition: Partition, known: _Known) -> bool:
+        """Whether a replica leads, and no other broker has led since the epoch that it knows."""
+        role, state = partition.role, known.state
+        return (
+            isinstance(role, Leadership)
+            and partition.local_id == state.leader
+            and partition.topic_id == known.topic_id
+            and known.first_epoch <= role.leader_epoch <= state.leader_epoch
+        )

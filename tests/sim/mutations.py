@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from tests.sim.mutants import access, controller, group_readers, groups, ownership, replication
+from tests.sim.mutants import access, controller, group_readers, groups, ownership, replication, storage
 from tests.sim.mutation import Mutation, mutated
 from tests.sim.scenario import Verdict, run_seed
 
@@ -20,6 +20,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *group_readers.MUTATIONS,
     *ownership.MUTATIONS,
     *access.MUTATIONS,
+    *storage.MUTATIONS,
 )
 
 

@@ -89,7 +89,10 @@ class OwnerHistory:
         self.queues = QueueHistory(self.history)
 
     def granted(self, told: Told) -> None:
-        """Check a new grant: no other owner has its incarnation, and it is newer than every earlier grant."""
+        """A claim was answered: no other owner has that grant, none of the earlier ones is forgotten, and
+        everything before a writer's fence is committed."""
+        if Access.WRITE in told.access:
+            self.history.told_committed(told.place, told.fence_offset, f"fence of {told}")
         for other in self.grants:
             if other.place != told.place or other.is_shared or told.is_shared:
                 continue

@@ -1,24 +1,28 @@
 """What a seed draws before its run: topics, client habits, settings, and the possible faults and changes.
 
-Each seed draws only some kinds of faults and changes. That keeps a minute cheap and makes rare combinations
-more frequent: if only disks fill up and leaders move, both happen more often in that minute.
+Each seed has something of everything and nothing of some, so that rare things meet: where only disks fill up
+and leaders move, more of that happens than where all happens at once. Sizes are drawn as well. Most seeds are
+small, since many short lives find more in an hour than a few long ones; some are large, since some bugs need
+long logs and many changes.
 """
 
 from __future__ import annotations
 
 import enum
+import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.models.network import Weather
 from tests.models.zookeeper import NORMAL_DELAY_MS_MAX
 from tests.sim.consumer import IDS_VERSION, NAMES_VERSION
+from tests.sim.faults import Kind, Strike
 from tests.sim.producer import ProducerHabits
 
 
 class Change(enum.Enum):
-    """A change to a topic during the faulty minute."""
+    """Changes to topics during the faulty phase."""
 
     GROW = "more partitions"
     MOVE = "replicas move"
@@ -28,7 +32,7 @@ class Change(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes of a simulated cluster and its topics, and limits on its clients."""
+    """How large a world is at most."""
 
     brokers: int = 3
     replicas: int = 3
@@ -36,6 +40,10 @@ class Shape:
     producers_max: int = 4
     consumers_max: int = 2
 
+
+_LARGE_SHARE = 0.2
+_FOLLOW_UP_SHARE = 0.35
+_FOLLOW_UP_S = 0.05
 
 SINGLE = Shape(brokers=1, replicas=1, min_in_sync=1)
 THREE = Shape()
@@ -87,15 +95,15 @@ class TenantsPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that one seed has drawn. `consumers` lists the Fetch version of each consumer, `faults` the
-    names of the possible faults."""
+    """All that one seed has drawn. Faults happen during `faulty_s` seconds. `consumers` are the versions of
+    Fetch that they speak."""
 
     shape: Shape
+    faulty_s: float
     topics: tuple[Topic, ...]
     producers: tuple[ProducerHabits, ...]
     consumers: tuple[int, ...]
-    faults: tuple[str, ...]
-    fault_pause_s: float
+    strikes: tuple[Strike, ...]
     changes: tuple[Change, ...]
     groups: tuple[GroupPlan, ...]
     tenants: TenantsPlan | None
@@ -109,20 +117,22 @@ class Plan:
     """How long ZooKeeper's requests and answers travel at most."""
 
 
-def draw(shape: Shape, kinds: Sequence[str], rng: random.Random) -> Plan:
-    """Draw the plan of a seed, with some of the fault kinds in `kinds`."""
+def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
+    """The plan of a seed, whose faults are of some of the `kinds`."""
+    is_large = rng.random() < _LARGE_SHARE
+    faulty_s = rng.uniform(30.0, 60.0) if is_large else rng.uniform(8.0, 25.0)
     is_flushed = shape.replicas == 1 or rng.random() < 0.2
     topics = _topics(shape, rng, is_flushed=is_flushed)
-    # With tenants there are fewer other clients, so that every minute costs about the same.
-    has_tenants = any(topic.is_owned for topic in topics)
-    producers = rng.randint(2, 2 if has_tenants else shape.producers_max)
+    # Where tenants contend the others are few: a second is to cost the same.
+    is_crowded = is_large and not any(topic.is_owned for topic in topics)
+    producers = rng.randint(2, shape.producers_max) if is_crowded else rng.randint(1, 2)
     return Plan(
         shape,
+        faulty_s,
         topics,
         tuple(_habits(number, rng) for number in range(producers)),
-        _consumers(1 if has_tenants else shape.consumers_max, topics, rng),
-        _some(kinds, rng, at_least=4),
-        rng.choice([3.0, 5.0, 8.0]),
+        _consumers(shape.consumers_max if is_crowded else 1, topics, rng),
+        tuple(_strikes(kinds, faulty_s, rng)),
         _changes(topics, rng) if shape.brokers > 1 else (),
         _groups(topics, rng) if shape.brokers > 1 else (),
         _tenants(topics, rng),
@@ -137,9 +147,26 @@ def draw(shape: Shape, kinds: Sequence[str], rng: random.Random) -> Plan:
             "leader.imbalance.check.interval.seconds": rng.choice([7, 300]),
             "min.insync.replicas": shape.min_in_sync,
             "flush.before.ack": is_flushed,
+            # Bits rot in segments that are closed: some seeds must have several.
+            "log.segment.bytes": rng.choice([32 * 1024, 2 * 1024]),
         },
         zookeeper_delay_ms_max=rng.choice([NORMAL_DELAY_MS_MAX] * 3 + [60.0, 400.0]),
     )
+
+
+def _strikes(kinds: Sequence[Kind], faulty_s: float, rng: random.Random) -> Iterator[Strike]:
+    """Draw the faults. A third of them follow another one at once."""
+    chosen = _some(kinds, rng, at_least=4)
+    weights = [kind.weight for kind in chosen]
+    pause_s = rng.choice([1.5, 3.0, 5.0])
+    at_s = rng.expovariate(1 / pause_s)
+    for number in itertools.count(1):
+        if at_s >= faulty_s:
+            return
+        kind = rng.choices(chosen, weights)[0]
+        yield Strike(number, kind.name, at_s, rng.uniform(*kind.seconds), rng.random() < 0.5)
+        is_follow_up = rng.random() < _FOLLOW_UP_SHARE
+        at_s += rng.random() * _FOLLOW_UP_S if is_follow_up else rng.expovariate(1 / pause_s)
 
 
 def _topics(shape: Shape, rng: random.Random, *, is_flushed: bool) -> tuple[Topic, ...]:
@@ -166,10 +193,10 @@ def _topics(shape: Shape, rng: random.Random, *, is_flushed: bool) -> tuple[Topi
 
 
 def _habits(number: int, rng: random.Random) -> ProducerHabits:
-    """Draw one producer's habits. The first two producers have the strongest guarantees."""
-    interval_ms = rng.choice([400, 700, 1000])
+    """Draw a producer. The first has the strongest guarantees."""
+    interval_ms = rng.choice([300, 500, 1000])
     lanes_max = rng.randint(1, 4)
-    if number < 2:
+    if number == 0 or rng.random() < 0.4:
         return ProducerHabits(-1, True, interval_ms, lanes_max, in_flight_max=rng.randint(1, 5))
     acks = rng.choice([-1, 1, 0])
     return ProducerHabits(acks, acks == 1 and rng.random() < 0.5, interval_ms, lanes_max)
@@ -216,9 +243,9 @@ def _tenants(topics: Sequence[Topic], rng: random.Random) -> TenantsPlan | None:
     )
 
 
-def _some(names: Sequence[str], rng: random.Random, at_least: int) -> tuple[str, ...]:
-    """Draw about half of the names, at least `at_least`, in their order."""
+def _some(kinds: Sequence[Kind], rng: random.Random, at_least: int) -> tuple[Kind, ...]:
+    """About half of the kinds, in their order."""
     while True:
-        chosen = tuple(name for name in names if rng.random() < 0.5)
-        if len(chosen) >= min(at_least, len(names)):
+        chosen = tuple(kind for kind in kinds if rng.random() < 0.5)
+        if len(chosen) >= min(at_least, len(kinds)):
             return chosen

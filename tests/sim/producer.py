@@ -308,6 +308,7 @@ class Producer(Client):
             lane.first_acked = batch.number if lane.first_acked is None else lane.first_acked
             batch.outcome = Outcome.ACKED
             batch.offset = row.base_offset if code == ErrorCode.NONE else None
+            self.history.acknowledged(batch, lane.encoded[batch])
             lane.forget(batch)
             return
         is_first = lane.queue[0] is batch

@@ -1,8 +1,8 @@
-"""The run of one seed: a cluster and its clients, a minute of faults, then recovery, then the judgement.
+"""One seed's story: a cluster and its clients, a time of faults, then peace, and the judgement.
 
-Everything is drawn from the seed: producers and their habits, network conditions, and the faults and their
-times. A fault that would destroy the only copy of a committed record is not made: no software survives it.
-Each fault states its own restrictions.
+Everything is drawn from the seed: how long faults happen, how many producers of which habits, how the network
+is, and what goes wrong when. A fault that would destroy the only copy of a committed record is not made: no
+software survives that. What is allowed at a time is said beside each fault.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from broker.replication.leadership import Leadership
 from tests.models.network import Weather
 from tests.models.world import StandsStill, World
-from tests.models.zookeeper import NORMAL_DELAY_MS_MAX
 from tests.sim.checkers import StoredLog, check_all
 from tests.sim.client import Client, Surroundings
 from tests.sim.cluster import Cluster, logs_in_trace
+from tests.sim.committed_judge import CommittedJudge
 from tests.sim.consumer import Consumer
+from tests.sim.end_watcher import EndWatcher
 from tests.sim.faults import KINDS, Faults
 from tests.sim.group_history import GroupHistory
 from tests.sim.group_life import GroupLife
@@ -32,8 +33,8 @@ from tests.sim.owner_history import OwnerHistory
 from tests.sim.plan import THREE, Shape, draw
 from tests.sim.producer import Producer
 from tests.sim.tenant_life import TenantLife
+from tests.sim.told_offsets import ToldOffsets
 
-FAULTY_S = 60.0
 HEALING_S_MAX = 60.0
 _QUIET_S = 1.5
 _SESSIONS_OVER_S = SESSION_TIMEOUT_MS / 1000 + 1.5
@@ -63,7 +64,7 @@ def run_seed(seed: int, shape: Shape = THREE, *, keep_lines: int | None = 4000) 
     with logs_in_trace(world), _collecting_at_the_end():
         story = Story(world, shape)
         try:
-            with story.in_sync_judge.watching():
+            with story.in_sync_judge.watching(), story.committed_judge.watching():
                 story.live()
         except StandsStill as error:
             world.problem("clock", str(error))
@@ -94,8 +95,7 @@ class Story:
 
     def __init__(self, world: World, shape: Shape) -> None:
         self.world = world
-        self.plan = draw(shape, [kind.name for kind in KINDS], world.rng("plan"))
-        self.rng = world.rng("scenario")
+        self.plan = draw(shape, KINDS, world.rng("plan"))
         self.cluster = Cluster(world, shape.brokers, self.plan.settings, work_ms_max=self.plan.work_ms_max)
         topics = self.plan.topics
         self.history = History(
@@ -104,6 +104,7 @@ class Story:
             may_go=frozenset(topic.name for topic in topics if topic.is_remade),
         )
         self.in_sync_judge = InSyncJudge(self.cluster, self.history.violation)
+        self.committed_judge = CommittedJudge(self.cluster, self.history)
         self.faults: Counter[str] = Counter()
         self.is_faulty = False
         self._found: list[str] = []
@@ -123,23 +124,28 @@ class Story:
             Producer(around, f"p{number}", follows=free, habits=habits)
             for number, habits in enumerate(plan.producers)
         ]
+        ends = ToldOffsets(self.history)
         self.consumers = [
-            Consumer(around, f"c{number}", follows=names, version=version)
+            Consumer(around, f"c{number}", follows=names, version=version, told=ends)
             for number, version in enumerate(plan.consumers)
         ]
+        # Topics that are made anew are left out: ListOffsets names no topic ids.
+        lasting = [topic.name for topic in plan.topics if not topic.is_remade]
+        self.watcher = EndWatcher(around, "ends", follows=lasting, told=ends)
         told = GroupHistory(self.history)
         self.groups = [GroupLife(around, group, told) for group in plan.groups]
         tenants = plan.tenants
         self.owned = OwnerHistory(self.history, has_resets=tenants is not None and tenants.has_resets)
         self.tenants = None if tenants is None else TenantLife(around, tenants, self.owned)
         self.cluster.network.weather = plan.weather
+        self._disasters = Faults(self)
         self.cluster.zookeeper.delay_ms_max = plan.zookeeper_delay_ms_max
 
     @property
     def clients(self) -> list[Client]:
         members = [member for group in self.groups for member in group.members]
         tenants = self.tenants.tenants if self.tenants is not None else ()
-        return [self.operator, *self.producers, *self.consumers, *members, *tenants]
+        return [self.operator, self.watcher, *self.producers, *self.consumers, *members, *tenants]
 
     # The course of events
 
@@ -154,29 +160,27 @@ class Story:
             producer.start()
         for consumer in self.consumers:
             consumer.start()
+        self.watcher.start()
         for group in self.groups:
             group.begin()
         if self.tenants is not None:
             self.tenants.begin()
         self.is_faulty = True
-        until_s = world.clock.rightNow + FAULTY_S
-        Faults(self).begin()
+        until_s = world.clock.rightNow + self.plan.faulty_s
+        self._disasters.begin()
         self.operator.begin_changes()
         world.run(until_s - world.clock.rightNow)
         self._heal()
 
     def _is_whole(self) -> bool:
-        return self.operator.is_done and self.cluster.is_whole()
+        is_restored = self.is_faulty or self._disasters.is_restored()
+        return self.operator.is_done and is_restored and self.cluster.is_whole()
 
     def _heal(self) -> None:
         world = self.world
         self.is_faulty = False
         self.cluster.network.weather = Weather()
         world.trace("scenario", "peace")
-        self.cluster.zookeeper.written = None
-        self.cluster.zookeeper.slow_share = 0.0
-        self.cluster.zookeeper.delay_ms_max = NORMAL_DELAY_MS_MAX
-        self.cluster.network.meddled.clear()
         self.cluster.mend()
         self.operator.end_changes()
         if not self._wait(self._is_whole):

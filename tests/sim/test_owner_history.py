@@ -235,3 +235,14 @@ def test_a_guard_that_cannot_hold_is_found(told: OwnerHistory) -> None:
     assert len(found(told)) == 1
     told.guard_ignored(owned, Guard(("t", 0), 5, 2))
     assert len(found(told)) == 2
+
+
+def test_a_fence_before_which_not_everything_is_committed_is_found(told: OwnerHistory) -> None:
+    told.history.committed = {PLACE: 4}
+    told.granted(grant("a", 1, fence=4))
+    assert found(told) == []
+    told.granted(grant("b", 2, fence=5))
+    assert found(told) == [
+        "owned-0: fence of generation 2 (2) of owned-0 for b implies that 5 is committed, "
+        "but no leader got beyond 4"
+    ]

@@ -40,21 +40,26 @@ class Scene:
         assert len(self.segments) == 3 and log.log_end_offset == END
         close_log(log)
         self.log = log
+        self.scrubber = self._scrubber()
         self.start()
 
     def start(self) -> None:
         """Load the log anew, as after a clean stop."""
+        self.scrubber.stop()
         self.log = reopen(self.disk, self.log, is_clean=True, recovery_point=END)
-        self.scrubber = Scrubber(
+        self.scrubber = self._scrubber()
+        self.log.events = LogEvents(
+            suspected=self.scrubber.examine, failed=lambda log, error: self.failures.append(error)
+        )
+
+    def _scrubber(self) -> Scrubber:
+        return Scrubber(
             [self.log],
             self.disk,
             ImmediateWorkers(),
             self.clock,
             ScrubSettings(1000, 1 << 20),
             self.damaged.append,
-        )
-        self.log.events = LogEvents(
-            suspected=self.scrubber.examine, failed=lambda log, error: self.failures.append(error)
         )
 
     def path(self, number: int, kind: str) -> str:
@@ -151,6 +156,8 @@ def test_one_wrong_bit_anywhere_in_a_log_is_found_and_refused(number: int) -> No
         close_log(scene.log)
         scene.start()
         assert scene.log.damages == [damage]
+        assert scene.readable() == {*range(damage.offset), *range(end, END)}
+        assert not scene.clock.getDelayedCalls(), "known damage is no reason for another examination"
         assert not scene.failures
 
 

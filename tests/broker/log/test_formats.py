@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
+from collections.abc import Callable
 
 import pytest
 
@@ -59,13 +61,37 @@ def test_a_producer_snapshot() -> None:
     assert read.batches[-1].first_sequence == 17
 
 
+def sealed(text: bytes) -> bytes:
+    """A checkpoint with its checksum: in blanks at its end, which Kafka's reader drops."""
+    bits = f"{crc32c(text):032b}"
+    return text[:-1] + bits.replace("0", " ").replace("1", "\t").encode() + b"\n"
+
+
+def test_a_bit_that_changes_anywhere_in_a_sealed_file_is_noticed() -> None:
+    offsets = {TopicPartition("flights", number): 10 * number for number in range(3)}
+    epochs, topic_id = [(0, 0), (4, 90)], uuid.uuid4()
+    files: list[tuple[bytes, Callable[[bytes], object], object]] = [
+        (checkpoints.encode_offsets(offsets), checkpoints.decode_offsets, offsets),
+        (checkpoints.encode_offsets({}), checkpoints.decode_offsets, {}),
+        (checkpoints.encode_epochs(epochs), checkpoints.decode_epochs, epochs),
+        (checkpoints.encode_partition_metadata(topic_id), checkpoints.decode_partition_metadata, topic_id),
+    ]
+    for data, decode, value in files:
+        assert decode(data) == value
+        for number in range(8 * len(data)):
+            changed = bytearray(data)
+            changed[number // 8] ^= 1 << number % 8
+            with contextlib.suppress(ValueError, KeyError):
+                assert decode(bytes(changed)) == value
+
+
 def test_checkpoints() -> None:
     offsets = {TopicPartition("flights", 0): 5, TopicPartition("a.b_c-d", 12): 2**40}
     text = b"0\n2\nflights 0 5\na.b_c-d 12 1099511627776\n"
-    assert checkpoints.encode_offsets(offsets) == text
-    assert checkpoints.decode_offsets(text) == offsets
+    assert checkpoints.encode_offsets(offsets) == sealed(text)
+    assert checkpoints.decode_offsets(text) == checkpoints.decode_offsets(sealed(text)) == offsets
     assert checkpoints.encode_offsets({}) == b"0\n0\n"
-    assert checkpoints.encode_epochs([(0, 0), (4, 90)]) == b"0\n2\n0 0\n4 90\n"
+    assert checkpoints.encode_epochs([(0, 0), (4, 90)]) == sealed(b"0\n2\n0 0\n4 90\n")
     assert checkpoints.decode_epochs(b"0\n2\n0 0\n4 90\n") == [(0, 0), (4, 90)]
 
 
@@ -81,8 +107,10 @@ def test_identities() -> None:
     assert checkpoints.decode_meta_properties(meta) == checkpoints.MetaProperties(3, "L05pb3p9TXqfIKnLYgo0xA")
     topic_id = uuid.UUID(bytes=bytes(range(0xF0, 0x100)))
     text = checkpoints.encode_partition_metadata(topic_id)
-    assert text == b"version: 0\ntopic_id: 8PHy8_T19vf4-fr7_P3-_w"
+    kafkas = b"version: 0\ntopic_id: 8PHy8_T19vf4-fr7_P3-_w"
+    assert text == kafkas + f"\nchecksum: {crc32c(kafkas):08x}\n".encode()
     assert checkpoints.decode_partition_metadata(text) == topic_id
+    assert checkpoints.decode_partition_metadata(kafkas) == topic_id
 
 
 @pytest.mark.parametrize(

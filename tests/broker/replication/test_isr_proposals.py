@@ -66,7 +66,12 @@ class Outcome:
         return proposal.partition not in self.decided
 
     def settle_isr(
-        self, proposal: IsrProposal, leader_epoch: int, isr: Sequence[int], partition_epoch: int
+        self,
+        proposal: IsrProposal,
+        leader_epoch: int,
+        isr: Sequence[int],
+        partition_epoch: int,
+        eligible: Sequence[int],
     ) -> None:
         self.settled.append((proposal.partition, tuple(isr), partition_epoch))
 

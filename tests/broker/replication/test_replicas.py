@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -258,6 +259,50 @@ class TestInSyncSets:
         assert world.replicas.partition("t", 0).high_watermark == 0
         world.replicas.withdraw_isr(world.proposals[0])
         assert world.replicas.partition("t", 0).high_watermark == 1
+
+    def test_the_high_watermark_does_not_rise_with_fewer_members_than_min_insync_replicas(
+        self, tmp_path: Path
+    ) -> None:
+        world = World(tmp_path, topic_config={"min.insync.replicas": 2})
+        world.assign("t", replicas=(1, 2, 3), isr=(1,))
+        append(world)
+        partition = world.replicas.partition("t", 0)
+        assert partition.high_watermark == 0
+        follow(world, 2, 1)
+        world.replicas.settle_isr(world.proposals[0], 0, (1, 2), 1)
+        assert partition.high_watermark == 1
+
+    def test_a_lower_min_insync_replicas_lets_the_high_watermark_rise(self, tmp_path: Path) -> None:
+        world = World(tmp_path, topic_config={"min.insync.replicas": 2})
+        world.assign("t", replicas=(1, 2, 3), isr=(1,))
+        append(world)
+        partition = world.replicas.partition("t", 0)
+        partition.log.settings = replace(partition.log.settings, min_insync_replicas=1)
+        world.replicas.topic_settings_changed("t")
+        assert partition.high_watermark == 1
+
+    def test_a_single_replica_needs_no_other(self, tmp_path: Path) -> None:
+        world = World(tmp_path, topic_config={"min.insync.replicas": 2})
+        world.assign("t", replicas=(1,))
+        append(world)
+        assert world.replicas.partition("t", 0).high_watermark == 1
+
+    def test_the_high_watermark_does_not_pass_eligible_replicas(self, world: World) -> None:
+        """Here min.insync.replicas is 1 again, and the controller does not know it yet."""
+        world.assign("t", replicas=(1, 2, 3), isr=(1,), eligible=(2, 3))
+        append(world)
+        partition = world.replicas.partition("t", 0)
+        assert partition.high_watermark == 0
+        world.assign("t", replicas=(1, 2, 3), isr=(1,), partition_epoch=1)
+        assert partition.high_watermark == 1
+
+    def test_an_answered_proposal_says_who_is_eligible(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2))
+        append(world)
+        world.clock.advance(LAG_MS / 1000 + 1)
+        world.replicas.shrink_in_sync_sets()
+        world.replicas.settle_isr(world.proposals[0], 0, (1,), 1, (2,))
+        assert world.replicas.partition("t", 0).high_watermark == 0
 
     def test_an_answer_to_a_decided_proposal_does_not_touch_the_next_one(self, world: World) -> None:
         world.assign("t", replicas=(1, 2, 3), isr=(1,))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import Any
 
 from kafka import KafkaConsumer
@@ -26,12 +28,28 @@ def assignor(strategy: str) -> Any:
     }[strategy]
 
 
+def wait_for_partitions(consumer: KafkaConsumer, job: Job, journal: Journal) -> None:
+    """Fetch the topic's partitions before the first poll joins the group.
+
+    A leader of kafka-python 3.0 that learns of the partitions only after its first assignment joins once more
+    to assign them. If a poll returns on its timeout after the answer to that JoinGroup and before the answer
+    to the SyncGroup, no later poll takes the assignment or joins again: `need_rejoin` compares the metadata
+    only, and ignores the join under way. The member sends no more heartbeats and stays without partitions
+    for ever. Members that know the partitions first never need that second join.
+    """
+    while not consumer.partitions_for_topic(job.topic) and not journal.is_stopping:
+        time.sleep(POLL_MS / 1000)
+
+
 def member(job: Job, journal: Journal) -> None:
+    # Its fetcher logs a line for every partition of every assignment, among which the joins are hard to find.
+    logging.getLogger("kafka.consumer.fetcher").setLevel(logging.WARNING)
     consumer = KafkaConsumer(
         job.topic,
         partition_assignment_strategy=[assignor(job.strategy)],
         **job.arguments("kafka-python"),
     )
+    wait_for_partitions(consumer, job, journal)
     while not journal.is_stopping:
         found = consumer.poll(POLL_MS)
         generation = consumer._coordinator._generation.generation_id

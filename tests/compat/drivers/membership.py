@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import signal
 import time
@@ -87,7 +88,8 @@ class Journal:
 
 
 def run(member: Callable[[Job, Journal], None]) -> NoReturn:
-    """Run a member until SIGTERM or SIGINT, then exit with status 0."""
+    """Be a member until SIGTERM comes, then leave. The library's log lines go to standard error."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     parser = argparse.ArgumentParser()
     for name in ("bootstrap", "topic", "group", "strategy", "journal"):
         parser.add_argument(f"--{name}", required=True)

@@ -106,7 +106,10 @@ class Machine:
         epoch: int = 1,
         unclean: bool = False,
         brokers: Mapping[int, LiveBroker] | None = None,
+        min_in_sync: int = 1,
     ) -> None:
+        self.min_in_sync = min_in_sync
+        """min.insync.replicas of every topic."""
         self.store = store or Store()
         self.effects: list[ControllerEffect] = []
         self._ids = itertools.count(1)
@@ -114,13 +117,27 @@ class Machine:
         self.controller = Controller(
             broker_ids[0],
             epoch,
-            policy(unclean=unclean, new_topic_id=lambda: uuid.UUID(int=next(self._ids))),
+            policy(
+                unclean=unclean,
+                new_topic_id=lambda: uuid.UUID(int=next(self._ids)),
+                min_in_sync=lambda topic: self.min_in_sync,
+            ),
         )
         self.handle(Elected(self.store.snapshot(self.brokers)))
 
     def life(self, broker_id: int) -> LiveBroker:
         """A broker that has (re)started, under a new epoch."""
         return LiveBroker(broker_info(broker_id), self.store.new_epoch())
+
+    def continuation(self, broker_id: int) -> LiveBroker:
+        """A broker that has restarted with all that its process before had written."""
+        info = replace(broker_info(broker_id), previous_start_epoch=self.brokers[broker_id].start_epoch)
+        return LiveBroker(info, self.store.new_epoch())
+
+    def come(self, broker: LiveBroker) -> list[ControllerEffect]:
+        """A broker registers."""
+        self.brokers[broker.info.broker_id] = broker
+        return self.handle(BrokersChanged(dict(self.brokers)))
 
     def registration(self, broker_id: int) -> LiveBroker:
         """A live broker that has registered again after its session expired."""

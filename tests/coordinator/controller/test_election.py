@@ -37,7 +37,7 @@ def test_election_after_a_failure(
     unclean: bool,
     elected: ElectedLeader | None,
 ) -> None:
-    assert elect_after_failure(replicas, isr, live, unclean_allowed=unclean) == elected
+    assert elect_after_failure(replicas, isr, live, unclean_allowed=lambda: unclean) == elected
 
 
 def test_a_new_partition_is_led_by_its_first_live_replica_and_all_live_are_in_sync() -> None:
@@ -75,7 +75,7 @@ def test_a_clean_election_never_loses_a_committed_record(
     replicas: list[int], in_sync: set[int], live: set[int]
 ) -> None:
     isr = tuple(replica for replica in replicas if replica in in_sync)
-    elected = elect_after_failure(replicas, isr, live, unclean_allowed=False)
+    elected = elect_after_failure(replicas, isr, live, unclean_allowed=lambda: False)
     if elected is None:
         assert not live & set(isr)
     else:

@@ -216,7 +216,7 @@ def test_the_last_in_sync_replica_stays_in_sync_and_no_other_may_lead() -> None:
     machine = with_topic(2, 1)
     machine.shrink("t", 2)
     machine.lose(2)
-    assert machine.state("t") == PartitionState(NO_LEADER, 1, (2,), 1)
+    assert machine.state("t") == PartitionState(NO_LEADER, 1, (2,), 1, last_known_leader=2)
     effects = machine.start(2)
     assert machine.state("t") == PartitionState(2, 2, (2,), 1)
     assert led(effects, 1) == {("t", 0): 2}
@@ -613,7 +613,7 @@ def test_a_broker_that_registers_again_between_two_controllers_counts_as_the_sam
     old = with_topic(1, 3)
     late = old.registration(3)
     first = Machine(2, store=old.store, epoch=2, brokers={2: old.registration(2)})
-    assert first.state("t") == PartitionState(NO_LEADER, 1, (1, 3), 2)
+    assert first.state("t") == PartitionState(NO_LEADER, 1, (1, 3), 2, last_known_leader=1)
     second = Machine(3, store=old.store, epoch=3, brokers={3: late})
     assert second.state("t") == PartitionState(3, 2, (3,), 3)
 
@@ -666,7 +666,7 @@ def test_a_restarted_broker_does_not_lead_after_a_controller_missed_the_loss_of_
     old = Machine(1, 2, 3)
     old.create("t", (2, 3))
     machine = Machine(1, store=old.store, epoch=2, brokers={1: old.brokers[1]})
-    assert machine.state("t") == PartitionState(NO_LEADER, 1, (2, 3), 2)
+    assert machine.state("t") == PartitionState(NO_LEADER, 1, (2, 3), 2, last_known_leader=2)
     machine.start(2)
     assert (machine.state("t").leader, machine.state("t").isr) == (NO_LEADER, (3,))
     machine.start(3)

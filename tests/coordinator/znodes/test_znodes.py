@@ -41,6 +41,7 @@ from coordinator.znodes.controller import (
 from coordinator.znodes.json_values import BadZnode
 from coordinator.znodes.log_dir_events import decode_log_dir_event
 from coordinator.znodes.topics import (
+    NO_LEADER,
     PartitionState,
     TopicAssignment,
     decode_partition_state,
@@ -88,6 +89,13 @@ def test_a_broker_that_registers_again_has_its_start_epoch() -> None:
     assert json.loads(encode_broker(replace(info, start_epoch=-1), 0)) == written
 
 
+def test_a_broker_that_lost_nothing_names_the_process_before_it() -> None:
+    info = BrokerInfo(1, (RegisteredEndpoint("PLAINTEXT", "h", 1, "PLAINTEXT"),), previous_start_epoch=7)
+    data = encode_broker(info, 0)
+    assert decode_broker(1, data) == info
+    assert json.loads(data)["previous_start_epoch"] == 7
+
+
 @pytest.mark.parametrize(
     ("data", "endpoint"),
     [
@@ -128,6 +136,22 @@ def test_a_partition_state() -> None:
     assert decode_partition_state("t", 0, data) == state
     assert json.loads(encode_partition_state(state)) == json.loads(data)
     assert partition_state_path("t", 3) == "/brokers/topics/t/partitions/3/state"
+
+
+def test_a_partition_state_with_eligible_replicas_and_without_a_leader() -> None:
+    """Both are fields of Holdfast's own, beside Kafka's."""
+    state = PartitionState(NO_LEADER, 7, (1,), 4, eligible=(2, 3), last_known_leader=1)
+    data = encode_partition_state(state)
+    assert json.loads(data) == {
+        "version": 1,
+        "leader": -1,
+        "leader_epoch": 7,
+        "isr": [1],
+        "controller_epoch": 4,
+        "eligible_leader_replicas": [2, 3],
+        "last_known_leader": 1,
+    }
+    assert decode_partition_state("t", 0, data) == state
 
 
 def test_the_controller_and_its_epoch() -> None:

@@ -13,6 +13,7 @@ from coordinator.cluster.membership import ClusterMembership
 from coordinator.controller import election
 from coordinator.controller import writes as controller_writes
 from coordinator.controller.effects import DecisionSteps
+from coordinator.controller.eligible import EligibleReplicas
 from coordinator.controller.isr import InSyncSets
 from coordinator.controller.machine import Controller
 from coordinator.controller.runtime import ControllerRuntime
@@ -122,10 +123,8 @@ def _trust_returned_members() -> Sequence[Patch]:
 def _elect_anyone() -> Sequence[Patch]:
     elect = election.elect_after_failure
 
-    def mutant(
-        replicas: Sequence[int], isr: Sequence[int], live: Sequence[int], *, unclean_allowed: bool
-    ) -> Any:
-        return elect(replicas, isr, live, unclean_allowed=True)
+    def mutant(replicas: Sequence[int], isr: Sequence[int], live: Sequence[int], **more: Any) -> Any:
+        return elect(replicas, isr, live, **{**more, "unclean_allowed": lambda: True})
 
     return [(election, "elect_after_failure", mutant)]
 
@@ -147,7 +146,27 @@ def _overlook_a_removed_registration() -> Sequence[Patch]:
     return [(ClusterMembership, "_watch", lambda self, session, epoch: None)]
 
 
+def _forget_eligible_replicas() -> Sequence[Patch]:
+    """Only replicas in sync may lead, though the last one may have lost its tail."""
+    return [(EligibleReplicas, "after", lambda self, *arguments, **more: ())]
+
+
+def _trust_every_restart() -> Sequence[Patch]:
+    """A broker that restarted counts as one that has all its records."""
+    return [(LiveBroker, "continues", lambda self, start_epoch: True)]
+
+
 MUTATIONS = (
+    Mutation(
+        "elr-ignored",
+        "replicas that left the in-sync set with every committed record may not lead (KIP-966)",
+        _forget_eligible_replicas,
+    ),
+    Mutation(
+        "unclean-restart-trusted",
+        "a broker that lost power counts as one that was stopped cleanly (KIP-966)",
+        _trust_every_restart,
+    ),
     Mutation(
         "stale-controller",
         "a replaced controller's writes and requests are accepted (KAFKA-6082)",

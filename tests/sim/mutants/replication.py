@@ -97,6 +97,22 @@ def _withdraw_pending_isr() -> Sequence[Patch]:
     ]
 
 
+def _raise_high_watermark_below_min_isr() -> Sequence[Patch]:
+    advance = Partition.advance_high_watermark
+
+    def mutant(self: Partition, now_ms: int, lag_ms_max: int) -> bool:
+        role, needed = self.role, self._in_sync_needed_max
+        if not isinstance(role, Leadership):
+            return False
+        eligible, role.eligible, self._in_sync_needed_max = role.eligible, (), 0
+        try:
+            return advance(self, now_ms, lag_ms_max)
+        finally:
+            role.eligible, self._in_sync_needed_max = eligible, needed
+
+    return [(Partition, "advance_high_watermark", mutant)]
+
+
 def _high_watermark_moves_back() -> Sequence[Patch]:
     def mutant(self: Partition, now_ms: int, lag_ms_max: int) -> bool:
         role = self.role
@@ -185,6 +201,11 @@ MUTATIONS = (
         "pending-isr-withdrawn",
         "a leader withdraws an in-sync set that ZooKeeper may have",
         _withdraw_pending_isr,
+    ),
+    Mutation(
+        "high-watermark-below-min-isr",
+        "the high watermark rises with fewer in-sync replicas than min.insync.replicas (KIP-966)",
+        _raise_high_watermark_below_min_isr,
     ),
     Mutation(
         "high-watermark-back",

@@ -1,0 +1,258 @@
+"""Replaces damaged segments by copies from the partition's leader.
+
+A damaged replica stays in the in-sync set, and its log keeps its end: only the segment is fetched again, into
+a file of its own that takes the old one's place when all of it has arrived and its checksums hold. Truncating
+the log instead would destroy sound records behind the damage, which may by then be the only sound copy.
+
+A leader has nobody to copy from. It reports its replica to the controller as offline (KIP-112), which elects
+another member of the in-sync set, and copies as a follower. A leader that is alone in sync keeps leading: it
+refuses to read the damaged range and serves all others.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.python.failure import Failure
+
+from broker.log import names
+from broker.log.append import check_fetched
+from broker.log.disk import Disk
+from broker.log.log import Log
+from broker.log.manager import LogManager
+from broker.log.segment import Segment
+from broker.replication.leadership import Leadership
+from broker.replication.partition import NO_LEADER, Partition
+from broker.replication.replicas import Replicas
+from broker.workers import Workers
+from coordinator.clock import Clock
+from protocol.batches import NO_LEADER_EPOCH
+from protocol.errors import ErrorCode, error_for
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.schema import received_records
+
+_log = logging.getLogger(__name__)
+
+REPAIR_INTERVAL_MS = 5000
+"""Time between two looks at the damaged logs."""
+_HAND_OVER_S = 60.0
+"""Minimum time between two requests to take leaderships from this broker because of damage."""
+_RESIGNATION_S = 15.0
+"""Time after which a leader that asked to be replaced leads on."""
+_FETCH_BYTES = 1 << 20
+REPAIRING_ID = -2
+"""Replica id in a fetch that repairs: Kafka's debugging consumer, which reads below the high watermark and
+belongs to no group."""
+
+
+class Repairs:
+    """Repairs one segment at a time. `send` sends a fetch to a broker; `announce` has the controller ask
+    which replicas of this broker are offline."""
+
+    def __init__(
+        self,
+        logs: LogManager,
+        replicas: Replicas,
+        workers: Workers,
+        clock: Clock,
+        send: Callable[[int, FetchRequest], Deferred[FetchResponse]],
+        announce: Callable[[], None],
+    ) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._workers = workers
+        self._clock = clock
+        self._send = send
+        self._announce = announce
+        self._is_busy = False
+        self._handed_over_s: float | None = None
+
+    def log_damaged(self, log: Log) -> None:
+        """Damage has been found in a log."""
+        self.look()
+
+    def role_changed(self, partition: Partition) -> None:
+        """A replica has another role. One that follows now has a leader to copy from."""
+        if partition.log in self._logs.damaged:
+            # After this turn: the copying of the log's end has not begun yet.
+            self._clock.callLater(0, self.look)
+
+    def look(self) -> None:
+        """Begin to repair the first damaged segment that can be, and hand over what is led and damaged."""
+        must_hand_over = False
+        self._end_resignations()
+        for log in list(self._logs.damaged):
+            damaged = [segment for segment in log.segments if segment.damage is not None]
+            partition = self._replicas.find(*log.topic_partition)
+            if not damaged or log.failure is not None:
+                self._logs.damaged.pop(log, None)
+            elif partition is None or partition.log is not log:
+                continue
+            elif isinstance(partition.role, Leadership):
+                must_hand_over = must_hand_over or len(partition.role.isr) > 1
+            elif partition.leader not in (NO_LEADER, partition.local_id) and not self._is_busy:
+                # The log whose turn was longest ago comes first: a leader may lack what it needs.
+                self._logs.damaged[log] = self._logs.damaged.pop(log)
+                self._begin(partition, damaged[0])
+        if must_hand_over:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        now_s = self._clock.seconds()
+        if self._handed_over_s is not None and 0 <= now_s - self._handed_over_s < _HAND_OVER_S:
+            return
+        self._handed_over_s = now_s
+        for log in self._logs.damaged:
+            partition = self._replicas.find(*log.topic_partition)
+            role = None if partition is None else partition.role
+            if partition is not None and isinstance(role, Leadership) and len(role.isr) > 1:
+                partition.is_resigning = True
+                _log.warning(
+                    "Asking the controller for another leader of %s, to copy the damaged segment from it",
+                    partition.key,
+                )
+        self._announce()
+
+    def _end_resignations(self) -> None:
+        """Lead again where the controller has found no other leader: a leader that refuses a range is better
+        than none."""
+        now_s = self._clock.seconds()
+        if self._handed_over_s is None or 0 <= now_s - self._handed_over_s < _RESIGNATION_S:
+            return
+        is_leading_on = False
+        for log in self._logs.damaged:
+            partition = self._replicas.find(*log.topic_partition)
+            if partition is not None and partition.is_resigning:
+                partition.is_resigning, is_leading_on = False, True
+        if is_leading_on:
+            self._announce()
+
+    # -- one segment ---------------------------------------------------------------------------------------
+
+    def _begin(self, partition: Partition, segment: Segment) -> None:
+        self._is_busy = partition.is_resigning = True
+        done = ensureDeferred(self._repair(partition, segment))
+        done.addErrback(lambda failure: self._failed(failure, partition, segment))
+        done.addCallback(self._ended, partition)
+
+    def _ended(self, is_repaired: bool, partition: Partition) -> None:
+        self._is_busy = partition.is_resigning = False
+        if is_repaired:
+            self.look()
+
+    def _failed(self, failure: Failure, partition: Partition, segment: Segment) -> bool:
+        _log.warning(
+            "%s cannot be copied from broker %d yet; next attempt in %d s: %s",
+            segment.path,
+            partition.leader,
+            REPAIR_INTERVAL_MS // 1000,
+            failure.getErrorMessage(),
+        )
+        return False
+
+    async def _repair(self, partition: Partition, segment: Segment) -> bool:
+        log, disk = partition.log, self._logs.disk
+        truncations = log.truncations
+        path, copy = segment.path, segment.path + names.CLEANED
+
+        def check_current() -> None:
+            if log.failure is not None or segment not in log.segments or log.truncations != truncations:
+                raise error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.key} has changed meanwhile")
+
+        await self._workers.run(_write, disk, copy, b"", True)
+        offset, size = max(segment.base_offset, log.log_start_offset), 0
+        while offset < segment.next_offset:
+            records = await self._fetch(partition, offset)
+            check_current()
+            end = _end_of_copy(log, segment, records, offset, is_first=size == 0)
+            if end is None:
+                break
+            length, offset = end
+            size += length
+            await self._workers.run(_write, disk, copy, bytes(records[:length]), False)
+            check_current()
+        await self._workers.run(_sync, disk, copy)
+        check_current()
+        # In this turn: nothing may happen to the log between the check and the new name.
+        disk.rename(copy, path)
+        segment.replaced(size)
+        _log.warning("%s has been copied from broker %d and is sound again", path, partition.leader)
+        await self._workers.run(disk.fsync_directory, log.directory)
+        if segment.damage is None:
+            await self._workers.run(disk.remove, os.path.splitext(path)[0] + names.DAMAGED)
+        self._logs.scrubber.examine(log, segment.base_offset, "it has been copied from another broker")
+        return True
+
+    async def _fetch(self, partition: Partition, offset: int) -> memoryview:
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=_FETCH_BYTES,
+            topics=[
+                FetchTopic(
+                    topic=partition.topic,
+                    topic_id=partition.topic_id,
+                    partitions=[
+                        FetchPartition(
+                            partition=partition.index,
+                            current_leader_epoch=partition.leader_epoch,
+                            fetch_offset=offset,
+                            partition_max_bytes=_FETCH_BYTES,
+                        )
+                    ],
+                )
+            ],
+        )
+        request.replica_state.replica_id = REPAIRING_ID
+        response = await self._send(partition.leader, request)
+        code = response.error_code
+        for topic in response.responses:
+            for row in topic.partitions:
+                code = code or row.error_code
+                if not code and row.records:
+                    return received_records(row.records)
+        raise error_for(
+            ErrorCode(code) if code else ErrorCode.OFFSET_NOT_AVAILABLE, f"the leader's answer at {offset}"
+        )
+
+
+def _end_of_copy(
+    log: Log, segment: Segment, records: memoryview, offset: int, *, is_first: bool
+) -> tuple[int, int] | None:
+    """(bytes of `records` that belong to the segment, the offset after them); None if there are none. Raises
+    BrokerError for records that cannot be the segment's."""
+    headers = check_fetched(records, 0, is_dense=False)
+    if headers and not is_first and headers[0].base_offset < offset:
+        raise error_for(ErrorCode.CORRUPT_MESSAGE, f"a batch begins at {headers[0].base_offset}")
+    start = min(offset, headers[0].base_offset) if is_first and headers else offset
+    check_fetched(records, start, is_dense=segment.is_dense)
+    for header in headers:
+        epoch = log.epochs.epoch_at(header.base_offset)
+        if header.leader_epoch != epoch and NO_LEADER_EPOCH not in (header.leader_epoch, epoch):
+            raise error_for(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"offset {header.base_offset} has leader epoch {header.leader_epoch} there, {epoch} here",
+            )
+    mine = [header for header in headers if header.base_offset < segment.next_offset]
+    if mine and mine[-1].next_offset > segment.next_offset:
+        raise error_for(ErrorCode.CORRUPT_MESSAGE, f"a batch reaches into {segment.next_offset}")
+    return (mine[-1].end, mine[-1].next_offset) if mine else None
+
+
+def _write(disk: Disk, path: str, data: bytes, is_new: bool) -> None:
+    """Append to the copy, or begin it anew."""
+    if is_new:
+        disk.remove(path)
+    file = disk.open(path, create=is_new)
+    if data:
+        file.append([data])
+    file.close()
+
+
+def _sync(disk: Disk, path: str) -> None:
+    file = disk.open(path)
+    file.fsync()
+    file.close()

@@ -1,0 +1,143 @@
+"""Marks in log directories: what a broker that starts may believe of its logs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from broker.log.flusher import Flusher
+from broker.log.manager import LogManager
+from broker.log.run_marks import (
+    NO_EPOCH,
+    decode_clean_mark,
+    decode_run_mark,
+    encode_clean_mark,
+    encode_run_mark,
+)
+from broker.log.settings import topic_defaults
+from tests.models.disk import SimDisk
+from tests.models.logs import sim_disk
+from tests.models.workers import ImmediateWorkers
+
+EPOCH = 77
+DIRECTORIES = ("/d1", "/d2")
+
+
+def started(disk: SimDisk, boot: str | None = "one") -> LogManager:
+    clock, workers = Clock(), ImmediateWorkers()
+    logs = LogManager(
+        DIRECTORIES,
+        disk,
+        workers,
+        clock,
+        random.Random(1),
+        Flusher(workers, lambda: 0),
+        topic_defaults({}),
+        boot=boot,
+    )
+    finished(logs.start())
+    return logs
+
+
+def finished(work: Deferred[None]) -> None:
+    done: list[None] = []
+    work.addCallback(done.append)
+    assert done
+
+
+def stop(disk: SimDisk, logs: LogManager) -> None:
+    finished(logs.close({}))
+
+
+def kill(disk: SimDisk, logs: LogManager) -> None:
+    disk.kill_process()
+
+
+@pytest.mark.parametrize(
+    ("end", "boot", "epoch"),
+    [
+        (stop, "one", EPOCH),
+        (stop, "two", EPOCH),
+        (stop, None, EPOCH),
+        (kill, "one", EPOCH),
+        (kill, "two", NO_EPOCH),
+        (kill, None, NO_EPOCH),
+    ],
+    ids=["stopped", "stopped-and-booted", "stopped-no-id", "killed", "lost-power", "killed-no-id"],
+)
+def test_what_a_process_wrote_is_all_there_after_a_clean_stop_or_in_the_same_boot(
+    end: Callable[[SimDisk, LogManager], None], boot: str | None, epoch: int
+) -> None:
+    disk = sim_disk()
+    logs = started(disk, None if boot is None else "one")
+    assert logs.start_epoch == NO_EPOCH
+    finished(logs.begin_run(EPOCH))
+    end(disk, logs)
+    assert started(disk, boot).start_epoch == epoch
+
+
+def test_a_process_that_registered_no_more_leaves_what_the_one_before_wrote() -> None:
+    disk = sim_disk()
+    logs = started(disk)
+    finished(logs.begin_run(EPOCH))
+    stop(disk, logs)
+    stop(disk, started(disk))
+    assert started(disk, "two").start_epoch == EPOCH
+
+
+def test_one_empty_directory_makes_the_others_doubtful() -> None:
+    disk = sim_disk()
+    logs = started(disk)
+    finished(logs.begin_run(EPOCH))
+    stop(disk, logs)
+    disk.wipe("/d2")
+    assert started(disk).start_epoch == NO_EPOCH
+
+
+def test_a_directory_that_was_offline_in_the_last_run_makes_the_others_doubtful() -> None:
+    disk = sim_disk()
+    finished(started(disk).begin_run(EPOCH))
+    disk.kill_process()
+    disk.fail("/d2")
+    logs = started(disk)
+    assert logs.start_epoch == NO_EPOCH
+    finished(logs.begin_run(EPOCH + 1))
+    stop(disk, logs)
+    disk.mend("/d2")
+    assert started(disk).start_epoch == NO_EPOCH
+
+
+def test_a_directory_that_fails_is_not_believed_in_the_same_boot() -> None:
+    """The system may have dropped what it could not write."""
+    disk = sim_disk()
+    logs = started(disk)
+    finished(logs.begin_run(EPOCH))
+    logs.fail_directory(logs.directories[1], OSError("fsync failed"))
+    disk.kill_process()
+    assert started(disk).start_epoch == NO_EPOCH
+
+
+def test_a_directory_that_cannot_be_marked_goes_offline() -> None:
+    disk = sim_disk()
+    logs = started(disk)
+    disk.fail("/d2", only_writes=True)
+    finished(logs.begin_run(EPOCH))
+    assert [directory.path for directory in logs.live_directories] == ["/d1"]
+
+
+def test_marks_decode_as_encoded() -> None:
+    assert decode_clean_mark(encode_clean_mark(EPOCH)) == EPOCH
+    assert decode_run_mark(encode_run_mark(EPOCH, "one"), "one") == EPOCH
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{}", b'{"brokerEpoch":"x","start_epoch":"x","boot":"one"}', b"\xff"]
+)
+def test_marks_of_other_software_name_no_process(data: bytes) -> None:
+    """Kafka before KIP-966, and Holdfast before this mark had content, wrote an empty one."""
+    assert decode_clean_mark(data) == NO_EPOCH
+    assert decode_run_mark(data, "one") == NO_EPOCH

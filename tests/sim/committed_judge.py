@@ -1,0 +1,304 @@
+"""Judges at every step that no replica which may lead lacks a committed or acknowledged record.
+
+A record is *promised* when a producer got its acknowledgement with acks=all, or when a leader with enough
+in-sync replicas raised its high watermark past it. From then on every broker that begins to lead in a later
+leader epoch must have it, every follower that a leader counts must have it, no follower may truncate it, and
+no replica may join the in-sync set without it. The judge sees such a replica when it appears, not only when
+its lack has destroyed records on all disks.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+from weakref import WeakKeyDictionary
+
+from broker.replication.leadership import Leadership
+from broker.replication.partition import LeaderAndIsr, Partition
+from coordinator.znodes.brokers import broker_path
+from coordinator.znodes.topics import (
+    TOPICS,
+    PartitionState,
+    decode_partition_state,
+    partition_state_path,
+)
+from coordinator.zookeeper.interface import Create, Delete, SetData, WriteOperation
+from tests.models.disk import SimDisk
+from tests.sim.cluster import Cluster
+from tests.sim.history import Batch, History, Incarnation, TopicPartition
+
+_HEADER = struct.Struct(">qiibI")
+"""Base offset, length after this field, leader epoch, magic, checksum: the beginning of a batch."""
+_LENGTH_FROM = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """An acknowledged batch. Brokers that lead in `leader_epoch` or later must have it."""
+
+    leader_epoch: int
+    offset: int
+    next_offset: int
+    checksum: int
+    what: str
+
+
+@dataclass(slots=True)
+class _Promised:
+    """What is promised of one partition: acknowledged batches, and the highest committed offset of each
+    leader epoch in which one was raised."""
+
+    batches: list[Promise] = field(default_factory=list)
+    committed: dict[int, int] = field(default_factory=dict)
+
+    def committed_before(self, leader_epoch: int) -> int:
+        """The offset up to which leaders of earlier leader epochs have committed records."""
+        return max((offset for epoch, offset in self.committed.items() if epoch < leader_epoch), default=0)
+
+
+def stored_batches(disk: SimDisk, directory: str) -> dict[int, tuple[int, int]]:
+    """Leader epoch and checksum of each batch in a log's files, by base offset, as the headers state them.
+    The content is not examined: the judges at the end do that."""
+    found: dict[int, tuple[int, int]] = {}
+    for data in disk.contents(directory, ".log"):
+        position = 0
+        while len(data) - position >= _HEADER.size:
+            base_offset, length, leader_epoch, _, checksum = _HEADER.unpack_from(data, position)
+            if length <= 0:
+                break
+            found[base_offset] = leader_epoch, checksum
+            position += _LENGTH_FROM + length
+    return found
+
+
+class CommittedJudge:
+    """Compares replicas with what is promised, whenever a role, a high watermark or an in-sync set changes.
+
+    Topics in the history's `may_lose` are not judged: their leaders may be elected uncleanly.
+    """
+
+    def __init__(self, cluster: Cluster, history: History) -> None:
+        self._cluster = cluster
+        self._history = history
+        self._promised: dict[Incarnation, _Promised] = {}
+        self._in_sync: dict[TopicPartition, frozenset[int]] = {}
+        self._highest: WeakKeyDictionary[Leadership, int] = WeakKeyDictionary()
+        """The highest high watermark of each term."""
+        self._committed: dict[Incarnation, int] = {}
+        history.committed = self._committed
+        history.acknowledgements.append(self.acknowledged)
+        cluster.zookeeper.observers.append(self._written)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Judge every change of a role and of a high watermark, within this context."""
+        with ExitStack() as stack:
+            stack.enter_context(self._wrapped("lead", self._lead))
+            stack.enter_context(self._wrapped("advance_high_watermark", self._advance))
+            stack.enter_context(self._wrapped("truncate_to", self._truncate))
+            stack.enter_context(self._wrapped("start_at", self._truncate))
+            yield
+
+    def _wrapped(self, name: str, judged: Any) -> Any:
+        method = getattr(Partition, name)
+
+        def call(partition: Partition, *arguments: Any) -> Any:
+            return judged(method, partition, *arguments)
+
+        return mock.patch.object(Partition, name, call)
+
+    # What is promised
+
+    def acknowledged(self, batch: Batch, checksum: int) -> None:
+        """A producer got the acknowledgement of a batch whose records have this checksum."""
+        if batch.acks != -1 or batch.offset is None or batch.at[0] in self._history.may_lose:
+            return
+        state = self._state(batch.at)
+        if state is None:
+            return
+        # The broker that acknowledged led in this leader epoch or an earlier one.
+        next_offset = batch.offset + len(batch.values)
+        promise = Promise(state.leader_epoch, batch.offset, next_offset, checksum, str(batch))
+        place = Incarnation(batch.at, batch.topic_id)
+        self._of(place).batches.append(promise)
+        for partition in self._leaders(place, state.leader_epoch):
+            if partition.log.log_end_offset < next_offset:
+                self._found(
+                    place,
+                    f"{promise.what} was acknowledged at offset {promise.offset}, but the leader "
+                    f"{partition.local_id} of epoch {partition.leader_epoch} "
+                    f"ends at {partition.log.log_end_offset}",
+                )
+
+    def _of(self, place: Incarnation) -> _Promised:
+        return self._promised.setdefault(place, _Promised())
+
+    def _state(self, at: TopicPartition) -> PartitionState | None:
+        zookeeper, path = self._cluster.zookeeper, partition_state_path(*at)
+        return decode_partition_state(*at, zookeeper.read(path).data) if zookeeper.exists(path) else None
+
+    def _leaders(self, place: Incarnation, from_epoch: int) -> Iterator[Partition]:
+        """The replicas on running brokers that lead in `from_epoch` or later."""
+        for machine in self._cluster.machines:
+            partition = machine.partition(place.at)
+            if (
+                partition is not None
+                and partition.topic_id == place.topic_id
+                and isinstance(partition.role, Leadership)
+                and partition.role.leader_epoch >= from_epoch
+            ):
+                yield partition
+
+    # What is judged
+
+    def _lead(self, method: Any, partition: Partition, assignment: LeaderAndIsr, now_ms: int) -> bool:
+        begins: bool = method(partition, assignment, now_ms)
+        if begins and partition.topic not in self._history.may_lose:
+            self._check_leader(partition)
+        return begins
+
+    def _check_leader(self, partition: Partition) -> None:
+        place = Incarnation(partition.key, partition.topic_id)
+        promised, log = self._of(place), partition.log
+        committed = promised.committed_before(partition.leader_epoch)
+        if log.log_end_offset < committed:
+            self._found(
+                place,
+                f"broker {partition.local_id} leads in epoch {partition.leader_epoch} from "
+                f"{log.log_end_offset} on; committed is everything before {committed}",
+            )
+        stored = self._stored(partition)
+        for promise in promised.batches:
+            if (
+                promise.leader_epoch <= partition.leader_epoch
+                and promise.next_offset > log.log_start_offset
+                and stored.get(promise.offset, (0, None))[1] != promise.checksum
+            ):
+                self._found(
+                    place,
+                    f"broker {partition.local_id} leads in epoch {partition.leader_epoch} without "
+                    f"{promise.what}, acknowledged at offset {promise.offset}",
+                )
+                return
+
+    def _advance(self, method: Any, partition: Partition, now_ms: int, lag_ms_max: int) -> bool:
+        rose: bool = method(partition, now_ms, lag_ms_max)
+        role = partition.role
+        if isinstance(role, Leadership):
+            before = self._highest.get(role, 0)
+            if partition.high_watermark < before:
+                self._found(
+                    Incarnation(partition.key, partition.topic_id),
+                    f"the high watermark of the leader {partition.local_id} in epoch {role.leader_epoch} "
+                    f"goes back from {before} to {partition.high_watermark}",
+                )
+            if partition.high_watermark != before:
+                self._highest[role] = partition.high_watermark
+                if rose:
+                    self._commit(partition, role)
+        return rose
+
+    def _commit(self, partition: Partition, role: Leadership) -> None:
+        place, committed = Incarnation(partition.key, partition.topic_id), partition.high_watermark
+        self._committed[place] = max(committed, self._committed.get(place, 0))
+        settings = partition.log.settings
+        if (
+            partition.topic in self._history.may_lose
+            or not role.remotes
+            or len(role.isr) < settings.min_insync_replicas
+        ):
+            return
+        self._of(place).committed[role.leader_epoch] = committed
+        for member in role.maximal_isr - {partition.local_id}:
+            # A broker that has registered anew may have lost its tail. The controller handles that.
+            counted = role.remotes.get(member)
+            if counted is None or counted.broker_epoch != self._registration(member):
+                continue
+            copy = self._cluster.machine(member).partition(partition.key)
+            if copy is None or copy.topic_id != partition.topic_id or copy.is_offline:
+                continue
+            durable = settings.flush_before_ack and copy.log.settings.flush_before_ack
+            end_offset = copy.log.recovery_point if durable else copy.log.log_end_offset
+            if end_offset < committed:
+                self._found(
+                    place,
+                    f"the leader {partition.local_id} of epoch {role.leader_epoch} has committed everything "
+                    f"before {committed}; {'durable' if durable else 'there'} on its in-sync member {member} "
+                    f"is everything before {end_offset}",
+                )
+        for later in self._leaders(place, role.leader_epoch + 1):
+            if later.log.log_end_offset < committed:
+                self._found(
+                    place,
+                    f"broker {partition.local_id} commits {committed} in epoch {role.leader_epoch}, while "
+                    f"broker {later.local_id} leads in epoch {later.leader_epoch} from "
+                    f"{later.log.log_end_offset} on",
+                )
+
+    def _registration(self, broker_id: int) -> int:
+        zookeeper, path = self._cluster.zookeeper, broker_path(broker_id)
+        return zookeeper.read(path).czxid if zookeeper.exists(path) else -2
+
+    def _truncate(self, method: Any, partition: Partition, *arguments: Any) -> None:
+        place = Incarnation(partition.key, partition.topic_id)
+        is_judged = partition.topic not in self._history.may_lose and place in self._promised
+        stored = self._stored(partition) if is_judged else {}
+        method(partition, *arguments)
+        if not is_judged:
+            return
+        end_offset = partition.log.log_end_offset
+        # Its leader may have committed more in the present epoch.
+        committed = self._promised[place].committed_before(partition.leader_epoch + 1)
+        if end_offset >= committed or end_offset not in stored:
+            return
+        # Beyond that offset its records may be of a leader that committed none of them.
+        for leader in self._leaders(place, partition.leader_epoch):
+            if self._stored(leader).get(end_offset) == stored[end_offset]:
+                self._found(
+                    place,
+                    f"broker {partition.local_id} truncates its log to {end_offset} in epoch "
+                    f"{partition.leader_epoch}, though it agrees with the leader's there, and committed is "
+                    f"everything before {committed}",
+                )
+
+    def _stored(self, partition: Partition) -> dict[int, tuple[int, int]]:
+        return stored_batches(self._cluster.machine(partition.local_id).disk, partition.log.directory)
+
+    def _written(self, operations: Sequence[WriteOperation]) -> None:
+        for operation in operations:
+            if not operation.path.startswith(TOPICS) or not operation.path.endswith("/state"):
+                continue
+            *_, topic, _, number, _ = operation.path.split("/")
+            at = (topic, int(number))
+            match operation:
+                case Create() | SetData():
+                    state = decode_partition_state(*at, operation.data)
+                    joined = frozenset(state.isr) - self._in_sync.get(at, frozenset(state.isr))
+                    self._in_sync[at] = frozenset(state.isr)
+                    for member in joined:
+                        self._check_member(at, state, member)
+                case Delete():
+                    self._in_sync.pop(at, None)
+
+    def _check_member(self, at: TopicPartition, state: PartitionState, member: int) -> None:
+        """A replica joins an in-sync set: it may lead from now on."""
+        partition = self._cluster.machine(member).partition(at)
+        if partition is None or partition.is_offline or at[0] in self._history.may_lose:
+            return
+        place = Incarnation(at, partition.topic_id)
+        if place not in self._promised:
+            return
+        committed = self._promised[place].committed_before(state.leader_epoch + 1)
+        if partition.log.log_end_offset < committed:
+            self._found(
+                place,
+                f"broker {member} joins the in-sync set {list(state.isr)} in epoch {state.leader_epoch}, and "
+                f"its log ends at {partition.log.log_end_offset}; committed is everything before {committed}",
+            )
+
+    def _found(self, place: Incarnation, what: str) -> None:
+        self._history.violation(f"{place}: {what}")

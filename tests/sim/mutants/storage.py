@@ -1,0 +1,63 @@
+"""Bugs of logs on disks that change what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from broker.log import inspection, scan
+from broker.log.disk import DiskFile
+from broker.log.index import OffsetIndex, TimeIndex
+from broker.log.inspection import Inspection
+from broker.log.segment import Extent, Segment
+from broker.log.settings import LogSettings
+from protocol.batches import BatchHeader
+from tests.sim.mutation import Mutation, Patch
+
+
+def _believe_indexes() -> Sequence[Patch]:
+    def header_at(self: Segment, offset: int) -> BatchHeader | None:
+        for header in self.headers(max(0, self.offset_index.position_below(offset))):
+            if header.last_offset >= offset:
+                return header
+        return None
+
+    def extent(
+        self: Segment, start: int, max_bytes: int, upper_offset: int, *, min_one_batch: bool
+    ) -> Extent | None:
+        end, next_offset = start, -1
+        for header in self.headers(start):
+            if header.next_offset > upper_offset or (header.end > start + max_bytes and end > start):
+                break
+            end, next_offset = header.end, header.next_offset
+        return None if end == start else Extent(end, next_offset)
+
+    return [
+        (OffsetIndex, "is_sound", lambda self, log_size, next_offset: True),
+        (TimeIndex, "is_sound", lambda self, next_offset: True),
+        (Segment, "header_at", header_at),
+        (Segment, "extent", extent),
+        (Segment, "check_first", lambda self, position, offset: None),
+        (Inspection, "_compare", lambda self, header: None),
+    ]
+
+
+def _accept_gaps() -> Sequence[Patch]:
+    return [(LogSettings, "is_dense", property(lambda self: False))]
+
+
+def _compare_no_checksums() -> Sequence[Patch]:
+    def batches(file: DiskFile, position: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        for header in scan.headers(file, position, end):
+            yield header, memoryview(b"")
+
+    class Headers:
+        valid_batches = staticmethod(batches)
+
+    return [(inspection, "scan", Headers)]
+
+
+MUTATIONS = (
+    Mutation("index-believed", "positions in an index are believed unseen", _believe_indexes),
+    Mutation("gap-accepted", "a hole in a log is taken for what compaction left", _accept_gaps),
+    Mutation("crc-not-scrubbed", "old segments are read without comparing checksums", _compare_no_checksums),
+)

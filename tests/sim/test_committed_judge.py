@@ -1,0 +1,191 @@
+"""The judge of promised records finds replicas that lack them, and nothing in a cluster that works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker.replication.leadership import Leadership
+from broker.replication.partition import LeaderAndIsr, Partition
+from coordinator.znodes.topics import encode_partition_state, partition_state_path
+from coordinator.zookeeper.interface import SetData
+from tests.models.world import World
+from tests.sim.cluster import logs_in_trace
+from tests.sim.committed_judge import CommittedJudge
+from tests.sim.test_cluster import AT, Stage
+
+
+class Judged:
+    """Three brokers whose partition has acknowledged records, and the judge."""
+
+    def __init__(self, world: World) -> None:
+        self.stage = Stage(world, 3, {"min.insync.replicas": "2"})
+        self.judge = CommittedJudge(self.stage.cluster, self.stage.history)
+        self.leader_id = self.stage.leader()
+        self.follower_id = next(each for each in (1, 2, 3) if each != self.leader_id)
+
+    def partition(self, broker_id: int) -> Partition:
+        partition = self.stage.cluster.machine(broker_id).partition(AT)
+        assert partition is not None
+        return partition
+
+    @property
+    def leader(self) -> Partition:
+        return self.partition(self.leader_id)
+
+    @property
+    def follower(self) -> Partition:
+        return self.partition(self.follower_id)
+
+    def elect(self, partition: Partition) -> None:
+        epoch = self.stage.epoch() + 1
+        partition.lead(LeaderAndIsr(partition.local_id, epoch, (1, 2, 3), 9, (1, 2, 3)), 0)
+
+    def found(self) -> list[str]:
+        """The violations, without numbers of records."""
+        return [violation.split(" s: ", 1)[1] for violation in self.stage.history.violations]
+
+
+@pytest.fixture
+def judged() -> Iterator[Judged]:
+    world = World(7)
+    with logs_in_trace(world):
+        judged = Judged(world)
+        with judged.judge.watching():
+            assert judged.stage.produce(2) > 10
+            assert judged.found() == []
+            yield judged
+
+
+def test_a_member_that_has_everything_may_lead(judged: Judged) -> None:
+    judged.elect(judged.follower)
+    assert judged.found() == []
+
+
+def test_a_leader_whose_log_is_too_short_is_found(judged: Judged) -> None:
+    follower = judged.follower
+    end_offset = follower.log.log_end_offset
+    follower.log.truncate_to(end_offset - 1)
+    judged.elect(follower)
+    first, second = judged.found()
+    assert f"t-0: broker {follower.local_id} leads in epoch 1 from" in first
+    assert first.endswith(f"committed is everything before {end_offset}")
+    assert "without batch" in second
+
+
+def test_a_leader_with_another_record_in_an_acknowledged_place_is_found(judged: Judged) -> None:
+    follower, leader = judged.follower, judged.leader
+    batch = next(each for each in judged.stage.history.batches if each.offset)
+    disk = judged.stage.cluster.machine(follower.local_id).disk
+    (path,) = [segment.path for segment in follower.log.segments]
+    position = follower.log.segments.active.position_of(batch.offset or 0)
+    assert position is not None
+    disk.rot(path, position + 20, 0)  # In the checksum.
+    judged.elect(leader)
+    assert judged.found() == []
+    judged.elect(follower)
+    assert len(judged.found()) == 1
+    assert f"without {batch}, acknowledged at offset {batch.offset}" in judged.found()[0]
+
+
+def test_a_leader_of_an_earlier_epoch_that_begins_late_is_right(judged: Judged) -> None:
+    role = judged.leader.role
+    assert isinstance(role, Leadership)
+    judged.follower.log.truncate_to(0)
+    judged.follower.leader_epoch = role.leader_epoch - 2
+    judged.follower.lead(LeaderAndIsr(judged.follower_id, -1, (1, 2, 3), 9, (1, 2, 3)), 0)
+    assert judged.found() == []
+
+
+def test_an_acknowledgement_that_the_present_leader_lacks_is_found(judged: Judged) -> None:
+    batch = judged.stage.history.batches[-1]
+    batch.offset = judged.leader.log.log_end_offset + 5
+    judged.judge.acknowledged(batch, 0)
+    assert len(judged.found()) == 1
+    assert "was acknowledged at offset" in judged.found()[0]
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_an_acknowledgement_by_the_leader_alone_promises_nothing(judged: Judged, acks: int) -> None:
+    batch = judged.stage.history.batches[-1]
+    batch.acks, batch.offset = acks, judged.leader.log.log_end_offset + 5
+    judged.judge.acknowledged(batch, 0)
+    assert judged.found() == []
+
+
+def test_a_high_watermark_that_goes_back_is_found(judged: Judged) -> None:
+    leader = judged.leader
+    before = leader.high_watermark
+    leader.high_watermark = before - 3
+    role = leader.role
+    assert isinstance(role, Leadership)
+    for remote in role.remotes.values():
+        remote.log_end_offset = before - 2
+    leader.advance_high_watermark(0, 1000)
+    assert judged.found() == [
+        f"t-0: the high watermark of the leader {leader.local_id} in epoch 0 goes back from {before} to "
+        f"{before - 2}"
+    ]
+
+
+def test_a_commit_that_an_in_sync_member_lacks_is_found(judged: Judged) -> None:
+    leader, follower = judged.leader, judged.follower
+    follower.log.truncate_to(follower.log.log_end_offset - 1)
+    leader.high_watermark -= 1
+    leader.advance_high_watermark(0, 1000)
+    assert len(judged.found()) == 0, "the high watermark is the one that was known already"
+    judged.judge._highest.clear()
+    leader.high_watermark -= 1
+    leader.advance_high_watermark(0, 1000)
+    (found,) = judged.found()
+    assert f"there on its in-sync member {follower.local_id} is everything before" in found
+
+
+def test_a_follower_that_truncates_committed_records_is_found(judged: Judged) -> None:
+    follower = judged.follower
+    offset = max(each.offset or 0 for each in judged.stage.history.batches)
+    follower.truncate_to(offset, 0)
+    (found,) = judged.found()
+    assert found.startswith(f"t-0: broker {follower.local_id} truncates its log to {offset} in epoch 0")
+
+
+def test_a_follower_that_truncates_other_records_than_the_committed_ones_is_right(judged: Judged) -> None:
+    follower = judged.follower
+    offset = max(each.offset or 0 for each in judged.stage.history.batches)
+    disk = judged.stage.cluster.machine(follower.local_id).disk
+    (path,) = [segment.path for segment in follower.log.segments]
+    position = follower.log.segments.active.position_of(offset)
+    assert position is not None
+    disk.rot(path, position + 15, 3)  # In the leader epoch.
+    follower.truncate_to(offset, 0)
+    assert judged.found() == []
+
+
+def test_a_replica_that_joins_without_committed_records_is_found(judged: Judged) -> None:
+    stage, follower = judged.stage, judged.follower
+    state = stage.cluster.states()[AT]
+    path = partition_state_path(*AT)
+
+    def write(isr: tuple[int, ...]) -> None:
+        changed = type(state)(state.leader, state.leader_epoch, isr, state.controller_epoch)
+        stage.cluster.zookeeper.write([SetData(path, encode_partition_state(changed))], 0)
+
+    others = tuple(member for member in state.isr if member != follower.local_id)
+    write(state.isr)
+    write(others)
+    write(state.isr)
+    assert judged.found() == []
+    write(others)
+    follower.log.truncate_to(follower.log.log_end_offset - 1)
+    write(state.isr)
+    (found,) = judged.found()
+    assert found.startswith(f"t-0: broker {follower.local_id} joins the in-sync set")
+
+
+def test_topics_that_may_lose_records_are_not_judged(judged: Judged) -> None:
+    judged.stage.history.may_lose = frozenset({"t"})
+    judged.follower.log.truncate_to(0)
+    judged.elect(judged.follower)
+    judged.follower.truncate_to(0, 0)
+    assert judged.found() == []
