@@ -219,7 +219,7 @@ def test_a_broken_connection_loses_the_write_or_its_answer() -> None:
         client, heard = ensemble.client("a")
         ensemble.model.break_share = 1.0
         assert isinstance(ensemble.result(client.session.create("/x")), ZooKeeperConnectionLost)
-        assert heard.heard == ["connected", "suspended", "connected"]
+        assert heard.names() == ["connected", "suspended", "connected"]
         outcomes.add(ensemble.result(client.session.exists("/x")) is not None)
     assert outcomes == {True, False}
 
@@ -242,7 +242,7 @@ def test_sessions_and_committed_writes_survive_a_change_of_the_leader(ensemble: 
     assert len(waiting) == 1
     assert isinstance(waiting[0], Stat)
     for client, heard in clients:
-        assert heard.heard == ["connected", "suspended", "connected"]
+        assert heard.names() == ["connected", "suspended", "connected"]
         assert client.session.server is not lost
 
 
@@ -268,4 +268,4 @@ def test_a_paused_process_does_not_keep_its_session_through_an_outage(ensemble: 
     client.speak_again()
     client.process.resume()
     ensemble.world.run(1)
-    assert heard.heard == ["connected", "suspended", "expired", "connected"]
+    assert heard.names() == ["connected", "suspended", "expired", "connected"]
