@@ -85,6 +85,8 @@ class Faults:
     def _strike(self, strike: Strike) -> None:
         if not self._story.is_faulty or self._is_fragile:
             return
+        if self._story.plan.shape.is_gentle and (self._active or not self.cluster.is_whole()):
+            return
         kind = _KINDS_BY_NAME[strike.kind]
         self.rng = self._world.rng(f"fault {strike.number}")
         end = kind.begin(self, self._victim(strike))

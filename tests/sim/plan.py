@@ -32,13 +32,18 @@ class Change(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How large a world is at most."""
+    """How large a world is at most.
+
+    Where it `is_gentle`, brokers are stopped in order and started again, one at a time, and nothing else
+    happens: then no record is lost that a leader alone has acknowledged.
+    """
 
     brokers: int = 3
     replicas: int = 3
     min_in_sync: int = 2
     producers_max: int = 4
     consumers_max: int = 2
+    is_gentle: bool = False
 
 
 _LARGE_SHARE = 0.2
@@ -47,7 +52,8 @@ _FOLLOW_UP_S = 0.05
 
 SINGLE = Shape(brokers=1, replicas=1, min_in_sync=1)
 THREE = Shape()
-SHAPES = {"single": SINGLE, "three": THREE}
+RESTARTS = Shape(is_gentle=True)
+SHAPES = {"single": SINGLE, "three": THREE, "restarts": RESTARTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,8 @@ class Plan:
 
 def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
     """The plan of a seed, whose faults are of some of the `kinds`."""
+    if shape.is_gentle:
+        return _gentle(shape, kinds, rng)
     is_large = rng.random() < _LARGE_SHARE
     faulty_s = rng.uniform(30.0, 60.0) if is_large else rng.uniform(8.0, 25.0)
     is_flushed = shape.replicas == 1 or rng.random() < 0.2
@@ -152,6 +160,36 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
             "log.segment.bytes": rng.choice([32 * 1024, 2 * 1024]),
         },
         zookeeper_delay_ms_max=rng.choice([NORMAL_DELAY_MS_MAX] * 3 + [60.0, 400.0]),
+    )
+
+
+def _gentle(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
+    """The plan of a seed in which brokers stop and start in order."""
+    faulty_s = 40.0
+    stop = next(kind for kind in kinds if kind.name == "stop")
+    writers = [
+        ProducerHabits(1, rng.random() < 0.5, rng.choice([100, 200]), rng.randint(1, 3)) for _ in range(2)
+    ]
+    return Plan(
+        shape,
+        faulty_s,
+        (Topic("t", 3, shape.replicas, (("min.insync.replicas", str(shape.min_in_sync)),)),),
+        (*writers, ProducerHabits(-1, is_idempotent=True)),
+        (IDS_VERSION,),
+        tuple(
+            Strike(
+                number, stop.name, rng.uniform(1, faulty_s), rng.uniform(*stop.seconds), rng.random() < 0.5
+            )
+            for number in range(15)
+        ),
+        changes=(),
+        groups=(),
+        tenants=None,
+        weather=Weather(delay_ms_max=rng.choice([1.0, 5.0, 20.0])),
+        settings={
+            "leader.imbalance.check.interval.seconds": 300,
+            "min.insync.replicas": shape.min_in_sync,
+        },
     )
 
 

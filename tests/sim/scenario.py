@@ -102,6 +102,7 @@ class Story:
             world,
             may_lose=frozenset(topic.name for topic in topics if topic.may_lose),
             may_go=frozenset(topic.name for topic in topics if topic.is_remade),
+            keeps_acks=frozenset({-1, 1} if shape.is_gentle else {-1}),
         )
         self.in_sync_judge = InSyncJudge(self.cluster, self.history.violation)
         self.committed_judge = CommittedJudge(self.cluster, self.history)

@@ -19,6 +19,7 @@ from tests.sim.scenario import Verdict, run_seed
 HOME = Path(__file__).parent.parent.parent
 
 SINGLE_SEEDS = 40
+RESTARTS_SEEDS = 10
 THREE_SEEDS = 300
 SEEDS_AT_A_TIME = 50
 """Seeds in one test: few enough for two processes of pytest to share them out evenly."""
@@ -63,6 +64,10 @@ def test_one_broker_that_flushes_before_it_acknowledges_keeps_everything() -> No
     assert judged("single", range(1, SINGLE_SEEDS + 1)).held == SINGLE_SEEDS
 
 
+def test_stops_in_order_lose_nothing_that_a_leader_alone_has_acknowledged() -> None:
+    assert judged("restarts", range(1, RESTARTS_SEEDS + 1)).held == RESTARTS_SEEDS
+
+
 def test_a_seed_is_the_same_in_every_process() -> None:
     """Whatever the order of sets of strings, the addresses of objects, and what ran before."""
     told = [
@@ -92,7 +97,14 @@ def test_seeds_differ() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["acknowledge-before-isr", "uncommitted-shown", "granted-before-written", "zombie-resumes"],
+    [
+        "acknowledge-before-isr",
+        "uncommitted-shown",
+        "elr-ignored",
+        "hand-over-before-copied",
+        "granted-before-written",
+        "zombie-resumes",
+    ],
 )
 def test_a_known_bug_is_caught(name: str) -> None:
     """All of them are put back by scripts/simulate.sh --mutations, which takes its time."""
