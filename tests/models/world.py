@@ -177,12 +177,14 @@ class Trace:
 class World:
     """One simulation's clock, chance and trace.
 
+    All chance is drawn from `seed` and `luck`: with another luck everything that is drawn is different.
     `keep_lines` of the trace are kept for people (None: all). `problems` are the exceptions that nobody
     expected; the simulation goes on as a reactor would, and fails in the end.
     """
 
-    def __init__(self, seed: int, *, keep_lines: int | None = 2000) -> None:
+    def __init__(self, seed: int, *, luck: int = 0, keep_lines: int | None = 2000) -> None:
         self.seed = seed
+        self._root = f"{seed}.{luck}" if luck else str(seed)
         self.clock = SimClock()
         self.trace = Trace(self.clock, keep_lines)
         self.problems: list[str] = []
@@ -191,7 +193,7 @@ class World:
 
     def rng(self, name: str) -> random.Random:
         """The generator of that name: what one component draws does not disturb another."""
-        return random.Random(f"{self.seed}/{name}")
+        return random.Random(f"{self._root}/{name}")
 
     def now_ms(self) -> int:
         return int(self.clock.rightNow * 1000)

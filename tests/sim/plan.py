@@ -101,14 +101,14 @@ class TenantsPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that one seed has drawn. Faults happen during `faulty_s` seconds. `consumers` are the versions of
-    Fetch that they speak."""
+    """All that one seed has drawn. Faults happen during `faulty_s` seconds. `producers` and `consumers` are
+    named; what is given of a consumer is the version of Fetch that it speaks."""
 
     shape: Shape
     faulty_s: float
     topics: tuple[Topic, ...]
-    producers: tuple[ProducerHabits, ...]
-    consumers: tuple[int, ...]
+    producers: Mapping[str, ProducerHabits]
+    consumers: Mapping[str, int]
     strikes: tuple[Strike, ...]
     changes: tuple[Change, ...]
     groups: tuple[GroupPlan, ...]
@@ -139,7 +139,7 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
         shape,
         faulty_s,
         topics,
-        tuple(_habits(number, rng) for number in range(producers)),
+        {f"p{number}": _habits(number, rng) for number in range(producers)},
         _consumers(shape.consumers_max if is_crowded else 1, topics, rng),
         tuple(_strikes(kinds, faulty_s, rng)),
         _changes(topics, rng) if shape.brokers > 1 else (),
@@ -174,8 +174,8 @@ def _gentle(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
         shape,
         faulty_s,
         (Topic("t", 3, shape.replicas, (("min.insync.replicas", str(shape.min_in_sync)),)),),
-        (*writers, ProducerHabits(-1, is_idempotent=True)),
-        (IDS_VERSION,),
+        {"p0": writers[0], "p1": writers[1], "p2": ProducerHabits(-1, is_idempotent=True)},
+        {"c0": IDS_VERSION},
         tuple(
             Strike(
                 number, stop.name, rng.uniform(1, faulty_s), rng.uniform(*stop.seconds), rng.random() < 0.5
@@ -241,10 +241,10 @@ def _habits(number: int, rng: random.Random) -> ProducerHabits:
     return ProducerHabits(acks, acks == 1 and rng.random() < 0.5, interval_ms, lanes_max)
 
 
-def _consumers(at_most: int, topics: Sequence[Topic], rng: random.Random) -> tuple[int, ...]:
+def _consumers(at_most: int, topics: Sequence[Topic], rng: random.Random) -> dict[str, int]:
     by_name_too = not any(topic.is_remade for topic in topics)
     versions = [NAMES_VERSION, IDS_VERSION] if by_name_too else [IDS_VERSION]
-    return tuple(rng.choice(versions) for _ in range(rng.randint(1, at_most)))
+    return {f"c{number}": rng.choice(versions) for number in range(rng.randint(1, at_most))}
 
 
 def _changes(topics: Sequence[Topic], rng: random.Random) -> tuple[Change, ...]:

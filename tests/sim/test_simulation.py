@@ -1,4 +1,4 @@
-"""Clusters through a simulated minute of faults: every seed holds, and is the same whenever it is run."""
+"""Clusters under faults: every seed holds, and is the same whenever it is run."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from pathlib import Path
 import pytest
 
 from tests.models.world import World
-from tests.sim.campaign import Tally, relevant_lines, run_seeds
+from tests.sim.account import account
+from tests.sim.campaign import Tally, run_seeds
 from tests.sim.faults import KINDS
 from tests.sim.mutations import MUTATIONS, hunt
 from tests.sim.plan import SINGLE, THREE, Change, draw
 from tests.sim.scenario import Verdict, run_seed
+from tests.sim.shrink import Variant, shrink
 
 HOME = Path(__file__).parent.parent.parent
 
 SINGLE_SEEDS = 40
 RESTARTS_SEEDS = 10
-THREE_SEEDS = 300
+THREE_SEEDS = 600
 SEEDS_AT_A_TIME = 50
 """Seeds in one test: few enough for two processes of pytest to share them out evenly."""
 PROCESSES = 1 if "PYTEST_XDIST_WORKER" in os.environ else len(os.sched_getaffinity(0))
@@ -30,12 +32,14 @@ def judged(shape: str, seeds: range) -> Tally:
     tally = Tally()
     for verdict in run_seeds(seeds, shape, PROCESSES):
         tally.add(verdict)
-        assert verdict.holds, failure(verdict)
+        assert verdict.holds, failure(shape, verdict)
     return tally
 
 
-def failure(verdict: Verdict) -> str:
-    return "\n".join([f"seed {verdict.seed}:", *verdict.violations, *relevant_lines(verdict)])
+def failure(shape: str, verdict: Verdict) -> str:
+    smallest = shrink(Variant(verdict.seed, shape), verdict)
+    lines = account(smallest.plan(), smallest.run(keep_lines=None))
+    return "\n".join([f"seed {verdict.seed}:", *lines, f"to replay: {smallest.command()}"])
 
 
 @pytest.mark.timeout(900)
