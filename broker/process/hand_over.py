@@ -1,4 +1,9 @@
-"""Controlled shutdown: a stopping broker first has the controller move its leadership to other brokers."""
+"""Controlled shutdown: a stopping broker first has the controller move its leadership to other brokers.
+
+A write with acks=1 is acknowledged when the leader has it. So that no such record is lost, the leader first
+takes no more of them and waits until its followers have copied those that it took. Writes with acks=all need
+no such pause: they are acknowledged only when all in-sync replicas have them.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +14,15 @@ from typing import Annotated
 from twisted.internet.defer import Deferred, DeferredList
 
 from broker.network.outbound import ChannelError
+from broker.replication.replicas import Replicas
 from broker.setting_groups import settings_group
 from broker.settings.rows import BROKER_ROWS
 from broker.wiring.cluster import ClusterParts
 from coordinator.clock import Clock
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.controlled_shutdown import ControlledShutdownRequest
+
+_POLL_MS = 10
 
 _log = logging.getLogger(__name__)
 
@@ -27,21 +35,46 @@ class HandOverSettings:
     is_enabled: Annotated[bool, "controlled.shutdown.enable"]
     retries_max: Annotated[int, "controlled.shutdown.max.retries"]
     retry_backoff_ms: Annotated[int, "controlled.shutdown.retry.backoff.ms"]
+    catch_up_ms: Annotated[int, "controlled.shutdown.catch.up.ms"]
 
 
-async def hand_over(cluster: ClusterParts, settings: HandOverSettings, clock: Clock) -> None:
-    """Have the controller move this broker's leadership to other brokers. Repeats the request, up to the
-    number of retries, while partitions remain that another live broker could lead."""
+async def hand_over(
+    cluster: ClusterParts, replicas: Replicas, settings: HandOverSettings, clock: Clock
+) -> None:
+    """Have the controller move this broker's leadership away. Repeats the request while partitions are left
+    that another live broker could lead, up to the number of retries."""
     tries = 1 + settings.retries_max
     for number in range(1, tries + 1):
         if _is_alone(cluster):
             return
+        await _followers_catch_up(replicas, settings.catch_up_ms, clock)
         outcome = await _ask(cluster)
         if outcome is None:
             return
         _log.warning("Controlled shutdown, attempt %d of %d failed: %s", number, tries, outcome)
         if number < tries:
+            replicas.end_hand_over()
             await _pause(cluster, settings.retry_backoff_ms / 1000, clock)
+
+
+async def _followers_catch_up(replicas: Replicas, timeout_ms: int, clock: Clock) -> None:
+    """Take no more writes with acks=1, and wait until the in-sync followers have all earlier ones."""
+    behind = replicas.begin_hand_over()
+    for _ in range(timeout_ms // _POLL_MS):
+        behind = [last for last in behind if not last.is_copied()]
+        if not behind:
+            return
+        turn: Deferred[None] = Deferred()
+        clock.callLater(_POLL_MS / 1000, turn.callback, None)
+        await turn
+    if behind:
+        _log.warning(
+            "The in-sync followers of %d partitions, the first of them %s, have not copied all records "
+            "within %d ms (controlled.shutdown.catch.up.ms); records written with acks=1 may be lost",
+            len(behind),
+            behind[0].partition.key,
+            timeout_ms,
+        )
 
 
 def _is_alone(cluster: ClusterParts) -> bool:

@@ -15,7 +15,7 @@ from broker.log.flusher import Flusher
 from broker.log.timestamps import LookUp
 from broker.metadata import MetadataCache
 from broker.replication.admission import NO_CONNECTION, Origin
-from broker.replication.appends import ACKS_ALL, Append
+from broker.replication.appends import ACKS_ALL, ACKS_LEADER, Append
 from broker.replication.conditions import Conditions
 from broker.replication.fetch_sessions import FetchSessions
 from broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
@@ -45,6 +45,27 @@ class ReplicaLimits:
     waiting_requests_max: Annotated[int, "waiting.requests.max"]
 
 
+@dataclass(frozen=True, slots=True)
+class LastWrites:
+    """All that the leader of a partition had taken before it began to hand the partition over."""
+
+    partition: Partition
+    end_offset: int
+
+    def is_copied(self) -> bool:
+        """Whether every in-sync follower, each of which may lead next, has it, or another broker leads
+        already."""
+        role = self.partition.role
+        if not isinstance(role, Leadership):
+            return True
+        in_sync = role.maximal_isr
+        return all(
+            remote.log_end_offset >= self.end_offset
+            for remote in role.remotes.values()
+            if remote.broker_id in in_sync
+        )
+
+
 class Replicas:
     """The map of this broker's partitions.
 
@@ -69,6 +90,7 @@ class Replicas:
         self.throttle = leader_throttle(local_id)
         """Limits the rate of followers that are not in sync."""
         self._is_suspended = False
+        self._is_handing_over = False
         self.readers = Waiting(clock, limits.waiting_requests_max)
         """Consumers, woken when a high watermark rises."""
         self.followers = Waiting(clock, limits.waiting_requests_max)
@@ -177,6 +199,22 @@ class Replicas:
         for partition in list(self):
             self.writers.wake(partition.key)
 
+    # -- before a stop -----------------------------------------------------------------------------------
+
+    def begin_hand_over(self) -> list[LastWrites]:
+        """Refuse writes with acks=1 from now on, where another broker may lead soon. Returns, for each such
+        partition that this broker leads, what its followers have to copy first."""
+        self._is_handing_over = True
+        return [
+            LastWrites(partition, partition.log.log_end_offset)
+            for partition in self
+            if isinstance(partition.role, Leadership) and len(partition.replicas) > 1
+        ]
+
+    def end_hand_over(self) -> None:
+        """Take writes with acks=1 again: the controller has not moved leadership."""
+        self._is_handing_over = False
+
     # -- writing -----------------------------------------------------------------------------------------
 
     def append(self, appends: Sequence[Append], acks: int, origin: Origin | None) -> None:
@@ -215,8 +253,12 @@ class Replicas:
             partition = self.partition(append.topic, append.index)
         except BrokerError as error:
             append.fail(error)
-        else:
-            append.prepare(partition, acks, now_ms)
+            return
+        if self._is_handing_over and acks == ACKS_LEADER and len(partition.replicas) > 1:
+            # The client finds the next leader as soon as there is one.
+            append.fail(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is about to stop"))
+            return
+        append.prepare(partition, acks, now_ms)
 
     def grown(self, partition: Partition) -> None:
         """Call after a partition's log has grown, or this broker has become its leader."""

@@ -194,6 +194,14 @@ STOPPING: tuple[Setting, ...] = (
         "Delay in ms between two requests of a stopping broker to move leadership.",
         minimum=0,
     ),
+    Setting(
+        "controlled.shutdown.catch.up.ms",
+        SettingType.LONG,
+        5_000,
+        "How long a stopping broker waits, in ms, before each request to move leadership, until the in-sync "
+        "followers have all records that it has acknowledged. It refuses writes with acks=1 meanwhile.",
+        minimum=0,
+    ),
 )
 
 WORKERS: tuple[Setting, ...] = (

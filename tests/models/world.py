@@ -177,12 +177,14 @@ class Trace:
 class World:
     """One simulation's clock, randomness and trace.
 
-    The last `keep_lines` lines of the trace are kept as text (None: all). `problems` lists unexpected
-    exceptions: the simulation continues after one, as a reactor would, and fails at the end.
+    All random values are drawn from `seed` and `luck`: another luck draws all of them differently. The last
+    `keep_lines` lines of the trace are kept as text (None: all). `problems` lists unexpected exceptions: the
+    simulation continues after one, as a reactor would, and fails at the end.
     """
 
-    def __init__(self, seed: int, *, keep_lines: int | None = 2000) -> None:
+    def __init__(self, seed: int, *, luck: int = 0, keep_lines: int | None = 2000) -> None:
         self.seed = seed
+        self._root = f"{seed}.{luck}" if luck else str(seed)
         self.clock = SimClock()
         self.trace = Trace(self.clock, keep_lines)
         self.problems: list[str] = []
@@ -191,7 +193,7 @@ class World:
 
     def rng(self, name: str) -> random.Random:
         """The generator of that name. Each component draws from its own, independent of the others."""
-        return random.Random(f"{self.seed}/{name}")
+        return random.Random(f"{self._root}/{name}")
 
     def now_ms(self) -> int:
         return int(self.clock.rightNow * 1000)

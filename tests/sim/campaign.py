@@ -1,4 +1,4 @@
-"""Runs many seeds, with one process per processor by default. Started by `scripts/simulate.sh`.
+"""Runs many seeds, on as many processes as there are processors; `scripts/simulate.sh` runs this.
 
 The exit status is 0 only if every seed held (with --mutations: if every mutation was caught).
 """
@@ -6,22 +6,25 @@ The exit status is 0 only if every seed held (with --mutations: if every mutatio
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import os
-import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from tests.sim.mutation import Mutation
-from tests.sim.mutations import MUTATIONS, SEEDS_PER_MUTATION, hunt
+from tests.sim.account import account
+from tests.sim.mutations import MUTATIONS, SEEDS_PER_MUTATION, by_name, hunt
+from tests.sim.parts import in_full
 from tests.sim.plan import SHAPES
 from tests.sim.scenario import Verdict, run_seed
+from tests.sim.shrink import Variant, shrink
 
-_TRACE_LINES = 120
+_SHRUNK_MAX = 3
+"""Shrinking takes a minute: seeds that fail after so many others are only reported."""
 
 
 @dataclass(slots=True)
@@ -62,39 +65,32 @@ def _run_named(shape: str, seed: int) -> Verdict:
     return run_seed(seed, SHAPES[shape])
 
 
-def relevant_lines(verdict: Verdict) -> list[str]:
-    """The trace lines of a failing seed up to shortly after its first violation. Lines that name only
-    partitions other than the violation's are left out."""
-    lines = list(verdict.trace)
-    named = re.search(r"\b[a-z]+-\d+\b", verdict.violations[0])
-    if named:
-        other = re.compile(r"\b[a-z]+-\d+\b")
-        lines = [line for line in lines if named[0] in line or not other.search(line)]
-    at = next((number for number, line in enumerate(lines) if "VIOLATION" in line), len(lines))
-    return lines[max(0, at - _TRACE_LINES) : at + 10]
-
-
-def report_failure(verdict: Verdict, shape: str) -> None:
+def report_failure(failing: Variant, verdict: Verdict) -> None:
     print(f"\nseed {verdict.seed} FAILED:")
-    for violation in verdict.violations[:10]:
-        print(f"  {violation.strip()}")
-    if len(verdict.violations) > 10:
-        print(f"  … and {len(verdict.violations) - 10} more")
-    print("  trace:")
-    for line in relevant_lines(verdict):
-        print(f"    {line}")
-    print(f"  to replay: scripts/simulate.sh --shape {shape} --replay {verdict.seed} --trace\n")
+    for line in account(failing.plan(), verdict):
+        print(f"  {line}")
+    print(f"  to replay: {failing.command()} --trace\n", flush=True)
 
 
-def _replay(seed: int, shape: str, *, whole_trace: bool) -> int:
-    verdict = run_seed(seed, SHAPES[shape], keep_lines=None)
+def report_shrunk(failing: Variant, verdict: Verdict) -> None:
+    """Shrink a failing seed, and tell what is left of it."""
+    print(f"\nseed {verdict.seed} FAILED: {verdict.violations[0].strip().splitlines()[-1]}")
+    print(f"  to replay: {failing.command()} --trace")
+    print("  leaving out what the failure does not need …", flush=True)
+    smallest = shrink(failing, verdict)
+    report_failure(smallest, smallest.run(keep_lines=None))
+
+
+def _replay(failing: Variant, *, whole_trace: bool, is_shrunk: bool) -> int:
+    verdict = failing.run(keep_lines=None)
     if whole_trace:
         print(*verdict.trace, sep="\n")
     if not verdict.holds:
-        report_failure(verdict, shape)
+        report = report_shrunk if is_shrunk else report_failure
+        report(failing, verdict)
     tally = Tally()
     tally.add(verdict)
-    print(f"seed {seed}, trace {verdict.digest} of {verdict.events} events: {dict(verdict.faults)}")
+    print(f"seed {verdict.seed}, trace {verdict.digest} of {verdict.events} events: {dict(verdict.faults)}")
     print(tally)
     return 0 if verdict.holds else 1
 
@@ -104,7 +100,8 @@ def _campaign(first: int, count: int, shape: str, processes: int) -> int:
     for verdict in run_seeds(range(first, first + count), shape, processes):
         tally.add(verdict)
         if not verdict.holds:
-            report_failure(verdict, shape)
+            report = report_shrunk if tally.seeds - tally.held <= _SHRUNK_MAX else report_failure
+            report(Variant(verdict.seed, shape), verdict)
         if tally.seeds % 100 == 0:
             print(f"{tally}; {time.monotonic() - began:.0f} s", flush=True)
     print(*(f"{name}: {count}" for name, count in sorted(tally.faults.items())), sep=", ")
@@ -131,18 +128,14 @@ def _mutations(names: list[str], first: int, processes: int) -> int:
 
 
 def _hunt(first: int, name: str) -> tuple[int, int, str] | None:
-    return hunt(_by_name(name), first)
+    return hunt(by_name(name), first)
 
 
-def _by_name(name: str) -> Mutation:
-    return next(mutation for mutation in MUTATIONS if mutation.name == name)
-
-
-def main() -> int:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="simulate.sh",
-        description="Simulate a cluster for one minute under faults, once for each seed, and check the "
-        "results. The last line counts seeds, simulated hours, operations and faults.",
+        description="Simulate clusters under faults, each drawn from a seed, and judge them. The last line "
+        "counts seeds, simulated hours, operations and faults.",
     )
     parser.add_argument("--seeds", type=int, default=300, metavar="N", help="number of seeds (default: 300)")
     parser.add_argument("--first-seed", type=int, default=1, metavar="S", help="first seed (default: 1)")
@@ -151,6 +144,42 @@ def main() -> int:
     )
     parser.add_argument("--replay", type=int, metavar="SEED", help="run one seed and print its outcome")
     parser.add_argument("--trace", action="store_true", help="with --replay: print every event")
+    parser.add_argument(
+        "--shrink",
+        action="store_true",
+        help="with --replay: if the seed fails, leave out what the failure does not need",
+    )
+    parser.add_argument(
+        "--without",
+        nargs="+",
+        default=[],
+        metavar="PART",
+        help="with --replay: leave out faults, clients and topics, such as fault2-5 or p1",
+    )
+    parser.add_argument(
+        "--from",
+        dest="from_s",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="with --replay: leave out the first S seconds in which faults happen",
+    )
+    parser.add_argument(
+        "--until",
+        dest="until_s",
+        type=float,
+        default=math.inf,
+        metavar="S",
+        help="with --replay: end the faults after as many seconds as if nothing were left out",
+    )
+    parser.add_argument(
+        "--luck",
+        type=int,
+        default=0,
+        metavar="N",
+        help="with --replay: draw differently what the plan leaves open",
+    )
+    parser.add_argument("--bug", metavar="NAME", help="with --replay: put a known bug back")
     parser.add_argument(
         "--mutations",
         nargs="*",
@@ -165,11 +194,32 @@ def main() -> int:
         metavar="N",
         help="number of processes (default: one per processor)",
     )
-    arguments = parser.parse_args()
+    return parser
+
+
+def variant(words: Sequence[str]) -> Variant:
+    """What these words of a command line replay."""
+    return _variant(_parser().parse_args(words))
+
+
+def _variant(arguments: argparse.Namespace) -> Variant:
+    return Variant(
+        arguments.replay,
+        arguments.shape,
+        tuple(in_full(arguments.without)),
+        arguments.from_s,
+        arguments.until_s,
+        arguments.luck,
+        arguments.bug,
+    )
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
     if arguments.mutations is not None:
         return _mutations(arguments.mutations, arguments.first_seed, arguments.processes)
     if arguments.replay is not None:
-        return _replay(arguments.replay, arguments.shape, whole_trace=arguments.trace)
+        return _replay(_variant(arguments), whole_trace=arguments.trace, is_shrunk=arguments.shrink)
     return _campaign(arguments.first_seed, arguments.seeds, arguments.shape, arguments.processes)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -100,7 +100,7 @@ def check_all(history: History, logs: Mapping[Incarnation, Sequence[StoredLog]])
         found += check_repeated(name, truth, sent)
         found += check_order(name, truth, meant)
         if not may_lose:
-            found += check_acknowledged(truth, meant)
+            found += check_acknowledged(truth, meant, history.keeps_acks)
             found += check_seen(name, truth, history.seen.get(place, []))
     return found
 
@@ -134,12 +134,12 @@ def check_equal(name: str, replicas: Sequence[StoredLog]) -> Iterator[str]:
                 break
 
 
-def check_acknowledged(log: StoredLog, sent: Sequence[Batch]) -> Iterator[str]:
-    """Check that every record acknowledged with acks=all is at its acknowledged offset."""
+def check_acknowledged(log: StoredLog, sent: Sequence[Batch], acks: Collection[int] = (-1,)) -> Iterator[str]:
+    """Every record acknowledged with one of these acks (-1 is all) is at its acknowledged offset."""
     values = log.values
     anywhere = set(values.values())
     for batch in sent:
-        if batch.acks != -1 or batch.outcome is not Outcome.ACKED:
+        if batch.acks not in acks or batch.outcome is not Outcome.ACKED:
             continue
         missing = [value for value in batch.values if value not in anywhere]
         if missing:

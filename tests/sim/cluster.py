@@ -71,7 +71,7 @@ SETTINGS: Mapping[str, str | int | bool] = {
     "group.min.session.timeout.ms": 1000,
     "controlled.shutdown.retry.backoff.ms": 500,
 }
-"""Settings of every simulated broker: small sizes and short timeouts allow many restarts in one minute."""
+"""Settings of every simulated broker: small sizes and short timeouts, so that there are many restarts."""
 
 
 class Machine:

@@ -85,19 +85,24 @@ class Faults:
     def _strike(self, strike: Strike) -> None:
         if not self._story.is_faulty or self._is_fragile:
             return
+        if self._story.plan.shape.is_gentle and (self._active or not self.cluster.is_whole()):
+            return
         kind = _KINDS_BY_NAME[strike.kind]
         self.rng = self._world.rng(f"fault {strike.number}")
-        end = kind.begin(self, self._victim(strike))
+        machine = self._victim(strike)
+        self._world.trace(f"fault {strike.number}", f"{kind.name} on {machine.name}")
+        end = kind.begin(self, machine)
         if end is None:
             return
         self._story.faults[kind.name] += 1
         self._active += 1
-        self._world.clock.callLater(strike.seconds, self._end, end)
+        self._world.clock.callLater(strike.seconds, self._end, strike, end)
 
-    def _end(self, end: End) -> None:
+    def _end(self, strike: Strike, end: End) -> None:
         self._active -= 1
         # After the faulty minute the story has ended every fault already.
         if self._story.is_faulty:
+            self._world.trace(f"fault {strike.number}", f"{strike.kind} ends")
             end()
 
     def _while_faulty(self, strike: Callable[[], None]) -> None:

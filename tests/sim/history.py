@@ -75,6 +75,8 @@ class History:
     world: World
     may_lose: frozenset[str] = frozenset()
     may_go: frozenset[str] = frozenset()
+    keeps_acks: frozenset[int] = frozenset({-1})
+    """The acks of producers whose acknowledged records may not be lost."""
     batches: list[Batch] = field(default_factory=list)
     seen: dict[Incarnation, list[bytes]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)

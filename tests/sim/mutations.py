@@ -11,7 +11,7 @@ from tests.sim.mutants import access, controller, group_readers, groups, ownersh
 from tests.sim.mutation import Mutation, mutated
 from tests.sim.scenario import Verdict, run_seed
 
-SEEDS_PER_MUTATION = 300
+SEEDS_PER_MUTATION = 1000
 
 MUTATIONS: tuple[Mutation, ...] = (
     *replication.MUTATIONS,
@@ -22,6 +22,11 @@ MUTATIONS: tuple[Mutation, ...] = (
     *access.MUTATIONS,
     *storage.MUTATIONS,
 )
+
+
+def by_name(name: str) -> Mutation:
+    """The mutation of that name. Raises KeyError."""
+    return {mutation.name: mutation for mutation in MUTATIONS}[name]
 
 
 def hunt(mutation: Mutation, first_seed: int, seeds: int = SEEDS_PER_MUTATION) -> tuple[int, int, str] | None:

@@ -32,13 +32,18 @@ class Change(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How large a world is at most."""
+    """How large a world is at most.
+
+    Where it `is_gentle`, brokers are stopped in order and started again, one at a time, and nothing else
+    happens: then no record is lost that a leader alone has acknowledged.
+    """
 
     brokers: int = 3
     replicas: int = 3
     min_in_sync: int = 2
     producers_max: int = 4
     consumers_max: int = 2
+    is_gentle: bool = False
 
 
 _LARGE_SHARE = 0.2
@@ -47,7 +52,8 @@ _FOLLOW_UP_S = 0.05
 
 SINGLE = Shape(brokers=1, replicas=1, min_in_sync=1)
 THREE = Shape()
-SHAPES = {"single": SINGLE, "three": THREE}
+RESTARTS = Shape(is_gentle=True)
+SHAPES = {"single": SINGLE, "three": THREE, "restarts": RESTARTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +101,14 @@ class TenantsPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that one seed has drawn. Faults happen during `faulty_s` seconds. `consumers` are the versions of
-    Fetch that they speak."""
+    """All that one seed has drawn. Faults happen during `faulty_s` seconds. `producers` and `consumers` are
+    named; what is given of a consumer is the version of Fetch that it speaks."""
 
     shape: Shape
     faulty_s: float
     topics: tuple[Topic, ...]
-    producers: tuple[ProducerHabits, ...]
-    consumers: tuple[int, ...]
+    producers: Mapping[str, ProducerHabits]
+    consumers: Mapping[str, int]
     strikes: tuple[Strike, ...]
     changes: tuple[Change, ...]
     groups: tuple[GroupPlan, ...]
@@ -119,6 +125,8 @@ class Plan:
 
 def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
     """The plan of a seed, whose faults are of some of the `kinds`."""
+    if shape.is_gentle:
+        return _gentle(shape, kinds, rng)
     is_large = rng.random() < _LARGE_SHARE
     faulty_s = rng.uniform(30.0, 60.0) if is_large else rng.uniform(8.0, 25.0)
     is_flushed = shape.replicas == 1 or rng.random() < 0.2
@@ -130,7 +138,7 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
         shape,
         faulty_s,
         topics,
-        tuple(_habits(number, rng) for number in range(producers)),
+        {f"p{number}": _habits(number, rng) for number in range(producers)},
         _consumers(shape.consumers_max if is_crowded else 1, topics, rng),
         tuple(_strikes(kinds, faulty_s, rng)),
         _changes(topics, rng) if shape.brokers > 1 else (),
@@ -151,6 +159,36 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
             "log.segment.bytes": rng.choice([32 * 1024, 2 * 1024]),
         },
         zookeeper_delay_ms_max=rng.choice([NORMAL_DELAY_MS_MAX] * 3 + [60.0, 400.0]),
+    )
+
+
+def _gentle(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
+    """The plan of a seed in which brokers stop and start in order."""
+    faulty_s = 40.0
+    stop = next(kind for kind in kinds if kind.name == "stop")
+    writers = [
+        ProducerHabits(1, rng.random() < 0.5, rng.choice([100, 200]), rng.randint(1, 3)) for _ in range(2)
+    ]
+    return Plan(
+        shape,
+        faulty_s,
+        (Topic("t", 3, shape.replicas, (("min.insync.replicas", str(shape.min_in_sync)),)),),
+        {"p0": writers[0], "p1": writers[1], "p2": ProducerHabits(-1, is_idempotent=True)},
+        {"c0": IDS_VERSION},
+        tuple(
+            Strike(
+                number, stop.name, rng.uniform(1, faulty_s), rng.uniform(*stop.seconds), rng.random() < 0.5
+            )
+            for number in range(15)
+        ),
+        changes=(),
+        groups=(),
+        tenants=None,
+        weather=Weather(delay_ms_max=rng.choice([1.0, 5.0, 20.0])),
+        settings={
+            "leader.imbalance.check.interval.seconds": 300,
+            "min.insync.replicas": shape.min_in_sync,
+        },
     )
 
 
@@ -202,10 +240,10 @@ def _habits(number: int, rng: random.Random) -> ProducerHabits:
     return ProducerHabits(acks, acks == 1 and rng.random() < 0.5, interval_ms, lanes_max)
 
 
-def _consumers(at_most: int, topics: Sequence[Topic], rng: random.Random) -> tuple[int, ...]:
+def _consumers(at_most: int, topics: Sequence[Topic], rng: random.Random) -> dict[str, int]:
     by_name_too = not any(topic.is_remade for topic in topics)
     versions = [NAMES_VERSION, IDS_VERSION] if by_name_too else [IDS_VERSION]
-    return tuple(rng.choice(versions) for _ in range(rng.randint(1, at_most)))
+    return {f"c{number}": rng.choice(versions) for number in range(rng.randint(1, at_most))}
 
 
 def _changes(topics: Sequence[Topic], rng: random.Random) -> tuple[Change, ...]:

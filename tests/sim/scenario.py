@@ -30,7 +30,7 @@ from tests.sim.in_sync_judge import InSyncJudge
 from tests.sim.member import SESSION_TIMEOUT_MS
 from tests.sim.operator import Operator
 from tests.sim.owner_history import OwnerHistory
-from tests.sim.plan import THREE, Shape, draw
+from tests.sim.plan import THREE, Plan, Shape, draw
 from tests.sim.producer import Producer
 from tests.sim.tenant_life import TenantLife
 from tests.sim.told_offsets import ToldOffsets
@@ -58,11 +58,21 @@ class Verdict:
         return not self.violations
 
 
+def plan_of(seed: int, shape: Shape = THREE) -> Plan:
+    """The plan that a seed draws."""
+    return draw(shape, KINDS, World(seed).rng("plan"))
+
+
 def run_seed(seed: int, shape: Shape = THREE, *, keep_lines: int | None = 4000) -> Verdict:
     """Run one seed."""
-    world = World(seed, keep_lines=keep_lines)
+    return run_plan(plan_of(seed, shape), seed, keep_lines=keep_lines)
+
+
+def run_plan(plan: Plan, seed: int, luck: int = 0, *, keep_lines: int | None = 4000) -> Verdict:
+    """Run a plan, the seed's own or a part of it. What it leaves open is drawn from `seed` and `luck`."""
+    world = World(seed, luck=luck, keep_lines=keep_lines)
     with logs_in_trace(world), _collecting_at_the_end():
-        story = Story(world, shape)
+        story = Story(world, plan)
         try:
             with story.in_sync_judge.watching(), story.committed_judge.watching():
                 story.live()
@@ -93,15 +103,16 @@ def _collecting_at_the_end() -> Iterator[None]:
 class Story:
     """A cluster, its clients, and the events of one seed's run."""
 
-    def __init__(self, world: World, shape: Shape) -> None:
+    def __init__(self, world: World, plan: Plan) -> None:
         self.world = world
-        self.plan = draw(shape, KINDS, world.rng("plan"))
-        self.cluster = Cluster(world, shape.brokers, self.plan.settings, work_ms_max=self.plan.work_ms_max)
-        topics = self.plan.topics
+        self.plan = plan
+        self.cluster = Cluster(world, plan.shape.brokers, plan.settings, work_ms_max=plan.work_ms_max)
+        topics = plan.topics
         self.history = History(
             world,
             may_lose=frozenset(topic.name for topic in topics if topic.may_lose),
             may_go=frozenset(topic.name for topic in topics if topic.is_remade),
+            keeps_acks=frozenset({-1, 1} if plan.shape.is_gentle else {-1}),
         )
         self.in_sync_judge = InSyncJudge(self.cluster, self.history.violation)
         self.committed_judge = CommittedJudge(self.cluster, self.history)
@@ -116,18 +127,16 @@ class Story:
             self.cluster.life_of,
             self.cluster.decider,
         )
-        plan = self.plan
         names = [topic.name for topic in plan.topics]
         free = [topic.name for topic in plan.topics if not topic.is_owned]
-        self.operator = Operator(around, "admin", plan.topics, plan.changes, shape.brokers)
+        self.operator = Operator(around, "admin", plan.topics, plan.changes, plan.shape.brokers)
         self.producers = [
-            Producer(around, f"p{number}", follows=free, habits=habits)
-            for number, habits in enumerate(plan.producers)
+            Producer(around, name, follows=free, habits=habits) for name, habits in plan.producers.items()
         ]
         ends = ToldOffsets(self.history)
         self.consumers = [
-            Consumer(around, f"c{number}", follows=names, version=version, told=ends)
-            for number, version in enumerate(plan.consumers)
+            Consumer(around, name, follows=names, version=version, told=ends)
+            for name, version in plan.consumers.items()
         ]
         # Topics that are made anew are left out: ListOffsets names no topic ids.
         lasting = [topic.name for topic in plan.topics if not topic.is_remade]

@@ -29,7 +29,9 @@ ALL = ProducerHabits(-1, is_idempotent=True, interval_ms=100)
 class Stage:
     """A cluster with one topic of one partition, a producer and a consumer."""
 
-    def __init__(self, world: World, brokers: int, configs: dict[str, str]) -> None:
+    def __init__(
+        self, world: World, brokers: int, configs: dict[str, str], habits: ProducerHabits = ALL
+    ) -> None:
         self.world = world
         self.cluster = Cluster(world, brokers)
         self.history = History(world)
@@ -46,7 +48,7 @@ class Stage:
         self.operator = Operator(self.around, "admin", [topic], [], brokers)
         self.operator.start()
         self.until(lambda: self.operator.is_done and self.cluster.is_whole())
-        self.producer = Producer(self.around, "p0", follows=["t"], habits=ALL)
+        self.producer = Producer(self.around, "p0", follows=["t"], habits=habits)
 
     def consumer(self) -> Consumer:
         consumer = Consumer(self.around, "c0", follows=["t"])

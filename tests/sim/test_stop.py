@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.models.network import Weather
 from tests.models.world import World
 from tests.sim.cluster import logs_in_trace
-from tests.sim.test_cluster import Stage
+from tests.sim.history import Outcome
+from tests.sim.producer import ProducerHabits
+from tests.sim.test_cluster import AT, Stage
 
 
 @pytest.fixture
@@ -53,3 +56,29 @@ def test_brokers_that_stop_together_ask_for_controlled_shutdown_once(world: Worl
     stop(stage, 1, 2, 3)
     # One broker may still lead after its first attempt, while the others stop, but not after its second.
     assert all("attempt 1 of" in line for line in tries(world))
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_rolling_restarts_lose_no_record_that_a_leader_alone_acknowledged(seed: int) -> None:
+    """With acks=1 a leader that is killed loses records; one that stops in order has its followers copy them
+    before another leads."""
+    world = World(seed)
+    with logs_in_trace(world):
+        stage = Stage(world, 3, {}, ProducerHabits(1, interval_ms=20, in_flight_max=1))
+        stage.cluster.network.weather = Weather(delay_ms_max=20.0)
+        stage.producer.start()
+        for machine in stage.cluster.machines * 2:
+            world.run(1)
+            machine.stop()
+            stage.until(lambda machine=machine: not machine.is_up)
+            world.run(1)
+            machine.start()
+            stage.until(stage.cluster.is_whole)
+        stage.producer.is_making = False
+        stage.until(lambda: stage.producer.is_idle)
+    stored = set(stage.cluster.machine(stage.leader()).stored(AT).values.values())
+    acknowledged = [batch for batch in stage.history.batches if batch.outcome is Outcome.ACKED]
+    lost = [str(batch) for batch in acknowledged if not stored.issuperset(batch.values)]
+    assert len(acknowledged) > 100
+    assert lost == []
+    assert world.problems == []

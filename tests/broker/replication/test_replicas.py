@@ -190,6 +190,38 @@ class TestRoles:
         assert follow(world, 3, 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+class TestHandOver:
+    def test_writes_with_acks_1_are_refused_until_the_hand_over_has_failed(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2))
+        assert append(world) == 0
+        world.replicas.begin_hand_over()
+        assert append(world) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        world.replicas.end_hand_over()
+        assert append(world) == 0
+
+    def test_a_partition_without_other_replicas_takes_writes_until_the_end(self, world: World) -> None:
+        world.assign("t", replicas=(1,))
+        assert world.replicas.begin_hand_over() == []
+        assert append(world) == 0
+
+    def test_every_in_sync_follower_has_to_copy_what_was_acknowledged(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2, 3, 4), isr=(1, 2, 3))
+        append(world)
+        (last,) = world.replicas.begin_hand_over()
+        follow(world, 2, 1)
+        assert not last.is_copied()
+        follow(world, 3, 1)
+        assert last.is_copied()
+
+    def test_nothing_needs_to_be_copied_once_another_broker_leads(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2))
+        append(world)
+        (last,) = world.replicas.begin_hand_over()
+        assert not last.is_copied()
+        world.assign("t", leader=2, leader_epoch=1, replicas=(1, 2))
+        assert last.is_copied()
+
+
 class TestInSyncSets:
     def test_a_follower_that_has_caught_up_is_proposed(self, world: World) -> None:
         world.assign("t", replicas=(1, 2), isr=(1,), leader_epoch=2, partition_epoch=7)

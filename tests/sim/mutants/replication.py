@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from broker.process import hand_over
 from broker.replication import fetcher, following, isr_proposals
 from broker.replication.appends import Append
 from broker.replication.leadership import Leadership
 from broker.replication.partition import LeaderAndIsr, Partition
+from broker.replication.replicas import LastWrites, Replicas
 from coordinator.controller.isr import InSyncSets
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import AlteredPartition, ProposedPartition
 from protocol.messages.fetch import PartitionData
 from tests.sim.mutation import Mutation, Patch
-from tests.sim.plan import SINGLE
+from tests.sim.plan import RESTARTS, SINGLE
 
 # Followers
 
@@ -45,6 +47,24 @@ def _never_truncate() -> Sequence[Patch]:
 
 
 # Leaders
+
+
+def _hand_over_before_copied() -> Sequence[Patch]:
+    async def mutant(replicas: Any, timeout_ms: int, clock: Any) -> None:
+        pass
+
+    return [(hand_over, "_followers_catch_up", mutant)]
+
+
+def _acknowledge_while_handing_over() -> Sequence[Patch]:
+    begin = Replicas.begin_hand_over
+
+    def mutant(self: Replicas) -> list[LastWrites]:
+        behind = begin(self)
+        self.end_hand_over()
+        return behind
+
+    return [(Replicas, "begin_hand_over", mutant)]
 
 
 def _acknowledge_before_in_sync() -> Sequence[Patch]:
@@ -206,6 +226,18 @@ MUTATIONS = (
         "high-watermark-below-min-isr",
         "the high watermark rises with fewer in-sync replicas than min.insync.replicas (KIP-966)",
         _raise_high_watermark_below_min_isr,
+    ),
+    Mutation(
+        "hand-over-before-copied",
+        "a broker that stops has others lead before they have all that it has acknowledged",
+        _hand_over_before_copied,
+        RESTARTS,
+    ),
+    Mutation(
+        "acknowledged-during-hand-over",
+        "a broker that stops takes writes with acks=1 after its followers were to have all of them",
+        _acknowledge_while_handing_over,
+        RESTARTS,
     ),
     Mutation(
         "high-watermark-back",

@@ -1,0 +1,127 @@
+"""The parts of a plan by name, and plans without some of them.
+
+Faults are named by their numbers (fault3), clients and topics by their names, and what troubles all of a
+cluster by what it is (weather, slow-workers, slow-zookeeper). A plan without all its parts is a cluster with
+one topic and one consumer, without which the judges would see less, on a good network, without faults.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+
+from tests.models.network import Weather
+from tests.models.zookeeper import NORMAL_DELAY_MS_MAX
+from tests.sim.plan import Change, Plan, TenantsPlan
+
+_FAULT = "fault"
+_CALM = Weather()
+_FAST_WORK_MS = 5.0
+
+
+def faults(plan: Plan) -> list[str]:
+    """The names of a plan's faults, in the order of their times."""
+    return [f"{_FAULT}{strike.number}" for strike in plan.strikes]
+
+
+def surroundings(plan: Plan) -> list[str]:
+    """The names of everything else that a plan can do without."""
+    return list(_surroundings(plan))
+
+
+def _surroundings(plan: Plan) -> Iterator[str]:
+    yield from (topic.name for topic in plan.topics[1:])
+    yield from (group.name for group in plan.groups)
+    if plan.tenants is not None:
+        yield from (name for name in ("names", "readers") if getattr(plan.tenants, name))
+        if plan.tenants.has_guards:
+            yield "guards"
+    yield from (change.name.lower() for change in plan.changes)
+    yield from plan.producers
+    yield from list(plan.consumers)[1:]
+    if plan.weather != _CALM:
+        yield "weather"
+    if plan.work_ms_max > _FAST_WORK_MS:
+        yield "slow-workers"
+    if plan.zookeeper_delay_ms_max > NORMAL_DELAY_MS_MAX:
+        yield "slow-zookeeper"
+
+
+def without(plan: Plan, names: Collection[str]) -> Plan:
+    """The plan without the parts of these names, and without what cannot be there without them. Raises
+    ValueError for a name that no part has."""
+    unknown = sorted({*names} - {*faults(plan), *_surroundings(plan)})
+    if unknown:
+        raise ValueError(f"the plan has no {', '.join(unknown)}")
+    return replace(
+        plan,
+        topics=tuple(topic for topic in plan.topics if topic.name not in names),
+        strikes=tuple(strike for strike in plan.strikes if f"{_FAULT}{strike.number}" not in names),
+        producers={name: habits for name, habits in plan.producers.items() if name not in names},
+        consumers={name: version for name, version in plan.consumers.items() if name not in names},
+        changes=tuple(change for change in plan.changes if not _is_gone(change, names)),
+        groups=tuple(group for group in plan.groups if group.name not in names),
+        tenants=None if plan.tenants is None else _tenants(plan.tenants, names),
+        weather=_CALM if "weather" in names else plan.weather,
+        work_ms_max=_FAST_WORK_MS if "slow-workers" in names else plan.work_ms_max,
+        zookeeper_delay_ms_max=(
+            NORMAL_DELAY_MS_MAX if "slow-zookeeper" in names else plan.zookeeper_delay_ms_max
+        ),
+    )
+
+
+def _is_gone(change: Change, names: Collection[str]) -> bool:
+    return change.name.lower() in names or (change is Change.REMAKE and "remade" in names)
+
+
+def _tenants(tenants: TenantsPlan, names: Collection[str]) -> TenantsPlan | None:
+    if tenants.topic in names:
+        return None
+    return replace(
+        tenants,
+        names=0 if "names" in names else tenants.names,
+        readers=0 if "readers" in names else tenants.readers,
+        has_guards=tenants.has_guards and "guards" not in names,
+    )
+
+
+def between(plan: Plan, from_s: float, until_s: float) -> Plan:
+    """The plan with the part of its faulty phase from `from_s` to `until_s`, in seconds since its begin."""
+    return replace(
+        plan,
+        faulty_s=min(plan.faulty_s, until_s) - from_s,
+        strikes=tuple(
+            replace(strike, at_s=strike.at_s - from_s)
+            for strike in plan.strikes
+            if from_s <= strike.at_s < until_s
+        ),
+    )
+
+
+# Many names in few words
+
+
+def abbreviated(names: Iterable[str]) -> list[str]:
+    """The names with faults that follow each other as one: fault2-5."""
+    numbers = sorted(int(name.removeprefix(_FAULT)) for name in names if re.fullmatch(rf"{_FAULT}\d+", name))
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    told = [f"{_FAULT}{first}" if first == last else f"{_FAULT}{first}-{last}" for first, last in spans]
+    return told + [name for name in names if not re.fullmatch(rf"{_FAULT}\d+", name)]
+
+
+def in_full(names: Iterable[str]) -> list[str]:
+    """The names that `abbreviated` made shorter."""
+    found = []
+    for name in names:
+        span = re.fullmatch(rf"{_FAULT}(\d+)-(\d+)", name)
+        if span is None:
+            found.append(name)
+        else:
+            found += [f"{_FAULT}{number}" for number in range(int(span[1]), int(span[2]) + 1)]
+    return found
