@@ -10,19 +10,19 @@ from clients.settings import SettingError, Settings
 
 
 def parsed(**values: str) -> Endpoints:
-    """The endpoints of settings whose names are written with underscores here."""
+    """The endpoints of these settings; underscores in the names stand for dots."""
     named = {name.replace("_", "."): value for name, value in values.items()}
     return parse_endpoints(Settings(SETTINGS, named), "machine.example")
 
 
-def test_by_default_every_interface_is_listened_on_and_the_machine_advertised() -> None:
+def test_by_default_a_broker_listens_on_all_interfaces_and_advertises_its_host() -> None:
     endpoints = parsed()
     assert endpoints.listeners == (Endpoint("PLAINTEXT", "PLAINTEXT", "", 9092),)
     assert endpoints.advertised == (Endpoint("PLAINTEXT", "PLAINTEXT", "machine.example", 9092),)
     assert endpoints.inter_broker == "PLAINTEXT"
 
 
-def test_names_are_mapped_to_protocols_and_hosts_kept() -> None:
+def test_listener_names_are_mapped_to_protocols_and_hosts_kept() -> None:
     endpoints = parsed(
         listeners="inside://10.0.0.1:9092, OUTSIDE://[::1]:9093",
         advertised_listeners="INSIDE://broker1:9092,OUTSIDE://broker1.example.org:443",

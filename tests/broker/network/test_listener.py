@@ -1,4 +1,4 @@
-"""Listeners: limits of connections, in all and for each address, and of their idle time."""
+"""Listeners: limits on connections, in total and for each address, and on idle time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class World:
     def try_to_arrive(
         self, host: str = "192.0.2.1", listener: int = 0
     ) -> tuple[ServerConnection, FakeWire] | None:
-        """Connect; None where the listener refuses."""
+        """Connect; None if the listener refuses."""
         receiver = self.network.ports[listener].accept(Address(host, 5000))
         if receiver is None:
             return None
@@ -62,7 +62,7 @@ def test_connections_are_numbered_and_know_their_listener() -> None:
     assert list(world.listeners) == [second]
 
 
-def test_when_one_port_cannot_be_opened_none_stays_open() -> None:
+def test_a_port_that_cannot_be_opened_closes_all_ports() -> None:
     world = World()
     world.network.broken_after = 1
     with pytest.raises(OSError, match=r"listener B://127\.0\.0\.1:0 cannot be opened"):
@@ -110,13 +110,13 @@ def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
     assert idle.is_closed and idle_wire.is_aborted
     assert not waiting.is_closed and not active.is_closed
     world.replies[0].send([b"at last"])
-    waiting.bytes_sent(3)  # and then the peer stops reading
+    waiting.bytes_sent(3)  # the peer stops reading
     world.clock.pump([10] * 12)
     assert waiting.is_closed and active.is_closed
     assert waiting_wire.is_aborted and active_wire.is_aborted
 
 
-def test_without_an_idle_limit_nothing_is_swept() -> None:
+def test_without_an_idle_limit_no_connection_is_closed() -> None:
     world = World(replace(LIMITS, idle_ms_max=-1))
     world.listeners.start(ENDPOINTS)
     world.arrive()

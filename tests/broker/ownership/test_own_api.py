@@ -116,7 +116,7 @@ def test_each_connection_has_its_groups_and_owned_resources(machine: Machine) ->
     assert list(holdings.keys) == [P0, P1]
 
 
-def test_severing_costs_the_owner_all_that_its_connection_owned(machine: Machine) -> None:
+def test_severing_an_owner_frees_all_resources_of_its_connection(machine: Machine) -> None:
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim_all((P0, 1), (P1, 1))
 
@@ -126,7 +126,7 @@ def test_severing_costs_the_owner_all_that_its_connection_owned(machine: Machine
     assert [grant.reason for grant in machine.entry(P1).history] == [LossReason.DISCONNECTED]
 
 
-# What the own API leaves open.
+# Cases that the own API does not specify.
 
 
 def test_a_free_resource_keeps_its_generation(machine: Machine, anna: Client) -> None:
@@ -141,7 +141,7 @@ def test_a_free_resource_keeps_its_generation(machine: Machine, anna: Client) ->
 
 
 def test_a_generation_chosen_by_the_client_is_kept(machine: Machine) -> None:
-    """A job's attempt as generation: the earlier attempt cannot take it back."""
+    """A job uses its attempt number as the generation, so an earlier attempt cannot steal back."""
     second, third = machine.client("attempt 2"), machine.client("attempt 3")
     second.claim(P0, 2)
     assert second.claim(P0, 2).generation == 2

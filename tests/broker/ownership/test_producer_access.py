@@ -107,7 +107,7 @@ def test_the_epoch_is_stored(machine: Machine) -> None:
     assert machine.record(P0).histories[""][-1].generation == 2
 
 
-def test_the_old_producer_first_to_come_back_keeps_its_epoch(machine: Machine) -> None:
+def test_an_old_producer_that_returns_first_keeps_its_epoch(machine: Machine) -> None:
     """ "The old producer is the first in re-attempting to produce on the topic. In this case, the topic epoch
     will still match the producer epoch and the topic epoch doesn't need to get incremented"."""
     first = machine.client("first")
@@ -122,7 +122,7 @@ def test_the_old_producer_first_to_come_back_keeps_its_epoch(machine: Machine) -
     assert owner(machine) == "first"
 
 
-def test_a_new_producer_first_forces_the_increment(machine: Machine) -> None:
+def test_a_new_producer_that_arrives_first_raises_the_epoch(machine: Machine) -> None:
     """ "A new producer is the first in reconnecting and it will force the increment on the topic epoch"."""
     first, second = machine.client("first"), machine.client("second")
     first.access_to(P0, EXCLUSIVE)
@@ -221,14 +221,14 @@ def test_exclusive_with_fencing_takes_access_from_all_producers(machine: Machine
 
     assert machine.severed == [sharer.connection for sharer in sharers]
     assert owner(machine) == "thief"
-    assert waiter.renew(P0).position == 1, "a waiter keeps its place"
+    assert waiter.renew(P0).position == 1, "the waiter keeps its place"
     second = machine.client("second thief")
     assert second.access_to(P0, FENCING).generation == 2
     assert thief.connection in machine.severed
 
 
 def test_an_exclusive_producer_and_an_owner_exclude_each_other(machine: Machine) -> None:
-    """One mechanism: the owner of a partition by the own API is its writer too."""
+    """Both use one mechanism: an owner by the own API is also the partition's writer."""
     lease = machine.client("lease", "app")
     lease.claim(P0)
     producer = machine.client("producer")

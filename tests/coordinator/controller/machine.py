@@ -119,7 +119,7 @@ class Machine:
         self.handle(Elected(self.store.snapshot(self.brokers)))
 
     def life(self, broker_id: int) -> LiveBroker:
-        """A broker that has (re)started, under a new epoch."""
+        """The registration of a (re)started broker, with new broker and start epochs."""
         return LiveBroker(broker_info(broker_id), self.store.new_epoch())
 
     def registration(self, broker_id: int) -> LiveBroker:

@@ -246,7 +246,7 @@ def test_a_restarted_broker_loses_its_leaderships() -> None:
     machine.create("alone", (2,))
     effects = machine.start(2)
     assert machine.state("t") == PartitionState(1, 1, (1,), 1)
-    # It went and came back: two leader epochs, so that its old leadership is never taken for a new one.
+    # Broker 2 left and returned: two leader epochs, so its old leadership is never taken for a new one.
     assert machine.state("alone") == PartitionState(2, 2, (2,), 1)
     request = sent_to(effects, 2, LeaderAndIsrRequest)[0]
     assert request.broker_epoch == machine.brokers[2].epoch
@@ -553,7 +553,7 @@ def test_a_new_controller_detects_restarts_during_the_absence_of_a_controller() 
     old.create("alone", (2,))
     new = Machine(1, store=old.store, epoch=2, brokers={**old.brokers, 2: old.life(2)})
     assert new.state("t") == PartitionState(1, 1, (1, 3), 2)
-    # It went and came back: two leader epochs, so that its old leadership is never taken for a new one.
+    # Broker 2 left and returned: two leader epochs, so its old leadership is never taken for a new one.
     assert new.state("alone") == PartitionState(2, 2, (2,), 2)
     assert led(new.effects, 2) == {("t", 0): 1, ("alone", 0): 2}
 

@@ -1,4 +1,4 @@
-"""The client rewrite's membership protocol: each rule of its sections, in its own words."""
+"""The client rewrite's membership protocol: every rule of its sections."""
 
 from __future__ import annotations
 
@@ -210,7 +210,9 @@ class TestStartUp:
         rejoin = world.send_register("a")
         assert {**world.owned(newcomer), **world.owned(rejoin)}[("orders", 0)] == 7
 
-    def test_heartbeats_with_the_current_generation_keep_a_consumer_in(self, world: GroupWorld) -> None:
+    def test_heartbeats_with_the_current_generation_keep_a_consumer_in_the_group(
+        self, world: GroupWorld
+    ) -> None:
         generation = world.registered_group("a")
         for _ in range(5):
             world.wait(SESSION_MS - 1)
@@ -255,7 +257,7 @@ class TestDepartures:
         assert world.consumer_heartbeat("a", generation).error == ErrorCode.REBALANCE_IN_PROGRESS
 
     def test_a_consumer_that_does_not_register_in_time_is_removed(self, world: GroupWorld) -> None:
-        """Its heartbeats do not help it: it has one session to stop, commit and register."""
+        """Heartbeats do not extend the one session timeout that it has to stop, commit and register."""
         generation = world.registered_group("a")
         newcomer = world.send_register("b")
         for _ in range(10):

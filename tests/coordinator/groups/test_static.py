@@ -46,7 +46,7 @@ def test_a_restarted_follower_causes_no_rebalance(world: GroupWorld) -> None:
     assert world.heartbeat(leader) == ErrorCode.NONE
 
 
-def test_a_restarted_leader_is_told_to_skip_the_assignment(world: GroupWorld) -> None:
+def test_a_restarted_leaders_join_answer_makes_it_skip_the_assignment(world: GroupWorld) -> None:
     leader, follower = static_group(world, "i1", "i2")
     answer = world.join_answer(world.send_join(Member(instance_id="i1")))
     assert answer.skip_assignment
