@@ -72,7 +72,7 @@ def test_dump_log_prints_indexes_snapshots_and_epochs(directory: Path) -> None:
         assert line in result.output
 
 
-def test_a_sound_index_passes_its_checks(directory: Path) -> None:
+def test_an_undamaged_index_passes_the_checks_of_dump_log(directory: Path) -> None:
     for kind in (".index", ".timeindex"):
         path = log_file(directory, kind)
         assert f"{path} passed sanity check.\n" in dump(path, flags=("--index-sanity-check",)).output

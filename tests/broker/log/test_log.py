@@ -39,7 +39,7 @@ def refusal(log: Log, records: memoryview, **values: object) -> ErrorCode:
     return raised.value.code
 
 
-def test_offsets_are_dense_and_the_bytes_are_those_received(log: Log) -> None:
+def test_offsets_are_consecutive_and_received_bytes_stored_unchanged(log: Log) -> None:
     first, second = timed_batch(1, 2, 3), timed_batch(4, 5)
     result = append_as_leader(log, first, 7, now_ms=NOW_MS)
     assert (result.first_offset, result.last_offset, result.log_append_time_ms) == (0, 2, -1)
@@ -171,7 +171,7 @@ def test_records_with_timestamps_out_of_bounds_are_refused() -> None:
     assert log.log_end_offset == 2
 
 
-def test_empty_damaged_large_or_several_batches_of_a_client_are_refused(log: Log) -> None:
+def test_an_append_of_empty_damaged_too_large_or_several_batches_is_refused(log: Log) -> None:
     assert refusal(log, memoryview(bytearray())) is ErrorCode.INVALID_RECORD
     two = memoryview(bytearray(bytes(timed_batch()) + bytes(timed_batch())))
     assert refusal(log, two) is ErrorCode.INVALID_RECORD
@@ -302,7 +302,7 @@ def test_the_end_offset_of_each_leader_epoch_is_found(log: Log) -> None:
     }  # fmt: skip
 
 
-def test_a_disk_failure_ends_the_log_and_is_reported_once() -> None:
+def test_a_disk_failure_fails_the_log_and_is_reported_once() -> None:
     disk = sim_disk()
     log = new_log(disk)
     append(log)
@@ -317,7 +317,7 @@ def test_a_disk_failure_ends_the_log_and_is_reported_once() -> None:
     assert len(told) == 1
 
 
-def test_a_slice_can_be_sent_after_its_segment_is_gone(tmp_path: Path) -> None:
+def test_a_slice_can_be_sent_after_its_segment_was_deleted(tmp_path: Path) -> None:
     log = new_log(OsDisk(), str(tmp_path / "flights-3"), segment_bytes=100)
     append(log)
     append(log)

@@ -71,7 +71,7 @@ def finished(deferred: Deferred[Any]) -> list[Any]:
     return outcomes
 
 
-def test_partitions_spread_over_the_directories() -> None:
+def test_new_logs_are_spread_over_the_directories() -> None:
     disk = sim_disk()
     broker = Broker(disk)
     for partition in partitions(7):
@@ -343,7 +343,7 @@ def test_a_log_restarted_behind_its_recovery_point_is_flushed_by_age() -> None:
     assert log.recovery_point == 101
 
 
-def test_deleted_logs_are_not_flushed() -> None:
+def test_deleted_logs_are_not_flushed_by_age() -> None:
     disk = sim_disk()
     broker = Broker(disk, **{"log.flush.interval.ms": 5000})
     for partition in partitions(3):

@@ -140,7 +140,7 @@ def test_a_snapshot_keeps_each_producers_last_five_batches() -> None:
     assert restored.write(1, producer_id=2, epoch=6) == 8
 
 
-def test_a_damaged_snapshot_is_refused_whole() -> None:
+def test_a_damaged_snapshot_changes_no_producer_state() -> None:
     log = Writer()
     log.write(0)
     data = log.states.encode()

@@ -224,13 +224,15 @@ def test_a_half_written_epoch_checkpoint_is_rebuilt_from_the_batches(
     assert found.epochs.entries == [(0, 0), (1, 6), (2, 12), (3, 18)]
 
 
-def test_epochs_beyond_the_end_are_dropped(disk: SimDisk, closed: Log) -> None:
+def test_leader_epochs_beyond_the_log_end_are_dropped(disk: SimDisk, closed: Log) -> None:
     disk.write_atomically(f"{DIRECTORY}/{names.LEADER_EPOCHS}", b"0\n3\n0 0\n3 18\n9 22\n")
     assert reopen(disk, closed, is_clean=True).epochs.entries == [(0, 0), (3, 18)]
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0\1", bytes(100), b"\0\1" + bytes(4) + b"\x7f\xff\xff\xff"])
-def test_a_damaged_snapshot_is_ignored_for_an_older_one(damage: bytes, disk: SimDisk, log: Log) -> None:
+def test_recovery_skips_a_damaged_snapshot_and_uses_an_older_one(
+    damage: bytes, disk: SimDisk, log: Log
+) -> None:
     before = log.producers.encode()
     close_log(log)
     disk.write_atomically(f"{DIRECTORY}/{22:020d}.snapshot", damage)
@@ -272,7 +274,7 @@ def test_a_finished_replacement_of_segments_is_completed(disk: SimDisk, closed: 
     assert found.log_end_offset == 22
 
 
-def test_a_log_that_ends_before_its_start_is_restarted(disk: SimDisk, closed: Log) -> None:
+def test_a_log_that_ends_below_its_log_start_offset_restarts_there(disk: SimDisk, closed: Log) -> None:
     found = reopen(disk, closed, is_clean=True, log_start_offset=50)
     assert (found.log_start_offset, found.log_end_offset, found.epochs.entries) == (50, 50, [])
     assert append(found) == 50

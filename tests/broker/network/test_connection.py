@@ -48,7 +48,7 @@ class Served:
         self.connection.bytes_sent(count)
 
 
-def test_responses_leave_in_the_order_of_their_requests() -> None:
+def test_responses_are_sent_in_the_order_of_their_requests() -> None:
     served = Served()
     served.receive(b"a", b"b", b"c")
     served.replies[2].send([b"C"])

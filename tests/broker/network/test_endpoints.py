@@ -41,7 +41,7 @@ def test_listener_names_are_mapped_to_protocols_and_hosts_kept() -> None:
     assert endpoints.inter_broker == "INSIDE"
 
 
-def test_a_free_port_is_advertised_by_its_real_number() -> None:
+def test_listener_port_0_is_advertised_by_its_real_number() -> None:
     endpoints = parsed(
         listeners="A://127.0.0.1:0,B://127.0.0.1:0,C://127.0.0.1:9",
         advertised_listeners="A://x:0,B://x:80",
@@ -74,12 +74,14 @@ def test_a_free_port_is_advertised_by_its_real_number() -> None:
         ({"listeners": "SASL_SSL://h:1"}, "this broker does not speak SASL_SSL, only PLAINTEXT"),
     ],
 )
-def test_errors_name_the_key_the_value_and_the_allowed_values(values: dict[str, str], message: str) -> None:
+def test_listener_errors_name_the_key_the_value_and_the_allowed_values(
+    values: dict[str, str], message: str
+) -> None:
     with pytest.raises(SettingError, match=message):
         parsed(**values)
 
 
-def test_two_hosts_may_share_a_port_number() -> None:
+def test_listeners_on_two_hosts_may_share_a_port_number() -> None:
     endpoints = parsed(
         listeners="A://10.0.0.1:9,B://10.0.0.2:9", listener_security_protocol_map="A:PLAINTEXT,B:PLAINTEXT"
     )

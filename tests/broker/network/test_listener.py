@@ -51,7 +51,7 @@ class World:
         return receiver, wire
 
 
-def test_connections_are_numbered_and_know_their_listener() -> None:
+def test_each_connection_has_a_number_and_its_listeners_name() -> None:
     world = World()
     assert world.listeners.start(ENDPOINTS).advertised[1] == Endpoint("B", "PLAINTEXT", "b.example", 2)
     first, _ = world.arrive()
@@ -96,7 +96,7 @@ def test_the_connection_limit_applies_to_all_addresses_together() -> None:
     assert world.try_to_arrive("192.0.2.3") is not None
 
 
-def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
+def test_only_idle_connections_are_closed_after_the_idle_limit() -> None:
     world = World()
     world.listeners.start(ENDPOINTS)
     idle, idle_wire = world.arrive()
@@ -143,7 +143,7 @@ def test_limits_are_read_from_the_settings() -> None:
 
 
 @on_reactor
-async def test_a_real_free_port_is_reported() -> None:
+async def test_the_real_port_of_listener_port_0_is_reported() -> None:
     listeners = Listeners(TcpNetwork(reactor), reactor, lambda connection, frame, reply: None, LIMITS)
     endpoints = listeners.start(ENDPOINTS)
     ports = [endpoint.port for endpoint in endpoints.listeners]

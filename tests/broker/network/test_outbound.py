@@ -124,7 +124,7 @@ def test_a_channel_without_requests_does_not_connect() -> None:
     assert len(world.network.attempts) == 1
 
 
-def test_a_request_not_answered_in_time_closes_the_connection() -> None:
+def test_a_request_not_answered_within_its_timeout_closes_the_connection() -> None:
     world = World()
     world.send("slow", timeout_ms=500)
     world.send("behind")
@@ -185,7 +185,7 @@ def test_a_connection_established_after_close_is_dropped() -> None:
     assert not world.clock.getDelayedCalls()
 
 
-def test_unanswered_bytes_are_limited() -> None:
+def test_requests_above_the_limit_of_unanswered_bytes_are_refused() -> None:
     world = World(ChannelSettings("broker-0", unanswered_bytes_max=100))
     world.send("a" * 200)
     world.send("b")
@@ -229,7 +229,7 @@ class Fetches:
 
 
 @on_reactor
-async def test_large_fetch_responses_over_a_real_connection() -> None:
+async def test_large_fetch_responses_arrive_over_a_real_connection() -> None:
     records = bytes(range(256)) * 20_000
     broker = Fetches(records)
     channel = BrokerChannel(broker.port.address, TcpNetwork(reactor), reactor, lambda: 0.5, SETTINGS)

@@ -475,7 +475,7 @@ class TestMemoryOfAll:
             assert SIZE.unpack(await third.receive_frame()) == (self.SIZE,)
 
     @on_reactor
-    async def test_requests_not_handled_yet_count_towards_the_limit(self) -> None:
+    async def test_requests_not_handled_yet_count_towards_the_memory_limit(self) -> None:
         memory = RequestMemory(2 * self.SIZE)
         request = framed(bytes(self.SIZE))
         with serving(self.handle, memory=memory) as server, Client(server) as client:

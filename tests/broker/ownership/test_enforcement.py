@@ -166,7 +166,7 @@ def test_a_client_named_in_the_claim_may_write_like_the_owner(world: OwnershipWo
     assert write(stock) == ErrorCode.PRODUCER_FENCED
 
 
-def test_case_18_replicas_are_exempt(tmp_path: Path) -> None:
+def test_case_18_fetches_of_replicas_are_exempt(tmp_path: Path) -> None:
     """ "Replication is exempt by broker identity"."""
     world = OwnershipWorld(tmp_path, topic_config={"single.reader": "required"})
     world.lead(T, replicas=(1, 2))
@@ -368,7 +368,7 @@ def test_a_former_leader_answers_no_claim(tmp_path: Path) -> None:
     assert cleo.client.answers()[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_broker_that_stops_promotes_no_waiter(world: OwnershipWorld, anna: Owner) -> None:
+def test_a_stopping_broker_promotes_no_waiter(world: OwnershipWorld, anna: Owner) -> None:
     ben = world.owner("ben")
     ben.claim(T, generation=-1, wait_timeout_ms=-1)
     world.ownership.service.stop()
@@ -377,7 +377,7 @@ def test_a_broker_that_stops_promotes_no_waiter(world: OwnershipWorld, anna: Own
     assert b'"generation":2' not in written
 
 
-def test_a_broker_that_stops_releases_nothing_by_force(world: OwnershipWorld) -> None:
+def test_a_stopping_broker_refuses_forced_releases(world: OwnershipWorld) -> None:
     world.owner("anna").claim(T)
     world.ownership.service.stop()
     response = world.client().call(
@@ -424,7 +424,7 @@ def test_an_exclusive_producer_keeps_out_producers_without_access(world: Ownersh
         ("required", ProducerAccessMode.EXCLUSIVE, ErrorCode.NONE),
     ],
 )
-def test_no_access_is_granted_that_single_writer_does_not_enforce(
+def test_the_single_writer_setting_decides_which_access_modes_are_granted(
     tmp_path: Path, policy: str, mode: ProducerAccessMode, error: ErrorCode
 ) -> None:
     world = OwnershipWorld(tmp_path, topic_config={"single.writer": policy})
@@ -432,7 +432,7 @@ def test_no_access_is_granted_that_single_writer_does_not_enforce(
     assert access(world, world.owner("producer"), mode) == error
 
 
-def test_bad_requests_for_access_are_refused(world: OwnershipWorld) -> None:
+def test_access_requests_with_invalid_fields_are_refused(world: OwnershipWorld) -> None:
     owner = world.owner("producer")
     assert access(world, owner, 9) == ErrorCode.INVALID_REQUEST  # type: ignore[arg-type]
     exclusive = ProducerAccessMode.EXCLUSIVE
@@ -551,7 +551,9 @@ def test_claims_steals_refusals_and_fenced_appends_are_counted(world: OwnershipW
         ({"partition": -2}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_bad_claims_are_refused(world: OwnershipWorld, fields: dict[str, int], error: ErrorCode) -> None:
+def test_claims_with_invalid_fields_are_refused(
+    world: OwnershipWorld, fields: dict[str, int], error: ErrorCode
+) -> None:
     anna = world.owner("anna")
     response = anna.client.call(anna.claim_request(T, **fields))
     assert (response.error_code, response.resources) == (error, [])
@@ -583,7 +585,7 @@ def test_names_of_any_length_fit_into_a_write_to_zookeeper(world: OwnershipWorld
     assert anna.claim("leader", partition=-1).error_code == 0
 
 
-def test_requests_about_resources_without_owner_leave_nothing_behind(world: OwnershipWorld) -> None:
+def test_requests_about_resources_without_an_owner_leave_no_state_behind(world: OwnershipWorld) -> None:
     world.lead(OFFSETS)
     anna = world.owner("anna")
     for number in range(50):

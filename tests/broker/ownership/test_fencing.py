@@ -67,7 +67,7 @@ def test_case_1_a_failed_write_uses_up_no_generation(machine: Machine, anna: Cli
     assert ben.claim(P0).generation == 2
 
 
-def test_case_2_the_fence_is_where_the_log_ends_when_the_grant_comes_into_force(
+def test_case_2_the_fence_is_the_log_end_when_the_grant_comes_into_force(
     machine: Machine, anna: Client
 ) -> None:
     """ "A claim returns a fence offset past which no older writer can land"."""
@@ -203,7 +203,7 @@ def test_case_6_every_grant_raises_the_generation(machine: Machine) -> None:
     assert machine.owner_of(P0) == "anna"
 
 
-def test_case_7_the_same_owner_resumes_without_a_raise(machine: Machine, anna: Client) -> None:
+def test_case_7_an_owner_that_resumes_keeps_its_generation(machine: Machine, anna: Client) -> None:
     """ "Same owner reconnecting resumes without a raise; the old connection's queued writes are refused"."""
     old = anna.connection
     anna.reconnect()
@@ -529,7 +529,7 @@ def test_case_16_claims_of_overlapping_resources_wait_for_one_another(machine: M
     assert [[each.generation for each in machine.answer(ticket)] for ticket in tickets] == [[1], [2, 1], [2]]
 
 
-def test_case_17_the_deletion_of_a_topic_fences(machine: Machine, anna: Client) -> None:
+def test_case_17_deleting_a_topic_fences_its_owner(machine: Machine, anna: Client) -> None:
     """ "Ownership is keyed by topic id; deletion fences"."""
     machine.unload(P0, LossReason.DELETED)
 
@@ -604,7 +604,7 @@ def test_the_history_is_written_and_bounded(machine: Machine) -> None:
     assert machine.record(P0) == machine.resource(P0).record()
 
 
-def test_every_change_of_owner_is_one_line_of_the_audit(machine: Machine) -> None:
+def test_every_change_of_owner_is_one_line_of_the_audit_log(machine: Machine) -> None:
     anna, ben = machine.client("anna"), machine.client("ben")
     other = machine.client("cleo", "other")
     anna.claim(P0)

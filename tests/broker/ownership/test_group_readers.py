@@ -253,7 +253,7 @@ class TestDecisions:
         assert anna.reads()
         assert leader.zookeeper.znodes == before, "ZooKeeper is not written to"
 
-    def test_only_partitions_led_by_other_brokers_are_refused(self, leader: Leader) -> None:
+    def test_an_assignment_is_refused_only_for_partitions_led_by_other_brokers(self, leader: Leader) -> None:
         leader.assign(T, 1, leader=2, leader_epoch=1, replicas=(1, 2))
         (refused,) = leader.assign_reader("anna", 0, 1).refused
         assert (refused.partition, refused.error_code) == (1, ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -89,7 +89,7 @@ def test_a_resource_may_be_any_string(machine: Machine) -> None:
     assert machine.severed == [anna.connection]
 
 
-def test_the_table_is_by_group_and_resource(machine: Machine) -> None:
+def test_owners_are_kept_by_group_and_resource(machine: Machine) -> None:
     """ "a hash table of (group, resource) => (owner, generation)": readers of two groups own the same
     partition."""
     anna = machine.client("anna", "left", Access.READ)
@@ -219,7 +219,7 @@ def test_an_owner_cannot_resume_after_a_release(machine: Machine, anna: Client) 
     assert machine.severed == []
 
 
-def test_an_administrator_takes_a_resource_away(machine: Machine, anna: Client) -> None:
+def test_an_administrator_can_release_an_owned_resource(machine: Machine, anna: Client) -> None:
     assert machine.force_release(P0, generation=9).error_code == ErrorCode.RESOURCE_NOT_FOUND
     assert machine.force_release(P0, generation=1).owner_id == "anna"
 
@@ -230,7 +230,7 @@ def test_an_administrator_takes_a_resource_away(machine: Machine, anna: Client) 
 
 
 @pytest.mark.parametrize("generation", [-2, -(2**63), 2**62 + 1, 2**63 - 1])
-def test_absurd_generations_are_refused(generation: int) -> None:
+def test_generations_out_of_range_are_refused(generation: int) -> None:
     with pytest.raises(BrokerError) as raised:
         check_generation(generation)
     assert raised.value.code is ErrorCode.INVALID_GENERATION

@@ -139,7 +139,7 @@ def test_a_member_whose_connection_has_closed_is_not_attached(machine: Machine) 
     assert machine.owner_of(P0, GROUP) is None
 
 
-def test_the_record_of_a_member_is_read_back(machine: Machine) -> None:
+def test_an_assignments_record_holds_its_decision_and_generation(machine: Machine) -> None:
     assign(machine, "anna", 7, offset=40)
     (grant,) = machine.record(P0).histories[GROUP]
     assert grant.owner.assignment == ReaderAssignment(0, 40, 7)

@@ -210,7 +210,7 @@ def test_an_expected_leader_epoch_distinguishes_logs_of_equal_length(world: Worl
     assert one(client, 2, expected_leader_epoch=4, attempt=2).error_code == 0
 
 
-def test_a_refusal_names_only_committed_offsets(world: World) -> None:
+def test_a_refusal_waits_until_the_offset_it_names_is_committed(world: World) -> None:
     """Case 13: "hold the mismatch until the offset it names is committed"."""
     world.assign(T, leader_epoch=1, replicas=(1, 2))
     writer, late = world.client(), world.client()

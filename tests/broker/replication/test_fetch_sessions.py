@@ -50,7 +50,7 @@ def test_a_consumer_gets_no_session_while_all_are_in_use() -> None:
     assert room.is_open(first) and room.is_open(second)
 
 
-def test_a_session_unused_for_two_minutes_is_replaced() -> None:
+def test_a_new_session_replaces_one_unused_for_two_minutes() -> None:
     room = Room()
     used, unused = room.open(partitions=5), room.open(partitions=5)
     assert used is not None

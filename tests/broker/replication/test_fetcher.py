@@ -158,7 +158,7 @@ def test_a_fenced_partition_is_not_fetched_until_the_controller_assigns_it_again
     assert indexes(pair.ask()) == [0]
 
 
-def test_a_response_from_before_the_leader_changed_is_ignored() -> None:
+def test_a_response_sent_before_a_change_of_leader_is_ignored() -> None:
     pair = Pair(partitions=1)
     pair.follow(0)
     append(pair.leaders[0], b"a")
@@ -268,7 +268,7 @@ def test_a_pause_never_exceeds_the_configured_backoff(failures: int) -> None:
     assert 20 <= FetchLimits(backoff_ms=1000).pause_ms(failures) <= 1000
 
 
-def test_a_clock_set_back_delays_no_fetch() -> None:
+def test_setting_the_clock_back_delays_no_fetch() -> None:
     pair = Pair(partitions=2)
     pair.follow(0, 1)
     pair.fail(pair.ask(), errors={1: ErrorCode.NOT_LEADER_OR_FOLLOWER})

@@ -256,7 +256,7 @@ def test_partitions_without_flush_before_ack_do_not_wait_for_the_disk() -> None:
     assert (indexes(prompt), prompt.max_wait_ms) == ([0], 0)
 
 
-def test_records_found_at_a_restart_are_made_durable_first() -> None:
+def test_records_found_at_a_restart_are_flushed_before_the_first_fetch() -> None:
     """The process that wrote them may have been killed before its fsync."""
     broker, copy, leader = Broker(), durable_follower(), elect(1, 0, [replica(1)])
     append(leader, b"x")

@@ -157,7 +157,7 @@ class TestRoles:
             fired(assigned)
         assert len(world.replicas.of_topic("many")) == made
 
-    def test_an_older_leader_epoch_is_refused(self, world: World) -> None:
+    def test_an_assignment_with_an_older_leader_epoch_is_refused(self, world: World) -> None:
         world.assign("t", leader_epoch=3)
         assert world.assign("t", leader_epoch=2, leader=2) == ErrorCode.STALE_CONTROLLER_EPOCH
         assert append(world) == 0

@@ -269,7 +269,7 @@ def test_a_leaderless_partition_is_reassigned_once_it_has_a_leader_again() -> No
 # Requests of older tools
 
 
-def test_a_reassignment_requested_in_zookeeper_is_done_and_removed() -> None:
+def test_a_reassignment_requested_in_zookeeper_is_performed_and_removed() -> None:
     machine = Machine(1, 2)
     for name in ("t", "u", "still"):
         machine.create(name, (1,))

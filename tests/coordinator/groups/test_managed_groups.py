@@ -166,7 +166,7 @@ class TestListGroups:
 
 
 class TestStartUp:
-    def test_a_group_has_to_be_created_first(self, world: GroupWorld) -> None:
+    def test_requests_for_a_group_that_was_not_created_are_refused(self, world: GroupWorld) -> None:
         assert world.register_answer(world.send_register("a")).error == ErrorCode.GROUP_ID_NOT_FOUND
         assert world.consumer_heartbeat("a", 1).error == ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -405,7 +405,9 @@ class TestRewind:
         assert world.commit(9, Member("b", generation), partition=2) == ErrorCode.NONE
         assert world.commit(10, Member("b", generation + 1), partition=2) == ErrorCode.NONE
 
-    def test_a_consumer_that_rewinds_its_own_partition_is_answered_at_once(self, world: GroupWorld) -> None:
+    def test_a_consumer_that_rewinds_its_own_partition_gets_its_answer_at_once(
+        self, world: GroupWorld
+    ) -> None:
         generation = world.registered_group("a", "b")
         rewind = world.send_rewind(orders(0, at=5), "a", generation)
         assert world.rewound(rewind) == {("orders", 0): (5, ErrorCode.NONE)}

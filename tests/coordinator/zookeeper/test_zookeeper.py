@@ -87,7 +87,7 @@ async def test_operations_before_the_first_connection_wait_for_it(zookeeper: str
 
 
 @on_reactor
-async def test_sequences_and_children_are_in_order(zookeeper: str) -> None:
+async def test_sequence_numbers_and_children_are_in_order(zookeeper: str) -> None:
     async with connected(zookeeper) as client:
         session = client.session
         await session.create("/q")
