@@ -16,12 +16,13 @@ from broker.replication.fetch_sessions import (
     FetchSession,
     SessionPartition,
 )
-from broker.replication.plain_fetch import PlainFetch
+from broker.replication.plain_fetch import PlainFetch, must_wait
 from broker.replication.reads import (
     AnswerReads,
     Read,
     ReadLimits,
     cold_slices,
+    read_all,
     record_given,
     refuse_damaged,
     warm,
@@ -61,21 +62,35 @@ class Fetches:
 
         Raises BrokerError as `FetchSessions.use` and `FetchSessions.name` do.
         """
-        if reader.is_follower:
+        replicas, connection = self._replicas, reader.connection_id
+        if reader.replica_id >= 0:
             # Answers leave in the order of requests, so this one's would wait for an earlier fetch that waits
             # for records. A follower that asks again, for other partitions, must not wait for those.
-            self._replicas.readers.expire_all_of(reader.connection_id)
-            self._replicas.followers.expire_all_of(reader.connection_id)
+            replicas.readers.expire_all_of(connection)
+            replicas.followers.expire_all_of(connection)
         session = None
         if request.session_epoch != FINAL_EPOCH or request.session_id != NO_SESSION:
             session = self._session(request, reader, by_ids=by_ids)
+        if session is not None:
+            give = functools.partial(self._give, reader, answer)
+            is_full = request.session_epoch == FIRST_EPOCH
+            SessionFetch(replicas, session, limits, self._locate, give, is_full=is_full).begin()
+            return True
+        reads = [
+            self._read_by_id(topic.topic_id, wanted, connection)
+            if by_ids
+            else Read(topic.topic, wanted, connection=connection)
+            for topic in request.topics
+            for wanted in topic.partitions
+        ]
+        if reader.replica_id >= 0:
+            self._record(reads, reader)
+        total = read_all(replicas, reads, limits.max_bytes, reader.replica_id)
+        if not must_wait(reads, total, limits):
+            self._give(reader, answer, NO_SESSION, reads)
+            return False
         give = functools.partial(self._give, reader, answer)
-        if session is None:
-            reads = self._reads(request, reader, by_ids=by_ids)
-            fetch = PlainFetch(self._replicas, reads, limits, reader.replica_id, give)
-            return fetch.begin(reader.connection_id)
-        is_full = request.session_epoch == FIRST_EPOCH
-        SessionFetch(self._replicas, session, limits, self._locate, give, is_full=is_full).begin()
+        PlainFetch(replicas, reads, total, limits, reader.replica_id, give).wait(connection)
         return True
 
     def connection_closed(self, connection_id: int) -> None:
@@ -123,49 +138,39 @@ class Fetches:
 
     def _locate(self, member: SessionPartition, connection: int) -> Read:
         topic, index = member.named
-        read = self._read(topic, member.wanted, connection, member)
+        if isinstance(topic, UUID):
+            read = self._read_by_id(topic, member.wanted, connection, member)
+        else:
+            read = Read(topic, member.wanted, member=member, connection=connection)
         if read.topic and (member.key is None or member.key.topic != read.topic):
             self._replicas.sessions.watch(member, TopicPartition(read.topic, index))
         return read
 
     # -- reads -------------------------------------------------------------------------------------------
 
-    def _reads(self, request: FetchRequest, reader: FetchReader, *, by_ids: bool) -> list[Read]:
-        connection = reader.connection_id
-        reads = [
-            self._read(topic.topic_id if by_ids else topic.topic, wanted, connection)
-            for topic in request.topics
-            for wanted in topic.partitions
-        ]
-        if reader.is_follower:
-            for read in reads:
-                if read.error is None:
-                    read.error = self._replicas.try_record_fetch(
-                        read.topic, read.wanted, reader.replica_id, reader.broker_epoch
-                    )
-        return reads
+    def _record(self, reads: Sequence[Read], reader: FetchReader) -> None:
+        """Record a follower's position in each partition."""
+        for read in reads:
+            if read.error is None:
+                read.error = self._replicas.try_record_fetch(
+                    read.topic, read.wanted, reader.replica_id, reader.broker_epoch
+                )
 
-    def _read(
-        self,
-        topic: UUID | str,
-        wanted: FetchPartition,
-        connection: int,
-        member: SessionPartition | None = None,
+    def _read_by_id(
+        self, topic: UUID, wanted: FetchPartition, connection: int, member: SessionPartition | None = None
     ) -> Read:
-        if isinstance(topic, str):
-            return Read(topic, wanted, member=member, connection=connection)
         name = self._metadata.name_of(topic)
         if name is None:
             return Read("", wanted, topic, member, BrokerError(ErrorCode.UNKNOWN_TOPIC_ID))
         read = Read(name, wanted, topic, member, connection=connection)
         partition = self._replicas.find(name, wanted.partition)
         if partition is not None and topic != partition.topic_id != ZERO_ID:
-            # The topic was deleted and made anew, and the controller has told this broker only half of that.
+            # The topic was deleted and created again; only one of the two changes has reached this broker.
             read.error = BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
         return read
 
     def _give(self, reader: FetchReader, answer: AnswerReads, session_id: int, reads: Sequence[Read]) -> None:
-        if reader.is_follower:
+        if reader.replica_id >= 0:
             record_given(self._replicas, reads)
         cold = cold_slices(reads)
         if not cold:

@@ -10,8 +10,14 @@ from broker.replication.reads import AnswerReads, Read, ReadLimits, read_all
 from broker.replication.replicas import Replicas
 
 
+def must_wait(reads: Sequence[Read], total: int, limits: ReadLimits) -> bool:
+    """Whether a fetch that has read `total` bytes waits for more."""
+    wait = limits.max_wait_ms > 0 and total < limits.min_bytes
+    return wait and bool(reads) and not any(read.is_final for read in reads)
+
+
 class PlainFetch:
-    """One fetch without a session, from its request to its response.
+    """A waiting fetch without a session, which has read `total` bytes.
 
     `answer` is called once there are `min_bytes` or an error, or the fetch's time has passed.
     """
@@ -22,31 +28,24 @@ class PlainFetch:
         self,
         replicas: Replicas,
         reads: Sequence[Read],
+        total: int,
         limits: ReadLimits,
         replica_id: int,
         answer: AnswerReads,
     ) -> None:
         self._replicas = replicas
         self._reads = reads
+        self._total = total
         self._limits = limits
         self._replica_id = replica_id
         self._answer = answer
-        self._by_key: dict[Hashable, Read] = {}
-        self._total = 0
+        self._by_key: dict[Hashable, Read] = {read.key: read for read in reads}
 
-    def begin(self, connection: int) -> bool:
-        """Read, then answer or wait. Returns whether it waits, until `connection` closes at the latest."""
-        reads, limits = self._reads, self._limits
-        self._total = read_all(self._replicas, reads, limits.max_bytes, self._replica_id)
-        wait = limits.max_wait_ms > 0 and self._total < limits.min_bytes
-        if not wait or not reads or any(read.is_final for read in reads):
-            self._answer(NO_SESSION, reads)
-            return False
-        self._by_key = {read.key: read for read in reads}
+    def wait(self, connection: int) -> None:
+        """Wait, until `connection` closes at the latest."""
         replicas = self._replicas
         waiting = replicas.readers if self._replica_id == CONSUMER_ID else replicas.followers
-        waiting.park(list(self._by_key), limits.max_wait_ms, self._check, self._finish, connection)
-        return True
+        waiting.park(list(self._by_key), self._limits.max_wait_ms, self._check, self._finish, connection)
 
     def _check(self, key: Hashable) -> bool:
         """Read only the woken partition, so that the cost does not grow with the number fetched."""

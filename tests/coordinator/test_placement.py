@@ -33,7 +33,7 @@ def test_more_replicas_than_brokers_cannot_be_placed() -> None:
         place({1: None, 2: None}, 1, 3)
 
 
-def test_an_assignment_during_a_reassignment() -> None:
+def test_an_assignment_lists_added_and_removed_replicas_during_a_reassignment() -> None:
     moving = ReplicaAssignment((1, 2, 3)).reassigned_to((3, 4))
     assert moving == ReplicaAssignment((3, 4, 1, 2), adding=(4,), removing=(1, 2))
     assert (moving.target, moving.original) == ((3, 4), (3, 1, 2))
@@ -45,7 +45,7 @@ BROKERS = st.dictionaries(st.integers(0, 50), st.sampled_from([None, "a", "b", "
 
 
 @given(brokers=BROKERS, count=st.integers(1, 60), factor=st.integers(1, 9), start=st.integers(0, 99))
-def test_placement_is_even_in_any_cluster(
+def test_placement_is_balanced_in_any_cluster(
     brokers: dict[int, str | None], count: int, factor: int, start: int
 ) -> None:
     factor = min(factor, len(brokers))

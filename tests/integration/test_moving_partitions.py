@@ -168,7 +168,7 @@ def test_a_move_is_throttled_until_the_rate_is_raised_and_then_clears_the_thrott
         f"Cleared the throttle of topic {topic}.",
     ]
     for whose in (("--topic", topic), ("--entity-type", "brokers")):
-        until(lambda whose=whose: "throttled" not in program(cluster, configs, *whose, "--describe"))
+        until(lambda whose=whose: ".throttled." not in program(cluster, configs, *whose, "--describe"))
     assert len(consume(cluster.bootstrap, topic, 10)) == 10
 
 

@@ -100,18 +100,22 @@ class GroupHistory:
             for rewind in self.rewinds
         )
 
-    def acknowledged(self, group: str) -> dict[TopicPartition, int]:
-        """Each partition's highest offset committed by the last generation with a commit."""
+    def acknowledged(self, group: str) -> dict[TopicPartition, tuple[int, int]]:
+        """By partition, the last generation with an acknowledged commit, and its highest offset."""
         return {
-            at: place.committed[max(place.committed)]
+            at: max(place.committed.items())
             for (name, at), place in self._places.items()
             if name == group and place.committed
         }
 
-    def check_end(self, group: str, kept: Mapping[TopicPartition, int]) -> None:
-        """Check at the end that the coordinator's offsets are not below the last acknowledged ones."""
-        for at, committed in self.acknowledged(group).items():
-            generation = max(self._place(group, at).committed)
+    def check_end(
+        self,
+        group: str,
+        acknowledged: Mapping[TopicPartition, tuple[int, int]],
+        kept: Mapping[TopicPartition, int],
+    ) -> None:
+        """Check that the coordinator's offsets are not below those `acknowledged` before it was asked."""
+        for at, (generation, committed) in acknowledged.items():
             found = kept.get(at, NO_OFFSET)
             self._check("at the end", group, at, (generation, committed), (generation + 1_000_000, found))
 

@@ -171,20 +171,28 @@ class GroupTool(Client):
             self.later(RETRY_S, self._look)
             return
         request = OffsetFetchRequest(group_id=self.group, topics=None, groups=[], require_stable=False)
+        # Members commit while the request is under way: it cannot return what they commit later.
+        acknowledged = self._told.acknowledged(self.group)
         for broker_id, address in addresses.items():
             assert address is not None
             self.send(address, request, _FETCH_VERSION).addCallbacks(
-                self._answered, self._not_answered, callbackArgs=(broker_id, len(addresses))
+                self._answered, self._not_answered, callbackArgs=(broker_id, len(addresses), acknowledged)
             )
 
     def _not_answered(self, failure: Failure) -> None:
         self.later(RETRY_S, self._look)
 
-    def _answered(self, response: OffsetFetchResponse, broker_id: int, brokers: int) -> None:
+    def _answered(
+        self,
+        response: OffsetFetchResponse,
+        broker_id: int,
+        brokers: int,
+        acknowledged: Mapping[TopicPartition, tuple[int, int]],
+    ) -> None:
         code = ErrorCode(response.error_code)
         self._answers[broker_id] = code
         if code == ErrorCode.NONE:
-            self._told.check_end(self.group, _offsets(response))
+            self._told.check_end(self.group, acknowledged, _offsets(response))
         if len(self._answers) < brokers:
             return
         coordinators = [each for each, said in self._answers.items() if said == ErrorCode.NONE]

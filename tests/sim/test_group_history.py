@@ -27,7 +27,7 @@ def test_members_of_successive_generations_have_no_violations(told: GroupHistory
     told.owns("m1", "g", 2, [AT])
     told.began("m1", "g", 2, AT, 9)  # m0 committed 9, but its answer was lost.
     told.committed("m1", "g", 2, AT, 12)
-    told.check_end("g", {AT: 12})
+    told.check_end("g", told.acknowledged("g"), {AT: 12})
     assert found(told) == []
 
 
@@ -52,9 +52,17 @@ def test_a_commit_of_an_older_generation_acknowledged_late_is_found(told: GroupH
 
 def test_a_commit_missing_at_the_end_is_found(told: GroupHistory) -> None:
     told.committed("m0", "g", 1, AT, 7)
-    told.check_end("g", {})
+    told.check_end("g", told.acknowledged("g"), {})
     assert len(found(told)) == 1
     assert "at the end" in found(told)[0]
+
+
+def test_a_commit_acknowledged_after_the_coordinator_was_asked_is_not_missing(told: GroupHistory) -> None:
+    told.committed("m0", "g", 1, AT, 7)
+    before = told.acknowledged("g")
+    told.committed("m0", "g", 1, AT, 9)
+    told.check_end("g", before, {AT: 7})
+    assert found(told) == []
 
 
 def test_a_rewind_allows_a_start_at_its_offset_but_not_below_it(told: GroupHistory) -> None:

@@ -1,1 +1,1 @@
-"""Owners that are stopped and woken late, by the hundred: nothing they write then may get into the log."""
+"""Hundreds of take-overs from a stopped owner: after it resumes, none of its writes may enter the log."""

@@ -1,9 +1,9 @@
 """Take-overs by stopping the owner: python -m tests.takeovers.drill --count 200.
 
-Two processes want one topic to themselves, and write to it all the time that it is theirs. The one that has
-it is stopped (SIGSTOP) for longer than its session; the other is promoted, and writes; the first is woken
-(SIGCONT), and goes on as if nothing had been. At the end the log is read: every record has the epoch of its
-writer, and none may stand at or behind the fence offset of a later epoch."""
+Two processes compete for exclusive access to one topic; the owner writes without pause. The drill stops it
+(SIGSTOP) for longer than its session, so that the other is promoted and writes, and then resumes it
+(SIGCONT). At the end the drill reads the log: each record holds its writer's epoch, and none may stand at or
+behind the fence offset of a later epoch."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ POLL_MS = 10_000
 
 
 class DrillError(Exception):
-    """The drill did not come to its end."""
+    """The drill could not be completed."""
 
 
 @dataclass(slots=True)
 class Account:
-    """What was seen. `stale` are records that stand where only a later owner may have written."""
+    """Counts of one drill. `stale` counts records outside the offsets in which their owner may write."""
 
     takeovers: int = 0
     tried: int = 0
@@ -63,7 +63,7 @@ class Account:
         return self.stale == 0 and self.records > 0
 
     def judge(self, epochs: Sequence[tuple[int, int]]) -> None:
-        """Take in the log: of every record the offset, and the epoch of its writer."""
+        """Count the stale records among `epochs`: the (offset, writer's epoch) of each record of the log."""
         ends: dict[int, int] = {}
         end = sys.maxsize
         for epoch, fence in sorted(self.fences.items(), reverse=True):
@@ -74,14 +74,14 @@ class Account:
 
 
 class Owners:
-    """The two processes, and what they say."""
+    """The two processes, and the lines that they print."""
 
     def __init__(self, bootstrap: str, session_ms: int) -> None:
         self.account = Account()
         self._said: queue.Queue[tuple[str, list[str]]] = queue.Queue()
         self._last_word: dict[str, str] = {}
         self._owned: dict[str, int] = {}
-        """The epoch in which each owned the topic last, if it did."""
+        """The last epoch in which each process owned the topic."""
         self._fenced: set[int] = set()
         self._processes = {
             name: subprocess.Popen(
@@ -104,9 +104,9 @@ class Owners:
         self._said.put((name, ["ended"]))
 
     def take_over(self, count: int) -> None:
-        """Have the topic change hands `count` times.
+        """Have the topic change owners `count` times.
 
-        On a busy machine an owner may lose its session, and the topic, without having been stopped.
+        On a busy machine an owner's session may expire without SIGSTOP.
         """
         owner = self._await("owns", NAMES)
         for _ in range(count):
@@ -120,7 +120,7 @@ class Owners:
             owner = max(self._owned, key=self._owned.__getitem__)
 
     def _await_fenced(self, woken: str, epoch: int) -> None:
-        """Wait until the one that was woken has been fenced, and is in the queue again, or through it."""
+        """Wait until process `woken` has been fenced, and then waits for the topic again or owns it."""
         while epoch not in self._fenced or self._last_word[woken] == "fenced":
             self._hear()
 
@@ -162,12 +162,12 @@ class Owners:
             process.wait()
         for _ in NAMES:
             with contextlib.suppress(DrillError):
-                while True:  # What they had said before they were killed counts.
+                while True:  # Lines printed before the kill count.
                     self._hear()
 
 
 def drill(bootstrap: str, count: int, *, replicas: int = 1, session_ms: int = SESSION_MS) -> Account:
-    """Have `count` take-overs in a cluster, and read the log. Raises DrillError."""
+    """Run `count` take-overs on a cluster, and judge the log. Raises DrillError."""
     with Admin({"bootstrap.servers": bootstrap}) as admin:
         admin.create_topics([NewTopic(TOPIC, 1, replicas, configs={"single.writer": "required"})])
     with Owners(bootstrap, session_ms) as owners:
@@ -177,7 +177,7 @@ def drill(bootstrap: str, count: int, *, replicas: int = 1, session_ms: int = SE
 
 
 def _epochs(bootstrap: str) -> list[tuple[int, int]]:
-    """The offset and the epoch of every record."""
+    """The (offset, writer's epoch) of every record."""
     found: list[tuple[int, int]] = []
     with Consumer({"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest"}) as consumer:
         consumer.add_topic(*PLACE)
@@ -188,12 +188,17 @@ def _epochs(bootstrap: str) -> list[tuple[int, int]]:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--count", default=200, show_default=True, help="Take-overs.")
+@click.option("--count", default=200, show_default=True, help="Number of take-overs.")
 @click.option("--brokers", default=1, show_default=True, help="Brokers, each with a replica of the topic.")
-@click.option("--session-timeout-ms", default=SESSION_MS, show_default=True, help="Of the owners.")
+@click.option(
+    "--session-timeout-ms",
+    default=SESSION_MS,
+    show_default=True,
+    help="Session timeout of each owner, in ms.",
+)
 def main(count: int, brokers: int, session_timeout_ms: int) -> None:
-    """Have two processes take a topic from each other: the one that writes is stopped for longer than its
-    session, and what it tries when it wakes must not get into the log. Ends with a line of counts."""
+    """Have two processes take a topic from each other: the owner is stopped for longer than its session, and
+    after it resumes none of its writes may enter the log. Prints a line of counts at the end."""
     with (
         tempfile.TemporaryDirectory(prefix="takeovers-") as directory,
         LocalCluster(directory, brokers=brokers) as cluster,

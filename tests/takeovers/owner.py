@@ -1,11 +1,10 @@
-"""One of the owners of the drill, a process: python -m tests.takeovers.owner BOOTSTRAP TOPIC NAME SESSION_MS.
+"""One process of the drill: python -m tests.takeovers.owner BOOTSTRAP TOPIC NAME SESSION_MS.
 
-It waits for the topic, writes all the time while it is its own, and, once it has been fenced, goes on trying
-to write for a while, by the connection that it had and by others, before it waits again. Every record says
-who wrote it, and in which epoch.
+It waits for exclusive access and writes without pause until it is fenced. Then it tries a few more writes,
+on its own connection and on others, and waits again. Each record's value is the writer's name and epoch.
 
-It prints `waits`; `owns EPOCH FENCE_OFFSET`; `fenced EPOCH TRIED REFUSED`, with how many records it tried to
-append after it had lost the topic.
+It prints `waits`; `owns EPOCH FENCE_OFFSET`; `fenced EPOCH TRIED REFUSED`, with the numbers of appends that
+it tried after it was fenced, and of those that the broker refused.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def say(*words: object) -> None:
 
 
 def own(bootstrap: str, topic: str, name: str, session_ms: int, intruder: Producer) -> None:
-    """Wait for the topic, and write until it is lost."""
+    """Wait for exclusive access to the topic, and write until fenced."""
 
     def follow(event: OwnershipEvent) -> None:
         if event.state is ClaimState.QUEUED:
@@ -63,7 +62,7 @@ def own(bootstrap: str, topic: str, name: str, session_ms: int, intruder: Produc
 
 
 def is_refused(intruder: Producer, message: Message) -> bool:
-    """Write past the claim, as one that does not know that it has been fenced."""
+    """Write as a producer without access; whether the broker refuses the write."""
     try:
         intruder.send(message).result()
     except BrokerError:

@@ -1,4 +1,4 @@
-"""The drill, a short one; and that its judge would see what must not be."""
+"""A short take-over drill, and a check that its judge detects stale records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_owners_resumed_after_a_takeover_append_nothing(cluster: Cluster) -> Non
     ("epochs", "stale"),
     [([1, 1, 1, 2, 2], 0), ([1, 1, 1, 2, 1], 1), ([1, 2, 1, 2, 2], 1), ([1, 1, 1, 1, 1], 2)],
 )
-def test_a_record_of_an_older_owner_behind_the_fence_is_seen(epochs: list[int], stale: int) -> None:
+def test_records_outside_their_owners_range_are_counted_as_stale(epochs: list[int], stale: int) -> None:
     account = Account(fences={1: 0, 2: 3})
     account.judge(list(enumerate(epochs)))
     assert account.stale == stale

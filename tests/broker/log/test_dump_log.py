@@ -30,7 +30,7 @@ def log_file(directory: Path, kind: str = ".log", offset: int = 0) -> Path:
     return directory / f"{offset:020d}{kind}"
 
 
-def test_batches_of_a_log(directory: Path) -> None:
+def test_dump_log_prints_the_batches_of_a_log(directory: Path) -> None:
     result = dump(log_file(directory))
     lines = result.output.splitlines()
     assert result.exit_code == 0
@@ -44,7 +44,7 @@ def test_batches_of_a_log(directory: Path) -> None:
     assert len(lines) == 4
 
 
-def test_records_with_their_data(directory: Path) -> None:
+def test_dump_log_prints_records_with_their_data(directory: Path) -> None:
     lines = dump(log_file(directory), flags=("--print-data-log",)).output.splitlines()
     assert lines[4] == (
         "| offset: 1 CreateTime: 2000 keySize: 3 valueSize: 10 sequence: 1 headerKeys: [] "
@@ -54,7 +54,7 @@ def test_records_with_their_data(directory: Path) -> None:
     assert "| offset: 1 CreateTime: 2000 keySize: 3 valueSize: 10 sequence: 1 headerKeys: []\n" in without
 
 
-def test_indexes_snapshots_and_epochs(directory: Path) -> None:
+def test_dump_log_prints_indexes_snapshots_and_epochs(directory: Path) -> None:
     result = dump(
         log_file(directory, ".index"),
         log_file(directory, ".timeindex"),
@@ -72,7 +72,7 @@ def test_indexes_snapshots_and_epochs(directory: Path) -> None:
         assert line in result.output
 
 
-def test_a_sound_index_passes_its_checks(directory: Path) -> None:
+def test_an_undamaged_index_passes_the_checks_of_dump_log(directory: Path) -> None:
     for kind in (".index", ".timeindex"):
         path = log_file(directory, kind)
         assert f"{path} passed sanity check.\n" in dump(path, flags=("--index-sanity-check",)).output
@@ -80,7 +80,7 @@ def test_a_sound_index_passes_its_checks(directory: Path) -> None:
         assert result.exit_code == 0 and "entries fit the log" in result.output
 
 
-def test_damage_is_reported_with_exit_status_1(directory: Path) -> None:
+def test_dump_log_reports_damage_with_exit_status_1(directory: Path) -> None:
     path = log_file(directory)
     data = bytearray(path.read_bytes())
     data[-1] ^= 1

@@ -38,13 +38,13 @@ class Scene:
         )
 
 
-def test_one_fsync_at_a_time_and_the_next_is_shared() -> None:
+def test_waiters_that_arrive_during_an_fsync_share_the_next_one() -> None:
     scene = Scene()
     for name in "abc":
         scene.write(name)
     assert len(scene.workers.jobs) == 1
     scene.workers.work()
-    # The fsync began when only the first was written.
+    # The fsync began when only "a" was written.
     assert scene.answers == [("a", None)]
     scene.write("d")
     assert len(scene.workers.jobs) == 1
@@ -108,7 +108,7 @@ def test_a_truncated_record_is_never_reported_durable() -> None:
     assert scene.answers[1:] == [("a", None), ("b", None)]
 
 
-def test_epochs_that_a_truncation_removed_do_not_come_back_with_a_late_flush() -> None:
+def test_a_late_flush_does_not_write_epochs_that_a_truncation_removed() -> None:
     scene = Scene()
     append(scene.log, leader_epoch=1)
     append(scene.log, leader_epoch=2)

@@ -1,4 +1,4 @@
-"""Files byte by byte, as Kafka's definitions of them say."""
+"""Files compared byte by byte with Kafka's formats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.models.batches import timed_batch
 from tests.models.logs import DIRECTORY, NOW_MS, append, new_log, sim_disk
 
 
-def test_index_entries() -> None:
+def test_indexes_have_kafkas_entries() -> None:
     disk = sim_disk()
     log = new_log(disk, index_interval_bytes=0)
     log.truncate_fully_and_start_at(1000)
@@ -29,15 +29,15 @@ def test_index_entries() -> None:
     third_position = log.size_bytes
     append(log, 0x0102030406, 1)
     close_log(log)
-    # (offset of the last record - 1000, where the batch begins), but for the batch at 0.
+    # (offset of the last record - 1000, position of the batch); the batch at position 0 has no entry.
     index = f"00000003 {second_position:08x}00000005 {third_position:08x}"
     assert disk.read(f"{DIRECTORY}/{1000:020d}.index") == bytes.fromhex(index)
-    # (largest timestamp so far, last offset of its batch - 1000): one where it grew.
+    # (largest timestamp so far, last offset of its batch - 1000), for each batch that raises the timestamp.
     times = "0000000102030405 000000010000000102030406 00000005"
     assert disk.read(f"{DIRECTORY}/{1000:020d}.timeindex") == bytes.fromhex(times)
 
 
-def test_a_producer_snapshot() -> None:
+def test_a_producer_snapshot_has_kafkas_bytes() -> None:
     states = ProducerStates()
     records = timed_batch(500, 600, producer_id=0x0A0B, epoch=3, sequence=17)
     states.update(batches.read_header(records), 1000, now_ms=NOW_MS)
@@ -55,7 +55,7 @@ def test_a_producer_snapshot() -> None:
     body = bytes.fromhex("00000001") + entry
     assert data[6 : 6 + len(body)] == body
     assert data[:6] == bytes.fromhex("0001") + crc32c(data[6:]).to_bytes(4, "big")
-    # Kafka writes nothing after its entries; that is read as well.
+    # A snapshot without our trailing bytes, as Kafka writes it, is read as well.
     (read,) = decode_snapshot(bytes.fromhex("0001") + crc32c(body).to_bytes(4, "big") + body)
     assert (read.producer_id, read.epoch, read.last_sequence) == (0x0A0B, 3, 18)
     assert read.batches[-1].first_sequence == 17
@@ -85,7 +85,7 @@ def test_a_bit_that_changes_anywhere_in_a_sealed_file_is_noticed() -> None:
                 assert decode(bytes(changed)) == value
 
 
-def test_checkpoints() -> None:
+def test_checkpoints_have_kafkas_format() -> None:
     offsets = {TopicPartition("flights", 0): 5, TopicPartition("a.b_c-d", 12): 2**40}
     text = b"0\n2\nflights 0 5\na.b_c-d 12 1099511627776\n"
     assert checkpoints.encode_offsets(offsets) == sealed(text)
@@ -102,7 +102,7 @@ def test_a_checkpoint_truncated_at_any_byte_is_rejected() -> None:
             checkpoints.decode_offsets(text[:size])
 
 
-def test_identities() -> None:
+def test_identity_files_have_kafkas_format() -> None:
     meta = b"#\n#Sat Nov 21 15:00:00 UTC 2026\ncluster.id=L05pb3p9TXqfIKnLYgo0xA\nversion=0\nbroker.id=3\n"
     assert checkpoints.decode_meta_properties(meta) == checkpoints.MetaProperties(3, "L05pb3p9TXqfIKnLYgo0xA")
     topic_id = uuid.UUID(bytes=bytes(range(0xF0, 0x100)))
@@ -126,19 +126,19 @@ def test_identities() -> None:
         ("flights-0.0123456789abcdef0123456789abcdef-delete", None),
     ],
 )
-def test_names_of_directories(name: str, partition: TopicPartition | None) -> None:
+def test_directory_names_are_encoded_and_decoded(name: str, partition: TopicPartition | None) -> None:
     assert names.parse_directory(name) == partition
     if partition is not None:
         assert str(partition) == name
 
 
-def test_names_of_deleted_directories_fit_the_limit_of_file_systems() -> None:
+def test_names_of_deleted_directories_fit_the_file_systems_limit() -> None:
     name = names.deleted_directory(TopicPartition("t" * 249, 12345), uuid.UUID(int=5))
     assert len(name) <= 255 and names.is_deleted_directory(name)
     assert not names.is_deleted_directory("flights-0")
 
 
-def test_names_of_files() -> None:
+def test_file_names_hold_their_base_offset() -> None:
     assert names.offset_file(42, names.LOG) == "00000000000000000042.log"
     assert names.parse_offset_file("00000000000000000042.log") == OffsetFile(42, ".log", "")
     assert names.parse_offset_file("00000000000000000042.index.swap") == OffsetFile(42, ".index", ".swap")

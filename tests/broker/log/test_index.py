@@ -47,7 +47,7 @@ class IndexBesideList:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_positions_match_the_entries_after_any_lookups_appends_and_truncations(
+def test_index_positions_match_the_entries_after_any_lookups_appends_and_truncations(
     tmp_path: Path, seed: int
 ) -> None:
     chance = random.Random(seed)

@@ -39,7 +39,7 @@ def refusal(log: Log, records: memoryview, **values: object) -> ErrorCode:
     return raised.value.code
 
 
-def test_offsets_are_dense_and_the_bytes_are_those_received(log: Log) -> None:
+def test_offsets_are_consecutive_and_received_bytes_stored_unchanged(log: Log) -> None:
     first, second = timed_batch(1, 2, 3), timed_batch(4, 5)
     result = append_as_leader(log, first, 7, now_ms=NOW_MS)
     assert (result.first_offset, result.last_offset, result.log_append_time_ms) == (0, 2, -1)
@@ -68,12 +68,12 @@ def test_reads_end_between_batches_below_the_upper_offset_and_within_max_bytes(l
         read = log.read(2, max_bytes, upper_offset=10)
         assert read.slice is not None
         assert (read.slice.offset, len(read.slice)) == (size, batches_read * size)
-    # A read from within a batch returns the whole batch.
+    # A read from an offset inside a batch returns the whole batch.
     inside = log.read(3, size, upper_offset=10)
     assert inside.slice is not None and (inside.slice.offset, len(inside.slice)) == (size, size)
 
 
-def test_the_first_batch_comes_whole_however_small_the_bound(log: Log) -> None:
+def test_a_read_returns_its_first_batch_whole_even_above_max_bytes(log: Log) -> None:
     append(log, size=5000)
     append(log)
     read = log.read(0, 1, upper_offset=2)
@@ -82,7 +82,7 @@ def test_the_first_batch_comes_whole_however_small_the_bound(log: Log) -> None:
     assert log.read(0, 0, upper_offset=1, min_one_batch=False).slice is None
 
 
-def test_offsets_outside_the_log_are_refused_and_its_end_reads_nothing(log: Log) -> None:
+def test_a_read_outside_the_log_is_refused_and_one_at_its_end_is_empty(log: Log) -> None:
     append(log)
     assert log.read(1, 100, upper_offset=1).slice is None
     for offset in (-1, 2):
@@ -91,7 +91,7 @@ def test_offsets_outside_the_log_are_refused_and_its_end_reads_nothing(log: Log)
         assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_full_segment_is_followed_by_another_and_reads_go_across() -> None:
+def test_a_full_segment_is_followed_by_another_and_reads_span_both() -> None:
     log = new_log(sim_disk(), segment_bytes=300)
     written = []
     for number in range(10):
@@ -108,7 +108,7 @@ def test_a_full_segment_is_followed_by_another_and_reads_go_across() -> None:
     assert log.size_bytes == sum(map(len, written))
 
 
-def test_a_batch_larger_than_a_segment_gets_one_to_itself() -> None:
+def test_a_batch_larger_than_a_segment_gets_its_own_segment() -> None:
     log = new_log(sim_disk(), segment_bytes=200)
     append(log, size=1000)
     append(log, size=1000)
@@ -133,7 +133,7 @@ def test_a_full_index_closes_its_segment() -> None:
 
 
 @pytest.mark.parametrize("interval", [0, 50, 4096])
-def test_the_first_record_at_or_after_a_timestamp(interval: int) -> None:
+def test_the_first_record_at_or_after_a_timestamp_is_found(interval: int) -> None:
     log = new_log(sim_disk(), segment_bytes=700, index_interval_bytes=interval)
     timestamps = [10, 30, 20, 40, 40, 35, 60, 50, 70, 65, 80, 90, 85, 100, 95]
     for start in range(0, len(timestamps), 3):
@@ -160,7 +160,7 @@ def test_log_append_time_topics_get_the_brokers_timestamp() -> None:
     assert look_up_at_once(offset_for_timestamp(log, NOW_MS - 1)) == TimestampOffset(0, NOW_MS, 0)
 
 
-def test_timestamps_out_of_bounds() -> None:
+def test_records_with_timestamps_out_of_bounds_are_refused() -> None:
     log = new_log(sim_disk(), message_timestamp_after_max_ms=1000, message_timestamp_before_max_ms=60_000)
     assert refusal(log, timed_batch(NOW_MS + 1001)) is ErrorCode.INVALID_TIMESTAMP
     assert refusal(log, timed_batch(NOW_MS - 60_001)) is ErrorCode.INVALID_TIMESTAMP
@@ -171,7 +171,7 @@ def test_timestamps_out_of_bounds() -> None:
     assert log.log_end_offset == 2
 
 
-def test_empty_damaged_large_or_several_batches_of_a_client_are_refused(log: Log) -> None:
+def test_an_append_of_empty_damaged_too_large_or_several_batches_is_refused(log: Log) -> None:
     assert refusal(log, memoryview(bytearray())) is ErrorCode.INVALID_RECORD
     two = memoryview(bytearray(bytes(timed_batch()) + bytes(timed_batch())))
     assert refusal(log, two) is ErrorCode.INVALID_RECORD
@@ -210,7 +210,7 @@ def test_a_follower_writes_the_leaders_bytes_unchanged() -> None:
     for number in range(6):
         append(leader, NOW_MS, NOW_MS, leader_epoch=number // 2, producer_id=9, epoch=0, sequence=2 * number)
     data = read_all(leader)
-    # Fetches end anywhere, also within a batch.
+    # A fetch may end inside a batch.
     position = 0
     while position < len(data):
         result = follower.append_as_follower(memoryview(data)[position : position + 250], now_ms=NOW_MS)
@@ -307,7 +307,7 @@ def test_a_log_may_restart_at_any_offset(log: Log) -> None:
     assert log.segments[0].base_offset == 1000
 
 
-def test_deleting_records_drops_the_segments_before() -> None:
+def test_deleting_records_drops_the_segments_before_the_new_log_start() -> None:
     disk = sim_disk()
     log = new_log(disk, segment_bytes=300)
     for number in range(10):
@@ -329,7 +329,7 @@ def test_deleting_records_drops_the_segments_before() -> None:
     assert append(log) == 10
 
 
-def test_epochs_and_where_they_end(log: Log) -> None:
+def test_the_end_offset_of_each_leader_epoch_is_found(log: Log) -> None:
     for epoch in (2, 2, 5, 7):
         append(log, leader_epoch=epoch)
     ends = {epoch: log.end_offset_for_epoch(epoch) for epoch in (-1, 0, 2, 3, 5, 6, 7, 8)}
@@ -338,7 +338,7 @@ def test_epochs_and_where_they_end(log: Log) -> None:
     }  # fmt: skip
 
 
-def test_a_disk_failure_ends_the_log_and_is_reported_once() -> None:
+def test_a_disk_failure_fails_the_log_and_is_reported_once() -> None:
     disk = sim_disk()
     log = new_log(disk)
     append(log)
@@ -353,7 +353,7 @@ def test_a_disk_failure_ends_the_log_and_is_reported_once() -> None:
     assert len(told) == 1
 
 
-def test_a_slice_can_be_sent_after_its_segment_is_gone(tmp_path: Path) -> None:
+def test_a_slice_can_be_sent_after_its_segment_was_deleted(tmp_path: Path) -> None:
     log = new_log(OsDisk(), str(tmp_path / "flights-3"), segment_bytes=100)
     append(log)
     append(log)

@@ -166,7 +166,7 @@ def indexes_of(log: Log) -> list[tuple[object, ...]]:
 
 
 def new_indexes(log: Log, segment: Segment) -> Segment:
-    """The segment's indexes as the log's batches alone would make them."""
+    """The indexes that a rebuild from the segment's batches gives."""
     rebuilt = Segment(OpenFiles(log.disk), "/rebuilt", segment.base_offset, log.settings)
     log.disk.make_directory("/rebuilt")
     rebuilt.offset_index.begin_empty()

@@ -40,7 +40,7 @@ def partitions(count: int, topic: str = "flights") -> list[TopicPartition]:
 
 
 class Broker:
-    """A manager on a test clock, with workers that run at once unless others are given."""
+    """A manager on a test clock. Its workers run at once unless others are given."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ def finished(deferred: Deferred[Any]) -> list[Any]:
     return outcomes
 
 
-def test_partitions_spread_over_the_directories() -> None:
+def test_new_logs_are_spread_over_the_directories() -> None:
     disk = sim_disk()
     broker = Broker(disk)
     for partition in partitions(7):
@@ -172,7 +172,7 @@ def test_the_checkpoints_are_in_kafkas_format() -> None:
     assert disk.read("/d1/meta.properties") == b"#\nbroker.id=4\nversion=0\ncluster.id=abc\n"
 
 
-def test_damaged_checkpoints_are_as_good_as_none() -> None:
+def test_damaged_checkpoints_are_ignored() -> None:
     disk = sim_disk()
     broker = Broker(disk)
     append(broker.logs.get_or_create(TopicPartition("flights", 0)))
@@ -205,7 +205,7 @@ def test_directories_belong_to_one_broker_of_one_cluster() -> None:
         known_identity(Broker(disk).logs.live_directories)
 
 
-def test_a_failed_directory_takes_its_logs_and_no_others() -> None:
+def test_a_failed_directory_takes_only_its_own_logs_offline() -> None:
     disk = sim_disk()
     broker = Broker(disk)
     for partition in partitions(6):
@@ -217,7 +217,7 @@ def test_a_failed_directory_takes_its_logs_and_no_others() -> None:
     assert broker.failed == ["/d2"]
     assert broker.logs.find(TopicPartition("flights", 4)) is None
     assert append(broker.log(TopicPartition("flights", 0))) == 1
-    # A replica that is not new may lie in the unreadable directory: it must not be created again.
+    # An existing replica may be in the unreadable directory, so it must not be created again.
     with pytest.raises(BrokerError):
         broker.logs.get_or_create(TopicPartition("flights", 4), is_new=False)
     broker.logs.get_or_create(TopicPartition("fresh", 0), is_new=True)
@@ -225,8 +225,8 @@ def test_a_failed_directory_takes_its_logs_and_no_others() -> None:
     assert disk.exists("/d1/.kafka_cleanshutdown") and not disk.exists("/d2/.kafka_cleanshutdown")
 
 
-def test_a_vanished_directory_is_not_created_again(tmp_path: Path) -> None:
-    """Its disk may be unmounted: the partitions that it held must not be created as new."""
+def test_a_missing_directory_is_not_created_again(tmp_path: Path) -> None:
+    """Its disk may be unmounted, so its partitions must not be created as new."""
     paths = tuple(str(tmp_path / name) for name in ("one", "two"))
     broker = Broker(OsDisk(), paths)
     shutil.rmtree(paths[0])
@@ -247,7 +247,7 @@ def test_a_directory_that_cannot_be_read_at_the_start_is_offline() -> None:
     assert len(broker.logs.live_directories) == 2
 
 
-def test_a_deleted_partition_is_gone_at_once_and_its_files_later() -> None:
+def test_a_deletion_removes_the_partition_at_once_and_its_files_later() -> None:
     disk = sim_disk()
     broker = Broker(disk, ("/d1",))
     log = broker.logs.get_or_create(TopicPartition("flights", 0), TOPIC_ID)
@@ -284,7 +284,7 @@ def test_a_recreated_topic_does_not_get_the_old_data() -> None:
     assert raised.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
 
 
-def test_settings_of_a_topic_apply_to_its_logs_at_once() -> None:
+def test_changed_topic_settings_apply_to_its_logs_at_once() -> None:
     broker = Broker(sim_disk(), **{"message.max.bytes": 500})
     log = broker.logs.get_or_create(TopicPartition("flights", 0))
     other = broker.logs.get_or_create(TopicPartition("other", 0))
@@ -310,7 +310,7 @@ def test_changed_defaults_apply_at_once_to_settings_that_topics_do_not_override(
     )
     assert (own.settings.retention_ms, own.settings.max_compaction_lag_ms) == (7, 20)
     assert (none.settings.retention_ms, none.settings.max_compaction_lag_ms) == (9, 20)
-    # Its minimum compaction lag would exceed the maximum: it keeps its old settings.
+    # The topic's minimum compaction lag would exceed the new maximum, so its old settings stay.
     assert stubborn.settings.retention_ms == LogSettings().retention_ms
     assert broker.logs.get_or_create(TopicPartition("new", 0)).settings.retention_ms == 9
     another = broker.logs.get_or_create(TopicPartition("stubborn", 1))
@@ -318,7 +318,7 @@ def test_changed_defaults_apply_at_once_to_settings_that_topics_do_not_override(
 
 
 def flush_for(broker: Broker, seconds: int) -> None:
-    """What is done once a second, for so long."""
+    """Flush the due logs once a second for this many seconds."""
     for _ in range(seconds):
         broker.clock.advance(1)
         broker.logs.flush_due()
@@ -374,7 +374,7 @@ def test_a_log_restarted_behind_its_recovery_point_is_flushed_by_age() -> None:
     assert log.recovery_point == 101
 
 
-def test_deleted_logs_are_not_flushed() -> None:
+def test_deleted_logs_are_not_flushed_by_age() -> None:
     disk = sim_disk()
     broker = Broker(disk, **{"log.flush.interval.ms": 5000})
     for partition in partitions(3):
@@ -388,10 +388,10 @@ def test_deleted_logs_are_not_flushed() -> None:
     assert broker.failed == ["/d2"]
 
 
-def test_silent_producers_are_forgotten() -> None:
+def test_silent_producers_are_forgotten_after_the_expiration_time() -> None:
     broker = Broker(sim_disk())
     log = broker.logs.get_or_create(TopicPartition("flights", 0))
-    # Its records are old, but the time of the write counts.
+    # The records have old timestamps; the expiration counts from the write.
     append_as_leader(log, timed_batch(1, producer_id=1, epoch=0, sequence=0), 0, now_ms=broker.logs.now_ms())
     for hours, left in ((23, 1), (2, 0)):
         broker.clock.advance(hours * 3600)
@@ -403,7 +403,7 @@ NEWER_ID = uuid.UUID(int=78)
 
 
 @pytest.mark.parametrize("older_epoch", [0, 9])
-def test_either_of_two_logs_of_one_name_may_become_the_partitions(older_epoch: int) -> None:
+def test_moving_aside_one_of_two_logs_of_one_name_puts_the_other_in_use(older_epoch: int) -> None:
     partition = TopicPartition("flights", 0)
     disk = sim_disk()
     make_rivals(disk, TOPIC_ID, NEWER_ID, partition, older_epoch)
@@ -542,7 +542,7 @@ def test_a_file_is_synced_before_it_closes_and_its_error_takes_the_directory_off
     assert broker.failed == ["/d1"]
 
 
-def test_logs_load_side_by_side_on_real_threads(tmp_path: Path) -> None:
+def test_logs_load_in_parallel_on_real_threads(tmp_path: Path) -> None:
     """Loading logs in parallel gives the same result as loading them one by one."""
     paths = (str(tmp_path / "a"), str(tmp_path / "b"))
     broker = Broker(OsDisk(), paths)
@@ -571,6 +571,6 @@ def test_logs_load_side_by_side_on_real_threads(tmp_path: Path) -> None:
     assert results == {partition: partition.partition for partition in partitions(30)}
 
 
-def test_default_settings_are_those_of_the_rows() -> None:
+def test_default_settings_are_those_of_the_settings_table() -> None:
     assert LogSettings.of({}) == LogSettings()
     assert LogSettings.of({}, topic_defaults({})) == LogSettings()

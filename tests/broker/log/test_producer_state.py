@@ -14,7 +14,7 @@ LAST = 2**31 - 1
 
 
 class Writer:
-    """A leader's log, as far as its producers are concerned."""
+    """The producer states of a leader's log, and its end offset."""
 
     def __init__(self) -> None:
         self.states = ProducerStates(expiration_ms=1000)
@@ -42,7 +42,7 @@ def header(sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 
     return batches.read_header(records)
 
 
-def test_sequences_follow_one_another_and_wrap() -> None:
+def test_sequences_are_consecutive_and_wrap_to_0() -> None:
     log = Writer()
     assert log.write(LAST - 1) == 0
     assert log.write(LAST, 2) == 1
@@ -50,7 +50,7 @@ def test_sequences_follow_one_another_and_wrap() -> None:
     assert log.write(3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_the_last_five_batches_are_recognised() -> None:
+def test_retries_of_the_last_five_batches_are_recognised() -> None:
     log = Writer()
     offsets = [log.write(2 * number, 2) for number in range(8)]
     for number in range(3, 8):
@@ -69,17 +69,17 @@ def test_a_batch_that_overlaps_a_remembered_one_is_not_a_duplicate() -> None:
     assert log.write(7, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_an_unknown_producer_may_begin_at_any_sequence_but_not_go_back() -> None:
+def test_an_unknown_producer_may_begin_at_any_sequence_but_not_decrease_it() -> None:
     log = Writer()
     assert log.write(40) == 0
-    # The batch may never have arrived: treating it as a duplicate would lose it.
+    # The batch may never have arrived; an answer as for a duplicate would lose it.
     assert log.write(39) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     for number in range(41, 47):
         assert log.write(number) == number - 40
     assert log.write(39) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_higher_epoch_begins_at_zero_and_fences_the_lower() -> None:
+def test_a_higher_producer_epoch_begins_at_sequence_0_and_fences_the_lower() -> None:
     log = Writer()
     log.write(0)
     assert log.write(1, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -99,7 +99,7 @@ def test_several_batches_of_one_append_are_checked_in_order() -> None:
     assert len(states) == 0
 
 
-def test_batches_without_a_producer_leave_no_trace() -> None:
+def test_batches_without_a_producer_id_are_not_remembered() -> None:
     states = ProducerStates()
     plain = batches.read_header(timed_batch())
     assert states.check([plain]) is None
@@ -107,7 +107,7 @@ def test_batches_without_a_producer_leave_no_trace() -> None:
     assert len(states) == 0
 
 
-def test_the_producer_silent_for_longest_is_forgotten_first() -> None:
+def test_producers_expire_by_the_time_of_their_last_write() -> None:
     log = Writer()
     log.write(0, producer_id=1, now_ms=0)
     log.write(0, producer_id=2, now_ms=500)
@@ -118,14 +118,14 @@ def test_the_producer_silent_for_longest_is_forgotten_first() -> None:
     assert log.write(5, producer_id=2) == 3
 
 
-def test_the_number_of_producers_is_bounded() -> None:
+def test_above_the_limit_the_least_recently_active_producer_is_forgotten() -> None:
     states = ProducerStates(max_producers=3)
     for producer_id in (1, 2, 3, 1, 4):
         states.update(header(0, producer_id=producer_id), 0, 0)
     assert [entry.producer_id for entry in states.entries()] == [3, 1, 4]
 
 
-def test_a_snapshot_keeps_five_batches() -> None:
+def test_a_snapshot_keeps_each_producers_last_five_batches() -> None:
     log = Writer()
     offsets = [log.write(number) for number in range(7)]
     log.write(0, producer_id=2, epoch=6)
@@ -140,7 +140,7 @@ def test_a_snapshot_keeps_five_batches() -> None:
     assert restored.write(1, producer_id=2, epoch=6) == 8
 
 
-def test_a_damaged_snapshot_is_refused_whole() -> None:
+def test_a_damaged_snapshot_changes_no_producer_state() -> None:
     log = Writer()
     log.write(0)
     data = log.states.encode()

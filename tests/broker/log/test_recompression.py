@@ -1,4 +1,4 @@
-"""The topic setting `compression.type`: in which codec a leader stores what producers send."""
+"""The topic setting `compression.type`: the codec in which a leader stores batches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def world_with(directory: Path, **settings: object) -> World:
 
 
 def produce(client: Client, records: bytes) -> tuple[int, int]:
-    """(error code, base offset)."""
+    """Append a batch; (error code, base offset)."""
     produced = only_produced(client.call(produce_request("t", records)))
     return produced.error_code, produced.base_offset
 
@@ -57,7 +57,7 @@ def test_a_batch_is_stored_in_the_topics_codec(tmp_path: Path, setting: str, sen
         (1 + index, START_MS, value) for index, value in enumerate(VALUES)
     ]
     if header.compression == sent:
-        assert bytes(found)[17:] == records[17:], "nothing behind the offset and the leader epoch changes"
+        assert bytes(found)[17:] == records[17:], "only the offset and the leader epoch change"
 
 
 def test_a_retry_of_a_recompressed_batch_is_recognised(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_an_expected_offset_survives_recompression(tmp_path: Path) -> None:
     assert produce(world.client(), batch(b"c", base_offset=1))[0] == ErrorCode.OFFSET_MISMATCH
 
 
-def test_a_batch_that_grows_beyond_the_largest_allowed_is_refused(tmp_path: Path) -> None:
+def test_a_batch_that_exceeds_the_size_limit_after_recompression_is_refused(tmp_path: Path) -> None:
     world = world_with(tmp_path, compression_type="uncompressed", max_message_bytes=1000)
     records = batch(bytes(5000), compression=Compression.GZIP)
     assert len(records) < 1000
@@ -99,7 +99,7 @@ def test_a_batch_that_grows_beyond_the_largest_allowed_is_refused(tmp_path: Path
     assert world.replicas.partition("t", 0).log.log_end_offset == 0
 
 
-def test_a_batch_that_unpacks_to_too_many_bytes_is_refused(
+def test_a_batch_that_decompresses_to_too_many_bytes_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recompression, "DECOMPRESSED_BYTES_MAX", 10_000)
@@ -108,7 +108,7 @@ def test_a_batch_that_unpacks_to_too_many_bytes_is_refused(
     assert [produce(world.client(), each)[0] for each in (within, beyond)] == [0, ErrorCode.CORRUPT_MESSAGE]
 
 
-def test_a_batch_that_cannot_be_unpacked_is_refused(tmp_path: Path) -> None:
+def test_a_batch_that_cannot_be_decompressed_is_refused(tmp_path: Path) -> None:
     damaged = bytearray(batch(*VALUES))
     header = split(damaged)[0]
     write_header(
@@ -131,6 +131,6 @@ def test_batches_written_by_the_broker_are_not_recompressed(tmp_path: Path) -> N
     assert prepared.headers[0].compression == Compression.NONE
 
 
-def test_a_codec_that_is_not_known_is_refused() -> None:
+def test_an_unknown_codec_is_refused() -> None:
     with pytest.raises(ValueError, match=r"compression\.type"):
         LogSettings.of({"compression.type": "brotli"})

@@ -1,4 +1,4 @@
-"""A log found on disk after a stop of any kind."""
+"""A log loaded from disk after a clean stop, a kill or a power loss."""
 
 from __future__ import annotations
 
@@ -110,14 +110,12 @@ def test_a_killed_process_loses_no_written_record(disk: SimDisk, log: Log) -> No
     disk.kill_process()
     found = reopen(disk, log, is_clean=False)
     assert state_of(found) == before
-    # All five batches are still known: a retry of the fifth last is a duplicate.
+    # The last five batches are still known: a retry of the fifth last is a duplicate.
     assert append(found, 1006, 1006, producer_id=7, epoch=0, sequence=12) == 12
     assert found.log_end_offset == 22
 
 
-def test_a_log_cut_at_any_byte_of_its_last_batches_ends_with_the_last_whole_one(
-    disk: SimDisk, closed: Log
-) -> None:
+def test_a_log_cut_at_any_byte_ends_with_its_last_whole_batch(disk: SimDisk, closed: Log) -> None:
     whole = headers_of(closed)
     path = f"{DIRECTORY}/{16:020d}.log"
     data = disk.read(path)
@@ -150,8 +148,8 @@ def test_a_flipped_bit_anywhere_beyond_the_recovery_point_is_never_served(disk: 
         disk.write_atomically(path, damaged)
         found = reopen(disk, closed, is_clean=False, recovery_point=16)
         if 0 <= inner < 8:
-            # So is the base offset: one that rises looks like a gap that compaction left, and the batches
-            # after it, which go back, are what is out of place.
+            # So is the base offset. A higher one looks like a gap left by compaction; then the batches
+            # after it have offsets that are too low.
             assert len(headers_of(found)) - byte // batch_size in (8, 9)
         else:
             assert headers_of(found) == whole[: 8 + byte // batch_size]
@@ -204,7 +202,7 @@ def test_a_damaged_index_is_rebuilt(
     assert after == before
 
 
-def test_every_file_but_the_logs_may_be_missing(disk: SimDisk, log: Log) -> None:
+def test_every_file_except_the_log_files_may_be_missing(disk: SimDisk, log: Log) -> None:
     before = state_of(log)
     close_log(log)
     for name in disk.list(DIRECTORY):
@@ -227,13 +225,15 @@ def test_a_half_written_epoch_checkpoint_is_rebuilt_from_the_batches(
     assert found.epochs.entries == [(0, 0), (1, 6), (2, 12), (3, 18)]
 
 
-def test_epochs_beyond_the_end_are_dropped(disk: SimDisk, closed: Log) -> None:
+def test_leader_epochs_beyond_the_log_end_are_dropped(disk: SimDisk, closed: Log) -> None:
     disk.write_atomically(f"{DIRECTORY}/{names.LEADER_EPOCHS}", b"0\n3\n0 0\n3 18\n9 22\n")
     assert reopen(disk, closed, is_clean=True).epochs.entries == [(0, 0), (3, 18)]
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0\1", bytes(100), b"\0\1" + bytes(4) + b"\x7f\xff\xff\xff"])
-def test_a_damaged_snapshot_is_ignored_for_an_older_one(damage: bytes, disk: SimDisk, log: Log) -> None:
+def test_recovery_skips_a_damaged_snapshot_and_uses_an_older_one(
+    damage: bytes, disk: SimDisk, log: Log
+) -> None:
     before = log.producers.encode()
     close_log(log)
     disk.write_atomically(f"{DIRECTORY}/{22:020d}.snapshot", damage)
@@ -278,7 +278,7 @@ def test_a_finished_replacement_of_segments_is_completed() -> None:
     assert found.log_end_offset == 22
 
 
-def test_a_log_that_ends_before_its_start_is_restarted(disk: SimDisk, closed: Log) -> None:
+def test_a_log_that_ends_below_its_log_start_offset_restarts_there(disk: SimDisk, closed: Log) -> None:
     found = reopen(disk, closed, is_clean=True, log_start_offset=50)
     assert (found.log_start_offset, found.log_end_offset, found.epochs.entries) == (50, 50, [])
     assert append(found) == 50
@@ -333,7 +333,7 @@ def test_a_power_loss_loses_no_flushed_record_and_leaves_a_valid_log(seed: int) 
         assert found.epochs.entries == [entry for entry in epochs if entry[1] < end]
 
 
-def test_the_topic_id_is_kept_with_the_log() -> None:
+def test_a_loaded_log_has_its_topic_id() -> None:
     disk = sim_disk()
     topic_id = uuid.UUID("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
     close_log(create_log(disk, request(topic_id=topic_id)))

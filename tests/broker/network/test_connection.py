@@ -1,4 +1,4 @@
-"""A connection without a socket: order, budget, muting, severing."""
+"""A connection without a socket: order of responses, byte budget, muting, severing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Served:
         self.connection.bytes_sent(count)
 
 
-def test_responses_leave_in_the_order_of_their_requests() -> None:
+def test_responses_are_sent_in_the_order_of_their_requests() -> None:
     served = Served()
     served.receive(b"a", b"b", b"c")
     served.replies[2].send([b"C"])
@@ -61,7 +61,7 @@ def test_responses_leave_in_the_order_of_their_requests() -> None:
     assert served.connection.in_flight_requests == 0
 
 
-def test_a_request_that_takes_no_response_holds_its_place_and_leaves_no_bytes() -> None:
+def test_a_request_without_a_response_keeps_the_order_and_sends_no_bytes() -> None:
     served = Served()
     served.receive(b"acks=0", b"b", b"acks=0")
     served.replies[1].send([b"B"])
@@ -73,14 +73,14 @@ def test_a_request_that_takes_no_response_holds_its_place_and_leaves_no_bytes() 
     assert served.connection.buffered_bytes == 0
 
 
-def test_answers_given_within_a_turn_leave_together() -> None:
+def test_responses_given_within_one_turn_are_sent_together() -> None:
     served = Served()
     served.receive(*[b"now"] * 10)
     assert served.wire.data == b"<now>" * 10
     assert served.wire.sends == 1
 
 
-def test_a_request_is_answered_once() -> None:
+def test_a_second_response_to_a_request_is_refused() -> None:
     served = Served()
     served.receive(b"a")
     served.replies[0].send([b"A"])
@@ -88,18 +88,18 @@ def test_a_request_is_answered_once() -> None:
         served.replies[0].nothing()
 
 
-def test_over_budget_nothing_is_read_or_handled_until_responses_are_sent() -> None:
+def test_a_connection_over_its_budget_reads_nothing_until_responses_are_sent() -> None:
     served = Served(buffered_bytes_max=100)
     served.receive(b"x" * 60, b"y" * 60, b"z")
-    assert served.handled == [b"x" * 60, b"y" * 60]  # the second one took it over the limit
+    assert served.handled == [b"x" * 60, b"y" * 60]  # the second request exceeds the limit
     assert served.wire.is_paused
     served.replies[0].send([b"A" * 10])
-    assert len(served.handled) == 3  # 60 + 10 bytes left room
+    assert len(served.handled) == 3  # 60 + 10 bytes are below the limit
     assert not served.wire.is_paused
     assert served.connection.buffered_bytes == 60 + 10 + 1
 
 
-def test_responses_that_are_not_read_use_up_the_budget_until_they_have_left() -> None:
+def test_unsent_responses_count_towards_the_budget() -> None:
     served = Served(buffered_bytes_max=100)
     served.receive(b"a")
     served.replies[0].send([b"A" * 500])
@@ -111,7 +111,7 @@ def test_responses_that_are_not_read_use_up_the_budget_until_they_have_left() ->
     assert served.connection.buffered_bytes == 100
 
 
-def test_one_request_over_the_budget_still_passes() -> None:
+def test_a_single_request_above_the_budget_is_handled() -> None:
     served = Served(buffered_bytes_max=10)
     served.receive(b"x" * 500)
     assert len(served.handled) == 1
@@ -120,7 +120,7 @@ def test_one_request_over_the_budget_still_passes() -> None:
     assert not served.wire.is_paused
 
 
-def test_responses_waiting_for_an_earlier_one_count_too() -> None:
+def test_responses_waiting_for_an_earlier_one_count_towards_the_budget() -> None:
     served = Served(buffered_bytes_max=100)
     served.receive(b"a", b"b")
     served.replies[1].send([b"B" * 200])
@@ -130,7 +130,7 @@ def test_responses_waiting_for_an_earlier_one_count_too() -> None:
     assert served.wire.is_paused
 
 
-def test_an_answer_out_of_order_that_frees_bytes_lets_more_in() -> None:
+def test_a_response_out_of_order_that_frees_bytes_resumes_reading() -> None:
     served = Served(buffered_bytes_max=100)
     served.receive(b"a", b"x" * 500)
     assert served.wire.is_paused
@@ -138,7 +138,7 @@ def test_an_answer_out_of_order_that_frees_bytes_lets_more_in() -> None:
     assert not served.wire.is_paused
 
 
-def test_no_more_than_the_allowed_number_of_requests_is_in_flight() -> None:
+def test_requests_in_flight_do_not_exceed_the_limit() -> None:
     served = Served(in_flight_requests_max=2)
     served.receive(b"a", b"b", b"c", b"d")
     assert served.handled == [b"a", b"b"]
@@ -152,22 +152,22 @@ def test_no_more_than_the_allowed_number_of_requests_is_in_flight() -> None:
     assert not served.wire.is_paused
 
 
-def test_a_connection_yields_to_the_others_after_its_turn() -> None:
+def test_a_connection_yields_to_other_calls_after_each_turn() -> None:
     served = Served()
-    served.clock.callLater(0, lambda: served.handled.append(b"somebody else"))
+    served.clock.callLater(0, lambda: served.handled.append(b"other call"))
     served.receive(*[b"now"] * (2 * REQUESTS_PER_TURN + 1))
     assert len(served.handled) == REQUESTS_PER_TURN
     assert served.wire.is_paused
     served.clock.advance(0)
-    assert served.handled.index(b"somebody else") == REQUESTS_PER_TURN
+    assert served.handled.index(b"other call") == REQUESTS_PER_TURN
     assert served.handled.count(b"now") == 2 * REQUESTS_PER_TURN + 1
     assert served.wire.sends == 3
     assert not served.wire.is_paused
     assert not served.clock.getDelayedCalls()
 
 
-def test_answers_that_leave_at_once_do_not_make_a_turn_longer() -> None:
-    """A wire that reports the bytes as sent while they are being given to it must not nest the turns."""
+def test_responses_sent_at_once_do_not_lengthen_a_turn() -> None:
+    """Turns must not nest when the wire reports bytes as sent within its `send`."""
     served = Served(buffered_bytes_max=1)
 
     class Instant(FakeWire):
@@ -187,7 +187,7 @@ def test_a_muted_connection_sends_but_neither_reads_nor_handles() -> None:
     served = Served()
     served.receive(b"a")
     served.connection.mute(500)
-    served.receive(b"b")  # was read before the wire was paused
+    served.receive(b"b")  # read before the wire was paused
     served.replies[0].send([b"A"])
     assert served.wire.data == b"A"
     assert served.wire.is_paused
@@ -199,7 +199,7 @@ def test_a_muted_connection_sends_but_neither_reads_nor_handles() -> None:
     assert not served.wire.is_paused
 
 
-def test_the_longer_of_two_mutes_counts_and_unmute_ends_both() -> None:
+def test_a_connection_stays_muted_for_the_longer_of_two_mutes_or_until_unmute() -> None:
     served = Served()
     served.connection.mute(500)
     served.connection.mute(100)
@@ -214,7 +214,7 @@ def test_the_longer_of_two_mutes_counts_and_unmute_ends_both() -> None:
     assert not served.clock.getDelayedCalls()
 
 
-def test_severing_drops_the_queue_and_calls_the_close_callbacks() -> None:
+def test_severing_drops_queued_requests_and_calls_the_close_callbacks() -> None:
     served = Served(in_flight_requests_max=1)
     told: list[str] = []
     served.connection.add_close_callback(lambda connection: told.append(f"first {connection.close_reason}"))
@@ -236,7 +236,7 @@ def test_severing_drops_the_queue_and_calls_the_close_callbacks() -> None:
     assert told[-1] == "late"
 
 
-def test_a_close_callback_that_fails_does_not_keep_the_others_from_being_called(
+def test_a_failing_close_callback_does_not_prevent_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     served = Served()
@@ -249,7 +249,7 @@ def test_a_close_callback_that_fails_does_not_keep_the_others_from_being_called(
     assert len(caplog.records) == 1
 
 
-def test_severing_itself_in_the_middle_of_a_turn_ends_the_turn() -> None:
+def test_a_connection_severed_within_a_turn_handles_no_further_requests() -> None:
     served = Served()
     served.connection.add_close_callback(lambda connection: None)
     original = served._handle
@@ -265,7 +265,7 @@ def test_severing_itself_in_the_middle_of_a_turn_ends_the_turn() -> None:
     assert served.wire.is_aborted
 
 
-def test_closing_when_sent_sends_the_answers_given_so_far() -> None:
+def test_close_when_sent_sends_the_responses_given_so_far() -> None:
     served = Served()
     served.receive(b"a", b"b")
     served.replies[0].send([b"A"])
@@ -287,7 +287,7 @@ def test_a_failing_handler_closes_its_connection_and_is_logged(caplog: pytest.Lo
     assert record.exc_info is not None and "192.0.2.1" in record.message
 
 
-def test_counters_and_times() -> None:
+def test_a_connection_counts_requests_and_bytes_and_records_times() -> None:
     served = Served()
     served.clock.advance(2.5)
     served.receive(b"abc", b"de")

@@ -10,19 +10,19 @@ from clients.settings import SettingError, Settings
 
 
 def parsed(**values: str) -> Endpoints:
-    """The endpoints of settings whose names are written with underscores here."""
+    """The endpoints of these settings; underscores in the names stand for dots."""
     named = {name.replace("_", "."): value for name, value in values.items()}
     return parse_endpoints(Settings(SETTINGS, named), "machine.example")
 
 
-def test_by_default_every_interface_is_listened_on_and_the_machine_advertised() -> None:
+def test_by_default_a_broker_listens_on_all_interfaces_and_advertises_its_host() -> None:
     endpoints = parsed()
     assert endpoints.listeners == (Endpoint("PLAINTEXT", "PLAINTEXT", "", 9092),)
     assert endpoints.advertised == (Endpoint("PLAINTEXT", "PLAINTEXT", "machine.example", 9092),)
     assert endpoints.inter_broker == "PLAINTEXT"
 
 
-def test_names_are_mapped_to_protocols_and_hosts_kept() -> None:
+def test_listener_names_are_mapped_to_protocols_and_hosts_kept() -> None:
     endpoints = parsed(
         listeners="inside://10.0.0.1:9092, OUTSIDE://[::1]:9093",
         advertised_listeners="INSIDE://broker1:9092,OUTSIDE://broker1.example.org:443",
@@ -41,7 +41,7 @@ def test_names_are_mapped_to_protocols_and_hosts_kept() -> None:
     assert endpoints.inter_broker == "INSIDE"
 
 
-def test_a_free_port_is_advertised_by_its_real_number() -> None:
+def test_listener_port_0_is_advertised_by_its_real_number() -> None:
     endpoints = parsed(
         listeners="A://127.0.0.1:0,B://127.0.0.1:0,C://127.0.0.1:9",
         advertised_listeners="A://x:0,B://x:80",
@@ -74,12 +74,14 @@ def test_a_free_port_is_advertised_by_its_real_number() -> None:
         ({"listeners": "SASL_SSL://h:1"}, "this broker does not speak SASL_SSL, only PLAINTEXT"),
     ],
 )
-def test_errors_name_the_key_the_value_and_the_allowed_values(values: dict[str, str], message: str) -> None:
+def test_listener_errors_name_the_key_the_value_and_the_allowed_values(
+    values: dict[str, str], message: str
+) -> None:
     with pytest.raises(SettingError, match=message):
         parsed(**values)
 
 
-def test_two_hosts_may_share_a_port_number() -> None:
+def test_listeners_on_two_hosts_may_share_a_port_number() -> None:
     endpoints = parsed(
         listeners="A://10.0.0.1:9,B://10.0.0.2:9", listener_security_protocol_map="A:PLAINTEXT,B:PLAINTEXT"
     )

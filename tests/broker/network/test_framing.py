@@ -1,4 +1,4 @@
-"""Frames are found however the bytes are split, and buffers are reused only when nothing refers to them."""
+"""Frames are found however the bytes are split, and unreferenced buffers are reused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIMIT = 10 * 1024 * 1024
 
 
 def feed(assembler: FrameAssembler, data: bytes, cuts: list[int] | None = None) -> list[bytes]:
-    """What comes out when `data` arrives in pieces of the sizes `cuts`, repeated, or as large as may be."""
+    """The frames found when `data` arrives in pieces of the sizes `cuts`, repeated, or of maximum size."""
     frames: list[bytes] = []
     position = turn = 0
     while position < len(data):
@@ -40,14 +40,14 @@ def framed(bodies: list[bytes]) -> bytes:
     ),
     cuts=st.lists(st.one_of(st.integers(1, 9), st.integers(1_000, 400_000)), max_size=4),
 )
-def test_frames_come_out_as_they_went_in(sizes: list[int], cuts: list[int]) -> None:
+def test_frames_split_at_any_bytes_are_assembled_unchanged(sizes: list[int], cuts: list[int]) -> None:
     bodies = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
     if cuts and max(cuts) < 1000:
         cuts.append(50_000)
     assert feed(FrameAssembler(FrameBuffers()), framed(bodies), cuts) == bodies
 
 
-def test_two_connections_share_the_buffers() -> None:
+def test_two_connections_share_free_buffers() -> None:
     buffers = FrameBuffers()
     one, other = FrameAssembler(buffers), FrameAssembler(buffers)
     assert feed(one, SIZE.pack(6) + b"on") == []
@@ -57,7 +57,7 @@ def test_two_connections_share_the_buffers() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, LIMIT + 1])
-def test_a_size_not_allowed_is_refused_after_the_frames_before_it(size: int) -> None:
+def test_frames_before_one_of_invalid_size_are_delivered(size: int) -> None:
     assembler = FrameAssembler(FrameBuffers())
     data = framed([b"before"]) + SIZE.pack(size)
     assembler.target()[: len(data)] = data
@@ -67,7 +67,7 @@ def test_a_size_not_allowed_is_refused_after_the_frames_before_it(size: int) -> 
     assert [bytes(frame) for frame in caught.value.frames] == [b"before"]
 
 
-def test_a_buffer_is_lent_again_only_when_no_view_of_it_is_left() -> None:
+def test_a_buffer_is_reused_only_without_remaining_views() -> None:
     buffers = FrameBuffers()
     frame = buffers.take(100_000)
     frame[:5] = b"first"
@@ -95,7 +95,7 @@ def test_frames_are_writable() -> None:
         assert frame[0] == 7
 
 
-def test_kept_buffers_stay_within_the_bound_and_free_ones_are_dropped() -> None:
+def test_free_buffers_above_the_limit_are_dropped() -> None:
     buffers = FrameBuffers(keep_bytes=1_000_000)
     held = [buffers.take(100_000) for _ in range(30)]
     assert buffers.kept_bytes <= 1_000_000
@@ -107,7 +107,7 @@ def test_kept_buffers_stay_within_the_bound_and_free_ones_are_dropped() -> None:
 
 
 @given(size=st.integers(LARGE_FRAME_BYTES, 1 << 24))
-def test_a_buffer_is_exactly_as_long_as_the_frame(size: int) -> None:
+def test_a_large_frames_buffer_is_as_long_as_the_frame(size: int) -> None:
     buffers = FrameBuffers()
     assert len(buffers.take(size)) == size
     assert buffers.kept_bytes <= max(size + 4096, size * 9 // 8)

@@ -1,4 +1,4 @@
-"""Listeners: limits of connections, in all and for each address, and of their idle time."""
+"""Listeners: limits on connections, in total and for each address, and on idle time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class World:
     def try_to_arrive(
         self, host: str = "192.0.2.1", listener: int = 0
     ) -> tuple[ServerConnection, FakeWire] | None:
-        """Connect; None where the listener refuses."""
+        """Connect; None if the listener refuses."""
         receiver = self.network.ports[listener].accept(Address(host, 5000))
         if receiver is None:
             return None
@@ -55,7 +55,7 @@ class World:
         return receiver, wire
 
 
-def test_connections_are_numbered_and_know_their_listener() -> None:
+def test_each_connection_has_a_number_and_its_listeners_name() -> None:
     world = World()
     assert world.listeners.start(ENDPOINTS).advertised[1] == Endpoint("B", "PLAINTEXT", "b.example", 2)
     first, _ = world.arrive()
@@ -66,7 +66,7 @@ def test_connections_are_numbered_and_know_their_listener() -> None:
     assert list(world.listeners) == [second]
 
 
-def test_when_one_port_cannot_be_opened_none_stays_open() -> None:
+def test_a_port_that_cannot_be_opened_closes_all_ports() -> None:
     world = World()
     world.network.broken_after = 1
     with pytest.raises(OSError, match=r"listener B://127\.0\.0\.1:0 cannot be opened"):
@@ -100,7 +100,7 @@ def test_the_connection_limit_applies_to_all_addresses_together() -> None:
     assert world.try_to_arrive("192.0.2.3") is not None
 
 
-def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
+def test_only_idle_connections_are_closed_after_the_idle_limit() -> None:
     world = World()
     world.listeners.start(ENDPOINTS)
     idle, idle_wire = world.arrive()
@@ -114,13 +114,13 @@ def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
     assert idle.is_closed and idle_wire.is_aborted
     assert not waiting.is_closed and not active.is_closed
     world.replies[0].send([b"at last"])
-    waiting.bytes_sent(3)  # and then the peer stops reading
+    waiting.bytes_sent(3)  # the peer stops reading
     world.clock.pump([10] * 12)
     assert waiting.is_closed and active.is_closed
     assert waiting_wire.is_aborted and active_wire.is_aborted
 
 
-def test_without_an_idle_limit_nothing_is_swept() -> None:
+def test_without_an_idle_limit_no_connection_is_closed() -> None:
     world = World(replace(LIMITS, idle_ms_max=-1))
     world.listeners.start(ENDPOINTS)
     world.arrive()
@@ -147,7 +147,7 @@ def test_limits_are_read_from_the_settings() -> None:
 
 
 @on_reactor
-async def test_a_real_free_port_is_reported() -> None:
+async def test_the_real_port_of_listener_port_0_is_reported() -> None:
     listeners = Listeners(TcpNetwork(reactor), reactor, lambda connection, frame, reply: None, LIMITS)
     endpoints = listeners.start(ENDPOINTS)
     ports = [endpoint.port for endpoint in endpoints.listeners]

@@ -9,7 +9,7 @@ from broker.network.memory import NO_LIMIT, RequestMemory
 
 
 class Line:
-    """Borrowers by name, and what has been granted to them after a wait."""
+    """Borrowers by name, and the grants made after a wait."""
 
     def __init__(self, bytes_max: int) -> None:
         self.memory = RequestMemory(bytes_max)
@@ -47,7 +47,7 @@ def test_a_small_request_does_not_overtake_a_large_one() -> None:
     assert not line.borrow("c", 10)
 
 
-def test_a_request_above_the_limit_passes_alone() -> None:
+def test_a_request_above_the_limit_is_granted_when_alone() -> None:
     line = Line(100)
     assert line.borrow("a", 10)
     assert not line.borrow("b", 500)

@@ -55,11 +55,11 @@ class World:
         self.attempt.receiver.frames_received([memoryview(bytearray(data))[SIZE.size :]])
 
     def requests_sent(self) -> list[int]:
-        """The correlation ids on the present wire."""
+        """The correlation ids sent on the current connection."""
         return [decode_request_header(data[SIZE.size :])[0].correlation_id for data in self.attempt.wire.sent]
 
 
-def test_it_connects_on_demand_and_pipelines_in_order() -> None:
+def test_a_channel_connects_on_demand_and_pipelines_requests_in_order() -> None:
     world = World()
     assert world.network.attempts == []
     world.send("a")
@@ -78,7 +78,7 @@ def test_it_connects_on_demand_and_pipelines_in_order() -> None:
     assert not world.clock.getDelayedCalls()
 
 
-def test_unanswered_requests_fail_with_the_connection_and_later_ones_wait() -> None:
+def test_a_lost_connection_fails_unanswered_requests_and_later_ones_wait() -> None:
     world = World()
     world.send("a")
     world.connect()
@@ -94,7 +94,7 @@ def test_unanswered_requests_fail_with_the_connection_and_later_ones_wait() -> N
     assert world.outcomes["b"] == 5
 
 
-def test_the_pause_grows_with_every_failure_to_its_bound_and_an_answer_resets_it() -> None:
+def test_the_reconnect_pause_grows_to_its_maximum_and_a_response_resets_it() -> None:
     world = World()
     pauses: list[float] = []
     for number in range(5):
@@ -116,7 +116,7 @@ def test_the_pause_grows_with_every_failure_to_its_bound_and_an_answer_resets_it
     assert len(world.network.attempts) == attempts + 1
 
 
-def test_nothing_is_connected_when_there_is_nothing_to_send() -> None:
+def test_a_channel_without_requests_does_not_connect() -> None:
     world = World()
     world.send("a")
     world.attempt.receiver.connection_lost("refused")
@@ -124,7 +124,7 @@ def test_nothing_is_connected_when_there_is_nothing_to_send() -> None:
     assert len(world.network.attempts) == 1
 
 
-def test_a_request_not_answered_in_time_closes_the_connection() -> None:
+def test_a_request_not_answered_within_its_timeout_closes_the_connection() -> None:
     world = World()
     world.send("slow", timeout_ms=500)
     world.send("behind")
@@ -155,7 +155,7 @@ def test_an_invalid_response_closes_the_connection(frame: bytes, caplog: pytest.
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_moving_drops_the_old_connection_and_uses_the_new_place_at_once() -> None:
+def test_a_change_of_address_drops_the_old_connection_and_uses_the_new_at_once() -> None:
     world = World()
     world.send("a")
     world.connect()
@@ -173,7 +173,7 @@ def test_moving_drops_the_old_connection_and_uses_the_new_place_at_once() -> Non
     assert world.outcomes["b"] == 3
 
 
-def test_a_connection_that_comes_after_it_was_given_up_is_dropped() -> None:
+def test_a_connection_established_after_close_is_dropped() -> None:
     world = World()
     world.send("a")
     early = world.attempt
@@ -185,7 +185,7 @@ def test_a_connection_that_comes_after_it_was_given_up_is_dropped() -> None:
     assert not world.clock.getDelayedCalls()
 
 
-def test_unanswered_bytes_are_limited() -> None:
+def test_requests_above_the_limit_of_unanswered_bytes_are_refused() -> None:
     world = World(ChannelSettings("broker-0", unanswered_bytes_max=100))
     world.send("a" * 200)
     world.send("b")
@@ -196,7 +196,7 @@ def test_unanswered_bytes_are_limited() -> None:
     assert world.requests_sent() == [0, 1]
 
 
-def test_the_response_to_a_cancelled_request_is_dropped_in_turn() -> None:
+def test_the_response_to_a_cancelled_request_is_skipped() -> None:
     world = World()
     answer = world.send("a")
     world.send("b")
@@ -229,7 +229,7 @@ class Fetches:
 
 
 @on_reactor
-async def test_large_fetch_responses_over_a_real_connection() -> None:
+async def test_large_fetch_responses_arrive_over_a_real_connection() -> None:
     records = bytes(range(256)) * 20_000
     broker = Fetches(records)
     channel = BrokerChannel(broker.port.address, TcpNetwork(reactor), reactor, lambda: 0.5, SETTINGS)
@@ -259,7 +259,7 @@ async def test_connecting_to_an_absent_broker_fails(host: str) -> None:
 
 
 @on_reactor
-async def test_every_address_of_a_name_is_tried() -> None:
+async def test_every_address_of_a_host_name_is_tried() -> None:
     """A name may have IPv4 and IPv6 addresses while the broker listens at only one of them."""
     broker = Fetches(b"")
     asked = []
@@ -279,7 +279,7 @@ async def test_every_address_of_a_name_is_tried() -> None:
 
 
 @on_reactor
-async def test_an_unknown_host_name_fails() -> None:
+async def test_connecting_to_an_unknown_host_name_fails() -> None:
     network = TcpNetwork(reactor, addresses_of=lambda host: succeed([]))
     channel = BrokerChannel(Address("broker.example", 9), network, reactor, lambda: 0.5, SETTINGS)
     with pytest.raises(ChannelLost, match=r"broker\.example has no address"):
@@ -288,7 +288,7 @@ async def test_an_unknown_host_name_fails() -> None:
 
 
 @on_reactor
-async def test_a_name_that_is_not_resolved_in_time() -> None:
+async def test_a_host_name_not_resolved_within_the_timeout_fails() -> None:
     network = TcpNetwork(reactor, addresses_of=lambda host: Deferred())
     settings = ChannelSettings("broker-1", connect_timeout_ms=50)
     channel = BrokerChannel(Address("broker.example", 9), network, reactor, lambda: 0.5, settings)

@@ -77,7 +77,7 @@ def serving(
 
 
 class Client:
-    """A plain blocking socket, used from a worker thread so that the reactor turns meanwhile."""
+    """A plain blocking socket, used from a worker thread so that the reactor runs meanwhile."""
 
     def __init__(self, server: Server, receive_buffer_bytes: int | None = None) -> None:
         self.socket = socket.socket()
@@ -108,7 +108,7 @@ class Client:
         return await self.receive(size)
 
     def at_end(self) -> Deferred[bool]:
-        """Whether the server, having sent nothing more, closes the connection."""
+        """Whether the server closes the connection without sending more."""
         return in_thread(self._at_end)
 
     def _at_end(self) -> bool:
@@ -155,7 +155,7 @@ async def test_many_requests_in_one_segment_are_answered_in_order() -> None:
 
 
 @on_reactor
-async def test_large_and_small_requests_mixed_arrive_whole() -> None:
+async def test_requests_of_mixed_sizes_arrive_whole() -> None:
     chance = random.Random(7)
     sizes = [1, 5_000_000, 40_000, 3, 300_000, 70_000, 0, 32 * 1024, 32 * 1024 - 1, 262_140, 262_144, 900_000]
     bodies = [chance.randbytes(size) for size in sizes * 2]
@@ -166,7 +166,7 @@ async def test_large_and_small_requests_mixed_arrive_whole() -> None:
 
 
 @on_reactor
-async def test_a_frame_that_is_kept_is_never_overwritten() -> None:
+async def test_a_frame_kept_by_its_handler_is_never_overwritten() -> None:
     kept: list[memoryview] = []
 
     def keep(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
@@ -181,7 +181,7 @@ async def test_a_frame_that_is_kept_is_never_overwritten() -> None:
 
 
 @on_reactor
-async def test_slices_larger_than_the_socket_buffer_leave_whole_and_in_place(tmp_path: Path) -> None:
+async def test_slices_larger_than_the_socket_buffer_are_sent_whole_and_in_order(tmp_path: Path) -> None:
     data = random.Random(1).randbytes(3_000_000)
     file = file_of(tmp_path / "log", data)
 
@@ -204,7 +204,7 @@ async def test_slices_larger_than_the_socket_buffer_leave_whole_and_in_place(tmp
 
 
 @on_reactor
-async def test_a_slice_whose_file_was_cut_closes_only_its_connection(
+async def test_a_slice_of_a_truncated_file_closes_only_its_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = file_of(tmp_path / "log", b"0123456789")
@@ -225,7 +225,7 @@ async def test_a_slice_whose_file_was_cut_closes_only_its_connection(
 
 @pytest.mark.parametrize("size", [-1, -(2**31), LIMITS.frame_bytes_max + 1, 2**31 - 1])
 @on_reactor
-async def test_a_frame_of_a_size_not_allowed_closes_the_connection(
+async def test_a_frame_of_invalid_size_closes_the_connection(
     size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serving(echo) as server, Client(server) as client, Client(server) as neighbour:
@@ -249,7 +249,7 @@ async def test_the_largest_frame_allowed_is_served() -> None:
 
 
 @on_reactor
-async def test_a_reader_that_does_not_read_is_not_read_from_and_occupies_no_more_than_its_budget() -> None:
+async def test_a_client_that_does_not_read_occupies_no_more_than_its_budget() -> None:
     answer = [SIZE.pack(100_000), bytes(100_000)]
     options = SocketOptions(send_buffer_bytes=32 * 1024, receive_buffer_bytes=32 * 1024)
     handled = 0
@@ -271,14 +271,14 @@ async def test_a_reader_that_does_not_read_is_not_read_from_and_occupies_no_more
         slow = server.connections[0]
         assert slow.requests < requests // 10
         assert slow.bytes_in < requests * 1000 // 2
-        assert await client.receive(requests * 100_004)  # it reads at last, and is served to the end
+        assert await client.receive(requests * 100_004)  # the client reads all pending responses
         await sent
         assert slow.requests == requests
     assert most_buffered <= LIMITS.buffered_bytes_max + 101_004
 
 
 @on_reactor
-async def test_responses_given_out_of_order_leave_in_order() -> None:
+async def test_responses_given_out_of_order_are_sent_in_order() -> None:
     pending: list[tuple[bytes, ReplySlot]] = []
 
     def collect(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
@@ -295,7 +295,7 @@ async def test_responses_given_out_of_order_leave_in_order() -> None:
 
 
 @on_reactor
-async def test_a_peer_that_leaves_in_the_middle_of_a_request_is_forgotten() -> None:
+async def test_a_peer_that_disconnects_within_a_request_is_removed() -> None:
     for leave in (Client.reset, lambda client: client.socket.close()):
         with serving(echo) as server, Client(server) as client:
             await client.send(SIZE.pack(1_000_000) + b"only the start")
@@ -306,7 +306,7 @@ async def test_a_peer_that_leaves_in_the_middle_of_a_request_is_forgotten() -> N
 
 
 @on_reactor
-async def test_a_peer_that_leaves_in_the_middle_of_a_response_is_forgotten(tmp_path: Path) -> None:
+async def test_a_peer_that_disconnects_within_a_response_is_removed(tmp_path: Path) -> None:
     file = file_of(tmp_path / "log", bytes(20_000_000))
 
     def fetch(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
@@ -341,7 +341,7 @@ async def test_a_severed_connection_handles_none_of_its_queued_requests() -> Non
 async def test_responses_sent_before_an_orderly_close_arrive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "_LINGER_S", 3600)  # the end must come by itself, not by the time limit
+    monkeypatch.setattr(transport, "_LINGER_S", 3600)  # longer than the test: not the cause of the close
     file = file_of(tmp_path / "log", bytes(10_000_000))
 
     def answer_and_close(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
@@ -356,7 +356,7 @@ async def test_responses_sent_before_an_orderly_close_arrive(
 
 
 @on_reactor
-async def test_a_peer_that_never_reads_does_not_hold_a_closing_connection_for_ever(
+async def test_a_closing_connection_is_closed_although_its_peer_never_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "_LINGER_S", 0.01)
@@ -374,7 +374,7 @@ async def test_a_peer_that_never_reads_does_not_hold_a_closing_connection_for_ev
 
 
 @on_reactor
-async def test_a_busy_connection_leaves_the_others_their_turn(
+async def test_a_busy_connection_yields_to_other_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transport, "_TURN_BYTES", 100_000)
@@ -382,15 +382,15 @@ async def test_a_busy_connection_leaves_the_others_their_turn(
 
     def handle(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         if not handled:
-            reactor.callLater(0, handled.append, b"somebody else")
+            reactor.callLater(0, handled.append, b"other call")
         handled.append(bytes(frame[:1]))
         reply.nothing()
 
     options = SocketOptions(receive_buffer_bytes=1 << 20)
     with serving(handle, options=options) as server, Client(server) as client:
-        client.socket.sendall(framed(*[bytes(50_000)] * 6))  # all there before the server first looks
+        client.socket.sendall(framed(*[bytes(50_000)] * 6))  # all received before the server first reads
         await until(lambda: len(handled) == 7)
-    assert handled[-1] != b"somebody else"
+    assert handled[-1] != b"other call"
 
 
 @on_reactor
@@ -412,7 +412,7 @@ async def test_descriptors_and_memory_do_not_leak() -> None:
 
 
 @on_reactor
-async def test_a_port_in_use_is_an_os_error() -> None:
+async def test_listening_on_a_port_in_use_raises_an_os_error() -> None:
     with serving(echo) as server, pytest.raises(OSError, match=str(server.address.port)):
         TcpNetwork(reactor).listen("127.0.0.1", server.address.port, lambda peer: None)
 
@@ -429,7 +429,7 @@ class TestMemoryOfAll:
         reply.send([self.size_of(frame)])
 
     @on_reactor
-    async def test_a_large_request_waits_until_there_is_room_for_it(self) -> None:
+    async def test_a_large_request_waits_for_free_memory(self) -> None:
         memory = RequestMemory(self.SIZE)
         request = framed(bytes(self.SIZE))
         with serving(self.handle, memory=memory) as server, Client(server) as slow, Client(server) as other:
@@ -468,14 +468,14 @@ class TestMemoryOfAll:
             for number, client in enumerate((second, third), start=1):
                 await client.send(request[:300_000])
                 await until(lambda: memory.waiting == number)  # noqa: B023
-            server.connections[1].close("the test says so")
+            server.connections[1].close("closed by the test")
             await until(lambda: memory.waiting == 1)
             first.reset()
             await third.send(request[300_000:])
             assert SIZE.unpack(await third.receive_frame()) == (self.SIZE,)
 
     @on_reactor
-    async def test_requests_not_handled_yet_count_towards_the_limit(self) -> None:
+    async def test_requests_not_handled_yet_count_towards_the_memory_limit(self) -> None:
         memory = RequestMemory(2 * self.SIZE)
         request = framed(bytes(self.SIZE))
         with serving(self.handle, memory=memory) as server, Client(server) as client:

@@ -1,1 +1,1 @@
-"""Ownership: the table as a machine, and what the own API, PIP-68 and the known cases ask of it."""
+"""Ownership: the table as a state machine, against the own API, PIP-68 and the numbered fencing cases."""

@@ -1,5 +1,5 @@
-"""The ownership table on surroundings that a test controls: connections, partitions whose logs grow, and a
-ZooKeeper that may be slow or fail.
+"""The ownership table in an environment that a test controls: connections, logs that grow, and a ZooKeeper
+that may be slow or fail.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Client:
         self.machine.last_heard_ms[self.connection] = self.machine.now_ms
 
     def ask_claim(self, *wanted: tuple[ResourceKey, int], wait_ms: int = 0) -> int:
-        """Claim, without looking for the answer; the ticket."""
+        """Claim without taking the answer; the operation's ticket."""
         self.heard()
         claimed = [WantedResource(key, generation) for key, generation in wanted]
         until_ms = wait_until_ms(self.machine.now_ms, wait_ms)
@@ -89,7 +89,7 @@ class Client:
         return standing
 
     def ask_access(self, key: PartitionKey, mode: ProducerAccessMode, epoch: int, wait_ms: int) -> int:
-        """Claim access as a producer, without looking for the answer; the ticket."""
+        """Claim access as a producer without taking the answer; the operation's ticket."""
         self.group = PRODUCERS_GROUP
         self.heard()
         until_ms = wait_until_ms(self.machine.now_ms, wait_ms)
@@ -120,7 +120,7 @@ class Client:
 
 
 class Machine(TableHost):
-    """A table on logs that grow as a test says, with the connections of its clients."""
+    """A table with its clients' connections, and logs that a test grows."""
 
     def __init__(self, settings: OwnershipSettings | None = None) -> None:
         self.now_ms = START_MS
@@ -191,7 +191,7 @@ class Machine(TableHost):
         self.perform()
 
     def commit(self, key: PartitionKey) -> None:
-        """Everything in the log is committed now."""
+        """Commit all records of a log."""
         self.high_watermarks[key] = self.end_offsets[key]
         self.perform()
 
@@ -205,11 +205,11 @@ class Machine(TableHost):
         self.perform()
 
     def record(self, key: ResourceKey) -> OwnershipRecord:
-        """The record of a resource."""
+        """The resource's record in ZooKeeper, decoded."""
         return decode_ownership(key.path, self.znodes[key][0])
 
     def fail_over(self) -> None:
-        """Another broker decides from now on: all connections are gone, and it knows what is written."""
+        """Another broker takes over: it has no connections, and loads all written records."""
         self.table = self.new_table()
         self._open.clear()
         for key in self.znodes:
@@ -220,7 +220,7 @@ class Machine(TableHost):
         self.perform()
 
     def resource(self, key: ResourceKey) -> Resource:
-        """A resource in the table, which has to be there."""
+        """A resource that the table holds."""
         resource = self.table.resource(key)
         assert resource is not None
         return resource

@@ -8,8 +8,8 @@ from tests.broker.ownership.machine import NAME, P0, START_MS, Machine
 ANNA, BEN = OwnerDeadline(P0, "app", 1), OwnerDeadline(NAME, "app", 1)
 
 
-def test_a_session_is_looked_at_at_the_earliest_of_its_deadlines() -> None:
-    """A later deadline does not put off an earlier one: a ping extends no session."""
+def test_an_owners_session_is_checked_at_the_earliest_of_its_deadlines() -> None:
+    """A later deadline does not replace an earlier one: a ping extends no session."""
     state = Machine().table._state
     for at_ms in (20, 10, 30):
         state.watch(ANNA, START_MS + at_ms)
@@ -26,8 +26,8 @@ def test_a_cancelled_deadline_can_be_set_to_a_later_time() -> None:
     assert state.deadlines.next_ms() == START_MS + 15
 
 
-def test_an_owner_that_resumes_again_and_again_leaves_no_deadlines_behind() -> None:
-    """Sessions may last an hour: the deadlines of all that happens in one would be millions."""
+def test_repeated_resumes_leave_no_deadlines_behind() -> None:
+    """A session may last an hour, in which one deadline for each event would add up to millions."""
     machine = Machine()
     anna, ben = machine.client("anna"), machine.client("ben")
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""Ownership where it counts: at the append, at the fetch, and in ZooKeeper."""
+"""Ownership enforced at the append, at the fetch, and in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def fetch(world: OwnershipWorld, client: Client, replica_id: int = -1) -> int:
     return only_fetched(client.call(fetch_request(world.topic_id(T), replica_id=replica_id))).error_code
 
 
-def test_the_log_has_the_message_of_a_refused_write_once_for_each_connection(
+def test_a_refused_write_is_logged_once_for_each_connection(
     world: OwnershipWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "broker.ownership.guards")
@@ -71,7 +71,7 @@ def test_the_log_has_the_message_of_a_refused_write_once_for_each_connection(
     assert "Claim it first" in caplog.messages[0]
 
 
-def test_only_the_owner_writes_while_there_is_one(world: OwnershipWorld) -> None:
+def test_only_the_owner_of_an_owned_partition_writes(world: OwnershipWorld) -> None:
     stock, anna = world.client(), world.owner("anna")
     assert write(stock) == 0
     anna.claim(T)
@@ -112,7 +112,7 @@ def held(incarnation: int) -> HeldResource:
     return HeldResource(name=T, partition=0, incarnation=incarnation)
 
 
-def test_with_single_writer_off_losers_are_severed_and_appends_are_not_checked(tmp_path: Path) -> None:
+def test_with_single_writer_off_former_owners_are_severed_and_appends_not_checked(tmp_path: Path) -> None:
     world = OwnershipWorld(tmp_path, topic_config={"single.writer": "off"})
     world.lead(T)
     anna, ben = world.owner("anna"), world.owner("ben")
@@ -129,15 +129,15 @@ def test_case_12_an_owner_writes_with_acks_all(anna: Owner, acks: int) -> None:
     assert anna.write(T, acks=acks) == ErrorCode.INVALID_REQUIRED_ACKS
 
 
-def test_case_2_a_write_queued_behind_a_theft_is_judged_at_the_append(
+def test_case_2_a_write_queued_behind_a_steal_is_checked_at_the_append(
     world: OwnershipWorld, anna: Owner
 ) -> None:
-    """ "Check the generation where the offset is assigned, not at the socket": both requests are in the
-    broker when the owner changes between them."""
+    """ "Check the generation where the offset is assigned, not at the socket": the broker has received both
+    requests when the owner changes between them."""
     ben = world.owner("ben")
     world.zookeeper.is_held = True
     ben.ask(ben.claim_request(T))
-    assert anna.write(T) == 0, "the theft is not durable yet"
+    assert anna.write(T) == 0, "the steal is not durable yet"
 
     world.zookeeper.release()
     anna.ask(produce_request(T, batch(b"late")))
@@ -157,7 +157,7 @@ def test_a_retry_of_a_batch_in_the_log_is_not_refused(world: OwnershipWorld) -> 
     assert (again.error_code, again.base_offset) == (0, 0)
 
 
-def test_a_client_that_is_bound_writes_as_the_owner_does(world: OwnershipWorld) -> None:
+def test_a_client_named_in_the_claim_may_write_like_the_owner(world: OwnershipWorld) -> None:
     anna, stock = world.owner("anna"), world.client()
     anna.claim(T, writer_client_id="test", writer_principal="User:ANONYMOUS")
     assert write(stock) == 0
@@ -166,7 +166,7 @@ def test_a_client_that_is_bound_writes_as_the_owner_does(world: OwnershipWorld) 
     assert write(stock) == ErrorCode.PRODUCER_FENCED
 
 
-def test_case_18_replicas_are_exempt(tmp_path: Path) -> None:
+def test_case_18_fetches_of_replicas_are_exempt(tmp_path: Path) -> None:
     """ "Replication is exempt by broker identity"."""
     world = OwnershipWorld(tmp_path, topic_config={"single.reader": "required"})
     world.lead(T, replicas=(1, 2))
@@ -184,10 +184,10 @@ def test_a_group_has_one_reader(world: OwnershipWorld) -> None:
     other = world.owner("cleo", "others", Access.READ)
     assert other.claim(T).generation == 1
     assert fetch(world, other.client) == 0
-    assert fetch(world, world.client()) == 0, "it belongs to no group of the own API"
+    assert fetch(world, world.client()) == 0, "a client without a group of the own API may read"
 
 
-def test_a_fetch_that_waits_is_refused_when_its_group_has_another_reader(world: OwnershipWorld) -> None:
+def test_a_waiting_fetch_is_refused_after_its_group_gets_another_reader(world: OwnershipWorld) -> None:
     anna = world.owner("anna", "readers", Access.READ)
     ben = world.owner("ben", "readers", Access.READ)
     anna.claim(T)
@@ -212,7 +212,9 @@ def test_with_single_reader_required_only_an_owner_reads(tmp_path: Path) -> None
     assert fetch(world, world.client()) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_case_8_a_silent_owner_is_severed_in_time(world: OwnershipWorld, anna: Owner) -> None:
+def test_case_8_a_silent_owner_is_severed_after_its_session_timeout(
+    world: OwnershipWorld, anna: Owner
+) -> None:
     world.clock.pump([0.1] * 99)
     assert anna.renew(T).error_code == 0
     world.clock.pump([0.1] * 99)
@@ -235,8 +237,8 @@ def test_an_owner_whose_connection_is_muted_keeps_its_session(world: OwnershipWo
     assert is_open(anna)
 
 
-def test_time_in_which_the_broker_stood_still_ends_no_session(world: OwnershipWorld, anna: Owner) -> None:
-    """After the stop the owner's requests are still in the socket: they are read before it is judged."""
+def test_a_standstill_of_the_broker_ends_no_session(world: OwnershipWorld, anna: Owner) -> None:
+    """The owner's requests are still in the socket: the broker reads them before it judges the session."""
     world.clock.advance(SESSION_MS / 1000 + 30)
     assert is_open(anna)
     assert anna.write(T) == 0
@@ -244,10 +246,8 @@ def test_time_in_which_the_broker_stood_still_ends_no_session(world: OwnershipWo
     assert is_open(anna)
 
 
-def test_silent_owners_are_severed_after_a_standstill_however_busy_the_broker_is(
-    world: OwnershipWorld, anna: Owner
-) -> None:
-    """Each claim sets the timer: not before the requests sent meanwhile are read, and not later either."""
+def test_a_busy_broker_severs_silent_owners_after_a_standstill(world: OwnershipWorld, anna: Owner) -> None:
+    """Each claim resets the timer, which must fire after waiting requests are read, and no later."""
     ben = world.owner("ben")
     world.clock.advance(SESSION_MS / 1000 + 30)
     for _ in range(10):
@@ -295,7 +295,7 @@ def test_a_claim_that_zookeeper_does_not_answer_times_out_and_can_be_repeated(wo
     assert anna.claim(T).generation == 1
 
 
-def test_the_outcome_of_a_write_whose_answer_was_lost_is_read(world: OwnershipWorld, anna: Owner) -> None:
+def test_a_write_to_zookeeper_with_a_lost_answer_is_read_back(world: OwnershipWorld, anna: Owner) -> None:
     ben = world.owner("ben")
     world.zookeeper.loses_answer = True
     taken = ben.claim(T)
@@ -312,7 +312,7 @@ def test_a_claim_succeeds_after_a_change_of_the_isr(world: OwnershipWorld) -> No
 
 
 def test_a_leader_that_has_been_replaced_grants_nothing(world: OwnershipWorld) -> None:
-    """A zombie leader does not know its successor, but ZooKeeper does."""
+    """A zombie leader does not know of its successor; the write to ZooKeeper fails on the newer state."""
     anna = world.owner("anna")
     path = partition_state_path(T, 0)
     state = PartitionState(2, 1, (2,), 1)
@@ -325,15 +325,15 @@ def test_a_leader_that_has_been_replaced_grants_nothing(world: OwnershipWorld) -
     assert world.replicas.partition(T, 0).admission is None
 
 
-def test_a_new_leader_knows_the_grants_of_the_leader_before_it(world: OwnershipWorld, anna: Owner) -> None:
+def test_a_new_leader_loads_the_grants_of_its_predecessor(world: OwnershipWorld, anna: Owner) -> None:
     world.assign(T, leader=2, leader_epoch=1, replicas=(1, 2))
     assert anna.write(T) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert is_open(anna), "its owner may resume at the other broker, and still owns other partitions here"
+    assert is_open(anna), "anna may resume at the other broker, and may own other partitions here"
 
     world.lead(T, leader_epoch=2)
 
     assert write(world.client()) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert anna.write(T) == ErrorCode.TOPIC_AUTHORIZATION_FAILED, "it has not resumed"
+    assert anna.write(T) == ErrorCode.TOPIC_AUTHORIZATION_FAILED, "anna has not resumed"
     assert anna.resume(T).generation == 1
     assert anna.write(T) == 0
 
@@ -360,7 +360,7 @@ def test_a_former_leader_answers_no_claim(tmp_path: Path) -> None:
     world.clock.advance(0.4)
     assert ben.client.answers()[0].resources[0].error_code == ErrorCode.REQUEST_TIMED_OUT
     world.assign(T, leader=2, leader_epoch=1, replicas=(1, 2))
-    assert not is_open(anna), "ben has it"
+    assert not is_open(anna), "ben was granted the partition"
     world.lead(T, leader_epoch=2, replicas=(1, 2))
     cleo = world.owner("cleo")
     cleo.ask(cleo.claim_request(T, generation=2))
@@ -368,7 +368,7 @@ def test_a_former_leader_answers_no_claim(tmp_path: Path) -> None:
     assert cleo.client.answers()[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_broker_that_stops_promotes_no_waiter(world: OwnershipWorld, anna: Owner) -> None:
+def test_a_stopping_broker_promotes_no_waiter(world: OwnershipWorld, anna: Owner) -> None:
     ben = world.owner("ben")
     ben.claim(T, generation=-1, wait_timeout_ms=-1)
     world.ownership.service.stop()
@@ -377,7 +377,7 @@ def test_a_broker_that_stops_promotes_no_waiter(world: OwnershipWorld, anna: Own
     assert b'"generation":2' not in written
 
 
-def test_a_broker_that_stops_releases_nothing_by_force(world: OwnershipWorld) -> None:
+def test_a_stopping_broker_refuses_forced_releases(world: OwnershipWorld) -> None:
     world.owner("anna").claim(T)
     world.ownership.service.stop()
     response = world.client().call(
@@ -424,7 +424,7 @@ def test_an_exclusive_producer_keeps_out_producers_without_access(world: Ownersh
         ("required", ProducerAccessMode.EXCLUSIVE, ErrorCode.NONE),
     ],
 )
-def test_no_access_is_granted_that_single_writer_does_not_enforce(
+def test_the_single_writer_setting_decides_which_access_modes_are_granted(
     tmp_path: Path, policy: str, mode: ProducerAccessMode, error: ErrorCode
 ) -> None:
     world = OwnershipWorld(tmp_path, topic_config={"single.writer": policy})
@@ -432,7 +432,7 @@ def test_no_access_is_granted_that_single_writer_does_not_enforce(
     assert access(world, world.owner("producer"), mode) == error
 
 
-def test_bad_requests_for_access_are_refused(world: OwnershipWorld) -> None:
+def test_access_requests_with_invalid_fields_are_refused(world: OwnershipWorld) -> None:
     owner = world.owner("producer")
     assert access(world, owner, 9) == ErrorCode.INVALID_REQUEST  # type: ignore[arg-type]
     exclusive = ProducerAccessMode.EXCLUSIVE
@@ -488,7 +488,7 @@ def test_owners_are_described_with_their_history(world: OwnershipWorld, anna: Ow
 
 
 def test_names_are_described_before_any_client_has_claimed_them_at_this_broker(world: OwnershipWorld) -> None:
-    """A broker that has just begun to coordinate a group describes the owners of its names."""
+    """A group's new coordinator loads the owners of its names to describe them."""
     world.lead(OFFSETS)
     for group in ("app", "other"):
         world.owner("anna", group).claim("leader", partition=-1)
@@ -502,7 +502,9 @@ def test_names_are_described_before_any_client_has_claimed_them_at_this_broker(w
     ]
 
 
-def test_an_administrator_releases_by_force(world: OwnershipWorld, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_administrators_forced_release_severs_the_owner_and_is_audited(
+    world: OwnershipWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "broker.ownership.audit")
     anna = world.owner("anna")
     anna.claim(T)
@@ -518,11 +520,11 @@ def test_an_administrator_releases_by_force(world: OwnershipWorld, caplog: pytes
     assert not is_open(anna)
     assert write(world.client()) == 0
     lines = [line.getMessage() for line in caplog.records if line.name == "broker.ownership.audit"]
-    assert len(lines) == 3, "granted, asked for, lost"
+    assert len(lines) == 3, "one line each for the grant, the request and the loss"
     assert "stuck\\nsince noon" in lines[1]
 
 
-def test_everything_is_counted(world: OwnershipWorld, anna: Owner) -> None:
+def test_claims_steals_refusals_and_fenced_appends_are_counted(world: OwnershipWorld, anna: Owner) -> None:
     ben = world.owner("ben")
     ben.claim(T, generation=-1)
     ben.claim(T)
@@ -549,7 +551,9 @@ def test_everything_is_counted(world: OwnershipWorld, anna: Owner) -> None:
         ({"partition": -2}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_bad_claims_are_refused(world: OwnershipWorld, fields: dict[str, int], error: ErrorCode) -> None:
+def test_claims_with_invalid_fields_are_refused(
+    world: OwnershipWorld, fields: dict[str, int], error: ErrorCode
+) -> None:
     anna = world.owner("anna")
     response = anna.client.call(anna.claim_request(T, **fields))
     assert (response.error_code, response.resources) == (error, [])
@@ -557,7 +561,7 @@ def test_bad_claims_are_refused(world: OwnershipWorld, fields: dict[str, int], e
 
 
 def test_names_of_any_length_fit_into_a_write_to_zookeeper(world: OwnershipWorld) -> None:
-    """ZooKeeper closes the connection of a broker that writes 1 MB at once: no client may cause that."""
+    """ZooKeeper closes the connection of a broker that writes 1 MB at once, so clients must not cause it."""
     world.lead(OFFSETS)
     anna = world.owner("\N{GREEK SMALL LETTER ALPHA}" * 255)
     too_long = world.owner("\N{GRINNING FACE}" * 255)
@@ -581,7 +585,7 @@ def test_names_of_any_length_fit_into_a_write_to_zookeeper(world: OwnershipWorld
     assert anna.claim("leader", partition=-1).error_code == 0
 
 
-def test_requests_about_resources_without_owner_leave_nothing_behind(world: OwnershipWorld) -> None:
+def test_requests_about_resources_without_an_owner_leave_no_state_behind(world: OwnershipWorld) -> None:
     world.lead(OFFSETS)
     anna = world.owner("anna")
     for number in range(50):

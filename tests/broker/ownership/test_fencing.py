@@ -67,7 +67,7 @@ def test_case_1_a_failed_write_uses_up_no_generation(machine: Machine, anna: Cli
     assert ben.claim(P0).generation == 2
 
 
-def test_case_2_the_fence_is_where_the_log_ends_when_the_grant_comes_into_force(
+def test_case_2_the_fence_is_the_log_end_when_the_grant_comes_into_force(
     machine: Machine, anna: Client
 ) -> None:
     """ "A claim returns a fence offset past which no older writer can land"."""
@@ -75,7 +75,7 @@ def test_case_2_the_fence_is_where_the_log_ends_when_the_grant_comes_into_force(
     machine.grow(P0, 7)
     machine.holds_writes = True
     ticket = ben.ask_claim((P0, 1))
-    assert machine.owner_of(P0) == "anna", "which may write until the grant is durable"
+    assert machine.owner_of(P0) == "anna", "the old owner may write until the grant is durable"
     machine.grow(P0, 3)
 
     machine.settle_writes()
@@ -101,8 +101,8 @@ def test_case_2_a_claim_is_answered_once_everything_before_its_fence_is_committe
 
 
 def test_case_2_a_fence_beyond_the_new_leaders_log_is_lowered(machine: Machine) -> None:
-    """The leader has failed with records that were never committed: to wait for them would take for ever,
-    since only the owner may write."""
+    """The old leader failed with uncommitted records. Waiting for their offsets would never end, since only
+    the owner may write."""
     anna = machine.client("anna")
     machine.grow(P0, 10)
     machine.grow(P0, 5, committed=False)
@@ -118,7 +118,7 @@ def test_case_2_a_fence_beyond_the_new_leaders_log_is_lowered(machine: Machine) 
     assert (again.error_code, again.generation, again.fence_offset) == (0, 1, 12)
 
 
-def test_case_3_a_late_close_does_not_clear_the_thief(machine: Machine, anna: Client) -> None:
+def test_case_3_a_late_close_does_not_clear_the_new_owner(machine: Machine, anna: Client) -> None:
     """ "A disconnect callback compares (owner, generation) before it clears anything"."""
     ben = machine.client("ben")
     old = anna.connection
@@ -131,7 +131,7 @@ def test_case_3_a_late_close_does_not_clear_the_thief(machine: Machine, anna: Cl
     assert machine.entry(P0).generation == 2
 
 
-def test_case_3_a_close_while_the_theft_is_being_written_changes_nothing(
+def test_case_3_a_close_while_the_steal_is_being_written_changes_nothing(
     machine: Machine, anna: Client
 ) -> None:
     ben = machine.client("ben")
@@ -166,7 +166,7 @@ def test_case_4_no_owner_is_evicted_for_a_claim_that_fails(
 
 
 def test_case_4_no_owner_is_evicted_for_a_claimant_that_has_left(machine: Machine, anna: Client) -> None:
-    """A claim waits for another, and its claimant leaves meanwhile."""
+    """The claimant leaves while its claim waits for another."""
     ben, cleo = machine.client("ben"), machine.client("cleo")
     machine.holds_writes = True
     ben.ask_claim((P0, 1))
@@ -191,8 +191,8 @@ def test_case_5_a_waking_zombie_cannot_steal_back(machine: Machine) -> None:
 
 
 def test_case_6_every_grant_raises_the_generation(machine: Machine) -> None:
-    """ "Event Hubs keeps it: two epoch-0 readers took each other's place 15 times in 86 s". Of two claimants
-    that have seen the same generation one wins."""
+    """ "Event Hubs keeps it: two epoch-0 readers took each other's place 15 times in 86 s". One of two
+    claimants that have seen the same generation wins."""
     first = machine.client("first")
     assert first.claim(P0).generation == 1
     anna, ben = machine.client("anna"), machine.client("ben")
@@ -203,7 +203,7 @@ def test_case_6_every_grant_raises_the_generation(machine: Machine) -> None:
     assert machine.owner_of(P0) == "anna"
 
 
-def test_case_7_the_same_owner_resumes_without_a_raise(machine: Machine, anna: Client) -> None:
+def test_case_7_an_owner_that_resumes_keeps_its_generation(machine: Machine, anna: Client) -> None:
     """ "Same owner reconnecting resumes without a raise; the old connection's queued writes are refused"."""
     old = anna.connection
     anna.reconnect()
@@ -242,7 +242,7 @@ def test_case_7_an_owner_may_not_resume_after_a_writer_of_another_group(machine:
 
 
 def test_case_7_a_writer_of_another_group_is_remembered_beyond_the_history(machine: Machine) -> None:
-    """Grants to readers have pushed the writer out of the history."""
+    """Later grants to readers have displaced the writer from the bounded history."""
     anna = machine.client("anna", "left")
     anna.claim(P0)
     anna.close()
@@ -289,7 +289,7 @@ def test_case_8_silence_ends_an_ownership_by_the_servers_clock(machine: Machine,
     assert anna.resume(P0).reason is LossReason.SESSION_TIMED_OUT
 
 
-def test_case_8_on_contention_the_owner_is_asked_for_a_sign_of_life() -> None:
+def test_case_8_on_contention_the_owner_is_pinged() -> None:
     """ "on contention the incumbent is pinged with a deadline"."""
     machine = Machine(OwnershipSettings(ping_timeout_ms=500))
     anna, ben = machine.client("anna"), machine.client("ben")
@@ -321,8 +321,8 @@ def test_case_8_an_owner_that_answers_a_ping_keeps_its_resource() -> None:
     assert anna.renew(P0).is_contended
 
 
-def test_case_8_a_sign_of_life_in_the_same_millisecond_counts() -> None:
-    """An owner on the same machine renews that soon, and is then silent until its next Renew is due."""
+def test_case_8_an_answer_to_a_ping_in_the_same_millisecond_counts() -> None:
+    """An owner on the same machine may answer that fast, and then send nothing until its next Renew."""
     machine = Machine(OwnershipSettings(ping_timeout_ms=500))
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim(P0)
@@ -362,8 +362,8 @@ def test_case_9_after_the_grace_the_resource_is_free(machine: Machine, anna: Cli
 
 
 def test_case_9_a_grant_that_was_never_answered_holds_after_a_restart(machine: Machine, anna: Client) -> None:
-    """The leader fails between the write and the answer: the next leader knows the grant, and fences by
-    it."""
+    """The leader fails between the write and the answer. The next leader loads the grant and fences
+    earlier owners."""
     ben = machine.client("ben")
     machine.grow(P0, 4)
     machine.holds_writes = True
@@ -381,8 +381,8 @@ def test_case_9_a_grant_that_was_never_answered_holds_after_a_restart(machine: M
 
 
 def test_case_9_a_resumed_grant_holds_after_a_restart(machine: Machine) -> None:
-    """Its owner was answered that it owns the name, so other clients wait for its session: a resumed grant
-    that had ended is durable before the answer."""
+    """A successful Resume promises that other clients wait for the owner's session. A grant that had ended
+    must therefore be durable again before the answer."""
     anna = machine.client("anna")
     anna.claim(NAME)
     anna.close()
@@ -414,7 +414,7 @@ def test_case_9_the_access_of_a_resumed_exclusive_producer_holds_after_a_restart
     assert ben.access_to(P0, ProducerAccessMode.EXCLUSIVE).error_code == ErrorCode.RESOURCE_OWNED
 
 
-def test_case_9_an_owner_that_leaves_while_its_resume_is_written_is_gone(
+def test_case_9_an_owner_that_leaves_during_the_write_of_its_resume_owns_nothing(
     machine: Machine, anna: Client
 ) -> None:
     ben = machine.client("ben")
@@ -434,7 +434,7 @@ def test_case_9_an_owner_that_leaves_while_its_resume_is_written_is_gone(
 
 
 def test_loading_a_record_again_undoes_no_release(machine: Machine, anna: Client) -> None:
-    """A leader begins a new epoch before it has written a release."""
+    """A new leader epoch begins before the release is written."""
     ben = machine.client("ben")
     machine.flush()
     anna.release(P0)
@@ -445,7 +445,7 @@ def test_loading_a_record_again_undoes_no_release(machine: Machine, anna: Client
 
 
 def test_a_grant_that_is_loaded_before_its_write_is_answered_is_granted_once(machine: Machine) -> None:
-    """ZooKeeper's answer was lost, and the leader has begun a new epoch before it asked again."""
+    """ZooKeeper's answer is lost, and a new leader epoch begins before the leader reads the outcome."""
     anna = machine.client("anna")
     machine.holds_writes = True
     ticket = anna.ask_claim((P0, 1))
@@ -462,7 +462,7 @@ def test_a_grant_that_is_loaded_before_its_write_is_answered_is_granted_once(mac
         machine.answer(ticket)
     assert raised.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert [grant.incarnation for grant in machine.entry(P0).history] == [1]
-    assert anna.claim(P0).incarnation == 1, "it asks again, and has it"
+    assert anna.claim(P0).incarnation == 1, "the repeated claim finds its own grant"
     assert machine.entry(P0).connection == anna.connection
 
 
@@ -480,7 +480,7 @@ def test_case_10_generations_outlive_idleness(machine: Machine, anna: Client) ->
 
 
 def test_case_10_a_forgotten_group_keeps_its_generation(machine: Machine) -> None:
-    """The groups that have been free for longest are forgotten, but not how high their generations were."""
+    """The groups free for longest are dropped, and the record keeps their highest generation as a floor."""
     first = machine.client("first", "g")
     assert [first.claim(P0, number).generation for number in (1, 5, 7)] == [1, 5, 7]
     first.release(P0)
@@ -510,7 +510,7 @@ def test_case_16_several_resources_are_granted_together_or_not_at_all(machine: M
         ErrorCode.OPERATION_NOT_ATTEMPTED,
     ]
     assert machine.owner_of(P0) is None
-    assert machine.table.resource(P0) is None, "nothing is kept of what was never owned"
+    assert machine.table.resource(P0) is None, "no record is kept of a resource that was never owned"
     assert [each.error_code for each in ben.claim_all((P0, 1), (P1, 5))] == [0, 0]
 
 
@@ -523,13 +523,13 @@ def test_case_16_claims_of_overlapping_resources_wait_for_one_another(machine: M
         cleo.ask_claim((P1, 1)),
     ]
     while machine.writes:
-        assert len(machine.writes) == 1, "each shares a resource with the one before"
+        assert len(machine.writes) == 1, "consecutive claims share a resource"
         machine.settle_writes()
 
     assert [[each.generation for each in machine.answer(ticket)] for ticket in tickets] == [[1], [2, 1], [2]]
 
 
-def test_case_17_the_deletion_of_a_topic_fences(machine: Machine, anna: Client) -> None:
+def test_case_17_deleting_a_topic_fences_its_owner(machine: Machine, anna: Client) -> None:
     """ "Ownership is keyed by topic id; deletion fences"."""
     machine.unload(P0, LossReason.DELETED)
 
@@ -567,7 +567,7 @@ def test_case_20_generations_are_64_bits_wide(machine: Machine, anna: Client) ->
 
 
 def test_a_reset_revives_no_old_owner(machine: Machine) -> None:
-    """The incarnation never goes down, so the generation 1 of before is not the generation 1 of now."""
+    """The incarnation never falls: it tells generation 1 before the reset from generation 1 after it."""
     zombie, ben = machine.client("anna"), machine.client("ben")
     zombie.claim(P0)
     old = dict(zombie.incarnations)
@@ -604,7 +604,7 @@ def test_the_history_is_written_and_bounded(machine: Machine) -> None:
     assert machine.record(P0) == machine.resource(P0).record()
 
 
-def test_every_change_of_owner_is_one_line_of_the_audit(machine: Machine) -> None:
+def test_every_change_of_owner_is_one_line_of_the_audit_log(machine: Machine) -> None:
     anna, ben = machine.client("anna"), machine.client("ben")
     other = machine.client("cleo", "other")
     anna.claim(P0)

@@ -51,7 +51,7 @@ class Leader(OwnershipWorld):
         group: str = GROUP,
         decided: tuple[int, int] | None = None,
     ) -> AssignReadersResponse:
-        """Assign partitions as the coordinator does; without `decided`, later than all decisions before."""
+        """Assign partitions as the coordinator does; without `decided`, the decision is the latest."""
         self.offset += 1
         epoch, offset = decided or (0, self.offset)
         reader = AssignedReader(
@@ -121,7 +121,7 @@ def bert(leader: Leader) -> Member:
 
 
 class TestReading:
-    def test_a_member_that_was_assigned_a_partition_attaches_itself_and_reads(
+    def test_a_member_attaches_to_its_assigned_partitions_and_reads(
         self, leader: Leader, anna: Member
     ) -> None:
         assert leader.assign_reader("anna", 0, 1).refused == []
@@ -135,19 +135,21 @@ class TestReading:
         leader.assign_reader("anna")
         assert anna.code(generation=2) == 0, "the assignment of generation 2 may still arrive"
 
-    def test_an_assignment_stops_the_fetches_of_the_member_before_at_once(
+    def test_a_new_assignment_stops_the_former_members_fetches_at_once(
         self, leader: Leader, anna: Member, bert: Member
     ) -> None:
         leader.assign_reader("anna", 0, 1)
         anna.attach(0, 1)
         leader.assign_reader("bert", generation=2)
         assert not anna.reads(0)
-        assert anna.reads(1), "the other partition stays its own, and so does the connection"
+        assert anna.reads(1), "anna keeps partition 1 and her connection"
         assert anna.code() == ErrorCode.OWNERSHIP_FENCED
         assert bert.code(generation=2) == 0
         assert bert.reads() and not anna.reads()
 
-    def test_the_error_says_what_to_do(self, leader: Leader, anna: Member) -> None:
+    def test_the_error_of_a_fenced_fetch_names_the_reader_and_the_remedy(
+        self, leader: Leader, anna: Member
+    ) -> None:
         leader.assign_reader("anna")
         anna.attach()
         leader.assign_reader("bert", generation=2)
@@ -158,9 +160,7 @@ class TestReading:
         (row,) = anna.attach()
         assert (row.error_message, row.generation) == (message, 2)
 
-    def test_a_fetch_that_waits_is_judged_again_when_there_are_records(
-        self, leader: Leader, anna: Member
-    ) -> None:
+    def test_a_waiting_fetch_is_checked_again_when_records_arrive(self, leader: Leader, anna: Member) -> None:
         leader.assign_reader("anna")
         anna.attach()
         anna.client.ask(fetch_request(leader.topic_id(T), max_wait_ms=10_000))
@@ -189,7 +189,7 @@ class TestReading:
         assert anna.code() == 0
         assert anna.reads()
 
-    def test_a_leader_ends_no_member_for_its_silence(self, leader: Leader, anna: Member) -> None:
+    def test_a_silent_member_stays_attached_to_its_partitions(self, leader: Leader, anna: Member) -> None:
         """The group's coordinator decides whether a member is alive."""
         leader.assign_reader("anna")
         anna.attach()
@@ -199,7 +199,7 @@ class TestReading:
         leader.clock.advance(3600)
         assert Member(leader, "anna").code() == 0
 
-    def test_groups_do_not_exclude_each_other_nor_clients_without_a_group(
+    def test_a_groups_reader_excludes_neither_other_groups_nor_ungrouped_clients(
         self, leader: Leader, anna: Member
     ) -> None:
         other = Member(leader, "otto", group="audit")
@@ -251,9 +251,9 @@ class TestDecisions:
         before = dict(leader.zookeeper.znodes)
         assert leader.assign_reader("anna", decided=(1, 10)).refused == []
         assert anna.reads()
-        assert leader.zookeeper.znodes == before, "nothing is written"
+        assert leader.zookeeper.znodes == before, "ZooKeeper is not written to"
 
-    def test_only_partitions_led_by_other_brokers_are_refused(self, leader: Leader) -> None:
+    def test_an_assignment_is_refused_only_for_partitions_led_by_other_brokers(self, leader: Leader) -> None:
         leader.assign(T, 1, leader=2, leader_epoch=1, replicas=(1, 2))
         (refused,) = leader.assign_reader("anna", 0, 1).refused
         assert (refused.partition, refused.error_code) == (1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -272,7 +272,9 @@ class TestDecisions:
 
 
 class TestFailover:
-    def test_the_next_leader_knows_the_reader(self, leader: Leader, anna: Member, bert: Member) -> None:
+    def test_the_next_leader_loads_the_assigned_reader(
+        self, leader: Leader, anna: Member, bert: Member
+    ) -> None:
         leader.assign_reader("anna")
         leader.assign_reader("bert", generation=2)
         leader.assign(T, leader=2, leader_epoch=1, replicas=(1, 2))
@@ -300,7 +302,7 @@ class TestOwners:
         assert "granted: t-0 in group 'billing', generation 7" in caplog.text
         (described,) = leader.client().call(DescribeOwnersRequest(groups=[GROUP])).resources
         assert (described.owner_id, described.host, described.generation) == ("anna", "/10.0.0.1", 7)
-        assert described.session_remaining_ms == -1, "it has none here"
+        assert described.session_remaining_ms == -1, "members have no session at the partition leader"
 
     @pytest.mark.parametrize("generation", [-1, 1, 50])
     def test_a_client_outside_the_group_cannot_take_a_members_partition(
@@ -321,6 +323,6 @@ class TestOwners:
         assert not anna.reads()
         assert anna.code() == ErrorCode.OWNERSHIP_FENCED
         leader.assign_reader("anna", decided=(1, 1))
-        assert anna.code() == ErrorCode.OWNERSHIP_FENCED, "until the group is shared out anew"
+        assert anna.code() == ErrorCode.OWNERSHIP_FENCED, "fenced until the next assignment"
         leader.assign_reader("anna", generation=2, decided=(1, 2))
         assert anna.code(generation=2) == 0

@@ -45,8 +45,8 @@ def answered(owner: Owner) -> ErrorCode:
 def test_waiting_renews_are_answered_when_their_resource_moves(
     world: OwnershipWorld, name: str, partition: int, topic: str, error: ErrorCode
 ) -> None:
-    """The owner is not fenced, and the waiter has not given up its place: a leader that stops properly leaves
-    the connections open."""
+    """The former leader leaves the connections open: the owner is not fenced, and the waiter keeps its
+    place."""
     anna, ben = world.owner("anna"), world.owner("ben")
     anna.claim(name, partition=partition)
     ben.claim(name, generation=-1, partition=partition, wait_timeout_ms=-1)
@@ -58,8 +58,8 @@ def test_waiting_renews_are_answered_when_their_resource_moves(
     assert (answered(anna), answered(ben)) == (error, error)
 
 
-def test_owners_keep_their_names_while_these_are_read_again(world: OwnershipWorld) -> None:
-    """The same broker coordinates the group in another epoch: it has to read the names first."""
+def test_owners_keep_their_names_while_a_new_epoch_loads_them(world: OwnershipWorld) -> None:
+    """The same broker coordinates the group in a new leader epoch, and has to load the names first."""
     anna = world.owner("anna")
     anna.claim(NAME, partition=NO_PARTITION)
     wait_for_news(anna, NAME, NO_PARTITION)

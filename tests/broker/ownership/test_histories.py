@@ -1,4 +1,4 @@
-"""Random histories of owners that come, go, pause and are cut off, of failing writes and replaced brokers.
+"""Random histories: owners arrive, leave, pause and lose connections; writes fail; brokers are replaced.
 
 After every step the guarantees are checked against all answers.
 """
@@ -46,7 +46,7 @@ class Histories(RuleBasedStateMachine):
         self.pending: list[tuple[int, list[ResourceKey]]] = []
         self.highest: dict[ResourceKey, int] = dict.fromkeys(KEYS, 0)
 
-    # -- what clients do ---------------------------------------------------------------------------------
+    # -- actions of clients ------------------------------------------------------------------------------
 
     def open_client(self, number: int) -> Client:
         client = self.clients[number]
@@ -57,7 +57,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(number=clients, wanted=st.lists(keys, min_size=1, max_size=3, unique=True), by=st.integers(-2, 3))
     def claim(self, number: int, wanted: list[ResourceKey], by: int) -> None:
-        """Name a generation near the one in force; 0 and -1 among them."""
+        """Claim with a generation near the one in force, or with 0 or -1."""
         client = self.open_client(number)
         if client.group:
             claims = [(key, max(self.generation(client, key) + by, -1)) for key in wanted]
@@ -90,7 +90,7 @@ class Histories(RuleBasedStateMachine):
             standing = client.resume(key)
             if standing.error_code == 0:
                 assert standing.incarnation == max(self.writers_of(key, client)), (
-                    "another owner was granted it in between"
+                    "another owner was granted the resource in between"
                 )
 
     @rule(number=clients, key=keys)
@@ -110,7 +110,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(number=clients, key=st.sampled_from([P0, P1]), is_committed=st.booleans())
     def append(self, number: int, key: PartitionKey, is_committed: bool) -> None:
-        """A client that believes that it owns the partition writes; the guard judges by connection."""
+        """A client that believes it owns the partition writes; the guard decides by its connection."""
         client = self.clients[number]
         resource = self.machine.table.resource(key)
         writer = None if resource is None else resource.writer
@@ -121,7 +121,7 @@ class Histories(RuleBasedStateMachine):
         self.logs[key].append(Appended(writer.grant.incarnation, client.owner_id))
         self.machine.grow(key, committed=is_committed)
 
-    # -- what happens to them ----------------------------------------------------------------------------
+    # -- faults ------------------------------------------------------------------------------------------
 
     @rule(ms=st.sampled_from([1, 1000, 4999, SESSION_MS // 2, SESSION_MS]), alive=st.sets(clients))
     def pass_time(self, ms: int, alive: set[int]) -> None:
@@ -151,8 +151,8 @@ class Histories(RuleBasedStateMachine):
 
     @rule(writes_landed=st.booleans())
     def fail_over(self, writes_landed: bool) -> None:
-        """Another broker leads: it has all committed records, and loads the ownership records with the last
-        write or without it."""
+        """Another broker leads: it has all committed records, and loads the ownership records with or without
+        the last write."""
         if writes_landed:
             for write in self.machine.writes:
                 self.machine.land(write)
@@ -167,10 +167,10 @@ class Histories(RuleBasedStateMachine):
             client.is_open = False
         self.machine.fail_over()
 
-    # -- what must hold ----------------------------------------------------------------------------------
+    # -- invariants --------------------------------------------------------------------------------------
 
     def hear(self) -> None:
-        """Take note of the answers: from then on they are guarantees."""
+        """Record the answers: each is a guarantee from then on."""
         for ticket, wanted in list(self.pending):
             if not self.machine.is_answered(ticket):
                 continue
@@ -191,7 +191,7 @@ class Histories(RuleBasedStateMachine):
         return 1 if entry is None else entry.generation
 
     def writers_of(self, key: ResourceKey, client: Client) -> list[int]:
-        """The incarnations that exclude one another: of a partition all that write."""
+        """The incarnations that exclude one another: all writers of a partition, across groups."""
         entries = self.machine.resource(key).entries.values()
         return [
             grant.incarnation
@@ -264,5 +264,5 @@ TestHistories.settings = settings(
 )
 
 
-def test_keys_are_of_both_kinds() -> None:
+def test_the_keys_include_a_partition_and_a_name() -> None:
     assert {type(key) for key in KEYS} == {PartitionKey, NameKey}

@@ -1,5 +1,5 @@
-"""Limits on what clients can make a broker keep and do: while ZooKeeper is away, in queues, and of
-requests."""
+"""Limits on the memory and work that clients can cause at a broker: during ZooKeeper outages, in queues, and
+by requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def world(tmp_path: Path) -> OwnershipWorld:
 
 
 def queued(world: OwnershipWorld) -> int:
-    """The number of operations that wait for their turn with the partition."""
+    """The number of operations queued for the partition."""
     return len(world.ownership.service.table._queues.get(PartitionKey(world.topic_id(T), 0), ()))
 
 
@@ -43,7 +43,7 @@ def test_claims_that_have_timed_out_do_not_wait_for_zookeeper(world: OwnershipWo
         anna.ask(anna.claim_request(T, generation=0, timeout_ms=10))
         world.clock.advance(0.02)
     assert {answer.error_code for answer in anna.client.answers()} == {ErrorCode.REQUEST_TIMED_OUT}
-    assert queued(world) == 1, "what is being written cannot be taken back"
+    assert queued(world) == 1, "a write already sent cannot be withdrawn"
 
     world.zookeeper.release()
 
@@ -65,7 +65,7 @@ def test_claims_of_closed_connections_do_not_wait_for_zookeeper(world: Ownership
     assert world.owner("anna").claim(T, generation=-1).generation == 2
 
 
-def test_connections_that_close_while_names_are_read_leave_nothing_behind(world: OwnershipWorld) -> None:
+def test_connections_that_close_while_names_are_loaded_leave_no_state_behind(world: OwnershipWorld) -> None:
     world.lead(OFFSETS)
     world.zookeeper.is_held = True
     for number in range(10):
@@ -111,8 +111,8 @@ def test_describing_a_group_with_a_long_name_is_refused(world: OwnershipWorld) -
     assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_release_is_carried_out_after_its_connection_has_closed(world: OwnershipWorld) -> None:
-    """The release waits behind a write, and its connection closes meanwhile."""
+def test_a_queued_release_is_carried_out_although_its_connection_closes(world: OwnershipWorld) -> None:
+    """The connection closes while the release waits behind a write."""
     anna, ben = world.owner("anna"), world.owner("ben", "other", Access.READ)
     anna.claim(T)
     world.zookeeper.is_held = True
@@ -129,8 +129,8 @@ def test_a_release_is_carried_out_after_its_connection_has_closed(world: Ownersh
     assert resource.writer is None
 
 
-def test_each_connection_is_notified_once() -> None:
-    """One connection may have a thousand waiters in a queue: to notify it for each would keep the broker
+def test_a_connection_with_many_waiters_is_notified_once() -> None:
+    """One connection may have a thousand waiters in a queue; a notification for each would keep the broker
     busy."""
     machine = Machine(OwnershipSettings(waiters_max=2000))
     machine.client("anna").claim(NAME)
@@ -149,7 +149,7 @@ def test_each_connection_is_notified_once() -> None:
 
 
 def test_a_connection_has_a_limited_number_of_resources(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Resources that it has released, or no longer waits for, do not count."""
+    """Released resources and abandoned waits do not count towards the limit."""
     monkeypatch.setattr(limits, "CONNECTION_RESOURCES_MAX", 3)
     machine = Machine()
     anna, ben = machine.client("anna"), machine.client("ben")
@@ -157,7 +157,7 @@ def test_a_connection_has_a_limited_number_of_resources(monkeypatch: pytest.Monk
     ben.claim(names[5])
     assert [anna.claim(name).error_code for name in names[:3]] == [0, 0, 0]
     assert anna.claim(names[3]).error_code == ErrorCode.POLICY_VIOLATION
-    assert anna.claim(names[2], 1).error_code == 0, "it has that one"
+    assert anna.claim(names[2], 1).error_code == 0, "anna already owns this name"
     anna.release(names[0])
     assert anna.claim(names[5], -1, wait_ms=-1).position == 1
     assert anna.claim(names[3]).error_code == ErrorCode.POLICY_VIOLATION
@@ -167,7 +167,7 @@ def test_a_connection_has_a_limited_number_of_resources(monkeypatch: pytest.Monk
     assert [machine.owner_of(name) for name in names] == [None] * 5 + ["ben"]
 
 
-def test_many_lost_resources_are_written_in_portions() -> None:
+def test_many_lost_resources_are_written_1000_at_a_time() -> None:
     machine = Machine()
     anna = machine.client("anna")
     for start in range(0, 1200, 100):
@@ -189,7 +189,7 @@ def test_a_claim_that_finds_the_queue_full_is_counted_as_refused() -> None:
     assert machine.table.totals().refusals == 1
 
 
-def test_the_groups_that_a_connection_named_last_are_remembered() -> None:
+def test_a_connections_1000_most_recently_named_groups_are_remembered() -> None:
     machine = Machine()
     anna = machine.client("anna")
     for number in range(1500):
@@ -202,7 +202,7 @@ def test_the_groups_that_a_connection_named_last_are_remembered() -> None:
     assert "g1499" in groups
 
 
-def test_the_standings_answered_last_are_remembered() -> None:
+def test_only_the_most_recently_answered_standings_are_remembered() -> None:
     machine = Machine()
 
     def standings(*_: object) -> list[ResourceStanding]:

@@ -89,7 +89,7 @@ def test_a_resource_may_be_any_string(machine: Machine) -> None:
     assert machine.severed == [anna.connection]
 
 
-def test_the_table_is_by_group_and_resource(machine: Machine) -> None:
+def test_owners_are_kept_by_group_and_resource(machine: Machine) -> None:
     """ "a hash table of (group, resource) => (owner, generation)": readers of two groups own the same
     partition."""
     anna = machine.client("anna", "left", Access.READ)
@@ -116,7 +116,7 @@ def test_each_connection_has_its_groups_and_owned_resources(machine: Machine) ->
     assert list(holdings.keys) == [P0, P1]
 
 
-def test_severing_costs_the_owner_all_that_its_connection_owned(machine: Machine) -> None:
+def test_severing_an_owner_frees_all_resources_of_its_connection(machine: Machine) -> None:
     anna, ben = machine.client("anna"), machine.client("ben")
     anna.claim_all((P0, 1), (P1, 1))
 
@@ -126,7 +126,7 @@ def test_severing_costs_the_owner_all_that_its_connection_owned(machine: Machine
     assert [grant.reason for grant in machine.entry(P1).history] == [LossReason.DISCONNECTED]
 
 
-# What the own API leaves open.
+# Cases that the own API does not specify.
 
 
 def test_a_free_resource_keeps_its_generation(machine: Machine, anna: Client) -> None:
@@ -141,7 +141,7 @@ def test_a_free_resource_keeps_its_generation(machine: Machine, anna: Client) ->
 
 
 def test_a_generation_chosen_by_the_client_is_kept(machine: Machine) -> None:
-    """A job's attempt as generation: the earlier attempt cannot take it back."""
+    """A job uses its attempt number as the generation, so an earlier attempt cannot steal back."""
     second, third = machine.client("attempt 2"), machine.client("attempt 3")
     second.claim(P0, 2)
     assert second.claim(P0, 2).generation == 2
@@ -219,7 +219,7 @@ def test_an_owner_cannot_resume_after_a_release(machine: Machine, anna: Client) 
     assert machine.severed == []
 
 
-def test_an_administrator_takes_a_resource_away(machine: Machine, anna: Client) -> None:
+def test_an_administrator_can_release_an_owned_resource(machine: Machine, anna: Client) -> None:
     assert machine.force_release(P0, generation=9).error_code == ErrorCode.RESOURCE_NOT_FOUND
     assert machine.force_release(P0, generation=1).owner_id == "anna"
 
@@ -230,7 +230,7 @@ def test_an_administrator_takes_a_resource_away(machine: Machine, anna: Client) 
 
 
 @pytest.mark.parametrize("generation", [-2, -(2**63), 2**62 + 1, 2**63 - 1])
-def test_absurd_generations_are_refused(generation: int) -> None:
+def test_generations_out_of_range_are_refused(generation: int) -> None:
     with pytest.raises(BrokerError) as raised:
         check_generation(generation)
     assert raised.value.code is ErrorCode.INVALID_GENERATION

@@ -24,7 +24,7 @@ def owner(machine: Machine) -> str | None:
     return machine.owner_of(P0, "")
 
 
-def test_several_producers_can_share(machine: Machine) -> None:
+def test_several_producers_can_share_a_partition(machine: Machine) -> None:
     """ "By default multiple producers can publish on a topic"."""
     outcomes = [machine.client(str(number)).access_to(P0, SHARED) for number in range(3)]
     assert [outcome.error_code for outcome in outcomes] == [0, 0, 0]
@@ -98,7 +98,7 @@ def test_the_epoch_rises_with_each_new_exclusive_producer(machine: Machine) -> N
     assert epochs == [1, 2, 3, 4]
 
 
-def test_the_epoch_is_stored(machine: Machine) -> None:
+def test_the_producer_epoch_is_stored_in_the_partitions_record(machine: Machine) -> None:
     """ "The epoch is stored in metadata … and it has to be updated each time a new producer attempts to take
     over"."""
     machine.client("first").access_to(P0, EXCLUSIVE)
@@ -107,7 +107,7 @@ def test_the_epoch_is_stored(machine: Machine) -> None:
     assert machine.record(P0).histories[""][-1].generation == 2
 
 
-def test_the_old_producer_first_to_come_back_keeps_its_epoch(machine: Machine) -> None:
+def test_an_old_producer_that_returns_first_keeps_its_epoch(machine: Machine) -> None:
     """ "The old producer is the first in re-attempting to produce on the topic. In this case, the topic epoch
     will still match the producer epoch and the topic epoch doesn't need to get incremented"."""
     first = machine.client("first")
@@ -122,7 +122,7 @@ def test_the_old_producer_first_to_come_back_keeps_its_epoch(machine: Machine) -
     assert owner(machine) == "first"
 
 
-def test_a_new_producer_first_forces_the_increment(machine: Machine) -> None:
+def test_a_new_producer_that_arrives_first_raises_the_epoch(machine: Machine) -> None:
     """ "A new producer is the first in reconnecting and it will force the increment on the topic epoch"."""
     first, second = machine.client("first"), machine.client("second")
     first.access_to(P0, EXCLUSIVE)
@@ -138,7 +138,7 @@ def test_a_new_producer_first_forces_the_increment(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 2, 4, 2**62])
-def test_a_lower_or_unknown_epoch_is_fenced_for_good(machine: Machine, epoch: int) -> None:
+def test_a_lower_or_unknown_epoch_is_fenced_permanently(machine: Machine, epoch: int) -> None:
     """ "if it's lower than the current topic epoch that the broker has, the producer will be considered
     fenced permanently"."""
     first = machine.client("first")
@@ -197,7 +197,7 @@ def test_access_ends_with_a_graceful_close_and_with_the_connection(
     assert machine.client("second").access_to(P0, EXCLUSIVE).generation == 2
 
 
-def test_access_ends_with_the_session(machine: Machine) -> None:
+def test_access_ends_when_the_producers_session_expires(machine: Machine) -> None:
     """ "This will happen for example if the producer experiences a network partition with the broker"."""
     first, sharer = machine.client("first"), machine.client("sharer")
     first.access_to(P0, EXCLUSIVE)
@@ -221,14 +221,14 @@ def test_exclusive_with_fencing_takes_access_from_all_producers(machine: Machine
 
     assert machine.severed == [sharer.connection for sharer in sharers]
     assert owner(machine) == "thief"
-    assert waiter.renew(P0).position == 1, "a waiter keeps its place"
+    assert waiter.renew(P0).position == 1, "the waiter keeps its place"
     second = machine.client("second thief")
     assert second.access_to(P0, FENCING).generation == 2
     assert thief.connection in machine.severed
 
 
 def test_an_exclusive_producer_and_an_owner_exclude_each_other(machine: Machine) -> None:
-    """One mechanism: the owner of a partition by the own API is its writer too."""
+    """Both use one mechanism: an owner by the own API is also the partition's writer."""
     lease = machine.client("lease", "app")
     lease.claim(P0)
     producer = machine.client("producer")
@@ -246,7 +246,7 @@ def test_a_claim_is_refused_while_producers_share(machine: Machine) -> None:
     assert lease.claim(P0, 0).generation == 1
 
 
-def test_a_producer_waits_only_for_its_wait_timeout(machine: Machine) -> None:
+def test_a_waiting_producer_leaves_the_queue_after_its_wait_timeout(machine: Machine) -> None:
     machine.client("first").access_to(P0, EXCLUSIVE)
     second = machine.client("second")
     assert second.access_to(P0, WAIT, wait_ms=0).error_code == ErrorCode.RESOURCE_OWNED

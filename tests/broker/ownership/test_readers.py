@@ -33,7 +33,7 @@ def ask_assign(machine: Machine, *readers: NewReader) -> int:
 
 
 def assign(machine: Machine, member_id: str, generation: int, offset: int | None = None) -> int:
-    """Give a member P0; the error code."""
+    """Assign P0 to a member; the error code."""
     wanted = assigned(P0, member_id, generation, generation if offset is None else offset)
     (standing,) = machine.answer(ask_assign(machine, wanted))
     return standing.error_code
@@ -77,7 +77,7 @@ def test_an_assignment_that_cannot_be_written_changes_nothing(machine: Machine) 
         machine.answer(ticket)
     assert machine.owner_of(P0, GROUP) == "anna"
     machine.holds_writes = False
-    assert assign(machine, "bert", 2) == ErrorCode.NONE, "the coordinator sends it again"
+    assert assign(machine, "bert", 2) == ErrorCode.NONE, "the repeated assignment succeeds"
 
 
 def test_all_partitions_of_a_request_are_written_together(machine: Machine) -> None:
@@ -95,7 +95,7 @@ def test_an_outdated_assignment_does_not_hold_back_the_others(machine: Machine) 
     assert codes == [ErrorCode.STALE_GENERATION, ErrorCode.NONE]
 
 
-def test_no_members_connection_is_severed(machine: Machine) -> None:
+def test_a_new_assignment_severs_no_members_connection(machine: Machine) -> None:
     """A member reads other partitions on the same connection."""
     anna = machine.client("anna", GROUP)
     assign(machine, "anna", 1)
@@ -117,7 +117,7 @@ def test_the_next_leader_keeps_an_assignment_until_the_coordinator_changes_it(ma
 def test_a_late_close_of_the_former_members_connection_does_not_detach_the_next_member(
     machine: Machine,
 ) -> None:
-    """Late clean-up (docs/design-sources.md, case 3)."""
+    """A disconnect clears only its own grant (docs/design-sources.md, case 3)."""
     anna, bert = machine.client("anna", GROUP), machine.client("bert", GROUP)
     assign(machine, "anna", 1)
     attach(machine, anna, 1)
@@ -139,7 +139,7 @@ def test_a_member_whose_connection_has_closed_is_not_attached(machine: Machine) 
     assert machine.owner_of(P0, GROUP) is None
 
 
-def test_the_record_of_a_member_is_read_back(machine: Machine) -> None:
+def test_an_assignments_record_holds_its_decision_and_generation(machine: Machine) -> None:
     assign(machine, "anna", 7, offset=40)
     (grant,) = machine.record(P0).histories[GROUP]
     assert grant.owner.assignment == ReaderAssignment(0, 40, 7)

@@ -45,7 +45,7 @@ class OwnershipWorld(World):
         self.dispatcher.add(handlers_about(OwnershipService, self.ownership))
 
     def lead(self, topic: str, index: int = 0, *, leader_epoch: int = 0, **options: Any) -> None:
-        """The controller writes that this broker leads a partition, and tells it."""
+        """Make this broker lead a partition, in ZooKeeper and by a LeaderAndIsr request."""
         state = PartitionState(LOCAL_ID, leader_epoch, (LOCAL_ID,), 1)
         path = partition_state_path(topic, index)
         version = self.zookeeper.znodes[path][1] + 1 if path in self.zookeeper.znodes else 0

@@ -32,7 +32,7 @@ TOPIC_ID = uuid.UUID(int=7)
 
 
 def replica(broker_id: int, topic: str = "t", index: int = 0, topic_id: uuid.UUID = TOPIC_ID) -> Partition:
-    """A broker's replica, empty, which has no role yet."""
+    """An empty replica without a role."""
     disk = SimDisk(random.Random(broker_id), lambda: NOW_MS)
     log = create_log(
         disk, LoadRequest(TopicPartition(topic, index), f"/data/{topic}-{index}", LogSettings(), NOW_MS)
@@ -69,7 +69,7 @@ def append(leader: Partition, *values: bytes) -> int:
 
 
 def values(partition: Partition) -> dict[int, bytes | None]:
-    """Offset -> value of all that is in a replica's log."""
+    """The value of every record in a replica's log, by offset."""
     content = raw(partition)
     return {
         record.offset: None if record.value is None else bytes(record.value)

@@ -54,7 +54,7 @@ def values_in(world: World, index: int = 0) -> int:
 
 
 def follow(world: World, offset: int) -> None:
-    """Broker 2 has everything before `offset`."""
+    """Record a fetch by broker 2 from `offset`: it has all earlier records."""
     wanted = FetchPartition(
         partition=0,
         current_leader_epoch=-1,
@@ -89,7 +89,7 @@ def test_without_an_expected_offset_nothing_is_checked(world: World) -> None:
     assert (answer.error_code, answer.base_offset, answer.next_offset) == (0, 1, -1)
 
 
-def test_of_two_producers_at_the_end_at_once_one_fails(world: World) -> None:
+def test_one_of_two_producers_with_the_same_expected_offset_fails(world: World) -> None:
     """ "if two producers accidentally write to the end of the partition at once, we can be certain that at
     least one of them will fail"."""
     anna, ben = world.client(), world.client()
@@ -97,7 +97,7 @@ def test_of_two_producers_at_the_end_at_once_one_fails(world: World) -> None:
     assert sorted(outcomes) == [0, ErrorCode.OFFSET_MISMATCH]
 
 
-def test_a_message_sent_again_and_again_is_appended_once(world: World) -> None:
+def test_a_message_sent_repeatedly_with_one_expected_offset_is_appended_once(world: World) -> None:
     """ "A producer can re-send a message indefinitely and be sure that at most one of those attempts will
     succeed"."""
     client = world.client()
@@ -113,7 +113,7 @@ def test_a_bulk_load_resumes_after_a_restart_without_duplicates(world: World) ->
     for offset in range(5):
         one(first, offset, b"%d" % offset)
     again = world.client()
-    offset = 2  # It does not know how far it had got.
+    offset = 2  # The restarted loader does not know how many messages were appended.
     while offset < 8:
         answer = one(again, offset, b"%d" % offset, attempt=offset)
         offset = answer.next_offset
@@ -132,7 +132,7 @@ def test_any_mismatch_refuses_the_entire_request(world: World) -> None:
     assert values_in(world, 1) == 0
 
 
-def test_an_entry_without_records_guards_the_others(world: World) -> None:
+def test_the_condition_of_an_entry_without_records_guards_the_other_entries(world: World) -> None:
     client = world.client()
     guarded, guard = produce(client, part(batch(b"a"), -1, 0), part(None, 0, 1))
     assert (guarded.error_code, guarded.base_offset) == (0, 0)
@@ -145,7 +145,7 @@ def test_an_entry_without_records_guards_the_others(world: World) -> None:
 
 
 def test_a_condition_that_cannot_be_judged_refuses_the_request(world: World) -> None:
-    """A guard on a partition that another broker leads guards nothing, so nothing is appended."""
+    """A condition on a partition of another leader cannot be checked, so nothing is appended."""
     world.assign(T, 2, leader=2, replicas=(1, 2))
     guarded, guard = produce(world.client(), part(batch(b"a"), -1, 0), part(None, 0, 2))
     assert guarded.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED
@@ -154,7 +154,7 @@ def test_a_condition_that_cannot_be_judged_refuses_the_request(world: World) -> 
 
 
 @pytest.mark.parametrize("acks", [1])
-def test_conditions_need_all_replicas(world: World, acks: int) -> None:
+def test_conditional_appends_need_acks_all(world: World, acks: int) -> None:
     """Case 12."""
     (answer,) = produce(world.client(), part(batch(b"a"), 0), acks=acks)
     assert answer.error_code == ErrorCode.INVALID_REQUIRED_ACKS
@@ -187,7 +187,7 @@ def test_a_retry_of_a_success_succeeds_with_its_offset(world: World) -> None:
     assert values_in(world) == 2
 
 
-def test_a_retry_succeeds_beside_a_condition_that_does_not_hold(world: World) -> None:
+def test_a_retry_of_a_success_succeeds_although_another_condition_fails(world: World) -> None:
     client = world.client()
     records = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
     produce(client, part(records, 0))
@@ -198,7 +198,7 @@ def test_a_retry_succeeds_beside_a_condition_that_does_not_hold(world: World) ->
     assert refused.error_code == ErrorCode.OFFSET_MISMATCH
 
 
-def test_an_expected_epoch_tells_two_logs_of_one_length_apart(world: World) -> None:
+def test_an_expected_leader_epoch_distinguishes_logs_of_equal_length(world: World) -> None:
     """Case 11: "An expectation is (offset, optional leader epoch)"."""
     client = world.client()
     assert one(client, 0).last_leader_epoch == 0
@@ -210,7 +210,7 @@ def test_an_expected_epoch_tells_two_logs_of_one_length_apart(world: World) -> N
     assert one(client, 2, expected_leader_epoch=4, attempt=2).error_code == 0
 
 
-def test_a_refusal_names_only_committed_offsets(world: World) -> None:
+def test_a_refusal_waits_until_the_offset_it_names_is_committed(world: World) -> None:
     """Case 13: "hold the mismatch until the offset it names is committed"."""
     world.assign(T, leader_epoch=1, replicas=(1, 2))
     writer, late = world.client(), world.client()
@@ -225,7 +225,7 @@ def test_a_refusal_names_only_committed_offsets(world: World) -> None:
     assert (refused.error_code, refused.next_offset) == (ErrorCode.OFFSET_MISMATCH, 1)
 
 
-def test_a_refusal_is_withdrawn_where_the_leader_changes(world: World) -> None:
+def test_a_change_of_leader_withdraws_a_held_refusal(world: World) -> None:
     world.assign(T, leader_epoch=1, replicas=(1, 2))
     writer, late = world.client(), world.client()
     writer.ask(request(part(batch(b"a"), 0)))
@@ -242,16 +242,16 @@ def test_the_first_mismatch_refuses_later_conditional_batches_in_flight(world: W
     one(other, 0)
     refused = one(client, 0, attempt=3)
     assert refused.error_code == ErrorCode.OFFSET_MISMATCH
-    # Sent before the refusal came back; where the log ends fits it by chance.
+    # Sent before the refusal arrived; its expected offset matches the log end by chance.
     poisoned = one(client, 1, attempt=3)
     assert poisoned.error_code == ErrorCode.OFFSET_MISMATCH
     assert one(client, 1, attempt=4).error_code == 0
-    # Another session is not concerned.
+    # Another session is not affected.
     assert one(other, 2, attempt=3).error_code == 0
 
 
-def test_the_memory_of_refusals_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of partitions that there are none of, which cost a client nothing to name."""
+def test_the_number_of_remembered_refusals_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Including refusals for partitions that do not exist: a client can name any number of those."""
     monkeypatch.setattr(conditions, "REFUSALS_MAX", 10)
     client = world.client()
     for start in (0, 8, 16):
@@ -273,7 +273,7 @@ def test_unnumbered_attempts_received_before_a_refusal_are_refused(world: World)
     assert one(client, 1).error_code == 0
 
 
-def test_in_a_topic_that_checks_the_base_offset_is_the_expectation(tmp_path: Path) -> None:
+def test_with_check_expected_offsets_the_base_offset_is_the_expected_offset(tmp_path: Path) -> None:
     """ "Add a new check.expected.offsets property to the log config"; "which can be enabled globally or
     per-topic"."""
     world = World(tmp_path, topic_config={"check.expected.offsets": True})
@@ -293,7 +293,7 @@ def one_with_base(client: Client, base_offset: int) -> PartitionProduceResponse:
     return answer
 
 
-def test_without_the_setting_base_offsets_mean_nothing(world: World) -> None:
+def test_without_check_expected_offsets_base_offsets_are_ignored(world: World) -> None:
     """ "Without any config changes, new clients will work with the existing version of the server, and
     existing clients will work with the new server"."""
     client = world.client()

@@ -1,4 +1,4 @@
-"""The sessions that a broker keeps: which readers get one, and which sessions are replaced."""
+"""The fetch sessions of a broker: which readers get one, and which sessions are replaced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TWO_MINUTES_MS = 120_000
 
 
 class Room:
-    """Sessions, and readers that open them."""
+    """A broker's sessions, with readers that open and use them."""
 
     def __init__(self, sessions_max: int = 2, partitions_max: int = 100) -> None:
         self.sessions = FetchSessions(
@@ -42,7 +42,7 @@ class Room:
         return session is not None and self.sessions.is_open(session)
 
 
-def test_a_consumer_gets_no_session_where_all_are_in_use() -> None:
+def test_a_consumer_gets_no_session_while_all_are_in_use() -> None:
     room = Room()
     first, second = room.open(), room.open()
     room.now_ms += TWO_MINUTES_MS
@@ -50,7 +50,7 @@ def test_a_consumer_gets_no_session_where_all_are_in_use() -> None:
     assert room.is_open(first) and room.is_open(second)
 
 
-def test_a_session_unused_for_two_minutes_is_replaced() -> None:
+def test_a_new_session_replaces_one_unused_for_two_minutes() -> None:
     room = Room()
     used, unused = room.open(partitions=5), room.open(partitions=5)
     assert used is not None
@@ -99,11 +99,11 @@ def test_a_reader_of_more_partitions_than_the_limit_replaces_no_session() -> Non
     assert room.is_open(consumer)
 
 
-def test_a_reader_of_nothing_needs_no_session() -> None:
+def test_a_fetch_of_no_partition_gets_no_session() -> None:
     assert Room().open(partitions=0) is None
 
 
-def test_sessions_end_with_the_connection_that_they_were_last_used_through() -> None:
+def test_a_closed_connection_ends_the_sessions_last_used_on_it() -> None:
     room = Room(sessions_max=3)
     moved, stays, goes = room.open(connection=1), room.open(connection=2), room.open(connection=1)
     assert moved is not None
@@ -113,7 +113,7 @@ def test_sessions_end_with_the_connection_that_they_were_last_used_through() -> 
     assert [room.is_open(each) for each in (moved, stays, goes)] == [True, True, False]
 
 
-def test_nothing_is_watched_for_sessions_that_have_ended() -> None:
+def test_an_ended_session_watches_no_partition() -> None:
     room = Room()
     session = room.open(partitions=3)
     assert session is not None
@@ -142,7 +142,7 @@ def test_a_closed_session_cannot_be_used() -> None:
     room = Room()
     session = room.open()
     assert session is not None
-    room.sessions.close(session.id, "User:somebody else")
+    room.sessions.close(session.id, "User:b")
     assert room.is_open(session)
     room.sessions.close(session.id, "User:a")
     with pytest.raises(BrokerError):

@@ -77,7 +77,7 @@ def indexes(fetch: Asked) -> list[int]:
     return [wanted.partition for topic in fetch.request.topics for wanted in topic.partitions]
 
 
-def test_all_partitions_go_in_one_fetch_and_one_is_under_way_at_a_time() -> None:
+def test_one_fetch_at_a_time_covers_all_partitions_of_a_leader() -> None:
     pair = Pair(partitions=3)
     assert pair.next_fetch() is None
     assert pair.fetcher.next_fetch_ms() is None
@@ -94,7 +94,7 @@ def test_all_partitions_go_in_one_fetch_and_one_is_under_way_at_a_time() -> None
     assert indexes(pair.ask()) == [0, 1, 2]
 
 
-def test_each_answer_moves_the_next_fetch_on() -> None:
+def test_the_next_fetch_starts_at_the_end_of_the_last_response() -> None:
     pair = Pair(partitions=1)
     pair.follow(0)
     append(pair.leaders[0], b"a", b"b")
@@ -115,12 +115,12 @@ def test_a_new_partition_does_not_wait_for_the_fetch_under_way() -> None:
     assert (prompt.request.max_wait_ms, prompt.request.min_bytes) == (0, 0)
     assert pair.next_fetch() is None
     pair.answer(waiting)
-    assert pair.next_fetch() is None  # it joins the others first
+    assert pair.next_fetch() is None  # both fetches must be answered before one covers all partitions
     pair.answer(prompt)
     assert indexes(pair.ask()) == [0, 1, 2]
 
 
-def test_a_partition_with_an_error_pauses_alone_and_longer_each_time() -> None:
+def test_an_error_pauses_only_its_partition_and_repeated_errors_lengthen_the_pause() -> None:
     pair = Pair(partitions=2)
     pair.follow(0, 1)
     fetch = pair.ask()
@@ -147,7 +147,7 @@ def test_a_partition_with_an_error_pauses_alone_and_longer_each_time() -> None:
     assert pair.fetcher.next_fetch_ms() == pair.now_ms + 20
 
 
-def test_a_fenced_partition_waits_for_the_controller() -> None:
+def test_a_fenced_partition_is_not_fetched_until_the_controller_assigns_it_again() -> None:
     pair = Pair(partitions=2)
     pair.follow(0, 1)
     pair.fail(pair.ask(), errors={0: ErrorCode.FENCED_LEADER_EPOCH})
@@ -158,7 +158,7 @@ def test_a_fenced_partition_waits_for_the_controller() -> None:
     assert indexes(pair.ask()) == [0]
 
 
-def test_a_response_from_before_the_leader_changed_is_ignored() -> None:
+def test_a_response_sent_before_a_change_of_leader_is_ignored() -> None:
     pair = Pair(partitions=1)
     pair.follow(0)
     append(pair.leaders[0], b"a")
@@ -185,7 +185,7 @@ def test_a_response_for_a_partition_no_longer_copied_is_ignored() -> None:
     assert len(pair.fetcher) == 1
 
 
-def test_a_fetch_without_an_answer_is_asked_again_after_a_pause() -> None:
+def test_a_failed_fetch_is_repeated_after_a_growing_pause() -> None:
     pair = Pair(partitions=2)
     pair.follow(0, 1)
     pauses = []
@@ -202,7 +202,7 @@ def test_a_fetch_without_an_answer_is_asked_again_after_a_pause() -> None:
     assert pair.fetcher.next_fetch_ms() == pair.now_ms + 20
 
 
-def test_an_error_of_the_whole_response_is_retried_like_a_lost_one() -> None:
+def test_a_response_with_a_top_level_error_is_retried_after_a_pause() -> None:
     pair = Pair(partitions=1)
     pair.follow(0)
     fetch = pair.ask()
@@ -213,7 +213,7 @@ def test_an_error_of_the_whole_response_is_retried_like_a_lost_one() -> None:
     assert indexes(pair.ask()) == [0]
 
 
-def test_a_leader_that_has_very_many_roles_to_begin_is_asked_less_often() -> None:
+def test_the_pause_after_errors_grows_with_the_number_of_partitions() -> None:
     many = 1100
     pair = Pair(partitions=many)
     pair.follow(*range(many))
@@ -229,7 +229,7 @@ def test_a_leader_that_has_very_many_roles_to_begin_is_asked_less_often() -> Non
     assert LIMITS.pause_ms(1, partitions=5000) == 100
 
 
-def test_a_partition_that_the_answer_leaves_out_pauses() -> None:
+def test_a_partition_missing_from_the_response_pauses() -> None:
     pair = Pair(partitions=2)
     pair.follow(0, 1)
     fetch = pair.ask()
@@ -250,7 +250,7 @@ def test_partitions_that_were_not_requested_are_ignored() -> None:
     assert indexes(pair.ask()) == [0]
 
 
-def test_partitions_that_got_records_come_after_those_that_did_not() -> None:
+def test_a_fetch_lists_partitions_that_just_received_records_last() -> None:
     pair = Pair(partitions=3, topics=2)
     pair.follow(*range(6))
     append(pair.leaders[0], b"a")
@@ -263,12 +263,12 @@ def test_partitions_that_got_records_come_after_those_that_did_not() -> None:
 
 
 @pytest.mark.parametrize("failures", [1, 5, 1000])
-def test_pauses_stay_within_the_setting(failures: int) -> None:
+def test_a_pause_never_exceeds_the_configured_backoff(failures: int) -> None:
     assert FetchLimits(backoff_ms=0).pause_ms(failures) == 0
     assert 20 <= FetchLimits(backoff_ms=1000).pause_ms(failures) <= 1000
 
 
-def test_a_clock_set_back_delays_no_fetch() -> None:
+def test_setting_the_clock_back_delays_no_fetch() -> None:
     pair = Pair(partitions=2)
     pair.follow(0, 1)
     pair.fail(pair.ask(), errors={1: ErrorCode.NOT_LEADER_OR_FOLLOWER})
@@ -283,7 +283,7 @@ def test_a_clock_set_back_delays_no_fetch() -> None:
 class History(RuleBasedStateMachine):
     """Three replicas, all in sync throughout, whose leaders change at any moment, with fetches under way.
 
-    Whatever was committed stays, at its offset; and when it is quiet for long enough, all logs are equal.
+    Every committed record stays at its offset. Once faults stop, all logs become equal.
     """
 
     @initialize()
@@ -324,14 +324,14 @@ class History(RuleBasedStateMachine):
 
     @rule(broker_id=st.sampled_from(EVERYONE))
     def forget_the_high_watermark(self, broker_id: int) -> None:
-        """A restart leaves a checkpoint that lags behind."""
+        """Restart a replica whose high-watermark checkpoint is out of date."""
         each = self.replicas[broker_id - 1]
         if each is not self.leader:
             each.high_watermark = 0
 
     @rule()
     def everyone_fetches(self) -> None:
-        """Both followers, unless they wait for a response."""
+        """Each follower that has no fetch under way sends one."""
         self.now_ms += 100
         for follower in self.followers:
             fetcher = self.fetchers[follower.local_id]
@@ -350,7 +350,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.under_way)
     @rule(data=st.data())
     def carry(self, data: st.DataObject) -> None:
-        """A request reaches the broker it was sent to, or its answer comes back, or neither ever does."""
+        """Deliver a request or its answer, or lose it."""
         number = data.draw(st.integers(0, len(self.under_way) - 1))
         follower, leader, fetch, response = self.under_way.pop(number)
         if data.draw(st.integers(0, 5)) == 0:

@@ -37,7 +37,7 @@ class Lane:
         return answer
 
     def take(self) -> tuple[int, FetchRequest, Deferred[FetchResponse]]:
-        """The only fetch that was sent since."""
+        """The only fetch sent since the last call."""
         (sent,) = self.sent
         self.sent.clear()
         return sent
@@ -64,7 +64,7 @@ class Flushes:
 
 @dataclass(slots=True)
 class Broker:
-    """Copies, on a clock of the test's own."""
+    """A broker's fetchers, on a clock that the test advances."""
 
     clock: Clock = field(default_factory=Clock)
     lanes: list[Lane] = field(default_factory=lambda: [Lane()])
@@ -112,7 +112,9 @@ def test_each_answer_is_followed_by_the_next_fetch() -> None:
     assert raw(copy) == raw(leader)
 
 
-def test_a_leader_that_cannot_be_reached_is_asked_again_later(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fetch_from_an_unreachable_leader_is_repeated_after_a_pause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     broker = Broker()
     broker.fetchers.follow(follower())
     broker.pass_turn()
@@ -124,10 +126,10 @@ def test_a_leader_that_cannot_be_reached_is_asked_again_later(caplog: pytest.Log
             assert broker.lanes[0].sent == []
             broker.clock.advance(0.002)
     assert len(broker.lanes[0].sent) == 1
-    assert len(caplog.records) == 1  # and not one for each attempt
+    assert len(caplog.records) == 1  # one log line for all attempts
 
 
-def test_a_partition_whose_leader_changes_is_asked_of_the_new_one_only() -> None:
+def test_a_partition_whose_leader_changed_is_fetched_from_the_new_leader_only() -> None:
     broker, copy = Broker(), follower()
     broker.fetchers.follow(copy)
     broker.pass_turn()
@@ -150,7 +152,7 @@ def test_a_partition_without_a_leader_is_not_fetched() -> None:
     assert broker.clock.getDelayedCalls() == []
 
 
-def test_partitions_are_spread_over_the_lanes() -> None:
+def test_partitions_of_a_leader_are_spread_over_several_connections() -> None:
     broker = Broker(lanes=[Lane(), Lane()])
     for index in range(6):
         broker.fetchers.follow(follower(index))
@@ -160,7 +162,7 @@ def test_partitions_are_spread_over_the_lanes() -> None:
     assert sorted(index for lane in asked for index in lane) == list(range(6))
 
 
-def test_nothing_is_sent_after_the_stop() -> None:
+def test_no_fetch_is_sent_after_the_stop() -> None:
     broker = Broker()
     broker.fetchers.follow(follower(0))
     broker.pass_turn()
@@ -200,14 +202,14 @@ def test_a_response_for_another_topic_is_ignored() -> None:
     assert copy.log.log_end_offset == 0
 
 
-def test_a_clock_that_is_set_back_lengthens_no_pause() -> None:
+def test_setting_the_clock_back_lengthens_no_pause_of_a_leader() -> None:
     broker = Broker()
     broker.clock.advance(10_000)
     broker.fetchers.follow(follower())
     broker.pass_turn()
     _, _, answer = broker.lanes[0].take()
     answer.errback(ChannelLost("it is gone"))
-    broker.clock.rightNow -= 3_600  # what is due stays due when it was
+    broker.clock.rightNow -= 3_600  # a fetch that is due stays due
     broker.fetchers.follow(follower(1))
     broker.pass_turn()
     broker.clock.advance(LIMITS.backoff_ms / 1000)
@@ -222,7 +224,7 @@ def durable_follower(index: int = 0) -> Partition:
 
 
 def test_records_not_durable_yet_are_not_reported_to_the_leader() -> None:
-    """The next fetch offset says what the follower has, and the leader acknowledges what all have."""
+    """The leader reads the fetch offset as the follower's log end, and acknowledges up to the lowest."""
     broker, leader, copy = Broker(), elect(1, 0, [replica(1)]), durable_follower()
     append(leader, b"x")
     broker.fetchers.follow(copy)
@@ -254,8 +256,8 @@ def test_partitions_without_flush_before_ack_do_not_wait_for_the_disk() -> None:
     assert (indexes(prompt), prompt.max_wait_ms) == ([0], 0)
 
 
-def test_records_found_at_a_restart_are_made_durable_first() -> None:
-    """It may have been written by a process that was killed before it had waited for the disk."""
+def test_records_found_at_a_restart_are_flushed_before_the_first_fetch() -> None:
+    """The process that wrote them may have been killed before its fsync."""
     broker, copy, leader = Broker(), durable_follower(), elect(1, 0, [replica(1)])
     append(leader, b"x")
     copy.log.append_as_follower(memoryview(bytearray(raw(leader))), now_ms=0)

@@ -1,4 +1,4 @@
-"""Fetches of followers: the leader's responses, and its conclusions about the followers."""
+"""Fetches of followers: the leader's responses, and its record of each follower's log end."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def known_end(world: World) -> int:
     return role.remotes[2].log_end_offset
 
 
-def test_another_fetch_of_a_follower_ends_the_wait_of_the_one_before(world: World) -> None:
+def test_a_followers_new_fetch_ends_the_wait_of_its_previous_fetch(world: World) -> None:
     world.assign("t", replicas=(1, 2))
     world.assign("u", replicas=(1, 2))
     follower = world.client()
@@ -86,7 +86,7 @@ def test_a_fetch_of_another_follower_ends_no_wait(world: World) -> None:
     assert one.answers() == []
 
 
-def test_fetches_of_a_consumer_each_wait_for_their_own_time(world: World) -> None:
+def test_a_consumers_second_fetch_does_not_end_the_wait_of_its_first(world: World) -> None:
     world.assign("t")
     consumer = world.client()
     consumer.ask(fetch_request(world.topic_id("t"), max_wait_ms=500))
@@ -94,7 +94,7 @@ def test_fetches_of_a_consumer_each_wait_for_their_own_time(world: World) -> Non
     assert consumer.answers() == []
 
 
-def test_the_waiting_fetch_of_a_disconnected_follower_leaves_nothing_behind(world: World) -> None:
+def test_a_followers_disconnection_removes_its_waiting_fetch_and_timer(world: World) -> None:
     world.assign("t", replicas=(1, 2))
     follower = world.client()
     follower.ask(request(world, 0, max_wait_ms=500))
@@ -104,7 +104,7 @@ def test_the_waiting_fetch_of_a_disconnected_follower_leaves_nothing_behind(worl
     assert world.clock.getDelayedCalls() == []
 
 
-def test_a_follower_outside_the_log_learns_where_it_begins(world: World) -> None:
+def test_a_follower_outside_the_leaders_log_receives_the_log_start_offset(world: World) -> None:
     world.assign("t", replicas=(1, 2), isr=(1,))
     append(world, b"a", b"b")
     append(world, b"c")
@@ -114,7 +114,7 @@ def test_a_follower_outside_the_log_learns_where_it_begins(world: World) -> None
     assert known_end(world) == UNKNOWN_OFFSET
 
 
-def test_a_follower_whose_log_parts_from_the_leaders_does_not_count(world: World) -> None:
+def test_a_diverging_follower_has_no_known_log_end_and_is_not_proposed(world: World) -> None:
     world.assign("t", replicas=(1, 2), isr=(1,), leader_epoch=1)
     append(world, b"a")
     world.assign("t", replicas=(1, 2), isr=(1,), leader_epoch=3, partition_epoch=1)
@@ -127,7 +127,7 @@ def test_a_follower_whose_log_parts_from_the_leaders_does_not_count(world: World
     assert known_end(world) == 1
 
 
-def test_a_fetch_from_before_the_broker_registered_anew_is_refused(world: World) -> None:
+def test_a_fetch_with_an_older_broker_epoch_is_refused(world: World) -> None:
     world.assign("t", replicas=(1, 2), isr=(1,))
     append(world, b"a")
     follower = world.client()
@@ -137,7 +137,7 @@ def test_a_fetch_from_before_the_broker_registered_anew_is_refused(world: World)
     assert world.proposals == []
 
 
-def test_a_proposal_says_in_which_registration_each_follower_caught_up(world: World) -> None:
+def test_a_proposal_carries_the_broker_epoch_in_which_each_follower_caught_up(world: World) -> None:
     world.assign("t", replicas=(1, 2), isr=(1,))
     fetch(world, world.client(), 0, broker_epoch=8)
     (proposal,) = world.proposals
@@ -145,8 +145,8 @@ def test_a_proposal_says_in_which_registration_each_follower_caught_up(world: Wo
     assert proposal.broker_epochs == (-1, 8)
 
 
-def test_a_follower_far_behind_does_not_hold_up_a_new_leader(world: World) -> None:
-    """That it may have been in sync a moment ago is believed only of members of the in-sync set."""
+def test_a_follower_outside_the_in_sync_set_does_not_hold_back_a_new_leaders_watermark(world: World) -> None:
+    """A new leader counts only members of the in-sync set as recently caught up."""
     world.assign("t", replicas=(1, 2), isr=(1,))
     append(world, b"a")
     append(world, b"b")
@@ -170,7 +170,7 @@ def test_a_clock_change_removes_no_replica_from_the_in_sync_set(world: World, se
     assert [proposal.isr for proposal in world.proposals] == [(1,)]
 
 
-def test_the_controller_decides_which_partitions_are_copied(world: World) -> None:
+def test_a_broker_copies_from_the_leader_that_the_controller_names(world: World) -> None:
     world.assign("t", leader=2, leader_epoch=4, replicas=(1, 2, 3))
     assert world.copier.followed == {("t", 0): (2, 4)}
     world.assign("t", leader=3, leader_epoch=5, replicas=(1, 2, 3), partition_epoch=1)
@@ -192,7 +192,7 @@ def test_a_replica_whose_directory_fails_is_no_longer_copied(world: World) -> No
 def test_a_new_leader_reports_no_log_end_before_it_knows_the_high_watermark(
     world: World, version: int, error: ErrorCode
 ) -> None:
-    """Its known high watermark may lag: reporting it could go back behind earlier answers."""
+    """The high watermark that it knows may lie below one that clients have already been given."""
     world.assign("t", replicas=(1, 2))
     append(world, b"a")
     world.assign("t", replicas=(1, 2), leader_epoch=1, partition_epoch=1)

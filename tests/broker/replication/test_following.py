@@ -24,7 +24,7 @@ from tests.broker.replication.replica_logs import (
 
 
 def fetch(leader: Partition, follower: Partition) -> tuple[PartitionData, FetchOutcome]:
-    """One fetch, and the outcome at the follower."""
+    """Fetch once; the outcome at the follower."""
     topics = [FetchTopic(topic_id=TOPIC_ID, partitions=[wanted(follower, 1 << 20)])]
     request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)
     request.replica_state.replica_id = follower.local_id
@@ -33,7 +33,7 @@ def fetch(leader: Partition, follower: Partition) -> tuple[PartitionData, FetchO
 
 
 def catch_up(leader: Partition, follower: Partition) -> int:
-    """Fetch until there is nothing more. Returns how often the log was truncated."""
+    """Fetch until the follower has the whole log. Returns the number of truncations."""
     cuts = 0
     for _ in range(50):
         data, outcome = fetch(leader, follower)
@@ -51,7 +51,7 @@ def known_end(leader: Partition, broker_id: int) -> int:
     return leader.role.remotes[broker_id].log_end_offset
 
 
-def test_the_bytes_of_the_leader_are_the_bytes_of_the_follower() -> None:
+def test_the_followers_log_has_the_same_bytes_as_the_leaders() -> None:
     one, two = replica(1), replica(2)
     leader = elect(1, 0, [one, two])
     append(leader, b"a", b"b")
@@ -62,12 +62,12 @@ def test_the_bytes_of_the_leader_are_the_bytes_of_the_follower() -> None:
     assert two.log.epochs.entries == [(0, 0)]
 
 
-def test_the_high_watermark_follows_the_leaders_up_to_the_log_end() -> None:
+def test_a_followers_high_watermark_is_the_leaders_up_to_its_own_log_end() -> None:
     _, two, three = replicas = replica(1), replica(2), replica(3)
     leader = elect(1, 0, replicas)
     append(leader, b"a", b"b")
     catch_up(leader, two)
-    assert two.high_watermark == 0  # 3 has not got it yet
+    assert two.high_watermark == 0  # broker 3 has not fetched the record yet
     catch_up(leader, three)
     assert leader.high_watermark == 2
     assert three.high_watermark == 2
@@ -78,7 +78,7 @@ def test_the_high_watermark_follows_the_leaders_up_to_the_log_end() -> None:
     assert two.high_watermark == 3
 
 
-def test_nothing_committed_is_lost_where_a_follower_leads_before_it_knew_the_high_watermark() -> None:
+def test_a_follower_elected_before_it_knows_the_high_watermark_keeps_committed_records() -> None:
     """The first scenario of KIP-101: a follower that cut at its high watermark would lose `b`."""
     one, two = replica(1), replica(2)
     leader = elect(1, 0, [one, two], isr=(1, 2))
@@ -87,7 +87,7 @@ def test_nothing_committed_is_lost_where_a_follower_leads_before_it_knew_the_hig
     fetch(leader, two)
     fetch(leader, two)
     assert leader.high_watermark == 2
-    two.high_watermark = 1  # it was told, but wrote the checkpoint before that, and restarts
+    two.high_watermark = 1  # the restart finds a checkpoint older than the high watermark last received
     elect(1, 1, [one, two], isr=(1, 2))
     leader = elect(2, 2, [one, two], isr=(1, 2))
     catch_up(leader, one)
@@ -112,7 +112,7 @@ def test_records_that_the_new_leader_never_had_are_replaced() -> None:
     assert one.log.epochs.entries == two.log.epochs.entries == [(0, 0), (1, 1)]
 
 
-def test_a_follower_does_not_count_as_caught_up_where_its_log_parts_from_the_leaders() -> None:
+def test_a_diverging_follower_does_not_count_as_caught_up() -> None:
     one, two = replica(1), replica(2)
     leader = elect(1, 0, [one, two])
     append(leader, b"both")
@@ -129,7 +129,7 @@ def test_a_follower_does_not_count_as_caught_up_where_its_log_parts_from_the_lea
 
 
 def test_logs_that_diverged_twice_converge_in_several_rounds() -> None:
-    """KIP-279: between two leaders that never met, epochs of which the other knows nothing."""
+    """KIP-279: each of the two logs has leader epochs that the other log lacks."""
     one, two, three = replicas = replica(1), replica(2), replica(3)
     leader = elect(1, 0, replicas)
     append(leader, b"all")
@@ -148,12 +148,12 @@ def test_logs_that_diverged_twice_converge_in_several_rounds() -> None:
     assert values(one) == {0: b"all", 1: b"two in 2", 2: b"two in 4", 3: b"two in 6"}
 
 
-def test_an_epoch_without_records_is_forgotten() -> None:
+def test_a_follower_drops_a_leader_epoch_without_records() -> None:
     one, two = replica(1), replica(2)
     leader = elect(1, 0, [one, two])
     append(leader, b"a")
     catch_up(leader, two)
-    elect(1, 1, [one])  # and writes nothing
+    elect(1, 1, [one])  # the leader appends no record
     assert one.log.epochs.entries == [(0, 0), (1, 1)]
     leader = elect(2, 2, [one, two])
     catch_up(leader, one)
@@ -163,7 +163,7 @@ def test_an_epoch_without_records_is_forgotten() -> None:
     assert one.log.epochs.entries == two.log.epochs.entries == [(0, 0), (2, 1)]
 
 
-def test_a_follower_begins_anew_where_the_leader_has_deleted_what_comes_next() -> None:
+def test_a_follower_restarts_at_the_leaders_log_start_if_its_next_records_are_deleted() -> None:
     one, two = replica(1), replica(2)
     leader = elect(1, 0, [one, two], isr=(1,))
     append(leader, b"a")
@@ -180,7 +180,7 @@ def test_a_follower_begins_anew_where_the_leader_has_deleted_what_comes_next() -
     assert values(two) == {3: b"d"}
 
 
-def test_an_empty_replica_that_lies_beyond_its_leaders_log_begins_anew() -> None:
+def test_an_empty_replica_beyond_its_leaders_log_end_restarts_its_log() -> None:
     one, two = replica(1), replica(2)
     leader = elect(1, 0, [one, two])
     append(leader, b"a")
@@ -189,7 +189,7 @@ def test_an_empty_replica_that_lies_beyond_its_leaders_log_begins_anew() -> None
     assert values(two) == {0: b"a"}
 
 
-def test_records_that_the_leader_deletes_go_from_the_follower_too() -> None:
+def test_a_follower_deletes_records_that_its_leader_has_deleted() -> None:
     one, two = replica(1), replica(2)
     leader = elect(1, 0, [one, two], isr=(1, 2))
     for value in (b"a", b"b", b"c"):
@@ -203,7 +203,7 @@ def test_records_that_the_leader_deletes_go_from_the_follower_too() -> None:
     assert leader.role.remotes[2].log_start_offset == 2
 
 
-def test_committed_records_that_an_unclean_election_takes_away_are_named_in_the_log(
+def test_committed_records_lost_in_an_unclean_election_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     one, two = replica(1), replica(2)
@@ -225,14 +225,12 @@ def test_committed_records_that_an_unclean_election_takes_away_are_named_in_the_
         (ErrorCode.UNKNOWN_LEADER_EPOCH, FetchOutcome.BACK_OFF),
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, FetchOutcome.BACK_OFF),
         (ErrorCode.KAFKA_STORAGE_ERROR, FetchOutcome.BACK_OFF),
-        (
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            FetchOutcome.BACK_OFF,
-        ),  # of a leader that does not say where it begins
+        # From a leader that does not send its log start offset.
+        (ErrorCode.OFFSET_OUT_OF_RANGE, FetchOutcome.BACK_OFF),
         (9999, FetchOutcome.BACK_OFF),
     ],
 )
-def test_errors_of_the_leader_change_nothing(code: int, outcome: FetchOutcome) -> None:
+def test_a_leaders_error_leaves_the_followers_log_unchanged(code: int, outcome: FetchOutcome) -> None:
     one, two = replica(1), replica(2)
     leader = elect(1, 0, [one, two])
     append(leader, b"a")
@@ -243,7 +241,7 @@ def test_errors_of_the_leader_change_nothing(code: int, outcome: FetchOutcome) -
     assert raw(two) == before
 
 
-def test_damaged_bytes_are_not_written() -> None:
+def test_a_follower_writes_no_damaged_bytes() -> None:
     one, two = replica(1), replica(2)
     leader = elect(1, 0, [one, two])
     append(leader, b"value")
@@ -254,7 +252,7 @@ def test_damaged_bytes_are_not_written() -> None:
     assert two.log.log_end_offset == 0
 
 
-def test_a_replica_whose_disk_has_failed_fetches_no_more() -> None:
+def test_a_replica_whose_disk_has_failed_stops_fetching() -> None:
     one, two = replica(1), replica(2)
     leader = elect(1, 0, [one, two])
     append(leader, b"value")
@@ -265,7 +263,7 @@ def test_a_replica_whose_disk_has_failed_fetches_no_more() -> None:
     assert take(two, data, NOW_MS) is FetchOutcome.WAIT
 
 
-def test_a_response_that_brings_no_progress_is_not_followed_for_ever() -> None:
+def test_a_response_without_progress_is_reported_as_a_failure() -> None:
     one, two = replica(1), replica(2)
     leader = elect(1, 0, [one, two])
     append(leader, b"a")

@@ -1,4 +1,4 @@
-"""In-sync sets on their way to the controller."""
+"""A leader's proposals of in-sync sets to the controller: batching, retries and refusals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOPIC_ID = uuid.UUID(int=1)
 
 
 class Controller:
-    """A controller that answers when the test lets it."""
+    """A controller whose answers the test releases."""
 
     def __init__(self) -> None:
         self.asked: list[AlterPartitionRequest] = []
@@ -98,7 +98,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_proposals_of_one_turn_go_in_one_request(scene: Scene) -> None:
+def test_proposals_of_one_reactor_turn_share_one_request(scene: Scene) -> None:
     scene.propose(0, 1, 2)
     scene.propose(1, 1)
     scene.clock.advance(0)
@@ -111,7 +111,7 @@ def test_proposals_of_one_turn_go_in_one_request(scene: Scene) -> None:
     assert scene.outcome.settled == [(0, (1, 2), 6), (1, (1,), 6)]
 
 
-def test_proposals_made_during_a_request_go_in_the_next_one(scene: Scene) -> None:
+def test_proposals_made_during_a_request_are_sent_in_the_next_request(scene: Scene) -> None:
     scene.propose(0, 1, 2)
     scene.clock.advance(0)
     scene.propose(1, 1)
@@ -213,7 +213,7 @@ def test_an_undecided_proposal_is_not_sent_after_the_stop(scene: Scene) -> None:
     assert len(scene.controller.asked) == 1
 
 
-def test_nothing_is_sent_after_the_stop(scene: Scene) -> None:
+def test_no_proposal_is_sent_after_the_stop(scene: Scene) -> None:
     scene.propose(0, 1, 2)
     scene.proposals.stop()
     scene.clock.advance(1)

@@ -1,4 +1,4 @@
-"""What a leader concludes from its followers' fetches: in-sync replicas and high watermark."""
+"""A leader's in-sync replicas and high watermark, computed from its followers' fetches."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def everyone_lives(broker_id: int) -> bool:
     return True
 
 
-def test_a_leader_alone_commits_what_it_has() -> None:
+def test_a_leader_without_followers_commits_its_whole_log() -> None:
     leader = leadership(replicas=(1,), isr=(1,))
     assert leader.committed_offset(150, 150, 0, LAG_MS) == 150
 
 
-def test_nothing_is_committed_before_every_in_sync_replica_has_it() -> None:
+def test_a_record_is_committed_once_every_in_sync_replica_has_it() -> None:
     leader = leadership()
     leader.record_fetch(2, 120, 0, 150, 10)
-    assert leader.committed_offset(150, 150, 10, LAG_MS) == -1  # 3 has not fetched yet
+    assert leader.committed_offset(150, 150, 10, LAG_MS) == -1  # broker 3 has not fetched yet
     leader.record_fetch(3, 110, 0, 150, 10)
     assert leader.committed_offset(150, 150, 10, LAG_MS) == 110
     leader.record_fetch(3, 150, 0, 150, 20)
@@ -42,14 +42,14 @@ def test_a_lagging_replica_outside_the_set_does_not_hold_the_watermark_back() ->
     assert leader.committed_offset(150, 150, 5000, LAG_MS) == 150
 
 
-def test_a_replica_that_has_caught_up_holds_the_watermark_back_before_it_is_in_the_set() -> None:
+def test_a_caught_up_replica_outside_the_in_sync_set_holds_the_watermark_back() -> None:
     leader = leadership(isr=(1, 2))
     leader.record_fetch(3, 150, 0, 150, 10)
     leader.record_fetch(2, 160, 0, 160, 20)
     assert leader.committed_offset(160, 160, 20, LAG_MS) == 150
 
 
-def test_a_replica_joins_once_it_has_all_that_is_committed_and_all_from_before_this_epoch() -> None:
+def test_a_replica_joins_at_the_high_watermark_or_the_start_of_the_epoch_if_later() -> None:
     leader = leadership(isr=(1, 2))
     leader.record_fetch(3, 99, 0, 150, 10)
     assert leader.expanded_isr(3, 90, everyone_lives) is None  # the epoch began at 100
@@ -58,11 +58,11 @@ def test_a_replica_joins_once_it_has_all_that_is_committed_and_all_from_before_t
     leader.record_fetch(3, 120, 0, 150, 10)
     assert leader.expanded_isr(3, 120, lambda broker: False) is None
     assert leader.expanded_isr(3, 120, everyone_lives) == (1, 2, 3)
-    assert leader.expanded_isr(2, 120, everyone_lives) is None  # it is in already
-    assert leader.expanded_isr(9, 120, everyone_lives) is None  # no replica
+    assert leader.expanded_isr(2, 120, everyone_lives) is None  # broker 2 is already in sync
+    assert leader.expanded_isr(9, 120, everyone_lives) is None  # broker 9 is not a replica
 
 
-def test_one_proposal_at_a_time_and_both_sets_count_meanwhile() -> None:
+def test_during_a_proposal_the_old_and_the_proposed_in_sync_set_both_count() -> None:
     leader = leadership(isr=(1, 2))
     leader.record_fetch(2, 150, 0, 150, 10)
     leader.record_fetch(3, 130, 0, 150, 10)
@@ -75,8 +75,8 @@ def test_one_proposal_at_a_time_and_both_sets_count_meanwhile() -> None:
     assert (leader.isr, leader.pending, leader.partition_epoch) == ((1, 2, 3), None, 8)
 
 
-def test_a_replica_that_may_not_join_holds_nothing_back_though_it_has_caught_up() -> None:
-    # It is being stopped: the controller has taken it out, it goes on fetching, and then it is gone.
+def test_a_caught_up_replica_refused_by_the_controller_does_not_hold_the_watermark_back() -> None:
+    # Controlled shutdown: the controller has removed broker 3, which fetches until its process ends.
     leader = leadership(isr=(1, 2))
     leader.record_fetch(3, 150, 0, 150, 10)
     leader.propose((1, 2, 3))
@@ -86,7 +86,7 @@ def test_a_replica_that_may_not_join_holds_nothing_back_though_it_has_caught_up(
     assert leader.committed_offset(160, 160, 20, LAG_MS) == 160
 
 
-def test_a_replica_that_is_not_known_to_live_holds_nothing_back_and_joins_as_soon_as_it_is() -> None:
+def test_a_replica_not_known_to_be_live_neither_joins_nor_holds_the_watermark_back() -> None:
     leader = leadership(isr=(1, 2))
     leader.record_fetch(3, 150, 0, 150, 10)
     assert leader.expanded_isr(3, 120, lambda broker: False) is None
@@ -96,13 +96,13 @@ def test_a_replica_that_is_not_known_to_live_holds_nothing_back_and_joins_as_soo
     assert leader.expanded_isr(3, 160, everyone_lives) == (1, 2, 3)
 
 
-def test_a_replica_that_dies_just_before_it_may_join_holds_nothing_back() -> None:
+def test_a_replica_that_dies_before_it_joins_does_not_hold_the_watermark_back() -> None:
     living = {2, 3}
     leader = Leadership(1, 5, 100, (1, 2, 3), (1, 2), 7, now_ms=0, is_live=living.__contains__)
     leader.record_fetch(2, 150, 0, 150, 10)
     leader.record_fetch(3, 140, 0, 150, 10)
     assert leader.committed_offset(150, 150, 10, LAG_MS) == 150
-    # It has had all that there was when it last fetched, but not all that is committed by now.
+    # Broker 3 has reached the log end of its previous fetch, but not the current high watermark.
     leader.record_fetch(2, 160, 0, 160, 20)
     leader.record_fetch(3, 150, 0, 160, 20)
     assert leader.expanded_isr(3, 155, everyone_lives) is None
@@ -111,7 +111,7 @@ def test_a_replica_that_dies_just_before_it_may_join_holds_nothing_back() -> Non
     assert leader.committed_offset(160, 160, 30, LAG_MS) == 160
 
 
-def test_a_refused_replica_is_proposed_again_after_a_while_or_in_its_next_life() -> None:
+def test_a_refused_replica_is_proposed_again_after_a_pause_or_a_new_registration() -> None:
     leader = leadership(isr=(1, 2))
     leader.record_fetch(3, 150, 0, 150, 10, broker_epoch=8)
     leader.propose((1, 2, 3))
@@ -126,7 +126,7 @@ def test_a_refused_replica_is_proposed_again_after_a_while_or_in_its_next_life()
     assert leader.expanded_isr(3, 120, everyone_lives) == (1, 2, 3)
 
 
-def test_a_replica_that_was_refused_once_is_waited_for_again_when_it_has_joined_and_left() -> None:
+def test_a_replica_refused_before_it_joined_holds_the_watermark_back_after_it_leaves() -> None:
     leader = leadership(isr=(1, 2))
     leader.record_fetch(3, 150, 0, 150, 10)
     leader.propose((1, 2, 3))
@@ -139,7 +139,7 @@ def test_a_replica_that_was_refused_once_is_waited_for_again_when_it_has_joined_
     assert leader.committed_offset(170, 170, 30, LAG_MS) == 160
 
 
-def test_a_shrink_counts_only_when_the_controller_has_written_it() -> None:
+def test_a_proposed_shrink_takes_effect_when_the_controller_has_written_it() -> None:
     leader = leadership()
     leader.record_fetch(2, 150, 0, 150, 4000)
     leader.record_fetch(3, 110, 0, 150, 10)
@@ -152,16 +152,16 @@ def test_a_shrink_counts_only_when_the_controller_has_written_it() -> None:
     assert leader.committed_offset(150, 150, 4000, LAG_MS) == 150
 
 
-def test_a_follower_that_keeps_pace_is_caught_up_though_it_never_reaches_the_end() -> None:
+def test_a_follower_that_reaches_each_previous_log_end_stays_in_sync() -> None:
     leader = leadership()
     for step in range(1, 20):
-        # Each fetch brings it to where the leader was at the fetch before.
+        # Broker 2 always fetches from the leader's log end at its previous fetch.
         leader.record_fetch(2, 100 + 10 * (step - 1), 0, 100 + 10 * step, 600 * step)
         leader.record_fetch(3, 100, 0, 100 + 10 * step, 600 * step)
     assert leader.shrunken_isr(290, 600 * 19, LAG_MS) == (1, 2)
 
 
-def test_an_older_answer_of_the_controller_changes_nothing() -> None:
+def test_an_answer_with_an_older_partition_epoch_is_ignored() -> None:
     leader = leadership()
     assert not leader.settle((1,), 6)
     assert leader.isr == (1, 2, 3)
@@ -194,7 +194,7 @@ def test_only_the_proposal_that_is_pending_now_is_pending() -> None:
     assert leader.is_pending(replace(proposal, partition_epoch=8))
 
 
-def test_the_state_of_replicas_survives_a_new_assignment() -> None:
+def test_a_new_assignment_keeps_the_state_of_remaining_replicas() -> None:
     leader = leadership()
     leader.record_fetch(2, 150, 0, 150, 10)
     leader.set_replicas((1, 2, 4), 20)
@@ -203,10 +203,10 @@ def test_the_state_of_replicas_survives_a_new_assignment() -> None:
     assert 3 not in leader.remotes
 
 
-def test_the_low_watermark_is_that_of_the_live_replicas() -> None:
+def test_the_low_watermark_is_the_lowest_log_start_of_the_live_replicas() -> None:
     leader = leadership()
     leader.record_fetch(2, 150, 30, 150, 10)
-    assert leader.low_watermark(40, everyone_lives) == -1  # 3 has not said
+    assert leader.low_watermark(40, everyone_lives) == -1  # broker 3 has not fetched yet
     assert leader.low_watermark(40, lambda broker: broker == 2) == 30
     assert leader.low_watermark(20, lambda broker: False) == 20
 
@@ -218,7 +218,7 @@ FETCHES = st.lists(
 
 
 @given(isr=st.sets(st.sampled_from((2, 3))), fetches=FETCHES)
-def test_the_committed_offset_never_passes_a_member_of_the_set(
+def test_the_committed_offset_never_exceeds_the_log_end_of_an_in_sync_replica(
     isr: set[int], fetches: list[tuple[int, int, int, int]]
 ) -> None:
     leader = leadership(isr=(1, *sorted(isr)))

@@ -1,4 +1,4 @@
-"""A follower's fetcher and its leader's handlers in sessions: named partitions, and no lost change."""
+"""A follower's fetcher and its leader's handlers use fetch sessions: named partitions, and no lost change."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Pair:
         self.fetcher.follow(self.copies[index], self.world.now_ms())
 
     def elect(self, index: int) -> None:
-        """The same leader, in another epoch."""
+        """Make broker 1 the leader again, in the next leader epoch."""
         self.epochs[index] += 1
         epoch = self.epochs[index]
         self.world.assign("t", index, replicas=BOTH, leader_epoch=epoch, partition_epoch=epoch)
@@ -63,14 +63,14 @@ class Pair:
         return sent
 
     def receive(self) -> list[FetchResponse]:
-        """Take the answers that have come."""
+        """Give the answers received so far to the fetcher."""
         answers: list[FetchResponse] = self.client.answers()
         for response in answers:
             self.fetcher.answered(self.under_way.pop(0), response, self.world.now_ms())
         return answers
 
     def turn(self) -> tuple[Asked, FetchResponse]:
-        """One fetch, answered at the latest when its time is up."""
+        """Send one fetch, and receive its answer within WAIT_MS."""
         (fetch,) = self.send()
         answers = self.receive()
         if not answers:
@@ -80,7 +80,7 @@ class Pair:
         return fetch, response
 
     def reconnect(self) -> None:
-        """The connection is lost, with all that was under way, and made anew."""
+        """Lose the connection with all fetches under way, and open another."""
         self.client.connection.connection_lost("cut")
         self.client = self.world.client()
         for fetch in self.under_way:
@@ -102,7 +102,7 @@ def told(response: FetchResponse) -> list[int]:
     return [data.partition_index for topic in response.responses for data in topic.partitions]
 
 
-def test_a_fetch_names_what_has_moved_and_is_answered_what_is_new(tmp_path: Path) -> None:
+def test_a_fetch_names_only_advanced_partitions_and_its_answer_only_changed_ones(tmp_path: Path) -> None:
     pair = Pair(tmp_path, partitions=50)
     fetch, response = pair.turn()
     assert (len(named(fetch)), len(told(response))) == (50, 50)
@@ -118,7 +118,7 @@ def test_a_fetch_names_what_has_moved_and_is_answered_what_is_new(tmp_path: Path
     assert pair.copies[3].high_watermark == 1
 
 
-def test_a_partition_that_comes_joins_the_session_and_one_that_goes_leaves_it(tmp_path: Path) -> None:
+def test_a_fetch_adds_new_partitions_to_the_session_and_removes_dropped_ones(tmp_path: Path) -> None:
     pair = Pair(tmp_path, partitions=3)
     pair.fetcher.forget(pair.copies[2])
     pair.turn()
@@ -132,7 +132,7 @@ def test_a_partition_that_comes_joins_the_session_and_one_that_goes_leaves_it(tm
     assert told(pair.turn()[1]) == []
 
 
-def test_a_partition_that_comes_while_a_fetch_waits_does_not_wait(tmp_path: Path) -> None:
+def test_a_new_partition_is_fetched_at_once_while_another_fetch_waits(tmp_path: Path) -> None:
     pair = Pair(tmp_path, partitions=3)
     pair.fetcher.forget(pair.copies[2])
     pair.turn()
@@ -146,7 +146,7 @@ def test_a_partition_that_comes_while_a_fetch_waits_does_not_wait(tmp_path: Path
     assert named(fetch) == [2]
 
 
-def test_a_leader_that_has_lost_the_session_is_asked_for_everything_at_once(tmp_path: Path) -> None:
+def test_a_fetch_names_all_partitions_after_the_leader_has_lost_the_session(tmp_path: Path) -> None:
     pair = Pair(tmp_path, partitions=3)
     pair.turn()
     pair.world.replicas.sessions.close_all_of(pair.client.connection.id)
@@ -157,7 +157,7 @@ def test_a_leader_that_has_lost_the_session_is_asked_for_everything_at_once(tmp_
     assert named(pair.turn()[0]) == []
 
 
-def test_a_connection_that_is_lost_ends_the_session(tmp_path: Path) -> None:
+def test_a_fetch_names_all_partitions_after_a_lost_connection(tmp_path: Path) -> None:
     pair = Pair(tmp_path, partitions=3)
     pair.turn()
     pair.send()
@@ -167,7 +167,7 @@ def test_a_connection_that_is_lost_ends_the_session(tmp_path: Path) -> None:
     assert len(named(fetch)) == 3
 
 
-def test_without_a_session_every_fetch_names_all(tmp_path: Path) -> None:
+def test_without_a_session_every_fetch_names_all_partitions(tmp_path: Path) -> None:
     pair = Pair(tmp_path, partitions=3)
     pair.world.replicas.sessions._limits = type(pair.world.replicas.sessions._limits)(sessions_max=0)
     for _ in range(3):
@@ -177,7 +177,7 @@ def test_without_a_session_every_fetch_names_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_after_random_events_all_replicas_are_equal(tmp_path: Path, seed: int) -> None:
-    """Logs, log starts and high watermarks are equal when it is quiet again."""
+    """Logs, log starts and high watermarks are equal once events stop."""
     chance = random.Random(seed)
     pair = Pair(tmp_path, partitions=5)
 

@@ -1,4 +1,4 @@
-"""The controller's orders applied: roles, in-sync sets, epochs, deletion, and failing disks."""
+"""The controller's requests applied: roles, in-sync sets, epochs, deletion, and failing disks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def stop(
 def _new_topic(
     world: World, name: str, partitions: int, leader_epoch: int = 0, leader: int = 1
 ) -> LeaderAndIsrRequest:
-    """What a controller says of a topic whose replicas are this broker's, and its leader's."""
+    """A LeaderAndIsr request for a topic whose replicas are on this broker and on `leader`."""
     replicas = sorted({1, leader})
     role = {"leader": leader, "leader_epoch": leader_epoch}
     states = [partition_role(index, isr=replicas, replicas=replicas, **role) for index in range(partitions)]
@@ -80,7 +80,7 @@ def _new_topic(
 
 
 class TestRoles:
-    def test_a_new_leader_notes_where_its_epoch_begins(self, world: World) -> None:
+    def test_a_new_leader_records_the_start_offset_of_its_epoch(self, world: World) -> None:
         world.assign("t", leader_epoch=3)
         append(world)
         world.assign("t", leader_epoch=5, partition_epoch=1)
@@ -90,12 +90,12 @@ class TestRoles:
         assert partition.end_offset_for_epoch(5) == (5, 2)
         assert partition.end_offset_for_epoch(4) == (3, 1)
 
-    def test_the_log_has_one_line_of_all_that_a_broker_takes_over_at_once(
+    def test_a_broker_logs_one_line_for_all_leaderships_of_a_request(
         self, world: World, caplog: pytest.LogCaptureFixture
     ) -> None:
         request = _new_topic(world, "t", 3, leader_epoch=4)
         with caplog.at_level(logging.INFO):
-            for _ in range(2):  # The second time nothing begins.
+            for _ in range(2):  # The repeated request begins no role.
                 assigned = world.roles.apply_leader_and_isr(request)
                 world.clock.advance(0)
                 fired(assigned)
@@ -103,7 +103,7 @@ class TestRoles:
             "Leading t-0 in leader epoch 4, and 2 more partitions"
         ]
 
-    def test_the_reactor_serves_others_while_many_logs_are_created(self, led: World) -> None:
+    def test_the_broker_serves_other_requests_while_it_creates_many_logs(self, led: World) -> None:
         assigned = led.roles.apply_leader_and_isr(_new_topic(led, "many", 50))
         assert not assigned.called
         assert 0 < len(led.replicas.of_topic("many")) < 10
@@ -114,7 +114,7 @@ class TestRoles:
         errors = response.topics[0].partition_errors
         assert [(row.partition_index, row.error_code) for row in errors] == [(n, 0) for n in range(50)]
 
-    def test_an_outdated_request_stops_between_turns(self, world: World) -> None:
+    def test_a_request_that_becomes_outdated_creates_no_further_logs(self, world: World) -> None:
         def check_current() -> None:
             if len(world.replicas.of_topic("many")) > 10:
                 raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
@@ -134,7 +134,7 @@ class TestRoles:
 
         moved = world.roles.apply_leader_and_isr(_new_topic(world, "many", 100, leader_epoch=1, leader=3))
         assert not moved.called
-        assert len(world.copier.followed) < 50, "nobody asks a leader for what it leads no more"
+        assert len(world.copier.followed) < 50, "partitions that left broker 2 are no longer fetched from it"
         world.clock.advance(0)
         assert world.copier.followed == {("many", index): (3, 1) for index in range(100)}
 
@@ -149,7 +149,7 @@ class TestRoles:
             fired(assigned)
         assert len(world.copier.followed) == len(world.replicas.of_topic("many")) > 0
 
-    def test_a_broker_that_stops_makes_no_more_logs(self, world: World) -> None:
+    def test_a_stopping_broker_creates_no_further_logs(self, world: World) -> None:
         assigned = world.roles.apply_leader_and_isr(_new_topic(world, "many", 50))
         made = len(world.replicas.of_topic("many"))
         world.roles.stop()
@@ -158,19 +158,19 @@ class TestRoles:
             fired(assigned)
         assert len(world.replicas.of_topic("many")) == made
 
-    def test_an_older_leader_epoch_is_refused(self, world: World) -> None:
+    def test_an_assignment_with_an_older_leader_epoch_is_refused(self, world: World) -> None:
         world.assign("t", leader_epoch=3)
         assert world.assign("t", leader_epoch=2, leader=2) == ErrorCode.STALE_CONTROLLER_EPOCH
         assert append(world) == 0
 
-    def test_an_older_controller_is_refused(self, world: World) -> None:
+    def test_requests_of_an_older_controller_epoch_are_refused(self, world: World) -> None:
         world.assign("t", controller_epoch=4)
         stale = world.assign("t", leader_epoch=9, leader=2, controller_epoch=3)
         assert stale == ErrorCode.STALE_CONTROLLER_EPOCH
         assert stop(world, controller_epoch=3) == ErrorCode.STALE_CONTROLLER_EPOCH
         assert append(world) == 0
 
-    def test_a_replica_that_is_not_assigned_here_is_not_made(self, world: World) -> None:
+    def test_a_broker_creates_no_replica_that_is_assigned_to_others(self, world: World) -> None:
         assert world.assign("t", leader=2, replicas=(2, 3)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert world.replicas.find("t", 0) is None
 
@@ -223,7 +223,7 @@ class TestHandOver:
 
 
 class TestInSyncSets:
-    def test_a_follower_that_has_caught_up_is_proposed(self, world: World) -> None:
+    def test_a_follower_that_has_caught_up_is_proposed_for_the_in_sync_set(self, world: World) -> None:
         world.assign("t", replicas=(1, 2), isr=(1,), leader_epoch=2, partition_epoch=7)
         append(world)
         follow(world, 2, 0)
@@ -233,7 +233,7 @@ class TestInSyncSets:
         follow(world, 2, 1)
         assert len(world.proposals) == 1
 
-    def test_a_settled_proposal_is_the_set(self, world: World) -> None:
+    def test_an_accepted_proposal_becomes_the_in_sync_set(self, world: World) -> None:
         world.assign("t", replicas=(1, 2), isr=(1,))
         follow(world, 2, 0)
         (proposal,) = world.proposals
@@ -243,10 +243,10 @@ class TestInSyncSets:
         follow(world, 2, 1)
         assert world.replicas.partition("t", 0).high_watermark == 1
 
-    def test_a_proposed_member_counts_even_if_a_new_controller_repeats_the_old_state(
+    def test_a_proposed_member_counts_although_a_new_controller_repeats_the_old_state(
         self, world: World
     ) -> None:
-        """The proposal is under way still, and may be written at any time."""
+        """The proposal is still under way, and the controller may write it at any time."""
         world.assign("t", replicas=(1, 2), isr=(1,))
         follow(world, 2, 0)
         (proposal,) = world.proposals
@@ -260,7 +260,7 @@ class TestInSyncSets:
         follow(world, 2, 1)
         assert world.replicas.partition("t", 0).high_watermark == 1
 
-    def test_a_follower_that_lags_is_proposed_to_leave_and_counts_until_it_has(self, world: World) -> None:
+    def test_a_lagging_follower_counts_until_its_removal_is_written(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
         append(world)
         world.clock.advance(LAG_MS / 1000 - 1)
@@ -274,7 +274,7 @@ class TestInSyncSets:
         world.replicas.settle_isr(proposal, 0, (1,), 1)
         assert world.replicas.partition("t", 0).high_watermark == 1
 
-    def test_a_refused_proposal_may_be_made_again_after_a_while(self, world: World) -> None:
+    def test_a_refused_proposal_is_repeated_after_the_pause(self, world: World) -> None:
         world.assign("t", replicas=(1, 2), isr=(1,))
         follow(world, 2, 0)
         world.replicas.withdraw_isr(world.proposals[0])
@@ -364,19 +364,19 @@ class TestInSyncSets:
         assert isinstance(role, Leadership)
         assert role.isr == (1,)
 
-    def test_requests_to_a_broker_without_a_replica_are_refused(self, world: World) -> None:
+    def test_a_fetch_by_a_broker_without_a_replica_is_refused(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
         assert follow(world, 3, 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class TestStopping:
-    def test_a_deleted_partition_is_gone_with_its_log(self, led: World) -> None:
+    def test_deleting_a_partition_deletes_its_log(self, led: World) -> None:
         append(led)
         assert stop(led, leader_epoch=-2) == ErrorCode.NONE
         assert led.replicas.find("t", 0) is None
         assert led.logs.find(TopicPartition("t", 0)) is None
 
-    def test_a_partition_that_is_let_go_keeps_its_log(self, led: World) -> None:
+    def test_stopping_a_replica_without_deletion_keeps_its_log(self, led: World) -> None:
         append(led)
         assert stop(led, delete=False) == ErrorCode.NONE
         assert led.replicas.find("t", 0) is None
@@ -398,7 +398,7 @@ class TestStopping:
         assert only_produced(produced).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert only_fetched(fetched).error_code != 0
 
-    def test_a_topic_of_the_same_name_begins_empty(self, led: World) -> None:
+    def test_a_recreated_topic_begins_empty(self, led: World) -> None:
         append(led)
         stop(led)
         led.assign("t")
@@ -411,7 +411,7 @@ class FailingFile(OsFile):
 
 
 class FailingDisk(OsDisk):
-    """A disk of which one partition's log cannot be written."""
+    """A disk that cannot write the log of partition `broken`."""
 
     broken = ""
 
@@ -421,7 +421,7 @@ class FailingDisk(OsDisk):
         return super().open(path, create=create)
 
 
-def test_a_directory_that_fails_takes_its_partitions_offline_and_no_more(tmp_path: Path) -> None:
+def test_a_failed_directory_takes_its_partitions_offline_and_closes_no_connection(tmp_path: Path) -> None:
     disk = FailingDisk()
     world = World(tmp_path, disk)
     disk.broken = "t-0"
@@ -439,7 +439,7 @@ def test_a_directory_that_fails_takes_its_partitions_offline_and_no_more(tmp_pat
     assert not client.connection.is_closed
 
 
-def test_high_watermarks_are_restored_within_the_log(world: World, tmp_path: Path) -> None:
+def test_high_watermarks_are_restored_after_a_restart(world: World, tmp_path: Path) -> None:
     world.assign("t", replicas=(1, 2))
     append(world)
     append(world)
@@ -453,7 +453,7 @@ def test_high_watermarks_are_restored_within_the_log(world: World, tmp_path: Pat
 
 
 class Refusing:
-    """Guards a partition: `limit` appends are let through."""
+    """A partition's guard that admits the first `limit` appends."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -463,24 +463,24 @@ class Refusing:
         assert origin is not None
         self.asked.append((origin.id, acks))
         if len(self.asked) > self.limit:
-            raise BrokerError(ErrorCode.PRODUCER_FENCED, "not yours")
+            raise BrokerError(ErrorCode.PRODUCER_FENCED, "not the owner")
 
 
-def test_the_guard_of_a_partition_is_asked_when_the_offset_is_assigned(world: World) -> None:
+def test_a_partitions_guard_decides_when_the_offset_is_assigned(world: World) -> None:
     world.assign("t", leader_epoch=2)
     guard = Refusing(1)
     world.replicas.partition("t", 0).admission = guard
     records = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
     assert only_produced(world.client().call(produce_request("t", records))).error_code == 0
     assert append(world) == ErrorCode.PRODUCER_FENCED
-    # A retry of a successful append is answered before the guard is asked.
+    # A retry of a successful append is answered without the guard.
     again = only_produced(world.client().call(produce_request("t", records)))
     assert (again.error_code, again.base_offset) == (0, 0)
     assert guard.asked == [(1, -1), (2, 1)]
 
 
-def test_parts_leave_as_slices_of_the_file(led: World) -> None:
-    """A fetch's records are never read by the broker."""
+def test_fetched_records_are_sent_as_slices_of_the_file(led: World) -> None:
+    """The broker does not read the records of a fetch into memory."""
     append(led)
     sent: list[Part] = []
     client = led.client()

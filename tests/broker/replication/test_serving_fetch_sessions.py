@@ -36,7 +36,7 @@ def world(tmp_path: Path) -> World:
 
 @dataclass
 class Reader:
-    """A reader of topic `t`, as KIP-227 has it: it names what has changed, and keeps count of epochs."""
+    """A KIP-227 reader of topic `t`: it names changed partitions only, and counts session epochs."""
 
     world: World
     replica_id: int = -1
@@ -86,7 +86,7 @@ class Reader:
         self.client.ask(self.request(offsets, **wanted), self.version)  # type: ignore[arg-type]
 
     def answer(self) -> dict[int, PartitionData]:
-        """What the one answer says, by partition; the session goes on as it says."""
+        """The partitions of the only answer, by index; the reader's session id and epoch follow it."""
         (response,) = self.client.answers()
         return self.take(response)
 
@@ -107,14 +107,14 @@ class Reader:
         return self.take(self.client.call(request, self.version))
 
     def error(self, offsets: dict[int, int] | None = None) -> ErrorCode:
-        """The error that the whole fetch is answered with."""
+        """The top-level error code of the response to a fetch."""
         response = self.client.call(self.request(offsets), self.version)
         assert response.responses == []
         return ErrorCode(response.error_code)
 
 
 def reading(world: World, partitions: int = 1) -> Reader:
-    """A reader of new partitions, which has fetched each once."""
+    """Create partitions, and a reader that has fetched each once."""
     for index in range(partitions):
         world.assign("t", index)
     reader = Reader(world)
@@ -137,7 +137,7 @@ def leadership(world: World, index: int = 0) -> Leadership:
 
 class TestAnswers:
     @pytest.mark.parametrize("version", [7, 11, 12, 13, 16])
-    def test_the_first_answer_is_complete_and_later_ones_say_what_is_new(
+    def test_a_sessions_first_answer_is_complete_and_later_ones_hold_only_changes(
         self, world: World, version: int
     ) -> None:
         for index in range(3):
@@ -153,8 +153,8 @@ class TestAnswers:
         assert (news.partition_index, news.high_watermark, bool(news.records)) == (2, 1, True)
         assert reader.fetch({2: 1}) == {}
 
-    def test_records_that_the_reader_does_not_pass_are_sent_again(self, world: World) -> None:
-        """Its answer may be lost within the client, which keeps to the session all the same."""
+    def test_records_are_sent_again_until_the_readers_offset_advances(self, world: World) -> None:
+        """The client may have lost the answer and kept the session."""
         world.assign("t")
         append(world)
         reader = Reader(world)
@@ -162,7 +162,7 @@ class TestAnswers:
         assert again[0]
         assert again == [again[0]] * 3
 
-    def test_only_what_is_stirred_is_read(self, world: World) -> None:
+    def test_a_fetch_reads_only_changed_partitions(self, world: World) -> None:
         reader = reading(world, 100)
         with mock.patch.object(Partition, "read", autospec=True, side_effect=Partition.read) as read:
             assert reader.fetch() == {}
@@ -180,7 +180,7 @@ class TestAnswers:
         assert reader.fetch()[0].log_start_offset == 2
         assert reader.fetch() == {}
 
-    def test_an_error_is_returned_until_it_ends_and_then_all_offsets(self, world: World) -> None:
+    def test_a_partitions_error_is_returned_until_it_ends_and_then_its_offsets(self, world: World) -> None:
         world.assign("t", 0)
         world.assign("t", 1)
         reader = Reader(world)
@@ -193,7 +193,7 @@ class TestAnswers:
         assert reader.fetch()[0].error_code == ErrorCode.NONE
         assert reader.fetch() == {}
 
-    def test_a_topic_that_is_not_there_yet_is_read_once_it_is(self, world: World) -> None:
+    def test_a_session_reads_a_missing_topic_once_it_exists(self, world: World) -> None:
         reader = Reader(world)
         assert reader.fetch({0: 0})[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
         world.assign("t")
@@ -202,14 +202,14 @@ class TestAnswers:
         append(world)
         assert reader.fetch()[0].records
 
-    def test_a_recreated_topic_is_another_topic(self, world: World) -> None:
+    def test_a_sessions_fetch_of_a_recreated_topic_is_an_error(self, world: World) -> None:
         reader = reading(world)
         partition = world.replicas.partition("t", 0)
         partition.topic_id = uuid.UUID(int=99)
         append(world)
         assert reader.fetch()[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
 
-    def test_partitions_without_room_come_next_before_any_comes_twice(self, world: World) -> None:
+    def test_partitions_left_out_for_lack_of_room_come_first_in_the_next_response(self, world: World) -> None:
         reader = reading(world, 5)
         for index in range(5):
             append(world, index)
@@ -222,7 +222,7 @@ class TestAnswers:
         assert order == [0, 1, 2, 3, 4]
         assert reader.fetch(moved) == {}
 
-    def test_a_batch_for_which_too_little_room_was_left_comes_next(self, world: World) -> None:
+    def test_a_batch_larger_than_the_remaining_room_is_in_the_next_response(self, world: World) -> None:
         reader = reading(world, 2)
         append(world, 0)
         append(world, 1, b"x" * 1000)
@@ -240,13 +240,13 @@ class TestWaiting:
         assert sorted(reader.answer()) == [1]
         assert len(world.replicas.readers) == 0
 
-    def test_time_runs_out_without_news(self, world: World) -> None:
+    def test_a_fetch_without_changes_is_answered_empty_after_max_wait_ms(self, world: World) -> None:
         reader = reading(world)
         reader.ask(max_wait_ms=500)
         world.clock.advance(0.5)
         assert reader.answer() == {}
 
-    def test_the_first_fetch_waits_too_and_is_complete(self, world: World) -> None:
+    def test_the_first_fetch_of_a_session_waits_and_returns_all_partitions(self, world: World) -> None:
         for index in range(3):
             world.assign("t", index)
         reader = Reader(world)
@@ -255,7 +255,7 @@ class TestWaiting:
         assert sorted(reader.answer()) == [0, 1, 2]
         assert reader.session_id > 0
 
-    def test_an_error_ends_the_wait(self, world: World) -> None:
+    def test_an_error_of_a_partition_ends_the_wait_of_a_fetch(self, world: World) -> None:
         reader = reading(world)
         reader.ask(max_wait_ms=500)
         world.assign("t", leader=2, leader_epoch=1, replicas=(1, 2))
@@ -269,7 +269,7 @@ class TestWaiting:
         (first,) = reader.client.answers()
         assert (first.error_code, first.responses) == (0, [])
 
-    def test_a_connection_that_closes_takes_its_session_with_it(self, world: World) -> None:
+    def test_a_closed_connection_ends_its_session_and_its_waiting_fetch(self, world: World) -> None:
         reader = reading(world)
         reader.ask(max_wait_ms=500)
         reader.client.connection.connection_lost("gone")
@@ -300,7 +300,7 @@ class TestEpochs:
         reader.epoch = 2
         assert reader.fetch() == {}
 
-    def test_epochs_go_round(self, world: World) -> None:
+    def test_after_the_largest_session_epoch_comes_1(self, world: World) -> None:
         reader = reading(world)
         (session,) = world.replicas.sessions._sessions.values()
         session.epoch = reader.epoch = 2**31 - 1
@@ -308,7 +308,7 @@ class TestEpochs:
         reader.epoch = 1
         assert reader.fetch() == {}
 
-    def test_a_session_keeps_to_names_or_ids(self, world: World) -> None:
+    def test_a_session_cannot_switch_from_topic_names_to_topic_ids(self, world: World) -> None:
         world.assign("t")
         reader = Reader(world, version=12)
         reader.fetch({0: 0})
@@ -338,7 +338,7 @@ class TestEpochs:
 
 
 class TestMembers:
-    def test_partitions_come_and_go(self, world: World) -> None:
+    def test_a_fetch_adds_partitions_to_its_session_and_removes_forgotten_ones(self, world: World) -> None:
         for index in range(3):
             world.assign("t", index)
         reader = Reader(world)
@@ -354,7 +354,7 @@ class TestMembers:
         assert reader.session_id == 0
         assert len(world.replicas.sessions) == world.replicas.sessions.partitions == 0
 
-    def test_without_room_there_is_no_session_and_every_answer_is_complete(self, tmp_path: Path) -> None:
+    def test_without_room_for_a_session_every_response_is_complete(self, tmp_path: Path) -> None:
         world = World(tmp_path, session_limits=SessionLimits(sessions_max=0))
         world.assign("t")
         reader = Reader(world)
@@ -377,14 +377,14 @@ class TestFollowers:
         return Reader(world, replica_id=FOLLOWER, broker_epoch=broker_epoch)
 
     def following(self, world: World) -> Reader:
-        """A follower of one partition, which has fetched once."""
+        """Create a partition, and a follower that has fetched it once."""
         world.assign("t", replicas=(1, FOLLOWER))
         follower = self.follower(world)
         follower.fetch({0: 0})
         return follower
 
-    def test_a_follower_that_is_quiet_for_long_is_in_sync_when_something_comes(self, world: World) -> None:
-        """The follower fetches all the time, and names a partition only when it has received records."""
+    def test_a_follower_that_fetches_without_naming_partitions_stays_in_sync(self, world: World) -> None:
+        """A follower names a partition in a fetch only when it has received records of it."""
         follower = self.following(world)
         for _ in range(10):
             world.clock.advance(LAG_MS / 1000)
@@ -393,7 +393,7 @@ class TestFollowers:
         world.replicas.shrink_in_sync_sets()
         assert world.proposals == []
 
-    def test_a_follower_that_stops_fetching_is_not_in_sync(self, world: World) -> None:
+    def test_a_follower_that_stops_fetching_is_removed_from_the_in_sync_set(self, world: World) -> None:
         self.following(world)
         world.clock.advance(LAG_MS / 1000 + 1)
         append(world)
@@ -401,7 +401,9 @@ class TestFollowers:
         (proposal,) = world.proposals
         assert proposal.isr == (1,)
 
-    def test_a_follower_that_never_advances_is_not_in_sync(self, world: World) -> None:
+    def test_a_follower_whose_offset_never_advances_is_removed_from_the_in_sync_set(
+        self, world: World
+    ) -> None:
         follower = self.following(world)
         append(world)
         for _ in range(3):
@@ -411,14 +413,14 @@ class TestFollowers:
         (proposal,) = world.proposals
         assert proposal.isr == (1,)
 
-    def test_a_follower_moves_the_high_watermark_and_receives_it(self, world: World) -> None:
+    def test_a_followers_fetch_raises_the_high_watermark_and_returns_it(self, world: World) -> None:
         follower = self.following(world)
         append(world)
         assert follower.fetch()[0].high_watermark == 0
         assert follower.fetch({0: 1})[0].high_watermark == 1
         assert follower.fetch() == {}
 
-    def test_a_waiting_follower_is_not_woken_by_a_high_watermark(self, world: World) -> None:
+    def test_a_new_high_watermark_does_not_end_a_followers_wait(self, world: World) -> None:
         world.assign("t", replicas=(1, FOLLOWER, 3))
         follower, other = self.follower(world), Reader(world, replica_id=3)
         follower.fetch({0: 0})
@@ -432,7 +434,7 @@ class TestFollowers:
         world.clock.advance(0.5)
         assert follower.answer()[0].high_watermark == 1
 
-    def test_a_follower_outside_the_in_sync_set_joins_with_a_later_fetch_that_names_nothing(
+    def test_a_fetch_that_names_no_partition_can_bring_its_follower_into_the_in_sync_set(
         self, world: World
     ) -> None:
         world.assign("t", replicas=(1, FOLLOWER), isr=(1,))
@@ -446,7 +448,7 @@ class TestFollowers:
         (proposal,) = world.proposals
         assert (proposal.isr, proposal.broker_epochs) == ((1, FOLLOWER), (-1, 7))
 
-    def test_a_follower_that_left_the_set_joins_it_again(self, world: World) -> None:
+    def test_a_follower_removed_from_the_in_sync_set_joins_it_again(self, world: World) -> None:
         follower = self.following(world)
         world.clock.advance(LAG_MS / 1000 + 1)
         append(world)
@@ -457,13 +459,13 @@ class TestFollowers:
         follower.fetch({0: 1})
         assert world.proposals[-1].isr == (1, FOLLOWER)
 
-    def test_a_follower_that_registered_anew_is_known_by_its_new_registration(self, world: World) -> None:
+    def test_the_leader_adopts_a_followers_new_broker_epoch_within_a_session(self, world: World) -> None:
         follower = self.following(world)
         follower.broker_epoch = 8
         follower.fetch()
         assert leadership(world).broker_epoch_of(FOLLOWER) == 8
 
-    def test_a_session_of_a_follower_knows_the_leader_epoch_it_began_in(self, world: World) -> None:
+    def test_a_followers_session_is_fenced_when_the_leader_epoch_changes(self, world: World) -> None:
         world.assign("t", replicas=(1, FOLLOWER))
         follower = self.follower(world)
         request = follower.request({0: 0})

@@ -1,4 +1,4 @@
-"""Replicas that catch up are held to a rate, by their leader and by themselves; those in sync never are."""
+"""Leaders and followers limit the rate of replicas that catch up, and never that of replicas in sync."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIMITS = "side", ["leader", "follower"]
 
 
 class Catching(Pair):
-    """Broker 2 has two empty partitions to fill. It is in sync with the second, as far as broker 1 knows."""
+    """Broker 2 has two empty partitions to fill. Broker 1 counts it as in sync with the second."""
 
     def __init__(self, directory: Path, side: str, names: tuple[str, ...]) -> None:
         super().__init__(directory, partitions=2)
@@ -35,7 +35,7 @@ class Catching(Pair):
                 copy.log.settings, follower_replication_throttled_replicas=names
             )
         self.throttle: Throttle = self.world.replicas.throttle if side == "leader" else self.fetcher._throttle
-        # So that an answer is a small part of what there is.
+        # Each response carries only a small part of the log.
         self.fetcher._limits = dataclasses.replace(self.fetcher._limits, partition_bytes_max=2000)
 
     def run(self, seconds: float) -> None:
@@ -46,16 +46,16 @@ class Catching(Pair):
             self.world.clock.advance(0.1)
 
     def has(self, index: int) -> int:
-        """How much of it the follower has, in bytes of values."""
+        """Bytes of record values in the follower's log of a partition."""
         return self.copies[index].log.log_end_offset * RECORD_BYTES
 
 
 @pytest.mark.parametrize(*LIMITS)
-def test_a_replica_that_catches_up_keeps_to_the_rate(tmp_path: Path, side: str) -> None:
+def test_a_replica_that_catches_up_stays_within_the_rate(tmp_path: Path, side: str) -> None:
     pair = Catching(tmp_path, side, ("*",))
     pair.throttle.set_rate(RATE)
     pair.run(20)
-    # One burst that fills the windows, and from then on what the rate allows.
+    # One burst fills the measuring windows; after it the rate applies.
     assert 15 * RATE <= pair.has(0) <= 40 * RATE
     before = pair.has(0)
     pair.run(20)
@@ -75,7 +75,7 @@ def test_a_removed_rate_throttles_no_replica(tmp_path: Path, side: str) -> None:
 
 @pytest.mark.parametrize(*LIMITS)
 @pytest.mark.parametrize("names", [(), ("1:1", "1:2"), ("0:3",)])
-def test_replicas_that_are_not_listed_are_not_held_back(
+def test_replicas_that_are_not_listed_are_not_throttled(
     tmp_path: Path, side: str, names: tuple[str, ...]
 ) -> None:
     pair = Catching(tmp_path, side, names)
@@ -91,11 +91,11 @@ def test_a_replica_in_sync_is_never_throttled(tmp_path: Path) -> None:
     assert (pair.has(0) <= 10_000, pair.has(1)) == (True, RECORDS * RECORD_BYTES)
 
 
-def test_each_broker_counts_only_its_own_bytes() -> None:
+def test_a_throttle_covers_only_the_partitions_listed_for_its_broker() -> None:
     log = type("Log", (), {"settings": LogSettings(leader_replication_throttled_replicas=("0:1", "1:2"))})
     partitions = [type("P", (), {"index": index, "log": log}) for index in (0, 1)]
     throttle = Throttle(1, lambda settings: settings.leader_replication_throttled_replicas)
-    assert not any(throttle.covers(each) for each in partitions), "there is no limit"
+    assert not any(throttle.covers(each) for each in partitions), "no rate is set"
     throttle.set_rate(5)
     assert [throttle.covers(each) for each in partitions] == [True, False]
 

@@ -28,7 +28,7 @@ class Request:
         self.outcome.append("expired")
 
 
-def test_a_request_completes_when_all_it_waits_for_has_happened() -> None:
+def test_a_request_completes_once_every_key_it_waits_for_was_woken() -> None:
     clock = Clock()
     waiting = Waiting(clock)
     request = Request("a", "b")
@@ -51,13 +51,13 @@ def test_only_requests_parked_under_the_key_are_checked() -> None:
     waiting.park(["a"], 1000, one.check, one.expire)
     waiting.park(["b"], 1000, other.check, other.expire)
     waiting.wake("a")
-    waiting.wake("nobody waits for this")
+    waiting.wake("unused key")
     assert one.outcome == ["completed"]
     assert other.asked == []
     assert len(waiting) == 1
 
 
-def test_a_request_expires_once_when_its_time_is_up() -> None:
+def test_a_request_expires_once_after_its_timeout() -> None:
     clock = Clock()
     waiting = Waiting(clock)
     request = Request("a")
@@ -84,7 +84,7 @@ def test_a_cancelled_request_is_never_answered() -> None:
     assert len(waiting) == 0
 
 
-def test_the_number_of_parked_requests_is_bounded() -> None:
+def test_a_request_above_the_capacity_expires_at_once() -> None:
     waiting = Waiting(Clock(), capacity=1)
     first, second = Request("a"), Request("a")
     waiting.park(["a"], 500, first.check, first.expire)
@@ -103,7 +103,7 @@ def test_a_timeout_above_the_maximum_is_shortened() -> None:
     assert request.outcome == ["expired"]
 
 
-def test_a_request_that_is_cancelled_while_it_is_asked_is_forgotten_once() -> None:
+def test_a_request_cancelled_during_its_check_is_removed_once() -> None:
     waiting = Waiting(Clock())
     cancelled: list[str] = []
 
@@ -119,7 +119,7 @@ def test_a_request_that_is_cancelled_while_it_is_asked_is_forgotten_once() -> No
     assert len(waiting) == 0
 
 
-def test_a_check_may_wake_and_park_others() -> None:
+def test_a_check_may_wake_and_park_other_requests() -> None:
     waiting = Waiting(Clock())
     second = Request("b")
     late = Request("a")
@@ -137,12 +137,12 @@ def test_a_check_may_wake_and_park_others() -> None:
     assert len(waiting) == 1
 
 
-def test_a_request_whose_answer_wakes_what_it_waits_for_is_answered_once() -> None:
+def test_a_request_whose_check_wakes_its_own_key_is_answered_once() -> None:
     waiting = Waiting(Clock())
     answers: list[Hashable] = []
 
     def check(key: Hashable) -> bool:
-        waiting.wake("b")  # as a read does that finds the disk broken
+        waiting.wake("b")  # as when a read fails because of the disk
         answers.append(key)
         return True
 

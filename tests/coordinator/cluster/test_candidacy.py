@@ -49,7 +49,7 @@ def test_a_controller_read_in_flight_when_the_session_expires_is_repeated_on_the
     candidate = Candidate(world, model, 1)
     world.run(2)
     assert candidate.terms == [1]
-    candidate.client.cut()  # The watch is lost: it reads again, and waits for an answer that never arrives.
+    candidate.client.cut()  # The watch is lost; the candidate reads again, and the answer never arrives.
     world.run(7)
     candidate.client.mend()
     world.run(2)

@@ -21,7 +21,7 @@ from tests.zookeeper import ZooKeeperProcess
 
 
 @on_reactor
-async def test_the_broker_epoch_is_the_transaction_that_registered_it(zookeeper: str) -> None:
+async def test_the_broker_epoch_is_the_id_of_the_registering_transaction(zookeeper: str) -> None:
     async with cluster(zookeeper, 1) as members:
         one = members.members[1]
         data, stat = await one.zookeeper.session.get("/brokers/ids/1")
@@ -37,13 +37,13 @@ async def test_an_expired_session_is_followed_by_a_new_epoch(zookeeper: str) -> 
         before = one.membership.broker_epoch
         await in_thread(end_session, one.zookeeper.session, zookeeper)
         await until(lambda: one.membership.broker_epoch > before)
-        # In this order, so that the broker stops acknowledging before its registration is lost.
+        # The broker must stop acknowledging before its registration is lost.
         assert one.events[:2] == ["registered", "suspended"]
         assert one.events[-2:] == ["expired", "registered"]
         assert one.events.count("expired") == 1
         data, stat = await one.zookeeper.session.get("/brokers/ids/1")
         assert stat.czxid == one.membership.broker_epoch
-        # It is the same process, so its start epoch stays the same over all registrations.
+        # The process keeps its start epoch over all registrations.
         assert decode_broker(1, data).start_epoch == before
         await in_thread(end_session, one.zookeeper.session, zookeeper)
         await until(lambda: one.membership.broker_epoch > stat.czxid)
@@ -156,7 +156,7 @@ async def test_one_of_many_candidates_is_elected_and_all_agree(zookeeper: str) -
     term = first.candidacy.term
     assert term is not None
     assert term.epoch == 1
-    # The controller leaves: the others stand again, for the next epoch.
+    # After the controller leaves, the others stand for election to the next epoch.
     await members.stop(first.broker_id)
     left = list(members.members.values())
     await until(lambda: any(member.controller.is_active for member in left))

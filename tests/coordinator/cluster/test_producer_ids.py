@@ -29,7 +29,7 @@ async def test_brokers_assign_unique_ids_across_several_blocks(zookeeper: str) -
 
 
 @on_reactor
-async def test_ids_are_assigned_after_a_session_has_expired(zookeeper: str) -> None:
+async def test_producer_ids_are_assigned_after_a_session_has_expired(zookeeper: str) -> None:
     async with connected(zookeeper) as client:
         ids = ProducerIds(client, 1)
         first = [await ids.next() for _ in range(BLOCK_SIZE)]
@@ -38,7 +38,7 @@ async def test_ids_are_assigned_after_a_session_has_expired(zookeeper: str) -> N
 
 
 @on_reactor
-async def test_exhausted_ids_are_an_error_for_every_waiting_caller(zookeeper: str) -> None:
+async def test_exhausted_producer_ids_fail_every_waiting_caller(zookeeper: str) -> None:
     async with connected(zookeeper) as client:
         last = encode_producer_id_block(ProducerIdBlock(1, 2**63 - 1000, 2**63 - 1))
         await create_if_missing(client.session, PRODUCER_ID_BLOCK, last)

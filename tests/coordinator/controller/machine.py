@@ -126,7 +126,7 @@ class Machine:
         self.handle(Elected(self.store.snapshot(self.brokers)))
 
     def life(self, broker_id: int) -> LiveBroker:
-        """A broker that has (re)started, under a new epoch."""
+        """The registration of a (re)started broker, with new broker and start epochs."""
         return LiveBroker(broker_info(broker_id), self.store.new_epoch())
 
     def continuation(self, broker_id: int) -> LiveBroker:

@@ -61,7 +61,7 @@ class Line:
 def test_a_request_is_sent_before_the_previous_one_is_answered() -> None:
     line = Line()
     line.order(*range(IN_FLIGHT_MAX + 1))
-    assert line.take_sent() == list(range(IN_FLIGHT_MAX)), "as many as may be in flight"
+    assert line.take_sent() == list(range(IN_FLIGHT_MAX)), "the maximum number in flight"
 
     line.answer(line.under_way[0])
 
@@ -116,7 +116,7 @@ def test_no_request_overtakes_one_that_fails_at_once() -> None:
     assert line.take_sent() == [1, 2]
 
 
-def test_a_closed_channel_fires_all_waiting_requests_with_false_and_sends_no_more() -> None:
+def test_a_closed_channel_answers_all_waiting_requests_with_false_and_sends_no_more() -> None:
     line = Line()
     line.order(1, 2, 3)
     line.take_sent()

@@ -1,4 +1,4 @@
-"""The log line that sums up the handling of a change of brokers."""
+"""The log line that sums up how the controller handled a change of live brokers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_summary_is_logged_when_the_last_broker_has_answered(
     ]
 
 
-def test_the_result_of_a_request_is_passed_on() -> None:
+def test_the_summary_passes_on_the_result_of_a_request() -> None:
     summary = EventSummary(Clock())
     answer: Deferred[bool] = Deferred()
     summary.count_request(LEADERS, answer)

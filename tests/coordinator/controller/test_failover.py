@@ -2,7 +2,7 @@
 
 Each scenario runs once for each effect of its event, cut after the first, the second and so on. A new machine
 then reads the store. The client sends its request again, as after a missing answer, and the brokers continue.
-The final state must equal that of a controller that does not die.
+The final state must equal that of a run in which the controller does not die.
 """
 
 from __future__ import annotations

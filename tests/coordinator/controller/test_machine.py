@@ -142,7 +142,7 @@ def test_deletion_of_a_topic_waits_for_a_dead_broker_with_a_replica() -> None:
     assert "t" not in machine.store.topics
 
 
-def test_a_broker_that_dies_during_a_deletion_is_asked_again() -> None:
+def test_a_broker_that_dies_during_a_deletion_gets_the_request_again() -> None:
     machine = with_topic(1, 2)
     effects = machine.delete("t")
     request = sent_to(effects, 1, StopReplicaRequest)[0]
@@ -246,7 +246,7 @@ def test_a_restarted_broker_loses_its_leaderships() -> None:
     machine.create("alone", (2,))
     effects = machine.start(2)
     assert machine.state("t") == PartitionState(1, 1, (1,), 1)
-    # It went and came back: two leader epochs, so that its old leadership is never taken for a new one.
+    # Broker 2 left and returned: two leader epochs, so its old leadership is never taken for a new one.
     assert machine.state("alone") == PartitionState(2, 2, (2,), 1)
     request = sent_to(effects, 2, LeaderAndIsrRequest)[0]
     assert request.broker_epoch == machine.brokers[2].epoch
@@ -288,7 +288,7 @@ def test_a_broker_that_registers_again_and_then_restarts_counts_as_restarted() -
     assert machine.state("t") == PartitionState(1, 1, (1,), 1)
 
 
-def test_a_broker_that_registers_again_is_asked_again_to_delete_replicas() -> None:
+def test_a_broker_that_registers_again_gets_the_deletions_of_replicas_again() -> None:
     machine = with_topic(2, 1)
     effects = machine.delete("t")
     (unheard,) = sent_to(effects, 2, StopReplicaRequest)
@@ -554,7 +554,7 @@ def test_balancing_starts_above_the_imbalance_threshold() -> None:
 # The next controller
 
 
-def test_a_new_controller_finishes_what_the_last_left_undone() -> None:
+def test_a_new_controller_finishes_the_unfinished_work_of_the_last() -> None:
     old = with_topic(1, 2, 3)
     old.create("half", (2, 3))
     old.create("going", (2,))
@@ -585,7 +585,7 @@ def test_a_new_controller_detects_restarts_during_the_absence_of_a_controller() 
     old.create("alone", (2,))
     new = Machine(1, store=old.store, epoch=2, brokers={**old.brokers, 2: old.life(2)})
     assert new.state("t") == PartitionState(1, 1, (1, 3), 2)
-    # It went and came back: two leader epochs, so that its old leadership is never taken for a new one.
+    # Broker 2 left and returned: two leader epochs, so its old leadership is never taken for a new one.
     assert new.state("alone") == PartitionState(2, 2, (2,), 2)
     assert led(new.effects, 2) == {("t", 0): 1, ("alone", 0): 2}
 
@@ -702,7 +702,7 @@ def test_a_restart_is_detected_although_the_last_controller_wrote_the_state_afte
 
 
 @pytest.mark.parametrize("written", range(4))
-def test_a_restart_is_handled_by_the_next_controller_wherever_the_last_one_stopped(written: int) -> None:
+def test_the_next_controller_handles_a_restart_wherever_the_last_one_stopped(written: int) -> None:
     old = with_topic(2, 1, 3)
     old.create("u", (2, 3, 1))
     brokers = {**old.brokers, 2: old.life(2)}
@@ -734,7 +734,7 @@ def test_without_recorded_start_epochs_a_restart_is_detected_by_transaction_ids(
     assert new.state("alone") == PartitionState(2, 2, (2,), 2)
 
 
-def test_a_partition_with_an_unexpected_state_is_decided_again() -> None:
+def test_a_partition_whose_state_znode_is_newer_is_decided_again() -> None:
     machine = with_topic(1, 2, 3)
     # For example after a lost answer: the znode is newer than the controller's copy.
     machine.store.states["t", 0] = (PartitionState(1, 0, (1, 3), 1), 4)

@@ -87,12 +87,12 @@ def test_a_partition_moves_once_its_new_replicas_are_in_sync() -> None:
     assert (row.leader, row.replicas, row.adding_replicas, row.removing_replicas) == (3, [3, 4], [], [])
 
 
-def test_each_step_of_a_reassignment_is_durable_before_brokers_are_told() -> None:
+def test_each_step_of_a_reassignment_is_durable_before_it_is_sent_to_brokers() -> None:
     machine = with_topic(1, brokers=2)
     kinds = [type(effect) for effect in move(machine, 2)]
     assert kinds[:3] == [WriteAssignments, WriteStates, SendToBrokers]
     kinds = [type(effect) for effect in machine.propose("t", 1, 2)]
-    # The proposed in-sync set; the one without the old replica; its StopReplica; last the topic's znode.
+    # The proposed in-sync set; that without the old replica; its StopReplica; the topic's znode.
     assert [kind for kind in kinds if kind.__name__ != "AnswerRequest"] == [
         WriteStates,
         WriteStates,
@@ -179,9 +179,8 @@ def test_cancelling_moves_leadership_off_an_added_replica_first() -> None:
     machine.lose(2)
     machine.start(1)
     assert machine.state("t").leader == 3
-    assert (
-        refusal(cancel(machine)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    )  # Only it has all committed records.
+    # Only the added replica has all committed records.
+    assert refusal(cancel(machine)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert assignment(machine).is_reassigning
     machine.propose("t", 3, 1)
     effects = cancel(machine)
@@ -270,7 +269,7 @@ def test_a_leaderless_partition_is_reassigned_once_it_has_a_leader_again() -> No
 # Requests of older tools
 
 
-def test_a_reassignment_requested_in_zookeeper_is_done_and_removed() -> None:
+def test_a_reassignment_requested_in_zookeeper_is_performed_and_removed() -> None:
     machine = Machine(1, 2)
     for name in ("t", "u", "still"):
         machine.create(name, (1,))

@@ -30,7 +30,7 @@ from tests.coordinator.members import Member, Members, cluster
 from tests.reactor import on_reactor, until
 
 
-def test_a_preferred_election_requested_in_zookeeper_is_done_and_removed() -> None:
+def test_a_preferred_election_requested_in_zookeeper_is_performed_and_removed() -> None:
     machine = with_topic(1, 2)
     machine.lose(1)
     machine.start(1)

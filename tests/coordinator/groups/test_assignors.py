@@ -61,7 +61,7 @@ def test_range_assigns_equal_partition_numbers_to_one_member() -> None:
 
 
 @given(members=MEMBERS, partitions=PARTITIONS, former=MEMBERS)
-def test_round_robin_and_sticky_are_even(
+def test_round_robin_and_sticky_assign_evenly(
     members: list[str], partitions: dict[str, int], former: list[str]
 ) -> None:
     owned = assign_range(former, partitions, {})

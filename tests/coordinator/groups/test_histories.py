@@ -25,7 +25,7 @@ from tests.coordinator.groups.world import GroupWorld
 
 CLIENTS = st.integers(0, 3)
 QUIET_SECONDS = 150
-FIRST_PARTITIONS = 5  # members of the classic protocol see later ones only after their next rebalance
+FIRST_PARTITIONS = 5  # classic members learn of later partitions only in their next rebalance
 
 
 def durable_state(shard: GroupShard) -> tuple[dict[str, Any], dict[str, Any]]:

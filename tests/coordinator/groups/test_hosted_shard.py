@@ -1,4 +1,4 @@
-"""A hosted shard: records before claims before answers, and its end."""
+"""A hosted shard: records precede claims, claims precede answers, and closing ends all requests."""
 
 from __future__ import annotations
 
@@ -432,7 +432,9 @@ class TestClaims:
         assert [answer.error for answer in host.commit(group="h")] == [ErrorCode.NONE]
         assert registered == []
 
-    def test_each_claim_has_a_later_decision_than_the_one_before(self, host: Host, claimer: Claimer) -> None:
+    def test_each_claims_decision_is_later_than_the_previous_claims(
+        self, host: Host, claimer: Claimer
+    ) -> None:
         host.register("c-1")
         host.register("c-1")
         (_, first, _), (_, second, _) = claimer.asked

@@ -1,4 +1,4 @@
-"""The client rewrite's membership protocol: each rule of its sections, in its own words."""
+"""The client rewrite's membership protocol: every rule of its sections."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class TestListGroups:
 
 
 class TestStartUp:
-    def test_a_group_has_to_be_created_first(self, world: GroupWorld) -> None:
+    def test_requests_for_a_group_that_was_not_created_are_refused(self, world: GroupWorld) -> None:
         assert world.register_answer(world.send_register("a")).error == ErrorCode.GROUP_ID_NOT_FOUND
         assert world.consumer_heartbeat("a", 1).error == ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -210,7 +210,9 @@ class TestStartUp:
         rejoin = world.send_register("a")
         assert {**world.owned(newcomer), **world.owned(rejoin)}[("orders", 0)] == 7
 
-    def test_heartbeats_with_the_current_generation_keep_a_consumer_in(self, world: GroupWorld) -> None:
+    def test_heartbeats_with_the_current_generation_keep_a_consumer_in_the_group(
+        self, world: GroupWorld
+    ) -> None:
         generation = world.registered_group("a")
         for _ in range(5):
             world.wait(SESSION_MS - 1)
@@ -255,7 +257,7 @@ class TestDepartures:
         assert world.consumer_heartbeat("a", generation).error == ErrorCode.REBALANCE_IN_PROGRESS
 
     def test_a_consumer_that_does_not_register_in_time_is_removed(self, world: GroupWorld) -> None:
-        """Its heartbeats do not help it: it has one session to stop, commit and register."""
+        """Heartbeats do not extend the one session timeout that it has to stop, commit and register."""
         generation = world.registered_group("a")
         newcomer = world.send_register("b")
         for _ in range(10):
@@ -403,7 +405,9 @@ class TestRewind:
         assert world.commit(9, Member("b", generation), partition=2) == ErrorCode.NONE
         assert world.commit(10, Member("b", generation + 1), partition=2) == ErrorCode.NONE
 
-    def test_a_consumer_that_rewinds_its_own_partition_is_answered_at_once(self, world: GroupWorld) -> None:
+    def test_a_consumer_that_rewinds_its_own_partition_gets_its_answer_at_once(
+        self, world: GroupWorld
+    ) -> None:
         generation = world.registered_group("a", "b")
         rewind = world.send_rewind(orders(0, at=5), "a", generation)
         assert world.rewound(rewind) == {("orders", 0): (5, ErrorCode.NONE)}

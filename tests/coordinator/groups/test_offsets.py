@@ -279,7 +279,9 @@ class TestLooking:
         assert [m.member_id for m in answer.members] == [m.member_id for m in members]
         assert all(m.metadata and m.assignment for m in answer.members)
 
-    def test_during_a_rebalance_only_the_members_are_described(self, world: GroupWorld) -> None:
+    def test_during_a_rebalance_members_are_described_without_subscriptions_and_assignments(
+        self, world: GroupWorld
+    ) -> None:
         world.stable_group(1)
         world.send_first_join()
         answer = world.describe()

@@ -146,7 +146,7 @@ class TestClassicGroups:
         assert record.value is not None
         assert decode_group_value(record.value) == GROUP
 
-    def test_an_empty_group(self) -> None:
+    def test_an_empty_group_decodes_to_the_same_value(self) -> None:
         empty = GroupValue("consumer", 8, None, None, None, ())
         value = group_record("g", empty).value
         assert value is not None

@@ -1,4 +1,4 @@
-"""The log refuses records: no undurable result is answered, and groups are restored from their records."""
+"""The log refuses records: requests are refused, and groups are restored from their records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def refusing(world: GroupWorld) -> Iterator[None]:
     assert len(world.log) == written
 
 
-def test_a_commit_is_undone(world: GroupWorld) -> None:
+def test_a_commit_whose_record_is_refused_is_undone(world: GroupWorld) -> None:
     world.commit(42)
     with refusing(world):
         assert world.commit(43) == REFUSED
@@ -38,13 +38,13 @@ def test_a_commit_is_undone(world: GroupWorld) -> None:
     assert world.committed() == {("orders", 0): 42}
 
 
-def test_a_first_commit_leaves_no_group_behind(world: GroupWorld) -> None:
+def test_a_refused_first_commit_leaves_no_group_behind(world: GroupWorld) -> None:
     with refusing(world):
         assert world.commit(1) == REFUSED
     assert world.shard.group_ids() == []
 
 
-def test_a_deletion_is_undone(world: GroupWorld) -> None:
+def test_a_deletion_whose_record_is_refused_is_undone(world: GroupWorld) -> None:
     world.commit(42)
     request = world.new_request()
     with refusing(world):
@@ -77,7 +77,7 @@ def test_refusing_a_groups_first_assignment_makes_all_members_join_again(world: 
     assert world.join_empty().error == ErrorCode.NONE
 
 
-def test_all_waiting_requests_of_the_group_are_answered(world: GroupWorld) -> None:
+def test_after_a_refused_record_all_waiting_requests_of_the_group_are_answered(world: GroupWorld) -> None:
     joins = [world.send_join(Member(instance_id=name)) for name in ("i1", "i2")]
     world.wait(0)
     members = [
@@ -91,7 +91,7 @@ def test_all_waiting_requests_of_the_group_are_answered(world: GroupWorld) -> No
     assert [world.heartbeat(member) for member in members] == [ErrorCode.NONE] * 2
 
 
-def test_a_restored_group_has_its_deadlines_again(world: GroupWorld) -> None:
+def test_a_group_restored_after_a_refusal_has_its_deadlines_again(world: GroupWorld) -> None:
     world.stable_group(2)
     with refusing(world):
         world.wait(SESSION_MS)
@@ -100,7 +100,7 @@ def test_a_restored_group_has_its_deadlines_again(world: GroupWorld) -> None:
     assert world.describe().state == "Empty"
 
 
-def test_a_rebalance_of_a_managed_group_is_undone(world: GroupWorld) -> None:
+def test_a_managed_groups_rebalance_whose_record_is_refused_is_undone(world: GroupWorld) -> None:
     generation = world.registered_group("a", "b")
     newcomer = world.send_register("c")
     first = world.send_register("a")
@@ -112,7 +112,7 @@ def test_a_rebalance_of_a_managed_group_is_undone(world: GroupWorld) -> None:
     assert world.consumer_heartbeat("c", generation).error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_rewind_is_undone_with_its_offsets(world: GroupWorld) -> None:
+def test_a_rewind_whose_records_are_refused_is_undone_with_its_offsets(world: GroupWorld) -> None:
     generation = world.registered_group("a", "b")
     world.commit(42, Member("a", generation))
     waiting = world.send_rewind({("orders", 0): 5, ("orders", 2): 5})

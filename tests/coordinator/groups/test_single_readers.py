@@ -41,7 +41,7 @@ class TestClaims:
         ]
         assert claimed(world) == {orders(0): ("a", generation), orders(1): ("b", generation)}
 
-    def test_members_are_told_that_they_have_to_attach(self, world: GroupWorld) -> None:
+    def test_the_answer_to_a_registration_requires_single_readers_to_attach(self, world: GroupWorld) -> None:
         world.create_group(single_reader=True)
         assert world.register_answer(world.send_register("a")).single_reader
 

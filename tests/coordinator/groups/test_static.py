@@ -46,7 +46,7 @@ def test_a_restarted_follower_causes_no_rebalance(world: GroupWorld) -> None:
     assert world.heartbeat(leader) == ErrorCode.NONE
 
 
-def test_a_restarted_leader_is_told_to_skip_the_assignment(world: GroupWorld) -> None:
+def test_a_restarted_leaders_join_answer_makes_it_skip_the_assignment(world: GroupWorld) -> None:
     leader, follower = static_group(world, "i1", "i2")
     answer = world.join_answer(world.send_join(Member(instance_id="i1")))
     assert answer.skip_assignment
@@ -59,7 +59,7 @@ def test_a_restarted_leader_is_told_to_skip_the_assignment(world: GroupWorld) ->
     assert world.heartbeat(follower) == ErrorCode.NONE
 
 
-def test_a_restarted_leader_with_an_old_client_gets_its_old_id_as_the_leaders(world: GroupWorld) -> None:
+def test_a_restarted_leader_with_an_old_client_gets_its_old_id_as_the_leader_id(world: GroupWorld) -> None:
     leader, _ = static_group(world, "i1", "i2")
     request = world.send_join(Member(instance_id="i1"), can_skip_assignment=False)
     answer = world.join_answer(request)
@@ -95,7 +95,7 @@ def test_a_waiting_request_of_the_old_member_id_is_fenced(world: GroupWorld) -> 
     assert world.is_waiting(again)
 
 
-def test_a_member_that_returns_with_another_protocol_starts_a_rebalance(world: GroupWorld) -> None:
+def test_a_static_member_that_restarts_with_another_protocol_starts_a_rebalance(world: GroupWorld) -> None:
     both = (("range", SUBSCRIPTION), ("sticky", SUBSCRIPTION))
     first = world.send_join(Member(instance_id="i1", protocols=both))
     world.wait(5_000)
@@ -106,7 +106,7 @@ def test_a_member_that_returns_with_another_protocol_starts_a_rebalance(world: G
     assert world.join_answer(answer).protocol_name == "sticky"
 
 
-def test_a_member_that_returns_before_the_assignment_starts_a_rebalance(world: GroupWorld) -> None:
+def test_a_static_member_that_restarts_before_the_assignment_starts_a_rebalance(world: GroupWorld) -> None:
     """The leader may be assigning partitions to the old id at that moment."""
     leader, follower = static_group(world, "i1", "i2")
     joins = [world.send_join(leader), world.send_join(follower)]

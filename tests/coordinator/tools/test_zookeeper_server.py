@@ -13,7 +13,7 @@ from coordinator.tools.zookeeper_server import ZooKeeperServerError, answers, ma
 
 
 def await_answer(port: int) -> None:
-    """Wait until the server answers; the test's time limit ends the wait otherwise."""
+    """Wait until the server answers, at most until the test's time limit."""
     while not answers(HOST, port):
         time.sleep(0.02)
 
@@ -55,7 +55,9 @@ def test_a_port_in_use_is_named_in_the_error(config: Path, capfd: pytest.Capture
     assert f"cannot listen on {HOST}:{port}: Address already in use. If another" in capfd.readouterr().err
 
 
-def test_a_daemon_that_ends_at_once_is_an_error(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_starting_a_daemon_that_exits_at_once_is_an_error(
+    config: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     wrong = ["--override", f"clientPort={free_port()}", "--override", "tickTime=soon"]
     assert main(["start", "-daemon", str(config), *wrong]) == 1
     said = capfd.readouterr().err

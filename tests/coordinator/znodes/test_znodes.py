@@ -54,7 +54,7 @@ from coordinator.znodes.topics import (
 TOPIC_ID = uuid.UUID("f97e9ab2-4b5c-4a7c-8d5d-3e2b1a0c9d8e")
 
 
-def test_a_broker_as_kafka_3_registers_it() -> None:
+def test_a_broker_is_encoded_as_kafka_3_registers_it() -> None:
     data = b"""{"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT","TLS":"SSL"},
         "endpoints":["PLAINTEXT://kafka-1:9092","TLS://[::1]:9093"],"jmx_port":9999,"port":9092,
         "host":"kafka-1","version":5,"timestamp":"1600000000000","rack":"a"}"""
@@ -83,7 +83,7 @@ def test_a_broker_that_registers_again_has_its_start_epoch() -> None:
     info = BrokerInfo(1, (RegisteredEndpoint("PLAINTEXT", "h", 1, "PLAINTEXT"),), start_epoch=1 << 40)
     data = encode_broker(info, 0)
     assert decode_broker(1, data) == info
-    # In a field of its own: Kafka's tools skip unknown fields.
+    # In a separate field, because Kafka's tools skip unknown fields.
     written = json.loads(data)
     assert written.pop("start_epoch") == 1 << 40
     assert json.loads(encode_broker(replace(info, start_epoch=-1), 0)) == written
@@ -109,11 +109,11 @@ def test_a_broker_that_lost_nothing_names_the_process_before_it() -> None:
         ),
     ],
 )
-def test_brokers_of_older_versions(data: bytes, endpoint: RegisteredEndpoint) -> None:
+def test_brokers_of_older_versions_are_decoded(data: bytes, endpoint: RegisteredEndpoint) -> None:
     assert decode_broker(1, data).endpoints == (endpoint,)
 
 
-def test_a_topic_as_kafka_3_writes_it() -> None:
+def test_a_topic_is_encoded_as_kafka_3_writes_it() -> None:
     data = (
         b'{"partitions":{"0":[1,2,3],"1":[2,3]},"topic_id":"-X6askt' + b'cSnyNXT4rGgydjg",'
         b'"adding_replicas":{"0":[3]},"removing_replicas":{"0":[1]},"version":3}'
@@ -125,12 +125,12 @@ def test_a_topic_as_kafka_3_writes_it() -> None:
     assert json.loads(encode_topic(topic)) == json.loads(data)
 
 
-def test_a_topic_written_before_topics_had_ids() -> None:
+def test_a_topic_without_an_id_is_decoded() -> None:
     data = b'{"version":1,"partitions":{"10":[1]}}'
     assert decode_topic("t", data) == TopicAssignment(None, {10: ReplicaAssignment((1,))})
 
 
-def test_a_partition_state() -> None:
+def test_a_partition_state_has_kafkas_json() -> None:
     data = b'{"controller_epoch":4,"leader":1,"version":1,"leader_epoch":7,"isr":[1,2]}'
     state = PartitionState(leader=1, leader_epoch=7, isr=(1, 2), controller_epoch=4)
     assert decode_partition_state("t", 0, data) == state
@@ -154,7 +154,7 @@ def test_a_partition_state_with_eligible_replicas_and_without_a_leader() -> None
     assert decode_partition_state("t", 0, data) == state
 
 
-def test_the_controller_and_its_epoch() -> None:
+def test_the_controller_and_its_epoch_have_kafkas_json() -> None:
     assert decode_controller(b'{"version":1,"brokerid":3,"timestamp":"1600000000000"}') == 3
     assert json.loads(encode_controller(3, 16)) == {
         "version": 2,
@@ -165,7 +165,7 @@ def test_the_controller_and_its_epoch() -> None:
     assert decode_controller_epoch(encode_controller_epoch(12)) == 12
 
 
-def test_configs_and_their_change_notifications() -> None:
+def test_configs_and_their_change_notifications_have_kafkas_json() -> None:
     assert json.loads(encode_config({"b": "2", "a": "1"})) == {
         "version": 1,
         "config": {"a": "1", "b": "2"},
@@ -181,7 +181,7 @@ def test_configs_and_their_change_notifications() -> None:
     assert decode_config_change("/x", old) == ("topics", "t")
 
 
-def test_admin_requests() -> None:
+def test_reassignment_election_and_log_directory_requests_have_kafkas_json() -> None:
     reassignment = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[3,1]}]}'
     assert decode_reassignment(reassignment) == {("t", 0): (3, 1)}
     assert json.loads(encode_reassignment({("t", 0): (3, 1)})) == json.loads(reassignment)
@@ -191,7 +191,7 @@ def test_admin_requests() -> None:
     assert decode_log_dir_event("/x", b'{"version":1,"broker":2,"event":1}') == 2
 
 
-def test_the_cluster_id_and_a_block_of_producer_ids() -> None:
+def test_the_cluster_id_and_producer_id_blocks_have_kafkas_json() -> None:
     assert decode_cluster_id(b'{"version":"1","id":"AbCdEfGhIjKlMnOpQrStUv"}') == "AbCdEfGhIjKlMnOpQrStUv"
     assert json.loads(encode_cluster_id("x")) == {"version": "1", "id": "x"}
     data = b'{"version":1,"broker":1,"block_start":"1000","block_end":"1999"}'

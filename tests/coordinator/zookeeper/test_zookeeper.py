@@ -1,4 +1,4 @@
-"""The ZooKeeper interface on a real server: sessions, and what `test_zookeeper_contract` does not ask."""
+"""The ZooKeeper interface on a real server: sessions, and cases not in `test_zookeeper_contract`."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ async def connected(
 def end_session(session: KazooSession, connect: str) -> None:
     """Close a session through a second connection with the same session id and password.
 
-    The owner, which is disconnected by that, may resume the session before it is closed; then this is
-    repeated until the owner has noticed the expiry.
+    This disconnects the owner, which may resume the session before it is closed. The close is repeated until
+    the owner has noticed the expiry.
     """
     hosts, _ = split_connect(connect)
     while session._client.state != KazooState.LOST:
@@ -87,7 +87,7 @@ async def test_operations_before_the_first_connection_wait_for_it(zookeeper: str
 
 
 @on_reactor
-async def test_sequences_and_children_are_in_order(zookeeper: str) -> None:
+async def test_sequence_numbers_and_children_are_in_order(zookeeper: str) -> None:
     async with connected(zookeeper) as client:
         session = client.session
         await session.create("/q")
@@ -120,7 +120,7 @@ async def test_an_expired_session_stays_expired_and_another_follows(zookeeper: s
 
 @on_reactor
 async def test_a_request_that_races_the_expiry_never_reaches_the_next_session(zookeeper: str) -> None:
-    """Write at the worst moment: kazoo's thread knows of the expiry, the reactor does not yet."""
+    """Write after kazoo's thread has noticed the expiry and before the reactor has."""
     delayed: list[tuple[Callable[..., None], tuple[object, ...]]] = []
     delaying = False
 
@@ -136,23 +136,22 @@ async def test_a_request_that_races_the_expiry_never_reaches_the_next_session(zo
     await old.exists("/")
     delaying = True
     await in_thread(end_session, old, zookeeper)
-    # The calls for suspension and expiry are queued, but held back.
+    # The reactor has not yet run the queued calls for suspension and expiry.
     await until(lambda: old._client.state == "LOST" and bool(delayed))
     assert not old.expired
     late = old.create("/late")
     delaying = False
     for function, arguments in delayed:
         function(*arguments)
-    with pytest.raises(
-        (SessionExpired, ZooKeeperConnectionLost)
-    ):  # Depending on whether it was still queued or already sent.
+    # The error depends on whether the write was queued or already sent.
+    with pytest.raises((SessionExpired, ZooKeeperConnectionLost)):
         await late
     assert await client.session.exists("/late") is None
     await client.close()
 
 
 @on_reactor
-async def test_while_the_server_hangs_reads_wait_and_writes_fail(
+async def test_reads_wait_and_writes_fail_while_the_server_hangs(
     zookeeper_process: Callable[..., ZooKeeperProcess],
 ) -> None:
     server = zookeeper_process(tick_time_ms=500)
@@ -190,7 +189,7 @@ async def test_a_session_outlives_a_restart_of_the_server(
         assert events.names() == ["connected", "suspended", "connected"]
 
 
-def test_a_connect_string_is_split() -> None:
+def test_a_connect_string_is_split_into_hosts_and_chroot() -> None:
     assert split_connect("a:1,b:2/kafka/one") == ("a:1,b:2", "/kafka/one")
     assert split_connect("a:1/") == ("a:1", "")
     assert split_connect("a:1") == ("a:1", "")
@@ -199,7 +198,7 @@ def test_a_connect_string_is_split() -> None:
 
 
 class Memory:
-    """The session memory that an ended process has left."""
+    """The stored session key of an ended process."""
 
     def __init__(self) -> None:
         self.key: SessionKey | None = None
@@ -227,21 +226,21 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def left_by_the_dead(connect: str) -> SessionKey:
-    """The session of a killed process: a live process would keep resuming its own."""
+    """The session of a killed process. A live process would resume it."""
     died = subprocess.run([sys.executable, "-c", _DIES, connect], stdout=subprocess.PIPE, check=False)
     session_id, password = died.stdout.split()
     return SessionKey(int(session_id), bytes.fromhex(password.decode()))
 
 
 @on_reactor
-async def test_a_process_first_closes_the_session_of_the_one_before(zookeeper: str) -> None:
+async def test_a_process_first_closes_the_session_of_its_predecessor(zookeeper: str) -> None:
     async with connected(zookeeper) as client:
-        await client.session.exists("/")  # Now the chroot exists.
+        await client.session.exists("/")  # Wait until the chroot exists.
     memory = Memory()
     left = memory.key = await in_thread(left_by_the_dead, zookeeper)
     next_one = KazooZooKeeper(zookeeper, SESSION_TIMEOUT_MS, reactor.callFromThread, memory)
     next_one.start()
-    # Sent before there is a session, answered on the new one: the old ephemeral znodes are gone.
+    # Sent before there is a session and performed on the new one, after the old ephemeral znodes are gone.
     _, made = await next_one.session.create("/mine", ephemeral=True)
     assert made.ephemeral_owner == next_one.session.session_id != left.session_id
     assert memory.key == SessionKey(next_one.session.session_id, next_one.session.password)
