@@ -46,7 +46,7 @@ class LogDirectory:
     def open(self) -> list[TopicPartition]:
         """Read the files of the directory. Returns the partitions that it holds. Raises OSError."""
         disk = self.disk
-        disk.make_directory(self.path)
+        self._make()
         self.is_clean = disk.exists(self.path_of(names.CLEAN_SHUTDOWN))
         self.start_epoch = self._last_start_epoch()
         self.recovery_points = self._read(names.RECOVERY_POINTS, checkpoints.decode_offsets) or {}
@@ -64,6 +64,16 @@ class LogDirectory:
                 else:
                     found.append(partition)
         return found
+
+    def _make(self) -> None:
+        """Make the directory if it is missing, so that a power failure cannot take it and all its logs."""
+        missing, path = [], self.path
+        while not self.disk.exists(path):
+            missing.append(path)
+            path = os.path.dirname(path) or "."
+        self.disk.make_directory(self.path)
+        for path in reversed(missing):
+            self.disk.fsync_directory(os.path.dirname(path) or ".")
 
     def _last_start_epoch(self) -> int:
         """The start epoch of the last process, if all that it wrote is here; else `NO_EPOCH`."""

@@ -35,7 +35,7 @@ from coordinator.znodes.topics import (
     partitions_path,
     topic_path,
 )
-from tests.models.disk import SimDisk
+from tests.models.disk import SimDisk, Snapshot
 from tests.models.network import SimNetwork
 from tests.models.workers import SimWorkers
 from tests.models.world import Process, World
@@ -210,6 +210,12 @@ class Machine:
         for directory in LOG_DIRECTORIES:
             self.disk.wipe(directory)
 
+    def go_back(self, snapshot: Snapshot) -> None:
+        """Cut the power, and replace the disks by an older copy of them."""
+        self.lose_power()
+        self._world.trace(self.name, "gets its disks as they were before")
+        self.disk.restore(snapshot)
+
     def _ended(self, process: Process) -> None:
         if self.process is not process:
             return
@@ -270,6 +276,10 @@ class Machine:
     def fail_directory(self, directory: str, *, only_writes: bool) -> None:
         self._world.trace(self.name, f"{directory} fails{' to write' if only_writes else ''}")
         self.disk.fail(directory, only_writes=only_writes)
+
+    def make_read_only(self, directory: str) -> None:
+        self._world.trace(self.name, f"{directory} can only be read")
+        self.disk.make_read_only(directory)
 
     def fill_up(self, room: int) -> None:
         """Leave this many free bytes on the disk."""

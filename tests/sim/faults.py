@@ -403,6 +403,30 @@ class Faults:
         machine.fail_directory(self.rng.choice(LOG_DIRECTORIES), only_writes=self.rng.random() < 0.5)
         return lambda: self._repair(machine)
 
+    def make_read_only(self, machine: Machine) -> End | None:
+        """Log directories can only be read, while the broker runs or from its next start on."""
+        if not machine.is_running or machine.disk.is_failing:
+            return None
+        if self.rng.random() < 0.5:
+            machine.kill()
+            self._world.clock.callLater(self.rng.uniform(0.5, 2.0), machine.start)
+        for directory in self.rng.sample(LOG_DIRECTORIES, self.rng.randint(1, len(LOG_DIRECTORIES))):
+            machine.make_read_only(directory)
+        return lambda: self._repair(machine)
+
+    def go_back(self, machine: Machine) -> End | None:
+        """A machine loses power and comes back with disks as they were some time ago."""
+        if not machine.is_up or len(self.cluster.machines) == 1:
+            return None
+        snapshot, start_s = machine.disk.snapshot(), self.rng.uniform(0.5, 6.0)
+
+        def end() -> None:
+            if machine.is_up and not self._is_fragile and self._has_copies_elsewhere(machine):
+                machine.go_back(snapshot)
+                self._world.clock.callLater(start_s, machine.start)
+
+        return end
+
     def fill_up(self, machine: Machine) -> End | None:
         if not machine.is_running or machine.disk.is_bounded:
             return None
@@ -625,6 +649,8 @@ KINDS = (
     Kind("new disks", 3, (0.5, 9.0), Faults.wipe),
     Kind("bit rot", 15, (0.0, 0.0), Faults.rot),
     Kind("failed directory", 5, (1.0, 8.0), Faults.fail_directory),
+    Kind("read-only disk", 5, (1.0, 8.0), Faults.make_read_only),
+    Kind("old disks", 5, (1.0, 8.0), Faults.go_back),
     Kind("full disk", 5, (2.0, 8.0), Faults.fill_up),
     Kind("ZooKeeper cut", 12, (0.01, 12.0), Faults.cut_off_zookeeper),
     Kind("ZooKeeper outage", 3, (0.5, 15.0), Faults.stop_zookeeper),
