@@ -17,10 +17,11 @@ from broker.log.directory import IdentityError
 from broker.log.identity import claim, known_identity
 from broker.network.endpoints import Endpoints, parse_endpoints
 from broker.process.hand_over import HandOverSettings, hand_over
+from broker.process.log_directories import compare_directories
 from broker.process.periodic import Periodic
 from broker.replication.repair import REPAIR_INTERVAL_MS
 from broker.setting_groups import read_group, settings_group
-from broker.settings.rows import BROKER_ROWS, ROWS
+from broker.settings.rows import ROWS
 from broker.wiring.node import WiredBroker, build_broker
 from broker.wiring.replication import build_logs
 from broker.wiring.surroundings import Surroundings
@@ -38,7 +39,7 @@ _FLUSH_S = 0.05
 """How long a stop waits for responses that the network has not sent yet."""
 
 
-@settings_group(BROKER_ROWS)
+@settings_group(ROWS)
 @dataclass(frozen=True, slots=True)
 class StartSettings:
     """Where ZooKeeper is and how long the start waits for it, and which id the broker takes."""
@@ -48,6 +49,7 @@ class StartSettings:
     session_timeout_ms: Annotated[int, "zookeeper.session.timeout.ms"]
     broker_id: Annotated[int, "broker.id"]
     reserved_id_max: Annotated[int, "reserved.broker.max.id"]
+    lost_directories: Annotated[tuple[str, ...], "log.dirs.lost"]
 
 
 @settings_group(ROWS)
@@ -97,9 +99,7 @@ class Broker:
         """Load the logs, join the cluster, serve. Raises `StartError`, `SettingError` and OSError."""
         await self._logs.start()
         self._are_logs_loaded = True
-        if not self._logs.live_directories:
-            failures = "; ".join(str(directory.failure) for directory in self._logs.directories)
-            raise StartError(f"none of the log directories (log.dirs) can be used: {failures}")
+        self._check_directories()
         settings = read_group(StartSettings, self._settings)
         _log.info("connecting to ZooKeeper at %s", settings.zookeeper_connect)
         self._is_zookeeper_open = True
@@ -121,6 +121,11 @@ class Broker:
         node.orders.begin()
         self._begin_periodic(node)
         await self._known_to_the_cluster(node)
+
+    def _check_directories(self) -> None:
+        if not self._logs.live_directories:
+            failures = "; ".join(str(directory.failure) for directory in self._logs.directories)
+            raise StartError(f"none of the log directories (log.dirs) can be used: {failures}")
 
     async def _within_connection_timeout(self, deferred: Deferred[T], settings: StartSettings) -> T:
         timeout_ms = settings.connection_timeout_ms or settings.session_timeout_ms
@@ -162,6 +167,14 @@ class Broker:
                 broker_id = known.broker_id
             if broker_id == _NO_ID:
                 broker_id = await cluster.generate_broker_id(self._around.zookeeper, settings.reserved_id_max)
+            await compare_directories(
+                self._around.zookeeper,
+                self._logs,
+                broker_id,
+                settings.lost_directories,
+                self._around.random.randbytes,
+            )
+            self._check_directories()
             claim(self._logs.live_directories, MetaProperties(broker_id, cluster_id))
         except IdentityError as error:
             raise StartError(str(error)) from error

@@ -184,6 +184,8 @@ class SimDisk:
         self._root = _Directory()
         self._directories: dict[str, _Directory] = {"/": self._root}
         self._failing: dict[str, tuple[bool, int]] = {}
+        self.unmounted: dict[str, tuple[dict[str, _Inode], list[str]]] = {}
+        """The files and directories of devices that are not mounted, by mount point."""
         self.cold: set[_Inode] = set()
         """Files of which the page cache has nothing: what has rotted shows when the disk is read."""
         self._used_at_most = 0
@@ -233,11 +235,35 @@ class SimDisk:
             self._name(path, inode.copy())
         self._sync_all()
 
+    def unmount(self, directory: str) -> None:
+        """The directory's device is not mounted: it is empty, until `mount`. No process runs."""
+        files = {path: inode for path, inode in self._files.items() if path.startswith(directory + "/")}
+        folders = [path for path in self._directories if path.startswith(directory + "/")]
+        for inode in files.values():
+            inode.sync()
+        self.unmounted[directory] = files, folders
+        self.wipe(directory)
+
+    def mount(self, directory: str) -> None:
+        """The device is back, with all that it had; what was written to the mount point is covered by it."""
+        files, folders = self.unmounted.pop(directory)
+        self.wipe(directory)
+        for path in sorted(folders):
+            self._name(path, _Directory())
+        for path, inode in files.items():
+            self._name(path, inode)
+        self._sync_all()
+
     def wipe(self, directory: str) -> None:
         """The directory's device is replaced by an empty one."""
         self.remove_directory(directory)
         self.make_directory(directory)
         self._sync_all()
+
+    def peek(self, path: str) -> bytes | None:
+        """What processes see in a file; None if there is none. No fault strikes this."""
+        inode = self._files.get(path)
+        return None if inode is None else bytes(inode.data)
 
     def contents(self, directory: str, suffix: str) -> list[bytes]:
         """What processes see in the files of a directory whose names end so, in the order of their names. No

@@ -7,13 +7,15 @@ that it is told to do happens at once; what follows from it takes simulated time
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from twisted.internet.defer import ensureDeferred
 from twisted.logger import LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
+from broker.log.checkpoints import decode_directory_id
+from broker.log.names import DIRECTORY_ID
 from broker.network.interfaces import Address
 from broker.process.lifecycle import Broker
 from broker.replication.leadership import Leadership
@@ -104,14 +106,14 @@ class Machine:
         self._boots = 1
         self._ahead_s = 0.0
         self._work_ms_max = work_ms_max
-        self._settings = broker_settings(
-            {
-                **SETTINGS,
-                "broker.id": broker_id,
-                "listeners": f"PLAINTEXT://{self.name}:{PORT}",
-                **settings,
-            }
-        )
+        self._lost: list[str] = []
+        """Ids of log directories that the operator has given up."""
+        self._settings = {
+            **SETTINGS,
+            "broker.id": broker_id,
+            "listeners": f"PLAINTEXT://{self.name}:{PORT}",
+            **settings,
+        }
 
     @property
     def is_up(self) -> bool:
@@ -173,7 +175,10 @@ class Machine:
 
     def _begin(self, process: Process, around: Surroundings) -> None:
         self.broker = Broker(
-            self._settings, around, machine_name=self.name, fatal=lambda why: self._gives_up(process, why)
+            broker_settings({**self._settings, "log.dirs.lost": ",".join(self._lost)}),
+            around,
+            machine_name=self.name,
+            fatal=lambda why: self._gives_up(process, why),
         )
         ensureDeferred(self.broker.start()).addErrback(
             lambda failure: self._gives_up(process, failure.getErrorMessage())
@@ -204,10 +209,13 @@ class Machine:
         self._boots += 1
 
     def wipe(self) -> None:
-        """The process is killed, and its disks are replaced by empty ones."""
+        """The process is killed, and its disks are replaced by empty ones: the operator gives the old up."""
         self.kill()
         self._world.trace(self.name, "gets new disks")
         for directory in LOG_DIRECTORIES:
+            path = f"{directory}/{DIRECTORY_ID}"
+            if self.disk.exists(path):
+                self._lost.append(decode_directory_id(self.disk.read(path)))
             self.disk.wipe(directory)
 
     def go_back(self, snapshot: Snapshot) -> None:
@@ -215,6 +223,19 @@ class Machine:
         self.lose_power()
         self._world.trace(self.name, "gets its disks as they were before")
         self.disk.restore(snapshot)
+
+    def unmount(self, directories: Sequence[str]) -> None:
+        """The process is killed, and finds these log directories empty when it starts again."""
+        self.kill()
+        for directory in directories:
+            self._world.trace(self.name, f"does not mount {directory}")
+            self.disk.unmount(directory)
+
+    def mount(self) -> None:
+        """All log directories are mounted again; the process must not run."""
+        for directory in list(self.disk.unmounted):
+            self._world.trace(self.name, f"mounts {directory}")
+            self.disk.mount(directory)
 
     def _ended(self, process: Process) -> None:
         if self.process is not process:
@@ -354,9 +375,11 @@ class Cluster:
             machine.disk.spare()
             # A log directory that was offline stays so until the broker starts anew, and one that is about to
             # stop would not come back.
-            if machine.disk.is_failing or machine.disk.is_bounded or machine.is_stopping:
+            is_impaired = machine.disk.is_failing or machine.disk.is_bounded or machine.disk.unmounted
+            if is_impaired or machine.is_stopping:
                 machine.mend_directories()
                 machine.kill()
+                machine.mount()
             machine.resume()
             machine.start()
 

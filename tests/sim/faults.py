@@ -406,6 +406,21 @@ class Faults:
         machine.wipe()
         return machine.start
 
+    def unmount(self, machine: Machine) -> End | None:
+        """A broker starts again while some or all of its disks are not mounted, though it may be the last one
+        in sync. Nothing is lost: later the disks are there."""
+        if machine.disk.unmounted or machine.disk.is_failing or not machine.is_up:
+            return None
+        machine.unmount(LOG_DIRECTORIES if self.rng.random() < 0.5 else [self.rng.choice(LOG_DIRECTORIES)])
+        machine.start()
+
+        def end() -> None:
+            machine.kill()
+            machine.mount()
+            machine.start()
+
+        return end
+
     def rot(self, machine: Machine) -> End | None:
         """A bit of a closed segment or of its indexes changes, or a file loses its end. One log at a time:
         replicas that rot alike are beyond repair. Without another replica only an index can be mended."""
@@ -427,7 +442,8 @@ class Faults:
             (".index", ".timeindex") if len(self.cluster.machines) == 1 else (".log", ".index", ".timeindex")
         )
         path = segment.path_of(self.rng.choice(kinds))
-        if not machine.disk.exists(path) or not (content := machine.disk.read(path)):
+        content = machine.disk.peek(path)
+        if not content:
             return None
         if path.endswith(".log"):
             self._rotten = (machine, path, content)
@@ -458,7 +474,7 @@ class Faults:
         """Whether the log that has rotted last is as it was, or has been removed."""
         if self._rotten is not None:
             machine, path, content = self._rotten
-            if machine.disk.exists(path) and machine.disk.read(path) != content:
+            if machine.disk.peek(path) not in (None, content):
                 return False
             self._rotten = None
         return True
@@ -735,6 +751,7 @@ KINDS = (
     Kind("wrong clock", 3, (0.0, 0.0), Faults.set_clock),
     Kind("jittery clock", 3, (1.0, 10.0), Faults.jitter_clock),
     Kind("new disks", 3, (0.5, 9.0), Faults.wipe),
+    Kind("unmounted disk", 8, (3.0, 12.0), Faults.unmount),
     Kind("bit rot", 15, (0.0, 0.0), Faults.rot),
     Kind("failed directory", 5, (1.0, 8.0), Faults.fail_directory),
     Kind("read-only disk", 5, (1.0, 8.0), Faults.make_read_only),
