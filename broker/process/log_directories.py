@@ -2,9 +2,9 @@
 
 Each directory holds an id of its own, in `.holdfast-directory`, and a znode lists the ids that this broker
 has used. An id that is listed and not found belongs to a disk that is not mounted, was replaced, or is no
-longer in log.dirs. Until the operator decides, a directory without an id is then not used: probably it is the
-empty mount point. Replicas whose log is not found are offline. `log.dirs.lost` names directories that will not
-come back: their replicas are made anew, empty, but only where they are not counted among those in sync.
+longer in log.dirs. Until the operator decides, a directory without an id is then not used: probably it is an
+empty mount point. Replicas whose log is not found are offline. `log.dirs.lost` names directories that will
+not come back: their replicas are made anew, empty, but only where they are not counted among those in sync.
 """
 
 from __future__ import annotations
