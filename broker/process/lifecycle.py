@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from broker.identity import BrokerIdentity
 from broker.log.checkpoints import MetaProperties
 from broker.log.directory import IdentityError
-from broker.log.identity import claim, known_identity
+from broker.log.identity import check_owner, claim, known_identity
 from broker.network.endpoints import Endpoints, parse_endpoints
 from broker.process.hand_over import HandOverSettings, hand_over
 from broker.process.log_directories import compare_directories
@@ -27,6 +27,7 @@ from broker.wiring.replication import build_logs
 from broker.wiring.surroundings import Surroundings
 from clients.settings import Settings
 from coordinator.cluster import identity as cluster
+from coordinator.cluster.log_directories import write_used_directories
 from coordinator.cluster.membership import BrokerIdInUse
 from coordinator.znodes.json_values import BadZnode
 
@@ -89,6 +90,8 @@ class Broker:
         self._started_ms = around.now_ms()
         self._are_logs_loaded = False
         self._is_zookeeper_open = False
+        self._used_directories: dict[str, str] | None = None
+        """The log directories to be recorded once the broker is registered; None: the record is right."""
         self._is_stopping = False
         self.node: WiredBroker | None = None
         """The broker's parts, once it knows its id."""
@@ -117,6 +120,8 @@ class Broker:
             start_epoch = await node.cluster.membership.start()
         except BrokerIdInUse as error:
             raise StartError(str(error)) from error
+        if self._used_directories is not None:
+            await write_used_directories(self._around.zookeeper, broker_id, self._used_directories)
         await self._logs.begin_run(start_epoch)
         node.orders.begin()
         self._begin_periodic(node)
@@ -167,7 +172,9 @@ class Broker:
                 broker_id = known.broker_id
             if broker_id == _NO_ID:
                 broker_id = await cluster.generate_broker_id(self._around.zookeeper, settings.reserved_id_max)
-            await compare_directories(
+            meta = MetaProperties(broker_id, cluster_id)
+            check_owner(self._logs.live_directories, meta)
+            self._used_directories = await compare_directories(
                 self._around.zookeeper,
                 self._logs,
                 broker_id,
@@ -175,7 +182,7 @@ class Broker:
                 self._around.random.randbytes,
             )
             self._check_directories()
-            claim(self._logs.live_directories, MetaProperties(broker_id, cluster_id))
+            claim(self._logs.live_directories, meta)
         except IdentityError as error:
             raise StartError(str(error)) from error
         return broker_id

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 
 from broker.log.manager import LogManager
-from coordinator.cluster.log_directories import read_used_directories, write_used_directories
+from coordinator.cluster.log_directories import read_used_directories
 from coordinator.znodes.json_values import BadZnode
 from coordinator.zookeeper.interface import ZooKeeper
 
@@ -28,9 +28,13 @@ async def compare_directories(
     broker_id: int,
     given_up: Collection[str],
     random_bytes: Callable[[int], bytes],
-) -> None:
+) -> dict[str, str] | None:
     """Take new directories into use, or have them withheld while others are missing. `given_up` are the ids
-    in log.dirs.lost. Raises `IdentityError` for an id that cannot be read."""
+    in log.dirs.lost.
+
+    Returns the record for `write_used_directories`, once this broker is registered: until then another one
+    may have its id. None where the record stays. Raises `IdentityError` for an id that cannot be read.
+    """
     try:
         known = await read_used_directories(zookeeper, broker_id)
     except BadZnode as error:
@@ -52,17 +56,21 @@ async def compare_directories(
         for directory, directory_id in found.items():
             if directory_id is None and directory.is_unused():
                 logs.fail_directory(
-                    directory, OSError(errno.ENODEV, f"it is new, while others are missing: {places}")
+                    directory,
+                    OSError(
+                        errno.ENODEV,
+                        f"it is new, while directories of broker {broker_id} are missing: {places}. Mount "
+                        "them, name them in log.dirs.lost, or give this broker another broker.id",
+                    ),
                 )
-        return
+        return None
     for directory, directory_id in list(found.items()):
         if directory_id is None:
             found[directory] = made = str(uuid.UUID(bytes=random_bytes(16), version=4))
             directory.write_directory_id(made)
     used = {directory_id: directory.path for directory, directory_id in found.items() if directory_id}
     logs.lost = tuple(each for each in given_up if each not in used)
-    if known != used:
-        await write_used_directories(zookeeper, broker_id, used)
+    return None if known == used else used
 
 
 def missing_directories(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -156,16 +157,12 @@ def test_a_log_directory_has_one_broker_at_a_time(cluster: Cluster, tmp_path: Pa
 
 def test_a_broker_id_has_one_broker_at_a_time(cluster: Cluster, tmp_path: Path) -> None:
     cluster.start()
-    line = refused(
-        command(
-            cluster.zookeeper_connect,
-            tmp_path,
-            "--override",
-            "broker.id=1",
-            "--override",
-            "zookeeper.session.timeout.ms=2000",
-        )
-    )
+    overrides = ("--override", "broker.id=1", "--override", "zookeeper.session.timeout.ms=2000")
+    line = refused(command(cluster.zookeeper_connect, tmp_path, *overrides))
+    missing = re.search(r"are missing: (\S+) \(last at", line)
+    assert missing is not None and "give this broker another broker.id" in line
+    lost = f"log.dirs.lost={missing[1]}"
+    line = refused(command(cluster.zookeeper_connect, tmp_path, *overrides, "--override", lost))
     assert "broker id 1 belongs to a live broker" in line
     assert "give this broker another broker.id" in line
 
