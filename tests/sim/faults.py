@@ -518,12 +518,13 @@ class Faults:
 
     def go_back(self, machine: Machine) -> End | None:
         """A machine loses power and comes back with disks as they were some time ago."""
-        if not machine.is_up or len(self.cluster.machines) == 1:
+        if not machine.is_up or len(self.cluster.machines) == 1 or machine.disk.unmounted:
             return None
         snapshot, start_s = machine.disk.snapshot(), self.rng.uniform(0.5, 6.0)
 
         def end() -> None:
-            if machine.is_up and not self._is_fragile and self._has_copies_elsewhere(machine):
+            is_whole = machine.is_up and not machine.disk.unmounted and not self._is_fragile
+            if is_whole and self._has_copies_elsewhere(machine):
                 machine.go_back(snapshot)
                 self._world.clock.callLater(start_s, machine.start)
 
