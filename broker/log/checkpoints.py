@@ -99,6 +99,20 @@ def decode_meta_properties(data: bytes) -> MetaProperties:
     return MetaProperties(int(values["broker.id"]), values.get("cluster.id"))
 
 
+def encode_directory_id(directory_id: str) -> bytes:
+    """`.holdfast-directory`: the id of a log directory."""
+    return (
+        f"version: 0\ndirectory_id: {directory_id}\nchecksum: {crc32c(directory_id.encode()):08x}\n".encode()
+    )
+
+
+def decode_directory_id(data: bytes) -> str:
+    version, directory_id, checksum = (line.partition(": ")[2] for line in data.decode().splitlines())
+    if version != "0" or checksum != f"{crc32c(directory_id.encode()):08x}":
+        raise ValueError("its checksum does not match its content")
+    return directory_id
+
+
 def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
     """`partition.metadata`: the id of the topic whose data a directory holds."""
     text = f"version: 0\ntopic_id: {_encode_topic_id(topic_id)}"

@@ -46,7 +46,7 @@ class LogDirectory:
     def open(self) -> list[TopicPartition]:
         """Read the files of the directory. Returns the partitions that it holds. Raises OSError."""
         disk = self.disk
-        disk.make_directory(self.path)
+        self._make()
         self.is_clean = disk.exists(self.path_of(names.CLEAN_SHUTDOWN))
         self.start_epoch = self._last_start_epoch()
         self.recovery_points = self._read(names.RECOVERY_POINTS, checkpoints.decode_offsets) or {}
@@ -64,6 +64,16 @@ class LogDirectory:
                 else:
                     found.append(partition)
         return found
+
+    def _make(self) -> None:
+        """Make the directory if it is missing, so that a power failure cannot take it and all its logs."""
+        missing, path = [], self.path
+        while not self.disk.exists(path):
+            missing.append(path)
+            path = os.path.dirname(path) or "."
+        self.disk.make_directory(self.path)
+        for path in reversed(missing):
+            self.disk.fsync_directory(os.path.dirname(path) or ".")
 
     def _last_start_epoch(self) -> int:
         """The start epoch of the last process, if all that it wrote is here; else `NO_EPOCH`."""
@@ -91,6 +101,25 @@ class LogDirectory:
         self.disk.write_atomically(
             self.path_of(names.META_PROPERTIES), checkpoints.encode_meta_properties(meta)
         )
+
+    def directory_id(self) -> str | None:
+        """The directory's own id; None where it has none yet. Raises `IdentityError` if it is unreadable."""
+        path = self.path_of(names.DIRECTORY_ID)
+        try:
+            return checkpoints.decode_directory_id(self.disk.read(path))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise IdentityError(f"{path} cannot be read ({error}): remove it") from None
+
+    def write_directory_id(self, directory_id: str) -> None:
+        """Give the directory an id. Raises OSError."""
+        data = checkpoints.encode_directory_id(directory_id)
+        self.disk.write_atomically(self.path_of(names.DIRECTORY_ID), data)
+
+    def is_unused(self) -> bool:
+        """Whether no broker has used the directory: it names no owner, and holds no log."""
+        return not self.logs and not self.spares and not self.disk.exists(self.path_of(names.META_PROPERTIES))
 
     def _read(self, name: str, decode: Callable[[bytes], T]) -> T | None:
         try:
@@ -132,7 +161,8 @@ class LogDirectory:
     def offset_checkpoints(self) -> dict[str, bytes]:
         """Path → content of the checkpoints of the present recovery points and log start offsets."""
         logs = sorted({**self.logs, **self.spares}.items())
-        recovery_points = {partition: log.recovery_point for partition, log in logs}
+        # A log that a power failure may take with its directory is not missed afterwards.
+        recovery_points = {partition: log.recovery_point for partition, log in logs if not log.is_new}
         # A log that begins with its first segment needs no entry: the segment is named after its offset.
         start_offsets = {
             partition: log.log_start_offset

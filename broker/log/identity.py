@@ -26,11 +26,8 @@ def known_identity(directories: Sequence[LogDirectory]) -> MetaProperties | None
     return known
 
 
-def claim(directories: Sequence[LogDirectory], meta: MetaProperties) -> None:
-    """Write the owner into the directories.
-
-    Raises `IdentityError` if a directory belongs to another broker or another cluster, and OSError.
-    """
+def check_owner(directories: Sequence[LogDirectory], meta: MetaProperties) -> None:
+    """Raises `IdentityError` if a directory belongs to another broker or another cluster."""
     known = known_identity(directories)
     if known is not None:
         if known.broker_id != meta.broker_id:
@@ -43,6 +40,11 @@ def claim(directories: Sequence[LogDirectory], meta: MetaProperties) -> None:
                 f"the log directories belong to cluster {known.cluster_id}, not to {meta.cluster_id}: "
                 "correct zookeeper.connect (its /chroot too) or log.dirs"
             )
+
+
+def claim(directories: Sequence[LogDirectory], meta: MetaProperties) -> None:
+    """Write the owner into the directories. Raises `IdentityError` as `check_owner` does, and OSError."""
+    check_owner(directories, meta)
     for directory in directories:
         if directory.identity() != meta:
             directory.write_identity(meta)

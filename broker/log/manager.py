@@ -83,6 +83,10 @@ class LogManager:
         self.flusher = flusher
         self._failure_listeners: list[Callable[[str], None]] = []
         self._damage_listeners: list[Callable[[Log], None]] = []
+        self.missing: tuple[str, ...] = ()
+        """Ids of directories that were used before and are not there: their replicas are offline."""
+        self.lost: tuple[str, ...] = ()
+        """Ids of directories that were used before and are given up."""
         self.damaged: dict[Log, None] = {}
         """Logs with segments that cannot be read."""
         self.directories = [LogDirectory(disk, os.path.abspath(path), boot) for path in paths]
@@ -259,8 +263,10 @@ class LogManager:
             self._check_topic_id(log, topic_id)
             return log
         live = self.live_directories
-        if not live or (not is_new and len(live) < len(self.directories)):
-            raise error_for(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition}: a log directory is offline")
+        if not live or (not is_new and (self.missing or len(live) < len(self.directories))):
+            raise error_for(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{partition}: a log directory is offline or missing"
+            )
         directory = min(live, key=lambda directory: len(directory.logs))
         # Checkpoint entries under this name belong to an earlier log, which no longer exists.
         directory.recovery_points.pop(partition, None)
@@ -278,6 +284,11 @@ class LogManager:
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be created: {error}"
             ) from error
         return self._adopt(directory, log)
+
+    def may_have_lost(self, partition: TopicPartition) -> bool:
+        """Whether this broker had a log of the partition, or may have had one, that is not there any more."""
+        known = any(partition in directory.recovery_points for directory in self.live_directories)
+        return self.find(partition) is None and (bool(self.lost) or known)
 
     def _check_topic_id(self, log: Log, topic_id: uuid.UUID | None) -> None:
         if topic_id is None or log.topic_id == topic_id:
@@ -310,6 +321,7 @@ class LogManager:
         """
         log = self.find(partition)
         if log is not None:
+            self._directory_of(log).recovery_points.pop(partition, None)
             path = self._take_out(log, names.deleted_directory)
             self._later(log.settings.file_delete_delay_ms, self.disk.remove_directory, path)
 

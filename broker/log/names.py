@@ -27,6 +27,8 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 META_PROPERTIES = "meta.properties"
+DIRECTORY_ID = ".holdfast-directory"
+"""The id of a log directory, by which an empty mount point is told from the disk that belongs there."""
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RUN = ".holdfast-run"
 

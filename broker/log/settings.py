@@ -257,6 +257,13 @@ _OWN_BROKER_SETTINGS = (
         check=_check_directories,
     ),
     Setting(
+        "log.dirs.lost", SettingType.LIST, (),
+        "Ids of log directories that this broker has used and that will not come back. The broker logs the "
+        "ids of directories that it misses at its start, and keeps their replicas offline until the "
+        "directories are there again or named here; then it copies those replicas from other brokers. Remove "
+        "the ids once these replicas are in sync.",
+    ),
+    Setting(
         "log.dir", SettingType.STRING, "/tmp/holdfast-logs",
         "Directory that holds partitions, used if log.dirs is not set.",
     ),

@@ -13,18 +13,20 @@ from twisted.internet.interfaces import IReactorTime
 from broker.identity import BrokerIdentity
 from broker.log.checkpoints import MetaProperties
 from broker.log.directory import IdentityError
-from broker.log.identity import claim, known_identity
+from broker.log.identity import check_owner, claim, known_identity
 from broker.network.endpoints import Endpoints, parse_endpoints
 from broker.process.hand_over import HandOverSettings, hand_over
+from broker.process.log_directories import compare_directories
 from broker.process.periodic import Periodic
 from broker.replication.repair import REPAIR_INTERVAL_MS
 from broker.setting_groups import read_group, settings_group
-from broker.settings.rows import BROKER_ROWS, ROWS
+from broker.settings.rows import ROWS
 from broker.wiring.node import WiredBroker, build_broker
 from broker.wiring.replication import build_logs
 from broker.wiring.surroundings import Surroundings
 from clients.settings import Settings
 from coordinator.cluster import identity as cluster
+from coordinator.cluster.log_directories import write_used_directories
 from coordinator.cluster.membership import BrokerIdInUse
 from coordinator.znodes.json_values import BadZnode
 
@@ -37,7 +39,7 @@ _FLUSH_S = 0.05
 """Maximum time in seconds that a stop waits for unsent responses."""
 
 
-@settings_group(BROKER_ROWS)
+@settings_group(ROWS)
 @dataclass(frozen=True, slots=True)
 class StartSettings:
     """ZooKeeper's address, how long the start waits for it, and the broker's id."""
@@ -47,6 +49,7 @@ class StartSettings:
     session_timeout_ms: Annotated[int, "zookeeper.session.timeout.ms"]
     broker_id: Annotated[int, "broker.id"]
     reserved_id_max: Annotated[int, "reserved.broker.max.id"]
+    lost_directories: Annotated[tuple[str, ...], "log.dirs.lost"]
 
 
 @settings_group(ROWS)
@@ -86,6 +89,8 @@ class Broker:
         self._started_ms = around.now_ms()
         self._are_logs_loaded = False
         self._is_zookeeper_open = False
+        self._used_directories: dict[str, str] | None = None
+        """The log directories to be recorded once the broker is registered; None: the record is right."""
         self._is_stopping = False
         self.node: WiredBroker | None = None
         """The broker's parts; None until it knows its id."""
@@ -96,9 +101,7 @@ class Broker:
         """Load the logs, join the cluster, serve clients. Raises `StartError`, `SettingError` and OSError."""
         await self._logs.start()
         self._are_logs_loaded = True
-        if not self._logs.live_directories:
-            failures = "; ".join(str(directory.failure) for directory in self._logs.directories)
-            raise StartError(f"all log directories (log.dirs) have failed: {failures}")
+        self._check_directories()
         settings = read_group(StartSettings, self._settings)
         _log.info("connecting to ZooKeeper at %s", settings.zookeeper_connect)
         self._is_zookeeper_open = True
@@ -116,10 +119,17 @@ class Broker:
             start_epoch = await node.cluster.membership.start()
         except BrokerIdInUse as error:
             raise StartError(str(error)) from error
+        if self._used_directories is not None:
+            await write_used_directories(self._around.zookeeper, broker_id, self._used_directories)
         await self._logs.begin_run(start_epoch)
         node.orders.begin()
         self._begin_periodic(node)
         await self._known_to_the_cluster(node)
+
+    def _check_directories(self) -> None:
+        if not self._logs.live_directories:
+            failures = "; ".join(str(directory.failure) for directory in self._logs.directories)
+            raise StartError(f"none of the log directories (log.dirs) can be used: {failures}")
 
     async def _within_connection_timeout(self, deferred: Deferred[T], settings: StartSettings) -> T:
         timeout_ms = settings.connection_timeout_ms or settings.session_timeout_ms
@@ -161,7 +171,17 @@ class Broker:
                 broker_id = known.broker_id
             if broker_id == _NO_ID:
                 broker_id = await cluster.generate_broker_id(self._around.zookeeper, settings.reserved_id_max)
-            claim(self._logs.live_directories, MetaProperties(broker_id, cluster_id))
+            meta = MetaProperties(broker_id, cluster_id)
+            check_owner(self._logs.live_directories, meta)
+            self._used_directories = await compare_directories(
+                self._around.zookeeper,
+                self._logs,
+                broker_id,
+                settings.lost_directories,
+                self._around.random.randbytes,
+            )
+            self._check_directories()
+            claim(self._logs.live_directories, meta)
         except IdentityError as error:
             raise StartError(str(error)) from error
         return broker_id

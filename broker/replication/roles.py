@@ -169,6 +169,8 @@ class Roles:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = self._replicas.find(topic, index)
         if partition is None:
+            if not is_new:
+                self._check_not_lost(TopicPartition(topic, index), assignment)
             partition = self._create(topic, topic_id, index, is_new)
         if partition.is_offline:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -192,6 +194,22 @@ class Roles:
             begun.following.append(partition)
             self._replicas.role_changed(partition)
         self._replicas.wake_all(partition)
+
+    def _check_not_lost(self, partition: TopicPartition, assignment: LeaderAndIsr) -> None:
+        """Raises BrokerError with KAFKA_STORAGE_ERROR where the others count on a log that this broker has
+        lost: an empty one in its place would cut theirs. The controller then takes this replica out of the
+        in-sync set, and out of it an empty log is filled. A replica without others begins anew if its
+        directory was given up."""
+        local_id, logs = self._replicas.local_id, self._logs
+        is_counted_on = local_id == assignment.leader or local_id in assignment.isr
+        is_alone = assignment.replicas == (local_id,) and bool(logs.lost)
+        if is_counted_on and not is_alone and logs.may_have_lost(partition):
+            _log.error(
+                "The log of %s is not there, though this replica is in sync: it is offline until it has left "
+                "the in-sync set, or its log directory is back",
+                partition,
+            )
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _create(self, topic: str, topic_id: uuid.UUID, index: int, is_new: bool) -> Partition:
         log = self._logs.get_or_create(TopicPartition(topic, index), topic_id, is_new=is_new)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -155,16 +156,12 @@ def test_a_second_broker_on_a_log_directory_in_use_is_refused(cluster: Cluster, 
 
 def test_a_second_broker_with_the_id_of_a_live_one_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     cluster.start()
-    line = refused(
-        command(
-            cluster.zookeeper_connect,
-            tmp_path,
-            "--override",
-            "broker.id=1",
-            "--override",
-            "zookeeper.session.timeout.ms=2000",
-        )
-    )
+    overrides = ("--override", "broker.id=1", "--override", "zookeeper.session.timeout.ms=2000")
+    line = refused(command(cluster.zookeeper_connect, tmp_path, *overrides))
+    missing = re.search(r"are missing: (\S+) \(last at", line)
+    assert missing is not None and "give this broker another broker.id" in line
+    lost = f"log.dirs.lost={missing[1]}"
+    line = refused(command(cluster.zookeeper_connect, tmp_path, *overrides, "--override", lost))
     assert "broker id 1 belongs to a live broker" in line
     assert "give this broker another broker.id" in line
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 import time
@@ -130,6 +131,12 @@ def test_a_replica_with_a_wiped_disk_is_copied_in_full_before_it_is_in_sync(
     for directory in wiped.log_dirs:
         shutil.rmtree(directory)
     states.wait_for_isr(topic, 0, {1, 2, 3} - {wiped.broker_id})
+    # Its disk may just not be mounted: the operator says that it is lost.
+    wiped.start()
+    assert wiped.wait() != 0
+    lost = re.search(r"set log\.dirs\.lost=(\S+)", wiped.log)
+    assert lost is not None
+    wiped.properties["log.dirs.lost"] = lost[1]
     wiped.start()
     wiped.wait_ready(3)
     states.wait_for_isr(topic, 0, {1, 2, 3})

@@ -1,8 +1,10 @@
-"""A disk in memory with faults: lost and torn writes, I/O errors, no space left.
+"""A disk in memory that forgets, tears, fails, fills up, turns read-only and goes back in time.
 
-A *kill* ends only the process: its writes are in the page cache and stay. A *power loss* also takes what no
-fsync has made durable: unsynced bytes are cut at a random point, unsynced changes of names survive only up to
-a random point of their order, and an unsynced truncation may be undone.
+Two things can happen to a machine. A *kill* ends the process: what it wrote is in the page cache and stays. A
+*power loss* also takes whatever no fsync has made durable. Of unsynced bytes a random part is left: their end
+is cut off, or zeros or garbage stand in their place. An unsynced truncation may be undone. Of the unsynced
+changes of names in one directory only the first few survive, whatever becomes of the changes in others. A
+file is lost with the name of any directory above it.
 """
 
 from __future__ import annotations
@@ -12,8 +14,11 @@ import os
 import posixpath
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from protocol.wire import Buffer
+
+_PAGE_BYTES = 4096
 
 
 class _Inode:
@@ -48,8 +53,58 @@ class _Inode:
             cut, rest = self.shadow
             self.data[cut:] = rest
         elif len(self.data) > self.durable_size:
-            del self.data[rng.randint(self.durable_size, len(self.data)) :]
+            self._tear(rng)
         self.sync()
+
+    def _tear(self, rng: random.Random) -> None:
+        """Of the unsynced bytes some never reached the disk, though the size of the file may have."""
+        torn_at = rng.randint(self.durable_size, len(self.data))
+        match rng.choice(["cut", "cut", "zeros", "garbage", "hole"]):
+            case "cut":
+                del self.data[torn_at:]
+            case "zeros":
+                self.data[torn_at:] = bytes(len(self.data) - torn_at)
+            case "garbage":
+                self.data[torn_at:] = rng.randbytes(len(self.data) - torn_at)
+            case _:
+                end = min(torn_at + _PAGE_BYTES, len(self.data))
+                self.data[torn_at:end] = bytes(end - torn_at)
+
+    def copy(self) -> _Inode:
+        copy = _Inode(self.modified_ms)
+        copy.data[:] = self.data
+        copy.sync()
+        return copy
+
+
+@dataclass(eq=False, slots=True)
+class _Directory:
+    """The names in one directory: those that a power loss would leave, and the changes made since, in order.
+
+    One change has each name that appears, goes or is replaced, with what it then stands for. All names of one
+    change survive, or none.
+    """
+
+    durable: dict[str, _Inode | _Directory] = field(default_factory=dict)
+    unsynced: list[dict[str, _Inode | _Directory | None]] = field(default_factory=list)
+
+    def sync(self, changes: int | None = None) -> None:
+        """Make the first so many changes durable; None: all."""
+        for change in self.unsynced[:changes]:
+            for name, entry in change.items():
+                if entry is None:
+                    self.durable.pop(name, None)
+                else:
+                    self.durable[name] = entry
+        self.unsynced.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The content of a whole disk at one time."""
+
+    files: dict[str, _Inode]
+    directories: tuple[str, ...]
 
 
 class SimFile:
@@ -126,11 +181,11 @@ class SimDisk:
         self.cold_share = cold_share
         self.life = 0
         self._files: dict[str, _Inode] = {}
-        self._directories: dict[str, None] = {"/": None}
-        self._durable_files: dict[str, _Inode] = {}
-        self._durable_directories: dict[str, None] = {"/": None}
-        self._unsynced_names: list[Callable[[dict[str, _Inode], dict[str, None]], None]] = []
-        self._failing: dict[str, bool] = {}
+        self._root = _Directory()
+        self._directories: dict[str, _Directory] = {"/": self._root}
+        self._failing: dict[str, tuple[bool, int]] = {}
+        self.unmounted: dict[str, tuple[dict[str, _Inode], list[str]]] = {}
+        """The files and directories of devices that are not mounted, by mount point."""
         self.cold: set[_Inode] = set()
         """Files of which the page cache has nothing: what has rotted shows when the disk is read."""
         self._used_at_most = 0
@@ -147,20 +202,68 @@ class SimDisk:
     def lose_power(self) -> None:
         """Close every open file, and lose some or all unsynced writes."""
         self.life += 1
-        survivors = self.rng.randint(0, len(self._unsynced_names))
-        for change in self._unsynced_names[:survivors]:
-            change(self._durable_files, self._durable_directories)
-        self._unsynced_names.clear()
-        self._files = dict(self._durable_files)
-        self._directories = dict(self._durable_directories)
+        self._files, self._directories = {}, {}
+        self._recover("/", self._root)
         for inode in self._files.values():
             inode.lose_power(self.rng)
+
+    def _recover(self, path: str, directory: _Directory) -> None:
+        """Find what is left in a directory, and in those within it."""
+        if directory.unsynced:
+            directory.sync(self.rng.randint(0, len(directory.unsynced)))
+        self._directories[path] = directory
+        for name, entry in directory.durable.items():
+            inner = posixpath.join(path, name)
+            if isinstance(entry, _Directory):
+                self._recover(inner, entry)
+            else:
+                self._files[inner] = entry
+
+    def snapshot(self) -> Snapshot:
+        """What is on the disk, synced or not."""
+        files = {path: inode.copy() for path, inode in self._files.items()}
+        return Snapshot(files, tuple(path for path in self._directories if path != "/"))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Every open file is closed, and all is as it was when the snapshot was taken."""
+        self.life += 1
+        self._root = _Directory()
+        self._files, self._directories = {}, {"/": self._root}
+        for path in sorted(snapshot.directories):
+            self._name(path, _Directory())
+        for path, inode in snapshot.files.items():
+            self._name(path, inode.copy())
+        self._sync_all()
+
+    def unmount(self, directory: str) -> None:
+        """The directory's device is not mounted: it is empty, until `mount`. No process runs."""
+        files = {path: inode for path, inode in self._files.items() if path.startswith(directory + "/")}
+        folders = [path for path in self._directories if path.startswith(directory + "/")]
+        for inode in files.values():
+            inode.sync()
+        self.unmounted[directory] = files, folders
+        self.wipe(directory)
+
+    def mount(self, directory: str) -> None:
+        """The device is back, with all that it had; what was written to the mount point is covered by it."""
+        files, folders = self.unmounted.pop(directory)
+        self.wipe(directory)
+        for path in sorted(folders):
+            self._name(path, _Directory())
+        for path, inode in files.items():
+            self._name(path, inode)
+        self._sync_all()
 
     def wipe(self, directory: str) -> None:
         """Replace the directory's device with an empty one."""
         self.remove_directory(directory)
         self.make_directory(directory)
-        self._sync_names()
+        self._sync_all()
+
+    def peek(self, path: str) -> bytes | None:
+        """What processes see in a file; None if there is none. No fault strikes this."""
+        inode = self._files.get(path)
+        return None if inode is None else bytes(inode.data)
 
     def contents(self, directory: str, suffix: str) -> list[bytes]:
         """What processes see in the files of a directory whose names end so, in the order of their names. No
@@ -183,8 +286,12 @@ class SimDisk:
         self.cold.add(inode)
 
     def fail(self, directory: str, *, only_writes: bool = False) -> None:
-        """Make I/O below `directory` fail with EIO from now on."""
-        self._failing[directory] = only_writes
+        """From now on I/O below `directory` answers EIO."""
+        self._failing[directory] = (only_writes, errno.EIO)
+
+    def make_read_only(self, directory: str) -> None:
+        """From now on changes below `directory` answer EROFS."""
+        self._failing[directory] = (True, errno.EROFS)
 
     def mend(self, directory: str) -> None:
         self._failing.pop(directory, None)
@@ -238,9 +345,9 @@ class SimDisk:
                 self._is_off = True
         if self._is_off:
             raise OSError(errno.EIO, "the machine has ended", path)
-        for directory, only_writes in self._failing.items():
+        for directory, (only_writes, number) in self._failing.items():
             if (writing or not only_writes) and (path == directory or path.startswith(directory + "/")):
-                raise OSError(errno.EIO, "simulated input/output error", path)
+                raise OSError(number, f"simulated: {os.strerror(number)}", path)
 
     # The interface of broker.log.disk.Disk.
 
@@ -282,32 +389,41 @@ class SimDisk:
         parent = posixpath.dirname(path)
         if parent != path:
             self.make_directory(parent)
-        self._change_names(lambda files, directories: directories.setdefault(path))
+        self._name(path, _Directory())
 
     def rename(self, source: str, target: str) -> None:
         self.check_fault(source, writing=True)
         if source in self._files:
-            self._change_names(lambda files, directories: _rename_file(files, source, target))
+            inode = self._files[target] = self._files.pop(source)
+            self._change_names({source: None, target: inode})
         elif source in self._directories:
-            self._change_names(
-                lambda files, directories: _rename_directory(files, directories, source, target)
-            )
+            directory = self._directories[source]
+            for table in (self._files, self._directories):
+                for path in [path for path in table if path == source or path.startswith(source + "/")]:
+                    table[target + path[len(source) :]] = table.pop(path)  # type: ignore[assignment]
+            self._change_names({source: None, target: directory})
         else:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
 
     def remove(self, path: str) -> None:
         self.check_fault(path, writing=True)
-        if path in self._files:
-            self._change_names(lambda files, directories: files.pop(path, None))
+        if self._files.pop(path, None) is not None:
+            self._change_names({path: None})
 
     def remove_directory(self, path: str) -> None:
         self.check_fault(path, writing=True)
         if path in self._directories:
-            self._change_names(lambda files, directories: _remove_directory(files, directories, path))
+            for table in (self._files, self._directories):
+                for inner in [name for name in table if name == path or name.startswith(path + "/")]:
+                    del table[inner]
+            self._change_names({path: None})
 
     def fsync_directory(self, path: str) -> None:
         self.check_fault(path, writing=True)
-        self._sync_names()
+        directory = self._directories.get(path)
+        if directory is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        directory.sync()
 
     def read(self, path: str) -> bytes:
         self.check_fault(path, writing=False)
@@ -329,7 +445,7 @@ class SimDisk:
     def total_bytes(self, path: str) -> int:
         return self.capacity
 
-    # Names: processes see each change at once; changes are kept in order until a sync makes them durable.
+    # Names: every change is made at once for processes. A directory keeps it until a sync makes it durable.
 
     def _inode(self, path: str) -> _Inode:
         inode = self._files.get(path)
@@ -341,34 +457,25 @@ class SimDisk:
         if posixpath.dirname(path) not in self._directories:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         inode = _Inode(self.now_ms())
-        self._change_names(lambda files, directories: files.__setitem__(path, inode))
+        self._name(path, inode)
         return inode
 
-    def _change_names(self, change: Callable[[dict[str, _Inode], dict[str, None]], object]) -> None:
-        change(self._files, self._directories)
-        self._unsynced_names.append(lambda files, directories: (change(files, directories), None)[1])
+    def _name(self, path: str, entry: _Inode | _Directory) -> None:
+        """Give something new a name."""
+        if isinstance(entry, _Directory):
+            self._directories[path] = entry
+        else:
+            self._files[path] = entry
+        self._change_names({path: entry})
 
-    def _sync_names(self) -> None:
-        for change in self._unsynced_names:
-            change(self._durable_files, self._durable_directories)
-        self._unsynced_names.clear()
+    def _change_names(self, change: dict[str, _Inode | _Directory | None]) -> None:
+        """Keep what has changed with the directory that has the names, or with each of several."""
+        by_parent: dict[str, dict[str, _Inode | _Directory | None]] = {}
+        for path, entry in change.items():
+            by_parent.setdefault(posixpath.dirname(path), {})[posixpath.basename(path)] = entry
+        for parent, names in by_parent.items():
+            self._directories[parent].unsynced.append(names)
 
-
-def _rename_file(files: dict[str, _Inode], source: str, target: str) -> None:
-    inode = files.pop(source, None)
-    if inode is not None:
-        files[target] = inode
-
-
-def _rename_directory(
-    files: dict[str, _Inode], directories: dict[str, None], source: str, target: str
-) -> None:
-    for table in (files, directories):
-        for path in [path for path in table if path == source or path.startswith(source + "/")]:
-            table[target + path[len(source) :]] = table.pop(path)  # type: ignore[assignment]
-
-
-def _remove_directory(files: dict[str, _Inode], directories: dict[str, None], path: str) -> None:
-    for table in (files, directories):
-        for inner in [name for name in table if name == path or name.startswith(path + "/")]:
-            del table[inner]
+    def _sync_all(self) -> None:
+        for directory in self._directories.values():
+            directory.sync()

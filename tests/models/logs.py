@@ -25,7 +25,11 @@ DIRECTORY = "/data/flights-3"
 
 
 def sim_disk(seed: int = 0) -> SimDisk:
-    return SimDisk(random.Random(seed), lambda: NOW_MS)
+    """A disk with the log directory /data."""
+    disk = SimDisk(random.Random(seed), lambda: NOW_MS)
+    disk.make_directory("/data")
+    disk.fsync_directory("/")
+    return disk
 
 
 def request(directory: str = DIRECTORY, **values: Any) -> LoadRequest:

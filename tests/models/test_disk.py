@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -27,30 +28,32 @@ def test_a_killed_process_leaves_everything_it_wrote() -> None:
         file.append([b"three"])
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_power_loss_keeps_what_was_synced_and_a_prefix_of_the_rest(seed: int) -> None:
+def after_power_loss(seed: int, unsynced: bytes) -> bytes:
+    """What is left of `unsynced`, written to a file behind something that was synced."""
     disk = make_disk(seed)
     file = disk.open("/data/log", create=True)
     disk.fsync_directory("/data")
     file.append([b"synced"])
     file.fsync()
-    file.append([b"unsynced"])
+    file.append([unsynced])
     disk.lose_power()
     data = disk.read("/data/log")
     assert data.startswith(b"synced")
-    assert b"syncedunsynced".startswith(data)
+    return data.removeprefix(b"synced")
 
 
-def test_power_losses_differ_and_can_take_everything_unsynced() -> None:
-    outcomes = set()
-    for seed in range(40):
-        disk = make_disk(seed)
-        file = disk.open("/data/log", create=True)
-        disk.fsync_directory("/data")
-        file.append([b"abc"])
-        disk.lose_power()
-        outcomes.add(disk.read("/data/log"))
-    assert outcomes == {b"", b"a", b"ab", b"abc"}
+def test_a_power_loss_keeps_what_was_synced_and_tears_the_rest() -> None:
+    outcomes = {after_power_loss(seed, b"abc") for seed in range(200)}
+    assert outcomes >= {b"", b"a", b"ab", b"abc", b"ab\0", b"a\0\0", b"\0\0\0"}
+    garbage = [left for left in outcomes if left.replace(b"\0", b"").strip(b"abc")]
+    assert len(garbage) > 5
+    assert all(len(left) <= 3 for left in outcomes)
+
+
+def test_a_power_loss_may_leave_a_hole_in_what_was_not_synced() -> None:
+    page = bytes(4096)
+    left = {after_power_loss(seed, b"a" * 10_000) for seed in range(50)}
+    assert any(page in data and data.endswith(b"a") and len(data) == 10_000 for data in left)
 
 
 def test_an_unsynced_name_may_be_lost_and_a_synced_one_is_not() -> None:
@@ -63,6 +66,82 @@ def test_an_unsynced_name_may_be_lost_and_a_synced_one_is_not() -> None:
         disk.lose_power()
         found.add(tuple(disk.list("/data")))
     assert found == {("kept",), ("fresh", "kept")}
+
+
+def test_a_directory_sync_keeps_the_names_in_that_directory_only() -> None:
+    found = set()
+    for seed in range(20):
+        disk = make_disk(seed)
+        for directory in ("/data/a", "/data/b"):
+            disk.make_directory(directory)
+        disk.fsync_directory("/data")
+        for path in ("/data/a/1", "/data/b/1", "/data/a/2"):
+            disk.open(path, create=True).fsync()
+        disk.fsync_directory("/data/b")
+        disk.lose_power()
+        assert disk.list("/data/b") == ["1"]
+        found.add(tuple(disk.list("/data/a")))
+    assert found == {(), ("1",), ("1", "2")}
+
+
+def test_a_synced_file_is_lost_with_the_name_of_its_directory() -> None:
+    found = set()
+    for seed in range(20):
+        disk = make_disk(seed)
+        disk.make_directory("/data/t-0")
+        disk.open("/data/t-0/log", create=True).fsync()
+        disk.fsync_directory("/data/t-0")
+        disk.lose_power()
+        assert disk.exists("/data/t-0/log") == disk.exists("/data/t-0")
+        found.add(disk.exists("/data/t-0"))
+    assert found == {True, False}
+
+
+def test_an_unsynced_rename_happens_as_a_whole_or_not() -> None:
+    found = set()
+    for seed in range(20):
+        disk = make_disk(seed)
+        disk.make_directory("/data/t-0")
+        disk.open("/data/t-0/log", create=True).fsync()
+        disk.fsync_directory("/data/t-0")
+        disk.fsync_directory("/data")
+        disk.rename("/data/t-0", "/data/gone")
+        disk.lose_power()
+        found.add(tuple(disk.list("/data")))
+        assert disk.exists("/data/t-0/log") != disk.exists("/data/gone/log")
+    assert found == {("t-0",), ("gone",)}
+
+
+def test_a_removed_file_may_be_back_after_a_power_loss() -> None:
+    found = set()
+    for seed in range(20):
+        disk = make_disk(seed)
+        disk.open("/data/log", create=True).append([b"x"])
+        disk.fsync_directory("/data")
+        disk.remove("/data/log")
+        disk.lose_power()
+        found.add(disk.exists("/data/log"))
+    assert found == {True, False}
+
+
+def test_a_disk_that_is_restored_is_as_it_was() -> None:
+    disk = make_disk()
+    file = disk.open("/data/log", create=True)
+    file.append([b"old"])
+    before = disk.snapshot()
+    file.append([b"new"])
+    disk.make_directory("/data/more")
+    disk.remove("/data/log")
+    disk.restore(before)
+    with pytest.raises(OSError, match="closed"):
+        file.append([b"x"])
+    for _ in range(2):
+        assert disk.list("/data") == ["log"]
+        assert disk.read("/data/log") == b"old"
+        disk.lose_power()
+    disk.open("/data/log").append([b"er"])
+    disk.restore(before)
+    assert disk.read("/data/log") == b"old"
 
 
 def test_an_unsynced_truncation_may_be_undone() -> None:
@@ -79,7 +158,7 @@ def test_an_unsynced_truncation_may_be_undone() -> None:
         outcomes.add(disk.read("/data/log"))
     assert b"abcdef" in outcomes
     assert b"abXY" in outcomes
-    assert outcomes <= {b"abcdef", b"ab", b"abX", b"abXY"}
+    assert all(data == b"abcdef" or (data.startswith(b"ab") and len(data) <= 4) for data in outcomes)
 
 
 def test_a_full_disk_refuses_the_write_after_taking_what_fits() -> None:
@@ -100,6 +179,29 @@ def test_a_failing_directory_answers_eio_until_it_is_mended() -> None:
     assert failure.value.errno == errno.EIO
     disk.mend("/data")
     disk.open("/data/log").append([b"well"])
+
+
+def test_a_read_only_directory_is_read_but_not_changed() -> None:
+    disk = make_disk()
+    file = disk.open("/data/log", create=True)
+    file.append([b"x"])
+    disk.make_read_only("/data")
+    changes: list[Callable[[], object]] = [
+        lambda: file.append([b"y"]),
+        file.fsync,
+        lambda: disk.open("/data/other", create=True),
+        lambda: disk.rename("/data/log", "/data/gone"),
+        lambda: disk.remove("/data/log"),
+        lambda: disk.make_directory("/data/more"),
+    ]
+    for change in changes:
+        with pytest.raises(OSError, match="Read-only") as failure:
+            change()
+        assert failure.value.errno == errno.EROFS
+    assert disk.open("/data/log").pread(10, 0) == b"x"
+    disk.mend("/data")
+    file.append([b"y"])
+    assert disk.read("/data/log") == b"xy"
 
 
 def test_files_move_with_their_directory() -> None:

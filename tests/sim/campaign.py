@@ -20,6 +20,7 @@ from tests.sim.account import account
 from tests.sim.mutations import MUTATIONS, SEEDS_PER_MUTATION, by_name, hunt
 from tests.sim.parts import in_full
 from tests.sim.plan import SHAPES
+from tests.sim.recovery_times import distribution
 from tests.sim.scenario import Verdict, run_seed
 from tests.sim.shrink import Variant, shrink
 
@@ -36,6 +37,7 @@ class Tally:
     simulated_s: float = 0.0
     operations: int = 0
     faults: Counter[str] = field(default_factory=Counter)
+    recoveries_s: list[float] = field(default_factory=list)
 
     def add(self, verdict: Verdict) -> None:
         self.seeds += 1
@@ -43,6 +45,7 @@ class Tally:
         self.simulated_s += verdict.simulated_s
         self.operations += verdict.operations
         self.faults += verdict.faults
+        self.recoveries_s += verdict.recoveries_s
 
     def __str__(self) -> str:
         return (
@@ -105,6 +108,7 @@ def _campaign(first: int, count: int, shape: str, processes: int) -> int:
         if tally.seeds % 100 == 0:
             print(f"{tally}; {time.monotonic() - began:.0f} s", flush=True)
     print(*(f"{name}: {count}" for name, count in sorted(tally.faults.items())), sep=", ")
+    print(distribution(tally.recoveries_s))
     print(tally)
     return 0 if tally.held == tally.seeds else 1
 

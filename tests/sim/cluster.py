@@ -7,13 +7,15 @@ once; the consequences take simulated time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from twisted.internet.defer import ensureDeferred
 from twisted.logger import LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
+from broker.log.checkpoints import decode_directory_id
+from broker.log.names import DIRECTORY_ID
 from broker.network.interfaces import Address
 from broker.process.lifecycle import Broker
 from broker.replication.leadership import Leadership
@@ -35,7 +37,7 @@ from coordinator.znodes.topics import (
     partitions_path,
     topic_path,
 )
-from tests.models.disk import SimDisk
+from tests.models.disk import SimDisk, Snapshot
 from tests.models.network import SimNetwork
 from tests.models.workers import SimWorkers
 from tests.models.world import Process, World
@@ -104,14 +106,14 @@ class Machine:
         self._boots = 1
         self._ahead_s = 0.0
         self._work_ms_max = work_ms_max
-        self._settings = broker_settings(
-            {
-                **SETTINGS,
-                "broker.id": broker_id,
-                "listeners": f"PLAINTEXT://{self.name}:{PORT}",
-                **settings,
-            }
-        )
+        self._lost: list[str] = []
+        """Ids of log directories that the operator has given up."""
+        self._settings = {
+            **SETTINGS,
+            "broker.id": broker_id,
+            "listeners": f"PLAINTEXT://{self.name}:{PORT}",
+            **settings,
+        }
 
     @property
     def is_up(self) -> bool:
@@ -173,7 +175,10 @@ class Machine:
 
     def _begin(self, process: Process, around: Surroundings) -> None:
         self.broker = Broker(
-            self._settings, around, machine_name=self.name, fatal=lambda why: self._gives_up(process, why)
+            broker_settings({**self._settings, "log.dirs.lost": ",".join(self._lost)}),
+            around,
+            machine_name=self.name,
+            fatal=lambda why: self._gives_up(process, why),
         )
         ensureDeferred(self.broker.start()).addErrback(
             lambda failure: self._gives_up(process, failure.getErrorMessage())
@@ -204,11 +209,33 @@ class Machine:
         self._boots += 1
 
     def wipe(self) -> None:
-        """Kill the process and replace its disks with empty ones."""
+        """The process is killed, and its disks are replaced by empty ones: the operator gives the old up."""
         self.kill()
         self._world.trace(self.name, "gets new disks")
         for directory in LOG_DIRECTORIES:
+            path = f"{directory}/{DIRECTORY_ID}"
+            if self.disk.exists(path):
+                self._lost.append(decode_directory_id(self.disk.read(path)))
             self.disk.wipe(directory)
+
+    def go_back(self, snapshot: Snapshot) -> None:
+        """Cut the power, and replace the disks by an older copy of them."""
+        self.lose_power()
+        self._world.trace(self.name, "gets its disks as they were before")
+        self.disk.restore(snapshot)
+
+    def unmount(self, directories: Sequence[str]) -> None:
+        """The process is killed, and finds these log directories empty when it starts again."""
+        self.kill()
+        for directory in directories:
+            self._world.trace(self.name, f"does not mount {directory}")
+            self.disk.unmount(directory)
+
+    def mount(self) -> None:
+        """All log directories are mounted again; the process must not run."""
+        for directory in list(self.disk.unmounted):
+            self._world.trace(self.name, f"mounts {directory}")
+            self.disk.mount(directory)
 
     def _ended(self, process: Process) -> None:
         if self.process is not process:
@@ -270,6 +297,10 @@ class Machine:
     def fail_directory(self, directory: str, *, only_writes: bool) -> None:
         self._world.trace(self.name, f"{directory} fails{' to write' if only_writes else ''}")
         self.disk.fail(directory, only_writes=only_writes)
+
+    def make_read_only(self, directory: str) -> None:
+        self._world.trace(self.name, f"{directory} can only be read")
+        self.disk.make_read_only(directory)
 
     def fill_up(self, room: int) -> None:
         """Leave this many free bytes on the disk."""
@@ -342,11 +373,13 @@ class Cluster:
         for machine in self.machines:
             machine.mend_zookeeper()
             machine.disk.spare()
-            # An offline log directory stays offline until the broker restarts, and a broker that is shutting
-            # down would not restart.
-            if machine.disk.is_failing or machine.disk.is_bounded or machine.is_stopping:
+            # A log directory that was offline stays so until the broker starts anew, and one that is about to
+            # stop would not come back.
+            is_impaired = machine.disk.is_failing or machine.disk.is_bounded or machine.disk.unmounted
+            if is_impaired or machine.is_stopping:
                 machine.mend_directories()
                 machine.kill()
+                machine.mount()
             machine.resume()
             machine.start()
 

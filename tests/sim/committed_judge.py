@@ -17,8 +17,9 @@ from typing import Any
 from unittest import mock
 from weakref import WeakKeyDictionary
 
+from broker.log.log import Log
 from broker.replication.leadership import Leadership
-from broker.replication.partition import LeaderAndIsr, Partition
+from broker.replication.partition import NO_EPOCH, LeaderAndIsr, Partition
 from coordinator.znodes.brokers import broker_path
 from coordinator.znodes.topics import (
     TOPICS,
@@ -27,6 +28,7 @@ from coordinator.znodes.topics import (
     partition_state_path,
 )
 from coordinator.zookeeper.interface import Create, Delete, SetData, WriteOperation
+from protocol.messages.fetch import FetchPartition
 from tests.models.disk import SimDisk
 from tests.sim.cluster import Cluster
 from tests.sim.history import Batch, History, Incarnation, TopicPartition
@@ -49,15 +51,35 @@ class Promise:
 
 @dataclass(slots=True)
 class _Promised:
-    """What is promised of one partition: acknowledged batches, and the highest committed offset of each
-    leader epoch in which one was raised."""
+    """What is promised of one partition: acknowledged batches, and for each leader epoch the highest offset
+    that its leader committed, with the leader epoch of the last record before it."""
 
     batches: list[Promise] = field(default_factory=list)
-    committed: dict[int, int] = field(default_factory=dict)
+    committed: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def before(self, leader_epoch: int) -> tuple[int, int]:
+        """The offset up to which leaders of earlier leader epochs have committed records, and the leader
+        epoch of the last one: a log that has that record has all before it."""
+        earlier = [committed for epoch, committed in self.committed.items() if epoch < leader_epoch]
+        return max(earlier, default=(0, NO_EPOCH))
 
     def committed_before(self, leader_epoch: int) -> int:
         """The offset up to which leaders of earlier leader epochs have committed records."""
-        return max((offset for epoch, offset in self.committed.items() if epoch < leader_epoch), default=0)
+        return self.before(leader_epoch)[0]
+
+
+def _has(log: Log, committed: tuple[int, int]) -> bool:
+    offset, leader_epoch = committed
+    return log.log_end_offset >= offset and (
+        offset <= log.log_start_offset or log.epochs.epoch_at(offset - 1) == leader_epoch
+    )
+
+
+def _end(log: Log, offset: int) -> str:
+    """Where a log ends, for people who compare it with what is committed before `offset`."""
+    if log.log_end_offset < offset:
+        return f"a log that ends at {log.log_end_offset}"
+    return f"a log whose record {offset - 1} is of epoch {log.epochs.epoch_at(offset - 1)}"
 
 
 def stored_batches(disk: SimDisk, directory: str) -> dict[int, tuple[int, int]]:
@@ -73,6 +95,10 @@ def stored_batches(disk: SimDisk, directory: str) -> dict[int, tuple[int, int]]:
             found[base_offset] = leader_epoch, checksum
             position += _LENGTH_FROM + length
     return found
+
+
+def _told(committed: tuple[int, int]) -> str:
+    return f"committed is everything before {committed[0]}, the last record of epoch {committed[1]}"
 
 
 class CommittedJudge:
@@ -98,6 +124,8 @@ class CommittedJudge:
         """Judge every change of a role and of a high watermark, within this context."""
         with ExitStack() as stack:
             stack.enter_context(self._wrapped("lead", self._lead))
+            stack.enter_context(self._wrapped("follow", self._follow))
+            stack.enter_context(self._wrapped("record_fetch", self._record_fetch))
             stack.enter_context(self._wrapped("advance_high_watermark", self._advance))
             stack.enter_context(self._wrapped("truncate_to", self._truncate))
             stack.enter_context(self._wrapped("start_at", self._truncate))
@@ -164,12 +192,12 @@ class CommittedJudge:
     def _check_leader(self, partition: Partition) -> None:
         place = Incarnation(partition.key, partition.topic_id)
         promised, log = self._of(place), partition.log
-        committed = promised.committed_before(partition.leader_epoch)
-        if log.log_end_offset < committed:
+        committed = promised.before(partition.leader_epoch)
+        if not _has(log, committed):
             self._found(
                 place,
-                f"broker {partition.local_id} leads in epoch {partition.leader_epoch} from "
-                f"{log.log_end_offset} on; committed is everything before {committed}",
+                f"broker {partition.local_id} leads in epoch {partition.leader_epoch} with "
+                f"{_end(log, committed[0])}; {_told(committed)}",
             )
         stored = self._stored(partition)
         for promise in promised.batches:
@@ -184,6 +212,45 @@ class CommittedJudge:
                     f"{promise.what}, acknowledged at offset {promise.offset}",
                 )
                 return
+
+    def _follow(self, method: Any, partition: Partition, assignment: LeaderAndIsr) -> bool:
+        begins: bool = method(partition, assignment)
+        if begins and partition.topic not in self._history.may_lose and not partition.is_offline:
+            self._check_follower(partition)
+        return begins
+
+    def _check_follower(self, partition: Partition) -> None:
+        """A replica that a controller counts, though it has dealt with its broker's start, may lead."""
+        state = self._state(partition.key)
+        machine = self._cluster.machine(partition.local_id)
+        if state is None or partition.local_id not in state.isr:
+            return
+        if not self._cluster.is_start_recorded(machine):
+            return
+        place = Incarnation(partition.key, partition.topic_id)
+        committed = self._of(place).before(partition.leader_epoch)
+        if not _has(partition.log, committed):
+            self._found(
+                place,
+                f"broker {partition.local_id} is in sync in epoch {state.leader_epoch}, and the start of its "
+                f"process is recorded, with {_end(partition.log, committed[0])}; {_told(committed)}",
+            )
+
+    def _record_fetch(
+        self, method: Any, partition: Partition, replica_id: int, wanted: FetchPartition, *more: Any
+    ) -> bool:
+        counts: bool = method(partition, replica_id, wanted, *more)
+        offset, epoch = wanted.fetch_offset, wanted.last_fetched_epoch
+        if counts and epoch != NO_EPOCH and offset > partition.log.log_start_offset:
+            own_epoch = partition.log.epochs.epoch_at(offset - 1)
+            if own_epoch != epoch:
+                self._found(
+                    Incarnation(partition.key, partition.topic_id),
+                    f"the leader {partition.local_id} of epoch {partition.leader_epoch} counts the position "
+                    f"{offset} of follower {replica_id}, whose last record is of epoch {epoch}; its own is "
+                    f"of epoch {own_epoch}",
+                )
+        return counts
 
     def _advance(self, method: Any, partition: Partition, now_ms: int, lag_ms_max: int) -> bool:
         rose: bool = method(partition, now_ms, lag_ms_max)
@@ -212,7 +279,9 @@ class CommittedJudge:
             or len(role.isr) < settings.min_insync_replicas
         ):
             return
-        self._of(place).committed[role.leader_epoch] = committed
+        who = f"the leader {partition.local_id} of epoch {role.leader_epoch}"
+        last_epoch = partition.log.epochs.epoch_at(committed - 1)
+        self._of(place).committed[role.leader_epoch] = committed, last_epoch
         for member in role.maximal_isr - {partition.local_id}:
             # A broker that has registered anew may have lost its tail. The controller handles that.
             counted = role.remotes.get(member)
@@ -221,22 +290,23 @@ class CommittedJudge:
             copy = self._cluster.machine(member).partition(partition.key)
             if copy is None or copy.topic_id != partition.topic_id or copy.is_offline:
                 continue
-            durable = settings.flush_before_ack and copy.log.settings.flush_before_ack
-            end_offset = copy.log.recovery_point if durable else copy.log.log_end_offset
-            if end_offset < committed:
+            what = ""
+            if not _has(copy.log, (committed, last_epoch)):
+                what = _end(copy.log, committed)
+            elif settings.flush_before_ack and copy.log.recovery_point < committed:
+                what = f"a log that is durable up to {copy.log.recovery_point}"
+            if what:
                 self._found(
                     place,
-                    f"the leader {partition.local_id} of epoch {role.leader_epoch} has committed everything "
-                    f"before {committed}; {'durable' if durable else 'there'} on its in-sync member {member} "
-                    f"is everything before {end_offset}",
+                    f"{who} commits, its in-sync member {member} has {what}; "
+                    f"{_told((committed, last_epoch))}",
                 )
         for later in self._leaders(place, role.leader_epoch + 1):
-            if later.log.log_end_offset < committed:
+            if not _has(later.log, (committed, last_epoch)):
                 self._found(
                     place,
-                    f"broker {partition.local_id} commits {committed} in epoch {role.leader_epoch}, while "
-                    f"broker {later.local_id} leads in epoch {later.leader_epoch} from "
-                    f"{later.log.log_end_offset} on",
+                    f"{who} commits, while broker {later.local_id} leads in epoch {later.leader_epoch} with "
+                    f"{_end(later.log, committed)}; {_told((committed, last_epoch))}",
                 )
 
     def _registration(self, broker_id: int) -> int:
@@ -292,12 +362,12 @@ class CommittedJudge:
         place = Incarnation(at, partition.topic_id)
         if place not in self._promised:
             return
-        committed = self._promised[place].committed_before(state.leader_epoch + 1)
-        if partition.log.log_end_offset < committed:
+        committed = self._promised[place].before(state.leader_epoch + 1)
+        if not _has(partition.log, committed):
             self._found(
                 place,
-                f"broker {member} joins the in-sync set {list(state.isr)} in epoch {state.leader_epoch}, and "
-                f"its log ends at {partition.log.log_end_offset}; committed is everything before {committed}",
+                f"broker {member} joins the in-sync set {list(state.isr)} in epoch {state.leader_epoch} with "
+                f"{_end(partition.log, committed[0])}; {_told(committed)}",
             )
 
     def _found(self, place: Incarnation, what: str) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _RETURN_S_MAX = 10.0
 _FOLLOW_UP_S = 0.05
 _WHOLE_POLL_S = 0.25
+_AHEAD_POLL_S = 0.02
 _MEDDLED = (AlterPartitionRequest.api, LeaderAndIsrRequest.api, UpdateMetadataRequest.api)
 """What may be lost, late or unanswered between brokers while all else arrives."""
 
@@ -95,6 +96,7 @@ class Faults:
         if end is None:
             return
         self._story.faults[kind.name] += 1
+        self._story.recovery.fault_began()
         self._active += 1
         self._world.clock.callLater(strike.seconds, self._end, strike, end)
 
@@ -104,6 +106,8 @@ class Faults:
         if self._story.is_faulty:
             self._world.trace(f"fault {strike.number}", f"{strike.kind} ends")
             end()
+            if not self._active and not self._is_fragile:
+                self._story.recovery.faults_ended()
 
     def _while_faulty(self, strike: Callable[[], None]) -> None:
         if self._story.is_faulty:
@@ -274,6 +278,88 @@ class Faults:
             clock.callLater(back_s, self._while_faulty, machine.start)
         clock.callLater(fall_s + _RETURN_S_MAX, self._look_whether_whole)
 
+    def lose_power_unrecorded(self, machine: Machine) -> End | None:
+        """A machine loses power and is back before its session has ended. The controller that hears of it is
+        killed when it has written for the first time, be it that it has dealt with this start."""
+        zookeeper = self.cluster.zookeeper
+        if zookeeper.written is not None or len(self.cluster.machines) < 3 or _controls(machine):
+            return None
+        if not self._may_lose_data(machine):
+            return None
+        machine.lose_power()
+        machine.start()
+        struck: list[Machine] = []
+
+        def written(operations: Sequence[WriteOperation], process: Process) -> None:
+            writer = next((each for each in self.cluster.machines if each.process is process), None)
+            if writer is None or writer is machine or not _controls(writer):
+                return
+            zookeeper.written = None
+            struck.append(writer)
+            writer.kill()
+
+        def end() -> None:
+            zookeeper.written = None
+            for writer in struck:
+                writer.start()
+
+        zookeeper.written = written
+        return end
+
+    def leave_behind(self, machine: Machine) -> End | None:
+        """A machine cannot reach the others until it has left an in-sync set. When records are committed
+        without it, their leader is killed, and the machine is back."""
+        others = [other.name for other in self.cluster.machines if other is not machine]
+        if len(others) < 2 or not machine.is_running:
+            return None
+        for other in others:
+            self._cut(machine.name, other, out=True, back=True)
+        struck: list[Machine] = []
+        is_over = False
+
+        def look() -> None:
+            if is_over or struck or not self._story.is_faulty:
+                return
+            leader = self._leader_ahead_of(machine)
+            if leader is None:
+                self._world.clock.callLater(_AHEAD_POLL_S, look)
+                return
+            struck.append(leader)
+            leader.kill()
+            self.cluster.network.heal()
+
+        def end() -> None:
+            nonlocal is_over
+            is_over = True
+            self.cluster.network.heal()
+            for leader in struck:
+                leader.start()
+
+        look()
+        return end
+
+    def _leader_ahead_of(self, machine: Machine) -> Machine | None:
+        """A leader that has committed records which the machine lacks and the third one does not know to be
+        committed."""
+        for at, state in self.cluster.states().items():
+            if machine.broker_id in state.isr or len(state.isr) < 2 or state.leader <= 0:
+                continue
+            found = [each.partition(at) for each in self.cluster.machines]
+            replicas = [replica for replica in found if replica is not None]
+            if len(replicas) < len(found):
+                continue
+            leader = self.cluster.machine(state.leader)
+            committed = replicas[state.leader - 1].high_watermark
+            behind = replicas[machine.broker_id - 1].log.log_end_offset
+            others = [
+                replica.high_watermark
+                for replica in replicas
+                if replica.local_id in state.isr and replica.local_id != state.leader
+            ]
+            if leader.is_running and max(others) <= behind < committed:
+                return leader
+        return None
+
     def strike_disk(self, machine: Machine) -> End | None:
         """Kill the machine during a disk write, or cut its power if it may lose data now."""
         if not machine.is_running:
@@ -319,6 +405,21 @@ class Faults:
         machine.wipe()
         return machine.start
 
+    def unmount(self, machine: Machine) -> End | None:
+        """A broker starts again while some or all of its disks are not mounted, though it may be the last one
+        in sync. Nothing is lost: later the disks are there."""
+        if machine.disk.unmounted or machine.disk.is_failing or not machine.is_up:
+            return None
+        machine.unmount(LOG_DIRECTORIES if self.rng.random() < 0.5 else [self.rng.choice(LOG_DIRECTORIES)])
+        machine.start()
+
+        def end() -> None:
+            machine.kill()
+            machine.mount()
+            machine.start()
+
+        return end
+
     def rot(self, machine: Machine) -> End | None:
         """A bit of a closed segment or of its indexes changes, or a file loses its end. One log at a time:
         replicas that rot alike are beyond repair. Without another replica only an index can be mended."""
@@ -340,7 +441,8 @@ class Faults:
             (".index", ".timeindex") if len(self.cluster.machines) == 1 else (".log", ".index", ".timeindex")
         )
         path = segment.path_of(self.rng.choice(kinds))
-        if not machine.disk.exists(path) or not (content := machine.disk.read(path)):
+        content = machine.disk.peek(path)
+        if not content:
             return None
         if path.endswith(".log"):
             self._rotten = (machine, path, content)
@@ -371,7 +473,7 @@ class Faults:
         """Whether the log that has rotted last is as it was, or has been removed."""
         if self._rotten is not None:
             machine, path, content = self._rotten
-            if machine.disk.exists(path) and machine.disk.read(path) != content:
+            if machine.disk.peek(path) not in (None, content):
                 return False
             self._rotten = None
         return True
@@ -401,6 +503,31 @@ class Faults:
             return None
         machine.fail_directory(self.rng.choice(LOG_DIRECTORIES), only_writes=self.rng.random() < 0.5)
         return lambda: self._repair(machine)
+
+    def make_read_only(self, machine: Machine) -> End | None:
+        """Log directories can only be read, while the broker runs or from its next start on."""
+        if not machine.is_running or machine.disk.is_failing:
+            return None
+        if self.rng.random() < 0.5:
+            machine.kill()
+            self._world.clock.callLater(self.rng.uniform(0.5, 2.0), machine.start)
+        for directory in self.rng.sample(LOG_DIRECTORIES, self.rng.randint(1, len(LOG_DIRECTORIES))):
+            machine.make_read_only(directory)
+        return lambda: self._repair(machine)
+
+    def go_back(self, machine: Machine) -> End | None:
+        """A machine loses power and comes back with disks as they were some time ago."""
+        if not machine.is_up or len(self.cluster.machines) == 1 or machine.disk.unmounted:
+            return None
+        snapshot, start_s = machine.disk.snapshot(), self.rng.uniform(0.5, 6.0)
+
+        def end() -> None:
+            is_whole = machine.is_up and not machine.disk.unmounted and not self._is_fragile
+            if is_whole and self._has_copies_elsewhere(machine):
+                machine.go_back(snapshot)
+                self._world.clock.callLater(start_s, machine.start)
+
+        return end
 
     def fill_up(self, machine: Machine) -> End | None:
         if not machine.is_running or machine.disk.is_bounded:
@@ -617,13 +744,18 @@ KINDS = (
     Kind("rack failure", 5, (4.0, 14.0), Faults.fail_rack),
     Kind("power loss", 10, (0.5, 9.0), Faults.lose_power),
     Kind("power loss in outage", 6, (6.5, 8.0), Faults.lose_power_in_outage),
+    Kind("unrecorded power loss", 6, (3.0, 9.0), Faults.lose_power_unrecorded),
+    Kind("left behind", 8, (6.0, 14.0), Faults.leave_behind),
     Kind("last replica without power", 7, (0.0, 0.0), Faults.lose_last_power),
     Kind("struck disk", 12, (2.0, 10.0), Faults.strike_disk),
     Kind("wrong clock", 3, (0.0, 0.0), Faults.set_clock),
     Kind("jittery clock", 3, (1.0, 10.0), Faults.jitter_clock),
     Kind("new disks", 3, (0.5, 9.0), Faults.wipe),
+    Kind("unmounted disk", 8, (3.0, 12.0), Faults.unmount),
     Kind("bit rot", 15, (0.0, 0.0), Faults.rot),
     Kind("failed directory", 5, (1.0, 8.0), Faults.fail_directory),
+    Kind("read-only disk", 5, (1.0, 8.0), Faults.make_read_only),
+    Kind("old disks", 5, (1.0, 8.0), Faults.go_back),
     Kind("full disk", 5, (2.0, 8.0), Faults.fill_up),
     Kind("ZooKeeper cut", 12, (0.01, 12.0), Faults.cut_off_zookeeper),
     Kind("ZooKeeper outage", 3, (0.5, 15.0), Faults.stop_zookeeper),

@@ -32,6 +32,7 @@ from tests.sim.operator import Operator
 from tests.sim.owner_history import OwnerHistory
 from tests.sim.plan import THREE, Plan, Shape, draw
 from tests.sim.producer import Producer
+from tests.sim.recovery_times import RECOVERY_S_MAX, RecoveryTimes
 from tests.sim.tenant_life import TenantLife
 from tests.sim.told_offsets import ToldOffsets
 
@@ -52,6 +53,8 @@ class Verdict:
     operations: int
     faults: Counter[str] = field(default_factory=Counter)
     events: int = 0
+    recoveries_s: list[float] = field(default_factory=list)
+    """How long partitions took to accept acks=all again after faults."""
 
     @property
     def holds(self) -> bool:
@@ -116,6 +119,7 @@ class Story:
         )
         self.in_sync_judge = InSyncJudge(self.cluster, self.history.violation)
         self.committed_judge = CommittedJudge(self.cluster, self.history)
+        self.recovery = RecoveryTimes(self.cluster, world)
         self.faults: Counter[str] = Counter()
         self.is_faulty = False
         self._found: list[str] = []
@@ -192,6 +196,7 @@ class Story:
         world.trace("scenario", "peace")
         self.cluster.mend()
         self.operator.end_changes()
+        self.recovery.faults_ended()
         if not self._wait(self._is_whole):
             self._found.append(f"the cluster did not heal: {self.cluster.topics()}, {self.cluster.states()}")
             return
@@ -200,6 +205,8 @@ class Story:
         world.run(2.0)
         for producer in self.producers:
             producer.is_making = False
+        if self.recovery.late:
+            self._found.append(f"{self.recovery.late} did not accept acks=all {RECOVERY_S_MAX} s after peace")
         if not self._wait(lambda: all(producer.is_idle for producer in self.producers)):
             self._found.append("producers make no progress in a healthy cluster")
             return
@@ -281,6 +288,7 @@ class Story:
             history.operations,
             self.faults,
             world.trace.events,
+            self.recovery.times_s,
         )
 
     def _judge(self) -> list[str]:

@@ -69,8 +69,8 @@ def test_a_leader_whose_log_is_too_short_is_found(judged: Judged) -> None:
     follower.log.truncate_to(end_offset - 1)
     judged.elect(follower)
     first, second = judged.found()
-    assert f"t-0: broker {follower.local_id} leads in epoch 1 from" in first
-    assert first.endswith(f"committed is everything before {end_offset}")
+    assert f"t-0: broker {follower.local_id} leads in epoch 1 with a log that ends at" in first
+    assert first.endswith(f"committed is everything before {end_offset}, the last record of epoch 0")
     assert "without batch" in second
 
 
@@ -139,7 +139,20 @@ def test_a_commit_that_an_in_sync_member_lacks_is_found(judged: Judged) -> None:
     leader.high_watermark -= 1
     leader.advance_high_watermark(0, 1000)
     (found,) = judged.found()
-    assert f"there on its in-sync member {follower.local_id} is everything before" in found
+    assert f"its in-sync member {follower.local_id} has a log that ends at" in found
+
+
+def test_a_commit_is_found_where_an_in_sync_member_has_another_record(judged: Judged) -> None:
+    leader, follower = judged.leader, judged.follower
+    end_offset = follower.log.log_end_offset
+    follower.log.epochs.truncate_to(0)
+    follower.log.epochs.assign(-1, 0)
+    follower.log.epochs.assign(5, end_offset - 1)
+    judged.judge._highest.clear()
+    leader.high_watermark -= 1
+    leader.advance_high_watermark(0, 1000)
+    (found,) = judged.found()
+    assert f"has a log whose record {end_offset - 1} is of epoch 5" in found
 
 
 def test_a_follower_that_truncates_committed_records_is_found(judged: Judged) -> None:

@@ -23,11 +23,11 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 class Trio:
-    """Three brokers, min.insync.replicas=2: acknowledged records are on at least two of them."""
+    """Three brokers. Acknowledged records are on at least `min_in_sync` of them."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, min_in_sync: int = 2) -> None:
         self.world = world
-        self.stage = Stage(world, 3, {"min.insync.replicas": "2"})
+        self.stage = Stage(world, 3, {"min.insync.replicas": str(min_in_sync)})
         self.stage.produce(3)
         leader = self.stage.leader()
         self.leader = self.stage.cluster.machine(leader)

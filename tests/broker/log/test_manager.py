@@ -165,7 +165,8 @@ def test_the_checkpoints_are_in_kafkas_format() -> None:
             {TopicPartition("flights", 1): 2, TopicPartition("x", 0): 3}
         )
     )
-    assert unsealed(disk, "recovery-point") == b"0\n2\nflights 0 1\nflights 1 0\n"
+    # A log that no flush has covered may go with its directory in a power failure: nobody is to miss it then.
+    assert unsealed(disk, "recovery-point") == b"0\n1\nflights 0 1\n"
     assert unsealed(disk, "log-start") == b"0\n1\nflights 1 1\n"
     assert unsealed(disk, "replication") == b"0\n1\nflights 1 2\n"
     claim(broker.logs.live_directories, MetaProperties(4, "abc"))

@@ -9,6 +9,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from broker.log.directory import LogDirectory
 from broker.log.flusher import Flusher
 from broker.log.manager import LogManager
 from broker.log.run_marks import (
@@ -141,3 +142,13 @@ def test_marks_of_other_software_name_no_process(data: bytes) -> None:
     """Kafka before KIP-966, and Holdfast before this mark had content, wrote an empty one."""
     assert decode_clean_mark(data) == NO_EPOCH
     assert decode_run_mark(data, "one") == NO_EPOCH
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_new_log_directory_survives_a_power_loss(seed: int) -> None:
+    disk = SimDisk(random.Random(seed), lambda: 0)
+    disk.make_directory("/mnt")
+    disk.fsync_directory("/")
+    LogDirectory(disk, "/mnt/holdfast/logs").open()
+    disk.lose_power()
+    assert disk.is_directory("/mnt/holdfast/logs")

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from broker.log import inspection, scan
+from broker.log.directory import LogDirectory
 from broker.log.disk import DiskFile
+from broker.log.flush_job import FlushJob
 from broker.log.index import OffsetIndex, TimeIndex
 from broker.log.inspection import Inspection
+from broker.log.manager import LogManager
 from broker.log.segment import Extent, Segment
 from broker.log.settings import LogSettings
+from broker.process import log_directories
 from protocol.batches import BatchHeader
 from tests.sim.mutation import Mutation, Patch
+from tests.sim.plan import SINGLE
 
 
 def _believe_indexes() -> Sequence[Patch]:
@@ -56,8 +62,41 @@ def _compare_no_checksums() -> Sequence[Patch]:
     return [(inspection, "scan", Headers)]
 
 
+def _sync_no_directory() -> Sequence[Patch]:
+    run = FlushJob.run
+    return [(FlushJob, "run", lambda self: run(replace(self, directories=())))]
+
+
+def _sync_no_log_directory() -> Sequence[Patch]:
+    return [(LogDirectory, "_make", lambda self: self.disk.make_directory(self.path))]
+
+
+def _trust_empty_disks() -> Sequence[Patch]:
+    return [
+        (log_directories, "missing_directories", lambda known, present, given_up: {}),
+        (LogManager, "may_have_lost", lambda self, partition: False),
+    ]
+
+
 MUTATIONS = (
     Mutation("index-believed", "positions in an index are believed unseen", _believe_indexes),
     Mutation("gap-accepted", "a hole in a log is taken for what compaction left", _accept_gaps),
+    Mutation(
+        "empty-disk-trusted",
+        "a broker whose disks are empty makes its replicas anew and counts as in sync",
+        _trust_empty_disks,
+    ),
     Mutation("crc-not-scrubbed", "old segments are read without comparing checksums", _compare_no_checksums),
+    Mutation(
+        "directory-not-synced",
+        "a flush makes the content of files durable, but not their names",
+        _sync_no_directory,
+        SINGLE,
+    ),
+    Mutation(
+        "log-directory-not-synced",
+        "a power failure may take a log directory that the broker has made",
+        _sync_no_log_directory,
+        SINGLE,
+    ),
 )

@@ -1,0 +1,30 @@
+"""/holdfast/log_directories/ID: the log directories that a broker has used. Holdfast's own.
+
+A disk that is not mounted leaves an empty directory, which nothing in it tells from a new one. This record
+does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json
+
+LOG_DIRECTORIES = "/holdfast/log_directories"
+
+
+def log_directories_path(broker_id: int) -> str:
+    return f"{LOG_DIRECTORIES}/{broker_id}"
+
+
+def encode_used_directories(used: Mapping[str, str]) -> bytes:
+    """`used` maps the id of each directory to the path where it was last."""
+    return encode_json({"version": 1, "used": dict(used)})
+
+
+def decode_used_directories(path: str, data: bytes) -> dict[str, str]:
+    """Raises `BadZnode`."""
+    try:
+        return {str(name): str(place) for name, place in decode_json(path, data)["used"].items()}
+    except WRONG_SHAPE as error:
+        raise BadZnode(f"{path} does not list log directories: {error!r}") from None

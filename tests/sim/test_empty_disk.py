@@ -1,0 +1,59 @@
+"""A broker that finds its disks empty: not mounted, or replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.models.world import World
+from tests.sim.cluster import LOG_DIRECTORIES, logs_in_trace
+from tests.sim.test_last_replica import Trio
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World(1)
+    with logs_in_trace(world):
+        yield world
+    assert world.problems == []
+
+
+@pytest.mark.parametrize("directories", [LOG_DIRECTORIES, LOG_DIRECTORIES[:1]])
+def test_the_last_one_in_sync_returns_without_its_disks(world: World, directories: list[str]) -> None:
+    """It does not lead with an empty log, to which the others would cut theirs. With its disks it leads."""
+    trio = Trio(world, min_in_sync=1)
+    trio.pause_followers()
+    before = trio.stage.acknowledged()
+    trio.stage.producer.is_making = True
+    trio.stage.until(lambda: trio.stage.acknowledged() > before)
+    trio.stage.producer.is_making = False
+    trio.stage.until(lambda: trio.stage.producer.is_idle)
+    trio.leader.unmount(directories)
+    for other in trio.others:
+        other.resume()
+    trio.leader.start()
+    world.run(12)
+    assert trio.isr() == (trio.leader.broker_id,)
+    trio.leader.kill()
+    trio.leader.mount()
+    trio.keeps_everything()
+
+
+def test_replicas_on_new_disks_are_filled_before_anyone_counts_on_them(world: World) -> None:
+    trio = Trio(world)
+    trio.leader.wipe()
+    trio.leader.start()
+    world.run(2)
+    trio.keeps_everything()
+
+
+def test_a_disk_that_is_not_mounted_has_nobody_cut(world: World) -> None:
+    trio = Trio(world)
+    trio.leader.unmount(LOG_DIRECTORIES)
+    trio.leader.start()
+    world.run(12)
+    assert trio.stage.leader() not in (-1, trio.leader.broker_id)
+    trio.leader.kill()
+    trio.leader.mount()
+    trio.keeps_everything()
