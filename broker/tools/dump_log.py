@@ -98,9 +98,9 @@ def _log_lines(path: str, max_bytes: int, max_batch: int, deep: bool, print_data
                 yield _record_line(record, header, print_data)
         position = header.end
     if position < end and end == file.size():
-        raise DamagedFile(f"{end - position} bytes from position {position} on are no whole batch")
+        raise DamagedFile(f"{end - position} bytes from position {position} on are not a complete batch")
     if invalid:
-        raise DamagedFile(f"{path}: the checksums of {invalid} batches do not fit")
+        raise DamagedFile(f"{path}: the checksums of {invalid} batches do not match")
 
 
 def _batch_line(header: BatchHeader, is_valid: bool) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,12 +12,12 @@ from broker.settings.changes import SettingChanges
 from coordinator.znodes.json_values import BadZnode
 from protocol.configs import ResourceType
 from protocol.errors import BrokerError, ErrorCode
-from tests.broker.test_metadata import broker, news, state
+from tests.models.orders import broker_metadata
 
 
 def test_settings_that_cannot_be_read_are_not_altered_and_the_answer_names_the_znode() -> None:
     metadata = MetadataCache()
-    metadata.update(news(states=[state(0)], brokers=[broker(1)], topic_id=uuid.UUID(int=1)))
+    metadata.update(update_metadata(states=[partition_metadata()], live=[broker_metadata(1)]))
     garbage = BadZnode("/config/topics/t does not hold JSON")
     dynamic = SimpleNamespace(update=lambda kind, name, change: fail(garbage))
     changes = SettingChanges(1, cast(Any, None), cast(Any, None), cast(Any, dynamic), metadata)
