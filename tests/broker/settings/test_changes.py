@@ -12,7 +12,7 @@ from broker.settings.changes import SettingChanges
 from coordinator.znodes.json_values import BadZnode
 from protocol.configs import ResourceType
 from protocol.errors import BrokerError, ErrorCode
-from tests.models.orders import broker_metadata
+from tests.models.orders import broker_metadata, partition_metadata, update_metadata
 
 
 def test_settings_that_cannot_be_read_are_not_altered_and_the_answer_names_the_znode() -> None:
