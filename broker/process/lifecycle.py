@@ -14,6 +14,7 @@ from broker.identity import BrokerIdentity
 from broker.log.checkpoints import MetaProperties
 from broker.log.directory import IdentityError
 from broker.log.identity import check_owner, claim, known_identity
+from broker.log.run_marks import NO_EPOCH
 from broker.network.endpoints import Endpoints, parse_endpoints
 from broker.process.hand_over import HandOverSettings, hand_over
 from broker.process.log_directories import compare_directories
@@ -166,6 +167,8 @@ class Broker:
         """This broker's id: from its settings, else from its log directories, else a new one."""
         try:
             known = known_identity(self._logs.live_directories)
+            if known is not None:
+                _log_what_is_kept(self._logs.start_epoch)
             broker_id = settings.broker_id
             if broker_id == _NO_ID and known is not None:
                 broker_id = known.broker_id
@@ -268,3 +271,14 @@ class Broker:
         done: Deferred[None] = Deferred()
         self._around.clock.callLater(seconds, done.callback, None)
         return done
+
+
+def _log_what_is_kept(start_epoch: int) -> None:
+    if start_epoch != NO_EPOCH:
+        _log.info("the log directories have all that the last process of this broker wrote")
+        return
+    _log.warning(
+        "the log directories may lack records: the machine was booted after an unclean stop, or a directory "
+        "is new, offline or a copy. Where another replica may have more records, this broker leads no "
+        "partition until it has caught up"
+    )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tests.sim.scenario import Story
 
 _RETURN_S_MAX = 10.0
+_TWO_FALL_SHARE = 0.3
 _FOLLOW_UP_S = 0.05
 _WHOLE_POLL_S = 0.25
 _AHEAD_POLL_S = 0.02
@@ -225,10 +226,23 @@ class Faults:
         return end
 
     def lose_power(self, machine: Machine) -> End | None:
+        """One machine loses power, or two in one instant where a third replica is in sync."""
         if not self._may_lose_data(machine):
             return None
-        machine.lose_power()
-        return machine.start
+        fallen = [machine]
+        others = [other for other in self.cluster.machines if other is not machine and other.is_up]
+        states = self.cluster.states().values()
+        is_kept = self._story.plan.is_flushed or all(len(state.isr) > 2 for state in states)
+        if others and is_kept and self.rng.random() < _TWO_FALL_SHARE:
+            fallen.append(self.rng.choice(others))
+        for each in fallen:
+            each.lose_power()
+
+        def end() -> None:
+            for each in fallen:
+                each.start()
+
+        return end
 
     def lose_power_in_outage(self, machine: Machine) -> End | None:
         """A machine loses power while ZooKeeper stands still. All sessions end at once then. The machine and

@@ -166,9 +166,7 @@ def _gentle(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
     """The plan of a seed in which brokers stop and start in order."""
     faulty_s = 40.0
     stop = next(kind for kind in kinds if kind.name == "stop")
-    writers = [
-        ProducerHabits(1, rng.random() < 0.5, rng.choice([100, 200]), rng.randint(1, 3)) for _ in range(2)
-    ]
+    writers = [ProducerHabits(1, rng.random() < 0.5, rng.choice([30, 100]), lanes_max=3) for _ in range(2)]
     return Plan(
         shape,
         faulty_s,
