@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from broker.network.framing import FrameAssembler, FrameBuffers, FrameRefused
-from broker.network.interfaces import Accept, Address, FrameReceiver
+from broker.network.interfaces import Accept, Address, FrameReceiver, Wire
 from protocol.frames import SIZE, Part, join_parts
 from tests.models.world import Process, World
 
@@ -20,6 +20,7 @@ _FIRST_FREE_PORT = 40_000
 _RETRANSMITTED_SHARE = 0.5
 _MEDDLED_MS_MAX = 300.0
 _LATE_MS_MAX = 3000.0
+_COPY_TIMEOUT_MS = 1000
 
 
 @dataclass(slots=True)
@@ -56,7 +57,7 @@ class SimNetwork:
         self.world = world
         self.weather = Weather()
         self.meddled: dict[int, float] = {}
-        """By API key, the share of requests that are lost, come late, or lose their answer."""
+        """By API key, the share of requests that are lost, come late or twice, or lose their answer."""
         self.rng = world.rng("network")
         self.buffers = FrameBuffers(keep_bytes=0)
         self._listeners: dict[Address, _Listener] = {}
@@ -173,6 +174,43 @@ class SimNetwork:
     def forget(self, link: _Link) -> None:
         self._links.pop(link, None)
 
+    def repeat(self, wire: SimWire, data: bytes) -> None:
+        """Let a request arrive twice: a copy comes a little later, over another connection, as from a sender
+        that did not wait for the answer."""
+        self.world.trace("network", f"repeats a request {_api_key(data)} of {wire.address} to {wire.peer}")
+        copy = _Copy(data)
+        delay_s = self.rng.random() * _MEDDLED_MS_MAX / 1000
+        self.world.clock.callLater(delay_s, self.connect, wire.process, wire.peer, copy, _COPY_TIMEOUT_MS)
+
+
+class _Copy:
+    """Sends a frame when it is connected, and leaves when there is an answer (`FrameReceiver`)."""
+
+    is_holding = False
+    frame_bytes_max = 1 << 24
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._wire: SimWire | None = None
+
+    def connected(self, wire: Wire) -> None:
+        assert isinstance(wire, SimWire)
+        self._wire = wire
+        wire.travel(self._data)
+
+    def frames_received(self, frames: Sequence[memoryview]) -> None:
+        if self._wire is not None:
+            self._wire.close()
+
+    def frame_refused(self, size: int) -> None:
+        pass
+
+    def bytes_sent(self, count: int) -> None:
+        pass
+
+    def connection_lost(self, reason: str) -> None:
+        self._wire = None
+
 
 class ProcessNetwork:
     """The network as one process sees it (`broker.network.interfaces.Network`)."""
@@ -257,7 +295,7 @@ class SimWire:
         if network.rng.random() < network.weather.break_share:
             self._break("breaks")
             return
-        if network.meddled and self is self.link.ends[0] and self._meddle(_api_key(data)):
+        if network.meddled and self is self.link.ends[0] and self._meddle(data):
             return
         for piece in _pieces(data, network.rng):
             self.travel(piece)
@@ -270,18 +308,20 @@ class SimWire:
             delay_s = network.rng.random() * within_ms / 1000 + network.delay_s()
             network.world.clock.callLater(delay_s, end.lose, "connection reset by the network")
 
-    def _meddle(self, api_key: int) -> bool:
+    def _meddle(self, data: bytes) -> bool:
         """Trouble a request of a meddled API, perhaps. Returns whether it is lost."""
-        network = self.link.network
+        network, api_key = self.link.network, _api_key(data)
         if network.rng.random() >= network.meddled.get(api_key, 0.0):
             return False
-        match network.rng.choice(["lost", "late", "answer lost"]):
+        match network.rng.choice(["lost", "late", "repeated", "answer lost"]):
             case "lost":
                 self._break(f"loses a request {api_key} of")
                 return True
             case "late":
                 late_s = network.rng.random() * _LATE_MS_MAX / 1000
                 self._last_arrival_s = max(self._last_arrival_s, network.world.clock.rightNow + late_s)
+            case "repeated":
+                network.repeat(self, data)
             case _:
                 self._break(f"loses the answer to a request {api_key} of", _MEDDLED_MS_MAX)
         return False

@@ -219,6 +219,84 @@ def test_bad_weather_breaks_connections(pair: Pair) -> None:
     assert len(client.lost) == len(server.lost) == 1
 
 
+MEDDLED = b"\0\7 meddled"
+"""A request of API 7."""
+
+
+def test_meddled_requests_are_lost_late_repeated_or_unanswered() -> None:
+    outcomes = set()
+    for seed in range(60):
+        pair = Pair(seed)
+        pair.network.meddled[7] = 1.0
+        client, server = pair.joined()
+        client.send(MEDDLED)
+        pair.world.run(0.4)
+        frames = [frame for end in pair.accepted for frame in end.frames]
+        is_early = len(frames)
+        pair.world.run(5)
+        frames = [frame for end in pair.accepted for frame in end.frames]
+        assert set(frames) <= {MEDDLED}
+        assert bool(client.lost) == bool(server.lost)
+        outcomes.add((is_early, len(frames), bool(client.lost)))
+    lost, answer_lost = (0, 0, True), (1, 1, True)
+    late, repeated, slightly_late = (0, 1, False), (2, 2, False), (1, 1, False)
+    assert outcomes == {lost, answer_lost, late, repeated, slightly_late}
+
+
+def test_a_repeated_request_comes_over_another_connection_that_ends_with_the_answer() -> None:
+    for seed in range(60):
+        pair = Pair(seed)
+        pair.network.meddled[7] = 1.0
+        client, first = pair.joined()
+        client.send(MEDDLED)
+        pair.world.run(1)
+        if len(pair.accepted) == 2:
+            second = pair.accepted[1]
+            first.send(b"answer")
+            second.send(b"answer")
+            pair.world.run(1)
+            assert (client.frames, client.lost) == ([b"answer"], [])
+            assert len(second.lost) == 1
+            return
+    pytest.fail("no request was repeated")
+
+
+def test_only_requests_of_meddled_apis_are_troubled(pair: Pair) -> None:
+    pair.network.meddled[7] = 1.0
+    client, server = pair.joined()
+    for _ in range(20):
+        client.send(b"\0\x08 other")
+        server.send(MEDDLED)
+    pair.world.run(1)
+    assert len(server.frames) == len(client.frames) == 20
+    assert client.lost == server.lost == []
+
+
+def test_the_share_of_meddled_requests_is_what_was_asked_for() -> None:
+    troubled = 0
+    for seed in range(200):
+        pair = Pair(seed)
+        pair.network.meddled[7] = 0.5
+        client, server = pair.joined()
+        client.send(MEDDLED)
+        pair.world.run(0.01)
+        troubled += server.frames != [MEDDLED] or bool(client.lost)
+        pair.world.run(5)
+    assert 50 < troubled < 150
+
+
+def test_a_slow_share_takes_longer_and_keeps_the_order(pair: Pair) -> None:
+    client, server = pair.joined()
+    pair.network.weather = Weather(delay_ms_max=1.0, slow_share=0.5, slow_ms_max=10_000.0)
+    sent = [bytes([number]) for number in range(20)]
+    for frame in sent:
+        client.send(frame)
+    pair.world.run(0.1)
+    assert server.frames != sent
+    pair.world.run(10)
+    assert server.frames == sent
+
+
 def test_a_wire_never_raises(pair: Pair) -> None:
     class Broken:
         def fileno(self) -> int:

@@ -269,3 +269,18 @@ def test_a_paused_process_does_not_keep_its_session_through_an_outage(ensemble: 
     client.process.resume()
     ensemble.world.run(1)
     assert heard.names() == ["connected", "suspended", "expired", "connected"]
+
+
+def test_slow_writes_hold_up_what_the_session_asks_afterwards(ensemble: Ensemble) -> None:
+    client, _ = ensemble.client("a")
+    other, _ = ensemble.client("b")
+    ensemble.model.slow_share, ensemble.model.slow_ms_max = 1.0, 60_000.0
+    order: list[str] = []
+    client.session.exists("/").addBoth(lambda _: order.append("read before"))
+    client.session.create("/x").addBoth(lambda _: order.append("written"))
+    client.session.exists("/").addBoth(lambda _: order.append("read after"))
+    other.session.exists("/").addBoth(lambda _: order.append("read by another"))
+    ensemble.world.run(0.1)
+    assert sorted(order) == ["read before", "read by another"]
+    ensemble.world.run(60)
+    assert order[2:] == ["written", "read after"]

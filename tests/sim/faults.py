@@ -22,6 +22,7 @@ from coordinator.zookeeper.interface import Delete, WriteOperation
 from protocol.batches import split
 from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
 from tests.models.network import Weather
 from tests.models.world import Process
@@ -35,8 +36,13 @@ _TWO_FALL_SHARE = 0.3
 _FOLLOW_UP_S = 0.05
 _WHOLE_POLL_S = 0.25
 _AHEAD_POLL_S = 0.02
-_MEDDLED = (AlterPartitionRequest.api, LeaderAndIsrRequest.api, UpdateMetadataRequest.api)
-"""What may be lost, late or unanswered between brokers while all else arrives."""
+_MEDDLED = (
+    AlterPartitionRequest.api,
+    LeaderAndIsrRequest.api,
+    UpdateMetadataRequest.api,
+    StopReplicaRequest.api,
+)
+"""What may be lost, late, repeated or unanswered between brokers while all else arrives."""
 
 End = Callable[[], None]
 """Ends a fault."""
@@ -397,6 +403,12 @@ class Faults:
         machine.set_clock(self.rng.uniform(-20, 20))
         return lambda: None  # The clock stays wrong.
 
+    def step_clock(self, machine: Machine) -> End | None:
+        """An administrator sets the machine's clock by a minute to an hour. Timers that run keep their time:
+        what is modelled is a reactor whose timers do not follow the time of day."""
+        machine.set_clock(self.rng.choice([-1, 1]) * self.rng.uniform(60, 3600))
+        return lambda: None  # It stays wrong.
+
     def jitter_clock(self, machine: Machine) -> End | None:
         """The machine's clock is corrected again and again, forward and back."""
         is_over, rng = False, self.rng
@@ -688,7 +700,7 @@ class Faults:
     # The network
 
     def meddle(self, machine: Machine) -> End | None:
-        """Requests of one kind between brokers are lost, come late, or lose their answers."""
+        """Requests of one kind between brokers are lost, come late or twice, or lose their answers."""
         meddled = self.cluster.network.meddled
         api_key = self.rng.choice(_MEDDLED).key
         if api_key in meddled:
@@ -763,6 +775,7 @@ KINDS = (
     Kind("last replica without power", 7, (0.0, 0.0), Faults.lose_last_power),
     Kind("struck disk", 12, (2.0, 10.0), Faults.strike_disk),
     Kind("wrong clock", 3, (0.0, 0.0), Faults.set_clock),
+    Kind("stepped clock", 4, (0.0, 0.0), Faults.step_clock),
     Kind("jittery clock", 3, (1.0, 10.0), Faults.jitter_clock),
     Kind("new disks", 3, (0.5, 9.0), Faults.wipe),
     Kind("unmounted disk", 8, (3.0, 12.0), Faults.unmount),

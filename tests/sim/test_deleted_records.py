@@ -1,0 +1,182 @@
+"""An operator deletes records while brokers fail: followers behind the leader's new start continue there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from tests.models.world import World
+from tests.sim.client import Client
+from tests.sim.cluster import Machine, logs_in_trace
+from tests.sim.test_cluster import AT, Stage
+
+SEEDS = range(1, 4)
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    world = World(request.param)
+    with logs_in_trace(world):
+        yield world
+    assert world.problems == []
+
+
+class Deleter(Client):
+    """Deletes the records of the partition before an offset, and asks again until that has succeeded."""
+
+    offset = 0
+    low_watermark = -1
+
+    def delete(self, offset: int) -> None:
+        self.offset, self.low_watermark = offset, -1
+        self.process.run(self._ask)
+
+    @property
+    def is_done(self) -> bool:
+        return self.low_watermark >= self.offset
+
+    def _ask(self) -> None:
+        leader = self.leader_of(AT)
+        if leader is None:
+            self._ask_again()
+            return
+        wanted = DeleteRecordsPartition(partition_index=AT[1], offset=self.offset)
+        topic = DeleteRecordsTopic(name=AT[0], partitions=[wanted])
+        request = DeleteRecordsRequest(topics=[topic], timeout_ms=1000)
+        self.send(leader[0], request).addCallbacks(self._answered, lambda failure: self._ask_again())
+
+    def _answered(self, response: DeleteRecordsResponse) -> None:
+        row = response.topics[0].partitions[0]
+        if row.error_code == ErrorCode.NONE:
+            self.low_watermark = row.low_watermark
+        else:
+            self._ask_again()
+
+    def _ask_again(self) -> None:
+        self.refresh()
+        self.later(0.3, self._ask)
+
+
+class Trio:
+    """Three brokers with some records, and a client that deletes them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.stage = Stage(
+            world, 3, {"min.insync.replicas": "2", "segment.bytes": "1024", "file.delete.delay.ms": "100"}
+        )
+        self.stage.produce(5)
+        self.deleter = Deleter(self.stage.around, "deleter")
+        self.deleter.start()
+        world.run(1)
+
+    def leader(self) -> Machine:
+        return self.stage.cluster.machine(self.stage.leader())
+
+    def follower(self) -> Machine:
+        leader = self.stage.leader()
+        return next(each for each in self.stage.cluster.machines if each.broker_id != leader)
+
+    def has_left(self, machine: Machine) -> bool:
+        return machine.broker_id not in self.stage.cluster.states()[AT].isr
+
+    def high_watermark(self) -> int:
+        partition = self.leader().partition(AT)
+        assert partition is not None
+        return partition.high_watermark
+
+    def ends(self) -> dict[str, tuple[int, int]]:
+        """Of each replica, the first offset and the one after the last."""
+        found = {}
+        for machine in self.stage.cluster.machines:
+            partition = machine.partition(AT)
+            assert partition is not None
+            found[machine.name] = (partition.log.log_start_offset, partition.log.log_end_offset)
+        return found
+
+    def heal(self) -> int:
+        """All are in sync again, begin and end alike, and have the same records. Returns where they begin."""
+        self.stage.cluster.mend()
+        self.stage.until(self.stage.cluster.is_whole, 60)
+        self.stage.until(lambda: self.deleter.is_done)
+        self.stage.until(lambda: self.stage.producer.is_idle)
+        self.stage.until(lambda: len(set(self.ends().values())) == 1)
+        ((first, end),) = set(self.ends().values())
+        stored = [machine.stored(AT) for machine in self.stage.cluster.machines]
+        kept = [{offset: log.values[offset] for offset in range(first, end)} for log in stored]
+        assert kept[0] == kept[1] == kept[2]
+        assert self.stage.history.violations == []
+        return first
+
+
+@pytest.mark.parametrize("world", SEEDS, indirect=True)
+@pytest.mark.parametrize("end", [Machine.kill, Machine.lose_power])
+def test_a_follower_that_was_away_begins_where_the_leader_begins_now(
+    world: World, end: Callable[[Machine], None]
+) -> None:
+    """All that the follower has was deleted meanwhile, and more."""
+    trio = Trio(world)
+    away = trio.follower()
+    end(away)
+    trio.stage.until(lambda: trio.has_left(away))
+    trio.stage.produce(5)
+    start = trio.high_watermark() - 1
+    trio.deleter.delete(start)
+    trio.stage.until(lambda: trio.deleter.is_done)
+    away.start()
+    assert trio.heal() == start
+
+
+@pytest.mark.parametrize("world", SEEDS, indirect=True)
+def test_a_leader_that_fails_while_records_are_deleted_leaves_one_start(world: World) -> None:
+    trio = Trio(world)
+    slow = trio.follower()
+    slow.pause()
+    start = trio.high_watermark() // 2
+    trio.deleter.delete(start)
+    world.run(0.2)
+    trio.leader().kill()
+    world.run(1)
+    assert trio.heal() == start
+
+
+@pytest.mark.parametrize("world", SEEDS, indirect=True)
+def test_replicas_begin_alike_after_the_kill_of_every_broker(world: World) -> None:
+    """Log starts are written to a checkpoint from time to time, as in Kafka. What was deleted from the first
+    segment may be there again."""
+    trio = Trio(world)
+    start = trio.high_watermark() // 2
+    trio.deleter.delete(start)
+    trio.stage.until(lambda: trio.deleter.is_done)
+    for machine in trio.stage.cluster.machines:
+        machine.kill()
+    world.run(1)
+    assert 0 < trio.heal() <= start
+
+
+@pytest.mark.parametrize("world", SEEDS, indirect=True)
+def test_a_follower_that_returns_behind_the_start_can_lead_afterwards(world: World) -> None:
+    trio = Trio(world)
+    away = trio.follower()
+    away.kill()
+    trio.stage.until(lambda: trio.has_left(away))
+    trio.stage.produce(5)
+    start = trio.high_watermark()
+    trio.deleter.delete(start)
+    trio.stage.until(lambda: trio.deleter.is_done)
+    away.start()
+    trio.stage.until(trio.stage.cluster.is_whole, 60)
+    for machine in trio.stage.cluster.machines:
+        if machine is not away:
+            machine.kill()
+    trio.stage.until(lambda: trio.stage.leader() == away.broker_id)
+    world.run(2)
+    assert trio.heal() == start
