@@ -21,7 +21,7 @@ def samples(
     descriptors: Value = lambda life, age: 50,
     threads: Value = lambda life, age: 6,
     *,
-    lives: int = 3,
+    lives: int = 4,
     process: str = "broker-1",
 ) -> list[Sample]:
     """A process that is restarted after each ten minutes, seen every ten seconds."""
@@ -50,7 +50,7 @@ def test_a_level_process_is_flat_within_each_life_and_across_them() -> None:
     found = trends(samples(), WARM_UP_S)
 
     assert all(trend.is_flat for trend in found)
-    assert {trend.where for trend in found} == {"life 1", "life 2", "life 3", "lives"}
+    assert {trend.where for trend in found} == {"life 1", "life 2", "life 3", "life 4", "lives"}
     assert {trend.measure for trend in found} == {"rss_bytes", "descriptors", "threads"}
 
 
@@ -62,7 +62,7 @@ def test_growth_within_a_life_is_seen(measure: str, level: float, per_minute: fl
     seen = samples(**{measure: lambda life, age: level + per_minute * age / 60})
 
     names = {"rss": "rss_bytes"}
-    assert growing(seen) == {(names.get(measure, measure), f"life {life}") for life in (1, 2, 3)}
+    assert growing(seen) == {(names.get(measure, measure), f"life {life}") for life in (1, 2, 3, 4)}
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,10 @@ def test_growth_is_seen_beneath_clients_that_come_and_go() -> None:
 
 def test_the_warm_up_is_not_judged() -> None:
     assert not growing(samples(rss=lambda life, age: (10 if age < WARM_UP_S else 60) * MIB))
+
+
+def test_the_first_life_which_began_with_an_empty_disk_is_not_compared() -> None:
+    assert not growing(samples(descriptors=lambda life, age: 50 if life == 1 else 70))
 
 
 def test_what_shrinks_is_flat() -> None:
