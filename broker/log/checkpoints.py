@@ -28,8 +28,31 @@ _METADATA_SEAL = "\nchecksum: "
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """`recovery-point-`, `replication-` and `log-start-offset-checkpoint`: version, count, lines."""
-    lines = [f"{partition.topic} {partition.partition} {offset}" for partition, offset in offsets.items()]
-    return _encode_lines(lines)
+    return _encode_lines([offset_line(*entry) for entry in offsets.items()])
+
+
+def offset_line(partition: TopicPartition, offset: int) -> str:
+    """A partition's line in a checkpoint of offsets."""
+    return f"{partition.topic} {partition.partition} {offset}"
+
+
+class OffsetsEncoder:
+    """Encodes the same checkpoint again and again, and formats only the lines that have changed since."""
+
+    def __init__(self) -> None:
+        self._lines: dict[TopicPartition, tuple[int, str]] = {}
+        """What was encoded last: by partition its offset and its line."""
+
+    def encode(self, offsets: Mapping[TopicPartition, int]) -> bytes:
+        """What `encode_offsets` returns."""
+        before = self._lines
+        self._lines = lines = {}
+        for partition, offset in offsets.items():
+            entry = before.get(partition)
+            if entry is None or entry[0] != offset:
+                entry = (offset, offset_line(partition, offset))
+            lines[partition] = entry
+        return _encode_lines([line for _, line in lines.values()])
 
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, int]:

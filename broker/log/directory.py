@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from broker.log import checkpoints, names, run_marks
-from broker.log.checkpoints import MetaProperties
+from broker.log.checkpoints import MetaProperties, OffsetsEncoder
 from broker.log.disk import Disk
 from broker.log.log import Log
 from protocol.topic_partition import TopicPartition
@@ -38,6 +38,9 @@ class LogDirectory:
         """Checkpointed offsets of the last run."""
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_start_offsets: dict[TopicPartition, int] = {}
+        self._recovery_point_lines = OffsetsEncoder()
+        self._start_offset_lines = OffsetsEncoder()
+        self._high_watermark_lines = OffsetsEncoder()
         self.is_clean = False
         """Whether the last stop was clean: all logs closed and all checkpoints written."""
         self.start_epoch = run_marks.NO_EPOCH
@@ -170,14 +173,14 @@ class LogDirectory:
             if log.log_start_offset > log.segments[0].base_offset
         }
         return {
-            self.path_of(names.RECOVERY_POINTS): checkpoints.encode_offsets(recovery_points),
-            self.path_of(names.LOG_START_OFFSETS): checkpoints.encode_offsets(start_offsets),
+            self.path_of(names.RECOVERY_POINTS): self._recovery_point_lines.encode(recovery_points),
+            self.path_of(names.LOG_START_OFFSETS): self._start_offset_lines.encode(start_offsets),
         }
 
     def high_watermark_checkpoint(self, offsets: Mapping[TopicPartition, int]) -> dict[str, bytes]:
         """Path → content of the high watermark checkpoint, with only those `offsets` whose log is here."""
         here = {partition: offset for partition, offset in sorted(offsets.items()) if partition in self.logs}
-        return {self.path_of(names.HIGH_WATERMARKS): checkpoints.encode_offsets(here)}
+        return {self.path_of(names.HIGH_WATERMARKS): self._high_watermark_lines.encode(here)}
 
 
 def write_files(disk: Disk, files: Mapping[str, bytes]) -> None:

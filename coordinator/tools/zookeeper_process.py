@@ -125,6 +125,12 @@ class ZooKeeperProcess:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def pid(self) -> int:
+        """The id of the running process."""
+        assert self._process is not None, "the server is not running"
+        return self._process.pid
+
+    @property
     def leads(self) -> bool:
         """Whether the server is the leader of its ensemble now."""
         try:

@@ -7,7 +7,18 @@ from __future__ import annotations
 
 import re
 
-from tests.sim.mutants import access, controller, group_readers, groups, ownership, replication, storage
+from tests.sim.mutants import (
+    access,
+    controller,
+    following,
+    group_readers,
+    groups,
+    in_sync,
+    log,
+    ownership,
+    replication,
+    storage,
+)
 from tests.sim.mutation import Mutation, mutated
 from tests.sim.scenario import Verdict, run_seed
 
@@ -15,6 +26,9 @@ SEEDS_PER_MUTATION = 1000
 
 MUTATIONS: tuple[Mutation, ...] = (
     *replication.MUTATIONS,
+    *following.MUTATIONS,
+    *in_sync.MUTATIONS,
+    *log.MUTATIONS,
     *controller.MUTATIONS,
     *groups.MUTATIONS,
     *group_readers.MUTATIONS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -93,6 +94,37 @@ def test_checkpoints_have_kafkas_format() -> None:
     assert checkpoints.encode_offsets({}) == b"0\n0\n"
     assert checkpoints.encode_epochs([(0, 0), (4, 90)]) == sealed(b"0\n2\n0 0\n4 90\n")
     assert checkpoints.decode_epochs(b"0\n2\n0 0\n4 90\n") == [(0, 0), (4, 90)]
+
+
+def test_a_checkpoint_that_is_encoded_again_formats_only_the_lines_that_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    formatted: list[TopicPartition] = []
+
+    def counted(partition: TopicPartition, offset: int, encode: Any = checkpoints.offset_line) -> Any:
+        formatted.append(partition)
+        return encode(partition, offset)
+
+    offsets = {TopicPartition("flights", number): 0 for number in range(50)}
+    added = TopicPartition("flights", 50)
+    encoder = checkpoints.OffsetsEncoder()
+    for step, (expected, change) in enumerate(
+        [
+            (list(offsets), {}),
+            ([], {}),
+            ([TopicPartition("flights", 7)], {TopicPartition("flights", 7): 5}),
+            ([added], {added: 0}),
+        ]
+    ):
+        offsets |= change
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoints, "offset_line", counted)
+            encoded = encoder.encode(offsets)
+        assert formatted == expected, step
+        assert encoded == checkpoints.encode_offsets(offsets)
+        formatted.clear()
+    del offsets[added]
+    assert encoder.encode(offsets) == checkpoints.encode_offsets(offsets)
 
 
 def test_a_checkpoint_truncated_at_any_byte_is_rejected() -> None:

@@ -15,6 +15,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from broker.log import checkpoints
 from broker.log.checkpoints import MetaProperties
 from broker.log.directory import IdentityError
 from broker.log.disk import Disk, OsDisk
@@ -475,6 +476,32 @@ def test_truncations_of_many_logs_share_their_checkpoint() -> None:
     workers.work()
     assert not workers.jobs
     assert [append(log) for log in logs] == [1] * 50
+
+
+def test_a_broker_formats_only_the_checkpointed_offsets_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = sim_disk()
+    broker = Broker(disk, ("/d1",))
+    logs = [broker.logs.get_or_create(partition) for partition in partitions(50)]
+    formatted: list[str] = []
+
+    def counted(partition: TopicPartition, offset: int) -> str:
+        formatted.append(f"{partition} {offset}")
+        return f"{partition.topic} {partition.partition} {offset}"
+
+    high_watermarks = dict.fromkeys(partitions(50), 0)
+    finished(broker.logs.checkpoints.write_high_watermarks(high_watermarks))
+    finished(broker.logs.checkpoints.write_offsets())
+    monkeypatch.setattr(checkpoints, "offset_line", counted)
+    for changed, expected in ((7, 2), (None, 0), (8, 2)):
+        if changed is not None:
+            append(logs[changed])
+            flush_at_once(logs[changed])
+            high_watermarks[partitions(50)[changed]] = 1
+        formatted.clear()
+        finished(broker.logs.checkpoints.write_high_watermarks(high_watermarks))
+        finished(broker.logs.checkpoints.write_offsets())
+        assert len(formatted) == expected
+    assert b"flights 7 1\n" in disk.read("/d1/recovery-point-offset-checkpoint")
 
 
 def test_more_logs_than_open_files_are_written_flushed_and_read() -> None:

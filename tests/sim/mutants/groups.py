@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from broker.groups.partition_log import PartitionLog
 from coordinator.groups import hosted_shard
 from coordinator.groups.classic_group import ClassicGroup
 from coordinator.groups.effects import ShardResult
@@ -55,6 +56,13 @@ def _keep_what_the_log_refused() -> Sequence[Patch]:
     return [(GroupShard, "refused", mutant)]
 
 
+def _load_nothing() -> Sequence[Patch]:
+    async def mutant(self: PartitionLog, replay: Any) -> None:
+        self._leadership()
+
+    return [(PartitionLog, "_read_all", mutant)]
+
+
 MUTATIONS = (
     Mutation(
         "reply-before-persisted",
@@ -80,5 +88,10 @@ MUTATIONS = (
         "keep-what-the-log-refused",
         "a result whose records the log refused is answered as a success and kept in memory",
         _keep_what_the_log_refused,
+    ),
+    Mutation(
+        "groups-not-loaded",
+        "a new coordinator serves its groups without having read their records",
+        _load_nothing,
     ),
 )

@@ -1,0 +1,134 @@
+"""Bugs of leaders: of high watermarks, in-sync sets and what is answered when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from broker.log.timestamps import TimestampOffset
+from broker.replication.appends import Append
+from broker.replication.leadership import IsrProposal, Leadership
+from broker.replication.partition import LATEST, NO_TIMESTAMP, Partition
+from coordinator.controller.leaders import Leaders
+from tests.sim.mutation import Mutation, Patch
+
+
+def _join_at_a_lagging_high_watermark() -> Sequence[Patch]:
+    expanded = Leadership.expanded_isr
+
+    def mutant(
+        self: Leadership, replica_id: int, high_watermark: int, is_eligible: Callable[[int], bool]
+    ) -> tuple[int, ...] | None:
+        start_offset, self.start_offset = self.start_offset, 0
+        try:
+            return expanded(self, replica_id, high_watermark, is_eligible)
+        finally:
+            self.start_offset = start_offset
+
+    return [(Leadership, "expanded_isr", mutant)]
+
+
+def _tell_the_end_too_early() -> Sequence[Patch]:
+    offset_at = Partition.offset_at
+
+    def mutant(self: Partition, timestamp: int, *, replica_id: int = -1, **more: Any) -> Any:
+        if timestamp == LATEST and replica_id < 0:
+            self.leadership(more.get("current_leader_epoch", -1))
+            return TimestampOffset(self.high_watermark, NO_TIMESTAMP, self.leader_epoch)
+        return (yield from offset_at(self, timestamp, replica_id=replica_id, **more))
+
+    return [(Partition, "offset_at", mutant)]
+
+
+def _shrink_before_it_is_written() -> Sequence[Patch]:
+    propose = Partition._propose
+
+    def mutant(self: Partition, role: Leadership, isr: tuple[int, ...] | None) -> IsrProposal | None:
+        proposal = propose(self, role, isr)
+        if isr is not None and len(isr) < len(role.isr):
+            role.isr = isr
+        return proposal
+
+    return [(Partition, "_propose", mutant)]
+
+
+def _settle_as_a_former_leader() -> Sequence[Patch]:
+    is_settled = Append.is_settled
+
+    def mutant(self: Append, acks: int) -> bool:
+        role = None if self.partition is None else self.partition.role
+        if self.error is None and self.result is not None and not isinstance(role, Leadership):
+            return True
+        return is_settled(self, acks)
+
+    return [(Append, "is_settled", mutant)]
+
+
+def _begin_with_the_log_end() -> Sequence[Patch]:
+    def mutant(self: Partition, checkpoint: int) -> None:
+        self.high_watermark = self.log.log_end_offset
+
+    return [(Partition, "restore_high_watermark", mutant)]
+
+
+def _count_the_leader_alone() -> Sequence[Patch]:
+    """The high watermark is the highest offset that a majority has, as in other protocols."""
+
+    def mutant(self: Leadership, local_offset: int, end_offset: int, now_ms: int, lag_ms_max: int) -> int:
+        offsets = sorted([local_offset, *(remote.log_end_offset for remote in self.remotes.values())])
+        return offsets[(len(offsets) - 1) // 2]
+
+    return [(Leadership, "committed_offset", mutant)]
+
+
+def _keep_the_leader_epoch() -> Sequence[Patch]:
+    next_state = Leaders.next_state
+
+    def mutant(self: Leaders, at: Any, state: Any, *more: Any, **keywords: Any) -> Any:
+        found = next_state(self, at, state, *more, **keywords)
+        if found is not None and found.leader == state.leader:
+            return found
+        if found is not None and found.leader > 0:
+            object.__setattr__(found, "leader_epoch", state.leader_epoch)
+        return found
+
+    return [(Leaders, "next_state", mutant)]
+
+
+MUTATIONS = (
+    Mutation(
+        "joins-at-lagging-high-watermark",
+        "a follower joins the in-sync set before it has reached the start of the leader's epoch (KAFKA-7128)",
+        _join_at_a_lagging_high_watermark,
+    ),
+    Mutation(
+        "end-told-too-early",
+        "a new leader tells its high watermark before it has reached the start of its epoch (KIP-207)",
+        _tell_the_end_too_early,
+    ),
+    Mutation(
+        "shrinks-before-written",
+        "a leader stops waiting for a member whose removal it has only proposed (KIP-497)",
+        _shrink_before_it_is_written,
+    ),
+    Mutation(
+        "settled-by-former-leader",
+        "appends that wait when leadership ends are answered as if they were committed",
+        _settle_as_a_former_leader,
+    ),
+    Mutation(
+        "high-watermark-at-log-end",
+        "a broker takes all that it finds in its log for committed when it starts",
+        _begin_with_the_log_end,
+    ),
+    Mutation(
+        "majority-commits",
+        "the high watermark is what a majority has, and leaders are elected from in-sync sets",
+        _count_the_leader_alone,
+    ),
+    Mutation(
+        "leader-epoch-kept",
+        "a new leader begins in the leader epoch of the one before it",
+        _keep_the_leader_epoch,
+    ),
+)

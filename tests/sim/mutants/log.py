@@ -1,0 +1,79 @@
+"""Bugs of logs: of what is durable, what recovery believes, and what belongs to a truncation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from broker.log import recovery, scan, snapshots
+from broker.log.directory import LogDirectory
+from broker.log.disk import Disk
+from broker.log.producer_state import ProducerStates
+from tests.sim.mutation import Mutation, Patch
+
+
+def _trust_whatever_has_a_header() -> Sequence[Patch]:
+    return [(scan, "has_valid_crc", lambda data, header: True)]
+
+
+def _keep_the_clean_mark() -> Sequence[Patch]:
+    return [(LogDirectory, "begin_running", lambda self: None)]
+
+
+def _forget_batches_after_the_snapshot() -> Sequence[Patch]:
+    restore = snapshots.restore_producers
+
+    def mutant(disk: Disk, directory: str, producers: ProducerStates, segments: Any, **more: Any) -> None:
+        restore(disk, directory, producers, [], **more)
+
+    return [(recovery, "restore_producers", mutant)]
+
+
+def _ignore_snapshots() -> Sequence[Patch]:
+    restore = snapshots.restore_producers
+
+    def mutant(disk: Disk, directory: str, producers: ProducerStates, segments: Any, **more: Any) -> None:
+        restore(disk, directory, producers, segments[-1:], **more)
+        producers.clear(more["end_offset"])
+
+    return [(recovery, "restore_producers", mutant)]
+
+
+def _read_no_epochs_in_recovery() -> Sequence[Patch]:
+    load = recovery._load_epochs
+
+    def loaded(loading: Any, log_start_offset: int, end_offset: int) -> None:
+        segments, loading.segments = loading.segments, []
+        load(loading, log_start_offset, end_offset)
+        loading.segments = segments
+
+    return [(recovery, "_load_epochs", loaded)]
+
+
+MUTATIONS = (
+    Mutation(
+        "recovery-trusts-headers",
+        "recovery does not compare the checksums of batches",
+        _trust_whatever_has_a_header,
+    ),
+    Mutation(
+        "clean-mark-kept",
+        "the mark of a clean stop stays while the broker runs, so that a crash passes for one (KAFKA-10471)",
+        _keep_the_clean_mark,
+    ),
+    Mutation(
+        "snapshot-without-tail",
+        "a broker that starts knows no sequences of batches behind the last snapshot",
+        _forget_batches_after_the_snapshot,
+    ),
+    Mutation(
+        "snapshot-lost",
+        "a broker that starts knows no sequences at all (KAFKA-13194)",
+        _ignore_snapshots,
+    ),
+    Mutation(
+        "epochs-not-recovered",
+        "recovery believes the file of leader epochs, which lags behind the log",
+        _read_no_epochs_in_recovery,
+    ),
+)

@@ -1,0 +1,261 @@
+"""The soak: python -m tests.soak.soak --minutes 60.
+
+ZooKeeper and three brokers on loopback. Producers, members of groups, owners, consumers and administrators
+come and go; every few minutes a broker is stopped in order and started again, each in turn. The resources of
+every process are sampled into a CSV file, and plotted.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+from confluent_kafka import OFFSET_BEGINNING, KafkaError
+from confluent_kafka import Consumer as StockConsumer
+from confluent_kafka import TopicPartition as StockPartition
+
+from broker.tools.cluster_view import ClusterView
+from broker.tools.local_cluster import LocalCluster
+from holdfast import Admin, NewTopic
+from tests.soak.ledger import Balance, Ledger
+from tests.soak.plot import draw
+from tests.soak.trend import Trend, trends
+from tests.soak.usage import Sample, Sampler
+from tests.soak.visitors import KINDS, TOPICS, Place, Visitor
+
+BROKERS = 3
+_END_TIMEOUT_S = 300.0
+_IN_SYNC_TIMEOUT_S = 120.0
+_READ_TIMEOUT_S = 600.0
+_PROPERTIES = {
+    "min.insync.replicas": "2",
+    "default.replication.factor": "3",
+    "offsets.topic.num.partitions": "3",
+    "controlled.shutdown.retry.backoff.ms": "200",
+    # Few, so that a pool which has not started all of its threads by the end of the warm-up is no growth.
+    "background.threads": "4",
+    # What clients leave behind expires soon, so that its amount is level after the warm-up.
+    "offsets.retention.minutes": "1",
+    "offsets.retention.check.interval.ms": "10000",
+    "producer.id.expiration.ms": "60000",
+    "producer.id.expiration.check.interval.ms": "10000",
+    "log.segment.delete.delay.ms": "5000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long a soak lasts, and how much goes on in it. Times are in seconds."""
+
+    duration_s: float
+    restart_every_s: float = 300.0
+    sample_every_s: float = 10.0
+    warm_up_s: float = 120.0
+    stay_s: float = 12.0
+    records_per_second: float = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a soak has found. `troubles` says in words what failed besides records and trends."""
+
+    balance: Balance
+    samples: Sequence[Sample]
+    trends: Sequence[Trend]
+    visits: int
+    restarts: int
+    troubles: Sequence[str]
+    seconds: float
+
+    @property
+    def faults(self) -> list[str]:
+        """All that is wrong, in words."""
+        found = [f"{count} records {name}" for name, count in self.balance.faults.items()]
+        found += [] if self.balance.acknowledged else ["no record was acknowledged"]
+        found += [] if self.trends else ["no process lived long enough for a trend"]
+        found += [f"grows: {trend}" for trend in self.trends if not trend.is_flat]
+        return [*found, *self.troubles]
+
+    def __str__(self) -> str:
+        balance, flat = self.balance, sum(trend.is_flat for trend in self.trends)
+        faults = len(self.faults)
+        return (
+            f"{self.seconds:.0f} s, {self.restarts} restarts, {self.visits} visits: {balance.acknowledged} "
+            f"acknowledged, {balance.consumed} consumed, {balance.lost} lost, "
+            f"{balance.duplicated} duplicated, {flat} of {len(self.trends)} trends flat, {faults} faults"
+        )
+
+
+def soak(directory: Path, plan: Plan) -> Outcome:
+    """Run a soak with data below `directory`, where `samples.csv` is written. Raises an error if the cluster
+    does not come up or a broker does not come back."""
+    ledger = Ledger()
+    with (
+        LocalCluster(directory / "cluster", brokers=BROKERS, properties=_PROPERTIES) as cluster,
+        ClusterView(cluster.zookeeper.connect) as view,
+        Sampler(directory / "samples.csv", plan.sample_every_s) as sampler,
+    ):
+        with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
+            admin.create_topics([NewTopic(name, count, BROKERS) for name, count in TOPICS.items()])
+        sampler.watch("zookeeper", cluster.zookeeper.pid, cluster.zookeeper.directory)
+        for broker in cluster.brokers:
+            sampler.watch(f"broker-{broker.broker_id}", broker.pid, broker.directory)
+        addresses = [(broker.host, broker.port) for broker in cluster.brokers]
+        place = Place(cluster.bootstrap, addresses, ledger, plan.stay_s, plan.records_per_second)
+        visitors = [Visitor(name, visit, place) for name, visit in KINDS]
+        began = time.monotonic()
+        for visitor in visitors:
+            visitor.start()
+        try:
+            restarts = _restart_in_turn(cluster, view, sampler, began + plan.duration_s, plan)
+        finally:
+            place.ending.set()
+        troubles = _end(visitors)
+        _wait_until_whole(view)
+        balance = ledger.balance(_read_all(cluster.bootstrap))
+        for process in ("zookeeper", *(f"broker-{broker.broker_id}" for broker in cluster.brokers)):
+            sampler.leave(process)
+    return Outcome(
+        balance,
+        sampler.samples,
+        trends(sampler.samples, plan.warm_up_s),
+        visits=sum(visitor.visits for visitor in visitors),
+        restarts=restarts,
+        troubles=troubles,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _restart_in_turn(
+    cluster: LocalCluster, view: ClusterView, sampler: Sampler, until: float, plan: Plan
+) -> int:
+    """Restart a broker every so often, until then. Returns how many were restarted."""
+    restarts, due = 0, time.monotonic() + plan.restart_every_s
+    while due < until:
+        _sleep_until(cluster, due)
+        broker = cluster.brokers[restarts % BROKERS]
+        name = f"broker-{broker.broker_id}"
+        sampler.leave(name)
+        broker.stop()
+        broker.start()
+        sampler.watch(name, broker.pid, broker.directory)
+        broker.wait_ready(BROKERS)
+        _wait_until_whole(view)
+        restarts += 1
+        due += plan.restart_every_s
+    _sleep_until(cluster, until)
+    return restarts
+
+
+def _sleep_until(cluster: LocalCluster, moment: float) -> None:
+    """Raises `BrokerProcessError` if a broker ends meanwhile."""
+    while (left := moment - time.monotonic()) > 0:
+        cluster.check()
+        time.sleep(min(left, 1.0))
+
+
+def _wait_until_whole(view: ClusterView) -> None:
+    """Return once every replica of the topics is in sync. Raises TimeoutError."""
+    for topic, partitions in TOPICS.items():
+        for partition in range(partitions):
+            view.wait_for_in_sync(topic, partition, range(1, BROKERS + 1), _IN_SYNC_TIMEOUT_S)
+
+
+def _end(visitors: Sequence[Visitor]) -> list[str]:
+    """Wait for the last visits, and say what went wrong in any of them."""
+    deadline = time.monotonic() + _END_TIMEOUT_S
+    troubles = []
+    for visitor in visitors:
+        if not visitor.has_ended(max(0.0, deadline - time.monotonic())):
+            troubles.append(f"{visitor.name}: the last visit did not end within {_END_TIMEOUT_S:.0f} s")
+        if not visitor.visits:
+            troubles.append(f"{visitor.name}: no visit succeeded")
+        troubles += [f"{visitor.name}: {count} times {error}" for error, count in visitor.errors.items()]
+    return troubles
+
+
+def _read_all(bootstrap: str) -> Iterator[tuple[str, int, int, bytes]]:
+    """Topic, partition, offset and value of every record, by librdkafka. Call it while nothing is written."""
+    consumer = StockConsumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "broker.address.family": "v4",
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+    )
+    unread = {(topic, number) for topic, count in TOPICS.items() for number in range(count)}
+    deadline = time.monotonic() + _READ_TIMEOUT_S
+    try:
+        consumer.assign([StockPartition(topic, number, OFFSET_BEGINNING) for topic, number in sorted(unread)])
+        while unread:
+            assert time.monotonic() < deadline, f"not read to the end in {_READ_TIMEOUT_S:.0f} s: {unread}"
+            for message in consumer.consume(10_000, timeout=0.2):
+                topic, partition, error = message.topic(), message.partition(), message.error()
+                assert topic is not None and partition is not None
+                if error is not None:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    unread.discard((topic, partition))
+                    continue
+                offset, value = message.offset(), message.value()
+                assert offset is not None and isinstance(value, bytes)
+                yield topic, partition, offset, value
+    finally:
+        consumer.close()
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--minutes", default=60.0, show_default=True, help="How long clients come and go.")
+@click.option(
+    "--restart-every", default=300.0, show_default=True, help="Seconds from one broker's restart to the next."
+)
+@click.option("--sample-every", default=10.0, show_default=True, help="Seconds from one sample to the next.")
+@click.option(
+    "--warm-up",
+    default=120.0,
+    show_default=True,
+    help="Seconds after a process's start whose samples make no trend.",
+)
+@click.option("--rate", default=50.0, show_default=True, help="Records per second of each producer.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory for samples.csv, soak.svg and the brokers' data. Without it a temporary one is made.",
+)
+def main(
+    minutes: float,
+    restart_every: float,
+    sample_every: float,
+    warm_up: float,
+    rate: float,
+    output: Path | None,
+) -> None:
+    """Have clients come and go on three brokers, restart each in turn, and check that every acknowledged
+    record can be read, and that memory, file descriptors and threads do not grow. The last line has the
+    counts; the exit status is 0 only if nothing is wrong."""
+    if find_spec("matplotlib") is None:
+        raise click.ClickException("the plot needs matplotlib: pip install matplotlib, or the extra [soak]")
+    output = Path(tempfile.mkdtemp(prefix="holdfast-soak-")) if output is None else output
+    output.mkdir(parents=True, exist_ok=True)
+    plan = Plan(minutes * 60, restart_every, sample_every, warm_up, records_per_second=rate)
+    outcome = soak(output, plan)
+    draw(outcome.samples, output / "soak.svg")
+    for trend in outcome.trends:
+        print(trend)
+    for fault in outcome.faults:
+        print(f"FAULT: {fault}")
+    print(f"samples, plot, logs and data: {output}")
+    print(outcome)
+    sys.exit(1 if outcome.faults else 0)
+
+
+if __name__ == "__main__":
+    main(prog_name="soak.sh")
