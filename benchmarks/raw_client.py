@@ -90,12 +90,12 @@ def build_batch(batch_bytes: int) -> tuple[bytes, int]:
 def produce(connection: socket.socket, job: RawJob) -> Result:
     """Send batches to the partitions in turn, acks=1."""
     batch, records = build_batch(job.batch_bytes)
-    frames = [_produce_frame(job.topic, number, batch) for number in range(job.partitions)]
+    frames = [produce_frame(job.topic, number, batch) for number in range(job.partitions)]
     for number, frame in enumerate(frames):
         connection.sendall(frame)
         _check_produced(_read(connection, ProduceRequest, PRODUCE_VERSION), number)
     connection.sendall(frames[0])
-    answer_bytes = len(_read_frame(connection)) + SIZE.size
+    answer_bytes = len(read_frame(connection)) + SIZE.size
     before = _end_offsets(connection, job)
 
     sent, seconds, latencies_ms = load(connection, job, frames, answer_bytes)
@@ -108,13 +108,13 @@ def produce(connection: socket.socket, job: RawJob) -> Result:
 def fetch(connection: socket.socket, job: RawJob) -> Result:
     """Read batches that are in the page cache, one for each request."""
     batch, records = build_batch(job.batch_bytes)
-    frame = _produce_frame(job.topic, 0, batch)
+    frame = produce_frame(job.topic, 0, batch)
     for _ in range(FETCHED_BATCHES):
         connection.sendall(frame)
         _check_produced(_read(connection, ProduceRequest, PRODUCE_VERSION), 0)
-    frames = [_fetch_frame(job.topic, number * records, len(batch)) for number in range(FETCHED_BATCHES)]
+    frames = [fetch_frame(job.topic, number * records, len(batch)) for number in range(FETCHED_BATCHES)]
     connection.sendall(frames[0])
-    answer = _read_frame(connection)
+    answer = read_frame(connection)
     _check_fetched(decode_response(FetchRequest, FETCH_VERSION, answer), batch)
     received, seconds, latencies_ms = load(connection, job, frames, len(answer) + SIZE.size)
     # Another size would put later responses out of step with their requests.
@@ -160,13 +160,15 @@ def _send_all(connection: socket.socket, frames: list[bytes]) -> None:
         left = max(0, left - len(frame))
 
 
-def _produce_frame(topic: str, partition: int, batch: bytes) -> bytes:
+def produce_frame(topic: str, partition: int, batch: bytes) -> bytes:
+    """The bytes of a Produce request with one batch."""
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
     request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[data])
     return join_parts(encode_request(request, PRODUCE_VERSION, 0, "raw"))
 
 
-def _fetch_frame(topic: str, offset: int, max_bytes: int) -> bytes:
+def fetch_frame(topic: str, offset: int, max_bytes: int) -> bytes:
+    """The bytes of a Fetch request without a session for partition 0, answered at once."""
     partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     request = FetchRequest(
         max_wait_ms=0,
@@ -207,10 +209,11 @@ def _end_offsets(connection: socket.socket, job: RawJob) -> int:
 
 
 def _read(connection: socket.socket, request: type[Request[R]], version: int) -> R:
-    return decode_response(request, version, _read_frame(connection))
+    return decode_response(request, version, read_frame(connection))
 
 
-def _read_frame(connection: socket.socket) -> bytes:
+def read_frame(connection: socket.socket) -> bytes:
+    """The next response, without its size. Raises `LoadError` if the broker closes the connection."""
     (size,) = SIZE.unpack(_read_exactly(connection, SIZE.size))
     return _read_exactly(connection, size)
 

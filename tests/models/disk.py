@@ -24,7 +24,7 @@ _PAGE_BYTES = 4096
 class _Inode:
     """The content of one file: the bytes that processes see, and how many of them are durable."""
 
-    __slots__ = ("data", "durable_size", "modified_ms", "shadow")
+    __slots__ = ("data", "durable_size", "modified_ms", "shadow", "sound")
 
     def __init__(self, modified_ms: int) -> None:
         self.data = bytearray()
@@ -32,8 +32,16 @@ class _Inode:
         # The durable bytes that an unsynced truncation removed: (offset of the cut, removed bytes).
         self.shadow: tuple[int, bytes] | None = None
         self.modified_ms = modified_ms
+        self.sound: bytes | None = None
+        """What processes had written, if the disk has changed it since; None if it has not."""
+
+    def rot(self) -> None:
+        """Remember what is written before the disk changes it."""
+        if self.sound is None:
+            self.sound = bytes(self.data)
 
     def truncate(self, size: int) -> None:
+        self.sound = None
         if size > len(self.data):
             self.data.extend(bytes(size - len(self.data)))
             return
@@ -73,6 +81,7 @@ class _Inode:
     def copy(self) -> _Inode:
         copy = _Inode(self.modified_ms)
         copy.data[:] = self.data
+        copy.sound = self.sound
         copy.sync()
         return copy
 
@@ -132,6 +141,7 @@ class SimFile:
         self._disk.check_fault(self.path, writing=True)
         data = b"".join(buffers)
         room = self._disk.take_room(len(data))
+        inode.sound = None
         inode.data.extend(data[:room])
         inode.modified_ms = self._disk.now_ms()
         if room < len(data):
@@ -267,22 +277,24 @@ class SimDisk:
         return None if inode is None else bytes(inode.data)
 
     def contents(self, directory: str, suffix: str) -> list[bytes]:
-        """What processes see in the files of a directory whose names end so, in the order of their names. No
-        fault strikes this."""
+        """What processes have written to the files of a directory whose names end so, in the order of their
+        names, before the disk changed any of it. No fault strikes this."""
         files = self._files
         within = directory.rstrip("/") + "/"
         paths = sorted(path for path in files if path.startswith(within) and path.endswith(suffix))
-        return [bytes(files[path].data) for path in paths]
+        return [files[path].sound or bytes(files[path].data) for path in paths]
 
     def rot(self, path: str, position: int, bit: int) -> None:
         """One bit of a file changes while nobody looks."""
         inode = self._inode(path)
+        inode.rot()
         inode.data[position] ^= 1 << bit
         self.cold.add(inode)
 
     def cut(self, path: str, size: int) -> None:
         """A file loses its end while nobody looks."""
         inode = self._inode(path)
+        inode.rot()
         del inode.data[size:]
         self.cold.add(inode)
 

@@ -252,3 +252,15 @@ def test_a_bounded_disk_can_get_its_capacity_back() -> None:
     disk.leave_room(None)
     file.append([b"78"])
     assert (file.pread(10, 0), disk.is_bounded) == (b"12345678", False)
+
+
+def test_contents_are_those_written_before_the_disk_changed_them() -> None:
+    disk = make_disk()
+    file = disk.open("/data/1.log", create=True)
+    file.append([b"written"])
+    disk.rot("/data/1.log", 0, 0)
+    disk.cut("/data/1.log", 3)
+    assert disk.read("/data/1.log") == b"vri"
+    assert disk.contents("/data", ".log") == [b"written"]
+    file.append([b"!"])
+    assert disk.contents("/data", ".log") == [b"vri!"]

@@ -84,7 +84,8 @@ def _end(log: Log, offset: int) -> str:
 
 def stored_batches(disk: SimDisk, directory: str) -> dict[int, tuple[int, int]]:
     """Leader epoch and checksum of each batch in a log's files, by base offset, as the headers state them.
-    The content is not examined: the judges at the end do that."""
+    The content is not examined: the judges at the end do that. Files count as they were written: a segment
+    that rotted later is refused to readers and copied from another replica."""
     found: dict[int, tuple[int, int]] = {}
     for data in disk.contents(directory, ".log"):
         position = 0
