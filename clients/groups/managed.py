@@ -281,7 +281,7 @@ class ManagedMembership(Member):
     def handle(self, reply: Reply, now_ms: int) -> bool:
         if reply.call is self._heartbeat:
             self._heartbeat = None
-            self._take_heartbeat(reply)
+            self._take_heartbeat(reply, now_ms)
             return True
         if reply.call is not self._call:
             return False
@@ -346,13 +346,16 @@ class ManagedMembership(Member):
             self._metadata.want(topic)
         self._events.append(AssignPartitions(self.owned, offsets, response.single_reader))
 
-    def _take_heartbeat(self, reply: Reply) -> None:
+    def _take_heartbeat(self, reply: Reply, now_ms: int) -> None:
         generation, sent_at_ms = reply.call.tag
         if self.state is not ManagedState.STABLE or generation != self._generation:
             return
         if reply.error is not None:
             self._coordinator.forget()
-            self._want_join()
+            if self.is_certain(now_ms):
+                self._want_join()
+            else:
+                self._lose()  # The session may have expired: other members may own the partitions.
             return
         assert isinstance(reply.response, ConsumerHeartbeatResponse)
         code = reply.response.error_code

@@ -33,6 +33,7 @@ from protocol.messages.group_membership import (
 )
 from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest
+from protocol.topic_partition import TopicPartition
 from tests.models.fake_cluster import FakeCluster
 
 CLASSIC = """
@@ -164,7 +165,8 @@ def test_a_classic_member_without_topics_does_not_join_with_the_member_id_it_is_
     assert member.state is ClassicState.OUTSIDE
 
 
-def test_a_managed_member_without_topics_does_not_register_again_in_a_rebalance() -> None:
+def registered_member() -> ManagedMembership:
+    """A managed member that has registered at time 0 and owns flights-0; its consumer has not noticed yet."""
     member = managed_member()
     member.subscribe(["flights"])
     (list_groups,) = member.calls(0)
@@ -185,6 +187,11 @@ def test_a_managed_member_without_topics_does_not_register_again_in_a_rebalance(
             consumer_group="g", partitions_to_own=[given], error_code=0, controller_generation=1
         ),
     )
+    return member
+
+
+def test_a_managed_member_without_topics_does_not_register_again_in_a_rebalance() -> None:
+    member = registered_member()
     (heartbeat,) = member.calls(1)
     assert isinstance(heartbeat.request, ConsumerHeartbeatRequest)
     member.subscribe([])  # While the consumer has not handled the assignment yet.
@@ -198,3 +205,16 @@ def test_a_managed_member_without_topics_does_not_register_again_in_a_rebalance(
     assert [type(call.request) for call in member.calls(3)] == [LeaveGroupRequest]
     assert member.calls(1_000) == []
     assert member.state is ManagedState.OUTSIDE
+
+
+@pytest.mark.parametrize(("answered_ms", "is_lost"), [(2_999, False), (3_000, True)])
+def test_a_managed_member_loses_its_partitions_when_no_heartbeat_succeeds_within_the_session_timeout(
+    answered_ms: int, is_lost: bool
+) -> None:
+    member = registered_member()
+    member.take_event()
+    (heartbeat,) = member.calls(1)
+    assert member.handle(Reply(heartbeat, error=TimeoutError("no answer")), answered_ms)
+    member.calls(answered_ms)
+
+    assert member.take_event() == RevokePartitions((TopicPartition("flights", 0),), is_lost=is_lost)
