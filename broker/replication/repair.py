@@ -30,7 +30,7 @@ from broker.replication.replicas import Replicas
 from broker.workers import Workers
 from coordinator.clock import Clock
 from protocol.batches import NO_LEADER_EPOCH
-from protocol.errors import ErrorCode, error_for
+from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.schema import received_records
 
@@ -42,6 +42,8 @@ _HAND_OVER_S = 60.0
 """Minimum time between two requests to take leaderships from this broker because of damage."""
 _RESIGNATION_S = 15.0
 """Time after which a leader that asked to be replaced leads on."""
+_LEADER_BEGINS_S = 0.2
+"""Time between two attempts while the new leader has not begun to lead."""
 _FETCH_BYTES = 1 << 20
 REPAIRING_ID = -2
 """Replica id in a fetch that repairs: Kafka's debugging consumer, which reads below the high watermark and
@@ -144,6 +146,11 @@ class Repairs:
             self.look()
 
     def _failed(self, failure: Failure, partition: Partition, segment: Segment) -> bool:
+        error = failure.value
+        if isinstance(error, BrokerError) and error.code is ErrorCode.UNKNOWN_LEADER_EPOCH:
+            # Within seconds the preferred leader may lead again: this replica, which could not copy then.
+            self._clock.callLater(_LEADER_BEGINS_S, self.look)
+            return False
         _log.warning(
             "%s cannot be copied from broker %d yet; next attempt in %d s: %s",
             segment.path,

@@ -179,7 +179,7 @@ def test_a_start_on_log_directories_of_another_cluster_is_refused(zookeeper: str
 def test_a_start_with_unusable_log_directories_fails_with_the_reason(zookeeper: str, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file where the directory should be")
     line = refused(command(zookeeper, tmp_path))
-    assert "all log directories (log.dirs) have failed" in line
+    assert "none of the log directories (log.dirs) can be used" in line
     assert f"File exists: '{tmp_path / 'data'}'" in line
 
 

@@ -48,6 +48,7 @@ from tests.sim.client import OWNERS_GROUP, Decider
 PORT = 9092
 LOG_DIRECTORIES = ("/disk1", "/disk2")
 SESSION_TIMEOUT_MS = 6000
+NORMAL_WORK_MS_MAX = 5.0
 _RESTART_AFTER_FAILURE_S = 2.0
 _OFFSETS_PARTITIONS = 2
 
@@ -106,6 +107,7 @@ class Machine:
         self._boots = 1
         self._ahead_s = 0.0
         self._work_ms_max = work_ms_max
+        self._workers: SimWorkers | None = None
         self._lost: list[str] = []
         """Ids of log directories that the operator has given up."""
         self._settings = {
@@ -161,12 +163,13 @@ class Machine:
         self.client = SimZooKeeper(self._zookeeper, process, SESSION_TIMEOUT_MS)
         if self._is_cut_off:
             self.client.cut()
+        self._workers = SimWorkers(process, self._work_ms_max)
         around = Surroundings(
             process.clock,
             self.disk,
             self.client,
             self._network.for_process(process),
-            SimWorkers(process, self._work_ms_max),
+            self._workers,
             process.rng("broker"),
             lambda: world.clock.rightNow,
             boot=f"{self.name}, boot {self._boots}",
@@ -223,6 +226,12 @@ class Machine:
         self.lose_power()
         self._world.trace(self.name, "gets its disks as they were before")
         self.disk.restore(snapshot)
+
+    def calm_workers(self, work_ms_max: float) -> None:
+        """Let the worker threads' jobs take at most `work_ms_max` from now on."""
+        self._work_ms_max = work_ms_max
+        if self._workers is not None:
+            self._workers.delay_ms_max = work_ms_max
 
     def unmount(self, directories: Sequence[str]) -> None:
         """The process is killed, and finds these log directories empty when it starts again."""
@@ -325,7 +334,7 @@ class Cluster:
         brokers: int,
         settings: Mapping[str, str | int | bool] | None = None,
         *,
-        work_ms_max: float = 5.0,
+        work_ms_max: float = NORMAL_WORK_MS_MAX,
     ) -> None:
         self.world = world
         self.zookeeper = ZooKeeperModel(world)
@@ -371,6 +380,8 @@ class Cluster:
         if not self.zookeeper.available:
             self.zookeeper.start()
         for machine in self.machines:
+            # Slow workers take minutes to examine all segments once, and so to find what has rotted.
+            machine.calm_workers(NORMAL_WORK_MS_MAX)
             machine.mend_zookeeper()
             machine.disk.spare()
             # A log directory that was offline stays so until the broker starts anew, and one that is about to

@@ -152,7 +152,6 @@ class Story:
         self.tenants = None if tenants is None else TenantLife(around, tenants, self.owned)
         self.cluster.network.weather = plan.weather
         self._disasters = Faults(self)
-        self.cluster.zookeeper.delay_ms_max = plan.zookeeper_delay_ms_max
 
     @property
     def clients(self) -> list[Client]:
@@ -169,6 +168,7 @@ class Story:
         if not self._wait(self._is_whole, 30):
             self._found.append("the cluster was not whole 30 s after its start")
             return
+        cluster.zookeeper.delay_ms_max = self.plan.zookeeper_delay_ms_max
         for producer in self.producers:
             producer.start()
         for consumer in self.consumers:

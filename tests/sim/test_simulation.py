@@ -104,7 +104,7 @@ def test_two_seeds_give_different_traces() -> None:
     [
         "acknowledge-before-isr",
         "uncommitted-shown",
-        "elr-ignored",
+        "high-watermark-below-min-isr",
         "hand-over-before-copied",
         "granted-before-written",
         "zombie-resumes",
