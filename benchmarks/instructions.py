@@ -40,7 +40,7 @@ _COUNTED = re.compile(r"^(?:summary|totals): (\d+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class CountedCase:
-    """Raw requests of one kind, produce or fetch. `requests` is how many are counted at a time."""
+    """Raw requests of one kind, produce or fetch. `requests` is the number of requests in one count."""
 
     kind: str
     batch_bytes: int
@@ -48,7 +48,7 @@ class CountedCase:
 
     @property
     def name(self) -> str:
-        """Name in the first column and in the JSON."""
+        """The case's name in the first column and in the JSON."""
         return f"{self.kind}, {self.batch_bytes // KB} KB"
 
 
@@ -62,7 +62,7 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class CountedBroker:
-    """A broker under callgrind, which writes one file for each dump into `directory`."""
+    """A broker under callgrind. Callgrind writes one file for each dump into `directory`."""
 
     broker: BackgroundBroker
     directory: Path

@@ -1,7 +1,7 @@
 """Holds answers about the cluster back until the controller's first UpdateMetadata has arrived.
 
-A broker listens before it registers, so for a moment it knows no brokers, not even itself. Clients take an
-answer without brokers for a cluster without brokers, and some wait long before they ask again.
+A broker listens before it registers, so for a moment it knows no brokers, not even itself. A client that gets
+an answer without brokers concludes that the cluster has none, and may wait long before it asks again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from broker.metadata import MetadataCache
 from coordinator.clock import Clock, DelayedCall
 
 HELD_BACK_S_MAX = 10.0
-"""Maximum time from the first request that waits until all are answered with what is known, in seconds."""
+"""Maximum waiting time in seconds, counted from the first request that waits. Then the broker answers all
+waiting requests with what it knows."""
 
 T = TypeVar("T")
 
@@ -31,7 +32,8 @@ class FirstUpdate:
         self._is_over = False
 
     def then(self, answer: Callable[[], T | Deferred[T]]) -> T | Deferred[T]:
-        """What `answer()` returns: at once if there has been an update, or if the time is up."""
+        """Return `answer()`. Call it after the first update or when the time is up; immediately if either has
+        happened."""
         if self._is_over or self._metadata.has_been_updated:
             return answer()
         if self._timer is None:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Have clients come and go for an hour while brokers restart; no record is lost, and no resource grows. See --help.
+# Run clients against restarting brokers for an hour; check that no record is lost and no resource grows. See --help.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 use_java
 cd "$HOLDFAST_HOME"

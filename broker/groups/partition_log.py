@@ -23,7 +23,7 @@ from protocol.errors import BrokerError, ErrorCode
 from protocol.records import TYPICAL_OVERHEAD, BatchBuilder
 
 _RETRY_MS = 500
-"""Pause before a damaged range is read again."""
+"""Pause before the broker reads a damaged range again, in ms."""
 
 
 class PartitionLog:
@@ -77,7 +77,7 @@ class PartitionLog:
                     raise
                 if error.code is ErrorCode.CORRUPT_MESSAGE:
                     log.suspect_at(offset, str(error))
-                # The examination mends an index, or finds the log damaged.
+                # The scrubber examines the segment: it rebuilds a wrong index or marks the log as damaged.
                 await self._pause()
                 continue
             offset = read.next_offset

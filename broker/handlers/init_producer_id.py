@@ -42,8 +42,8 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
 
 
 def _no_way_to_zookeeper(failure: Failure) -> NoReturn:
-    """The client asks again: this broker is about to stop and another one has ids, or the znode that says
-    which ids are taken cannot be read until it is repaired."""
+    """Have the client ask again. Either this broker is about to stop and another broker has ids, or the znode
+    that says which ids are taken is unreadable until an operator repairs it."""
     failure.trap(SessionExpired, BadZnode)
     raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 

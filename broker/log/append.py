@@ -106,11 +106,12 @@ def _check_timestamps(header: BatchHeader, settings: LogSettings, now_ms: int) -
 
 
 def check_fetched(records: memoryview, log_end_offset: int, *, is_dense: bool) -> list[BatchHeader]:
-    """The headers of the whole batches that a follower fetched, the last of which may be cut off.
+    """The headers of the complete batches that a follower fetched; a last batch that is cut off is skipped.
 
-    None may lie below `log_end_offset`. In a log that `is_dense` each begins where the one before it ended: a
-    gap means that the leader's files have lost records. Compaction alone leaves gaps. Raises BrokerError:
-    CORRUPT_MESSAGE for a damaged batch, OFFSET_OUT_OF_RANGE for one that would land on others or leave a gap.
+    No batch may begin below `log_end_offset`. If the log `is_dense`, each batch must begin where the one
+    before it ended: only compaction leaves gaps, so here a gap means that the leader's files have lost
+    records. Raises BrokerError: CORRUPT_MESSAGE for a damaged batch, OFFSET_OUT_OF_RANGE for a batch that
+    overlaps existing records or leaves a gap.
     """
     headers = whole_batches(records)
     expected = log_end_offset
@@ -128,7 +129,7 @@ def check_fetched(records: memoryview, log_end_offset: int, *, is_dense: bool) -
             raise error_for(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"a fetched batch begins at {header.base_offset}, the log ends at {expected}: the leader has "
-                "lost what lies between, or compacted it: in that case set cleanup.policy=compact,delete",
+                "lost the records between, or compacted them: in that case set cleanup.policy=compact,delete",
             )
         expected = header.next_offset
     return headers

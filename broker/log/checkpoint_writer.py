@@ -1,7 +1,7 @@
-"""Checkpoints of log directories, written by workers: from time to time, and after truncations.
+"""Checkpoints of log directories. Worker threads write them periodically, and after truncations.
 
-One file speaks of all logs of a directory, so one write at a time goes through all of them. A request that
-arrives while a write is running shares the next one with all others that arrive meanwhile.
+The files of recovery points and log start offsets cover all logs of a directory, so each directory has at
+most one write of them at a time. All requests that arrive while it is running share the next write.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class _Turn:
 
 
 class CheckpointWriter:
-    """Writes for the directories that work. `failed` is called with one whose disk refuses a write.
+    """Writes the checkpoints of the directories that are online. Calls `failed` with a directory whose write
+    failed.
 
     The Deferreds of `write_offsets`, `write_high_watermarks` and `write_after_truncation` never fail: the
     `failure` of a directory says whether its write failed.
@@ -58,20 +59,20 @@ class CheckpointWriter:
         self._turns = {directory.path: _Turn() for directory in directories}
 
     def write_offsets(self) -> Deferred[None]:
-        """Write down recovery points and log start offsets."""
+        """Write recovery points and log start offsets."""
         return all_back([self._request(directory) for directory in self._live()])
 
     def write_after_truncation(self, directory: LogDirectory) -> Deferred[None]:
-        """Write down recovery points and log start offsets as they are now or later. Fires once they are
-        durable, or the directory has failed."""
+        """Write recovery points and log start offsets as they are now or later. Fires once they are durable,
+        or the directory has failed."""
         return self._request(directory)
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> Deferred[None]:
-        """Write down high watermarks."""
+        """Write high watermarks."""
         return all_back([self._write_high_watermarks(directory, offsets) for directory in self._live()])
 
     def write_last(self, directory: LogDirectory, offsets: Mapping[TopicPartition, int]) -> Deferred[None]:
-        """Write down all of a directory whose logs are closed, after any write that is still running;
+        """Write all checkpoints of a directory whose logs are closed, after any write that is still running.
         `offsets` are high watermarks. Fails with OSError."""
         running = self._request(directory) if self._turns[directory.path].is_running else succeed(None)
         return running.addCallback(

@@ -1,13 +1,14 @@
 """Small files beside the logs: offsets per partition, leader epochs, a broker's and a partition's identity.
 
-Text, in Kafka's formats. Encoding and decoding are functions of text; who writes a file, and when, is the
-business of the log and its manager. A decoder raises `ValueError` for a file that was not written as a whole,
-or has changed since.
+The files are text in Kafka's formats. This module encodes and decodes text; the log and its manager decide
+when to write which file. A decoder raises `ValueError` for a file that was written only in part, or whose
+checksum does not match.
 
-Files are sealed by a CRC-32C where Kafka's readers pass over it. `CheckpointFile` takes every line for an
-entry, but splits each at white space: the last line ends in 32 blanks, a space for a 0 bit of the checksum
-and a tab for a 1. `PartitionMetadataFile` reads two lines: a third one has the checksum. Files without a seal
-are believed, for Kafka and earlier versions of Holdfast write none.
+Each file ends with a CRC-32C, placed where Kafka's readers ignore it. Kafka's `CheckpointFile` reads every
+line as an entry, but splits it at white space. So the last line ends with 32 white-space characters: a space
+for each 0 bit of the checksum, a tab for each 1 bit. Kafka's `PartitionMetadataFile` reads two lines, so a
+third line holds the checksum. A file without a checksum is accepted, because Kafka and earlier versions of
+Holdfast write none.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ def offset_line(partition: TopicPartition, offset: int) -> str:
 
 
 class OffsetsEncoder:
-    """Encodes the same checkpoint again and again, and formats only the lines that have changed since."""
+    """Encodes a checkpoint repeatedly, and formats only the lines that have changed since the last time."""
 
     def __init__(self) -> None:
         self._lines: dict[TopicPartition, tuple[int, str]] = {}
-        """What was encoded last: by partition its offset and its line."""
+        """The last encoded content: partition → (offset, line)."""
 
     def encode(self, offsets: Mapping[TopicPartition, int]) -> bytes:
         """What `encode_offsets` returns."""

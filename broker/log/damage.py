@@ -1,8 +1,8 @@
-"""Damage to files at rest: what raises suspicion of a segment, and what an examination has found.
+"""Damage to the files of a segment: the suspicion that a read raises, and the result of an examination.
 
-A read that meets something impossible raises `SuspectSegment`. That alone does not say which file is wrong:
-an examination of the whole segment (`broker.log.inspection`) then blames the index, which is rebuilt, or the
-log itself, whose `Damage` is kept beside it in a file until the segment is replaced.
+A read that finds content which no broker writes raises `SuspectSegment`. The read cannot know whether the
+index or the log is wrong: an examination of the whole segment (`broker.log.inspection`) decides. A wrong
+index is rebuilt. For a wrong log, a file beside it holds its `Damage` until the segment has been replaced.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ class SuspectSegment(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Where a segment cannot be read any more: from `position` in its file and from `offset` on, up to the
-    next segment."""
+    """The unreadable part of a segment: from byte `position` of its file and from `offset`, to its end."""
 
     base_offset: int
     position: int

@@ -44,7 +44,8 @@ class LogDirectory:
         self.is_clean = False
         """Whether the last stop was clean: all logs closed and all checkpoints written."""
         self.start_epoch = run_marks.NO_EPOCH
-        """The start epoch of the process whose writes are all here (see `broker.log.run_marks`)."""
+        """The start epoch of the process that wrote last, if this directory holds all its writes; else
+        `NO_EPOCH` (see `broker.log.run_marks`)."""
 
     def open(self) -> list[TopicPartition]:
         """Read the files of the directory. Returns the partitions that it holds. Raises OSError."""
@@ -69,7 +70,8 @@ class LogDirectory:
         return found
 
     def _make(self) -> None:
-        """Make the directory if it is missing, so that a power failure cannot take it and all its logs."""
+        """Create the directory if it is missing, and make its name durable: otherwise a power failure could
+        remove it with all its logs."""
         missing, path = [], self.path
         while not self.disk.exists(path):
             missing.append(path)
@@ -79,7 +81,7 @@ class LogDirectory:
             self.disk.fsync_directory(os.path.dirname(path) or ".")
 
     def _last_start_epoch(self) -> int:
-        """The start epoch of the last process, if all that it wrote is here; else `NO_EPOCH`."""
+        """The start epoch of the last process, if this directory holds all its writes; else `NO_EPOCH`."""
         try:
             if self.is_clean:
                 return run_marks.decode_clean_mark(self.disk.read(self.path_of(names.CLEAN_SHUTDOWN)))
@@ -151,8 +153,8 @@ class LogDirectory:
             )
 
     def unmark_run(self) -> None:
-        """Have the next start assume that records may be lost, because this directory has failed. Raises
-        OSError."""
+        """Remove the run mark because this directory has failed: the next start then assumes that records may
+        be lost. Raises OSError."""
         self.disk.remove(self.path_of(names.RUN))
 
     def mark_clean(self) -> None:
@@ -164,7 +166,8 @@ class LogDirectory:
     def offset_checkpoints(self) -> dict[str, bytes]:
         """Path → content of the checkpoints of the present recovery points and log start offsets."""
         logs = sorted({**self.logs, **self.spares}.items())
-        # A log that a power failure may take with its directory is not missed afterwards.
+        # A power failure may remove a new log with its directory. Without an entry here, the next start does
+        # not report such a log as lost.
         recovery_points = {partition: log.recovery_point for partition, log in logs if not log.is_new}
         # A log that begins with its first segment needs no entry: the segment is named after its offset.
         start_offsets = {

@@ -1,8 +1,9 @@
 """Leader epochs of a log: which epoch began at which offset (KIP-101, KIP-279).
 
-Kept in memory and, for restarts, in `leader-epoch-checkpoint`. The file may lag behind: each flush brings it
-up to date before the recovery point moves on, and batches carry their epoch. After an unclean stop, recovery
-keeps the file's epochs that began before the recovery point and reads the others from the batches beyond it.
+The epochs are in memory and, for restarts, in `leader-epoch-checkpoint`. The file may lag behind: each flush
+updates it before the recovery point advances, and every batch names its epoch. After an unclean stop,
+recovery keeps the file's epochs that began before the recovery point, and reads later epochs from the batches
+after it.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ class FlushJob:
     truncations: int
 
     def run(self) -> None:
-        """Raises OSError. Another attempt makes sense only where `is_pressure` says so: after any other error
-        it is unknown what is durable, and another fsync would not reveal it."""
+        """Do the work. Raises OSError. Try again only if `is_pressure(error)`: after any other error nobody
+        knows which writes are durable, and a second fsync may succeed although writes are lost."""
         for file in self.files:
             _fsync(file)
         if self.metadata_path is not None and self.disk.exists(self.metadata_path):
@@ -46,7 +46,7 @@ def _fsync(file: DiskFile) -> None:
         file.fsync()
     except OSError as error:
         if is_pressure(error):
-            # Unlike a refused `open`, it leaves unknown what is durable.
+            # EIO, so that nobody tries again: unlike a failed open, a failed fsync may have lost writes.
             raise OSError(errno.EIO, f"fsync failed: {error}", file.path) from error
         raise
 
@@ -54,8 +54,8 @@ def _fsync(file: DiskFile) -> None:
 def begin_flush(log: Log, now_ms: int = 0) -> FlushJob:
     """The work that makes all records now in the log durable. The caller must run it, or the log has failed.
 
-    Raises BrokerError with KAFKA_STORAGE_ERROR where the file system fails, or where there are no descriptors
-    for it; after the latter the log is as it was.
+    Raises BrokerError with KAFKA_STORAGE_ERROR if the file system fails, or if file descriptors or memory are
+    lacking. A lack of descriptors or memory leaves the log unchanged and in use.
     """
     log.check_usable()
     unflushed = [
@@ -99,14 +99,14 @@ def begin_flush(log: Log, now_ms: int = 0) -> FlushJob:
 def finish_flush(log: Log, job: FlushJob) -> None:
     """Record that a job has run: the records that it covered are durable.
 
-    Raises OSError where a file that was released meanwhile could not be made durable.
+    Raises OSError if a segment's file was released during the job and its fsync failed.
     """
     for segment in log.segments:
         segment.check_synced()
     if job.truncations != log.truncations:
-        # Offsets below the job's may have been rewritten since. If the job wrote the epochs, it may have put
-        # back some that truncation had removed: the next flush writes them again, before the recovery point
-        # moves on.
+        # Offsets below the job's may have been rewritten since. If the job wrote the epochs, it may have
+        # written some that a truncation had removed: the next flush writes the file again before the recovery
+        # point advances.
         if job.epochs is not None:
             log.epochs.is_dirty = True
         log.segments.active.settle(log.recovery_point)

@@ -22,8 +22,8 @@ from protocol.errors import BrokerError, ErrorCode, error_for
 class Flusher:
     """Runs the flushes of many logs in worker threads. `now_ms` stamps them.
 
-    With a `clock`, a flush for which descriptors or memory are lacking is tried again every second; without
-    one it fails.
+    With a `clock`, a flush that fails for lack of descriptors or memory is tried again every second. Without
+    a clock it fails.
     """
 
     def __init__(self, workers: Workers, now_ms: Callable[[], int], clock: Clock | None = None) -> None:
@@ -59,7 +59,7 @@ class Flusher:
             job = begin_flush(log, self._now_ms())
         except BrokerError as error:
             if log.failure is None and self._clock is not None:
-                # Descriptors are lacking: those who wait wait on.
+                # Descriptors or memory are lacking. The callers keep waiting for the next attempt.
                 self._clock.callLater(RETRY_S, self._begin, log)
             else:
                 self._refuse_all(log, error)

@@ -6,8 +6,9 @@ to the log costs no system call for its index. Entries lost in a crash are rebui
 Kafka creates an index file at its maximum size, full of zeros, and truncates it when the segment is closed.
 After an unclean stop the zeros are still there; they are recognised and ignored.
 
-Nothing in an index is believed unseen. Loading a log checks that entries ascend and lie within it; a segment
-compares each entry that it uses with the batch to which the entry points. An index that is wrong is replaced.
+A disk may change an index without an error, so every entry is checked before it is used. Loading a log checks
+that entries ascend and lie within the log; a segment compares each entry that it uses with the batch to which
+the entry points. A wrong index is rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ Pair = tuple[int, int]
 
 
 class _PairFile:
-    """A sorted file of pairs, the newest still in memory. Raises OSError as the disk does, and
-    `SuspectSegment` where the file has lost entries."""
+    """A sorted file of pairs; the newest pairs are still in memory. Methods raise OSError from the disk, and
+    `SuspectSegment` if the file has lost entries."""
 
     __slots__ = ("_entry", "_files", "_first", "_max_count", "_second", "_written", "path")
 
@@ -90,7 +91,7 @@ class _PairFile:
         ]
 
     def reload(self) -> None:
-        """Another file has taken the place of this one, with all entries."""
+        """Forget the open file and the entries in memory: another file, with all entries, has replaced it."""
         self._files.forget(self.path)
         self._written = None
         self._first.clear()

@@ -1,7 +1,7 @@
-"""The examination of one segment: every batch's checksum and place, and every index entry.
+"""The examination of one segment: every batch's checksum, offsets and leader epoch, and every index entry.
 
-Work for a worker thread, in parts of bounded size. An inspection shares nothing with the log: it opens the
-files itself, and the log's owner applies what it found.
+A worker thread does the work in parts of bounded size. An inspection shares no state with the log: it opens
+the files itself, and the scrubber applies the result.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Inspection:
         self._note_time()
         self.is_done = True
 
-    # What the indexes must say, and whether they do.
+    # Comparing the indexes with the batches.
 
     def _note(self, header: BatchHeader) -> None:
         last_offset = header.last_offset
@@ -157,8 +157,8 @@ class Inspection:
             self._timed.append((self._max_timestamp, self._offset_of_max_timestamp - self.base_offset))
 
     def _compare(self, header: BatchHeader) -> None:
-        """Let a batch confirm the entries that point to it. Kafka's followers make one entry for all batches
-        of a response: it has the position of the first and the last offset of the last."""
+        """Check the entries that point to this batch. Kafka's followers make one entry for all batches of a
+        response: it has the position of the first batch, and the last offset of the last batch."""
         offsets, times = self._offsets, self._times
         assert offsets is not None and times is not None
         relative = header.last_offset - self.base_offset
@@ -178,7 +178,7 @@ class Inspection:
             times.number += 1
 
     def write_indexes(self, offset_index: str, time_index: str) -> None:
-        """Replace both index files by what the batches say. Raises OSError."""
+        """Replace both index files by ones built from the batches. Raises OSError."""
         pairs = list(zip(self._last_offsets, self._positions, strict=True))
         self.disk.write_atomically(offset_index, encode_offsets(pairs))
         self.disk.write_atomically(time_index, encode_times(self._timed))

@@ -60,10 +60,11 @@ class LogEvents:
 
     `discard` removes files that were renamed to `.deleted`, after a delay; None removes them immediately.
     `flush_due`: a flush should begin. `unflushed`: the log was durable and no longer is.
-    `recovery_point_lowered`: the checkpoint must say so before the log grows again; the callback calls
-    `Log.begin_settling`, and `Log.settled` once the checkpoint is durable. `pressed`: an operation was
-    refused for lack of descriptors or memory. `suspected`: a read met something impossible in the segment
-    with this base offset, which should be examined. `failed`: the log's directory cannot be used.
+    `recovery_point_lowered`: the checkpoint must hold the lower point before the log grows again; the
+    callback calls `Log.begin_settling`, and `Log.settled` once the checkpoint is durable. `pressed`: an
+    operation was refused for lack of descriptors or memory. `suspected`: a read found content that no broker
+    writes in the segment with this base offset, which should be examined. `failed`: the log's directory
+    cannot be used.
     """
 
     discard: Callable[[Log, list[str]], None] | None = None
@@ -148,8 +149,8 @@ class Log:
         """Check whether batches may be appended or repeat earlier ones. Changes nothing.
 
         `records` is writable: offsets will be assigned in it. Raises BrokerError as `check_batches` and
-        `ProducerStates.check` do, and NOT_LEADER_OR_FOLLOWER for the moment after a truncation in which its
-        checkpoint is written.
+        `ProducerStates.check` do, and NOT_LEADER_OR_FOLLOWER after a truncation until its checkpoint is
+        durable.
         """
         if self.failure is not None or self._settling:
             self._check_may_grow()
@@ -212,8 +213,8 @@ class Log:
         return AppendResult(base_offsets[0], headers[-1].last_offset, NO_TIMESTAMP, self.log_start_offset)
 
     def _begin_with(self, records: memoryview, now_ms: int) -> None:
-        """Let an empty log begin where the first of these batches does, if its start lies inside that batch:
-        the leader's records were deleted up to there."""
+        """Move the start of an empty log down to the first of these batches, if the log's end lies inside
+        that batch: the leader has deleted records up to an offset within it."""
         first = next(iter(whole_batches(records)), None)
         if first is not None and first.base_offset < self.log_end_offset <= first.last_offset:
             self.truncate_fully_and_start_at(first.base_offset, now_ms=now_ms)
@@ -262,7 +263,7 @@ class Log:
             raise self.refused(error) from error
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
-        # Whatever fails for lack of descriptors leaves a log whose next append rolls again.
+        # If a step fails for lack of descriptors, the log stays usable and its next append rolls again.
         last = self.segments.active
         if last.size:
             last.finish()
@@ -322,12 +323,13 @@ class Log:
             )
 
     def suspect_at(self, offset: int, why: str) -> BrokerError:
-        """As `suspect`, of the segment with `offset`."""
+        """Call `suspect` for the segment with `offset`."""
         return self.suspect(next(self.segments.from_offset(offset)), SuspectSegment(why))
 
     def suspect(self, segment: Segment, error: SuspectSegment) -> BrokerError:
-        """A segment holds something impossible: have it examined. Returns the error for the caller."""
-        # The traceback leads back to the caller, which may keep the error: a cycle of references.
+        """Have a segment examined in which a read found content that no broker writes. Returns the error for
+        the caller."""
+        # The traceback refers to the caller, which may keep the error: that would be a reference cycle.
         error.__traceback__ = None
         self.events.suspected(self, segment.base_offset, str(error))
         return error_for(ErrorCode.KAFKA_STORAGE_ERROR, f"{error}; the segment is being examined")
@@ -464,12 +466,12 @@ class Log:
             self.truncations += 1
 
     def begin_settling(self) -> None:
-        """Refuse appends until `settled` is called: a truncation lowered the recovery point, and where the
-        checkpoint has the old one, a recovery would not check what is written below it now."""
+        """Refuse appends until `settled` is called: a truncation lowered the recovery point. While the
+        checkpoint still holds the old point, a recovery would not check records written below that point."""
         self._settling += 1
 
     def settled(self) -> None:
-        """The checkpoint that `begin_settling` waits for is durable."""
+        """Allow appends again: the checkpoint is durable (see `begin_settling`)."""
         self._settling -= 1
 
     def _check_may_grow(self) -> None:
@@ -497,13 +499,14 @@ class Log:
         return self._storage_error()
 
     def refused(self, error: OSError) -> BrokerError:
-        """An operation failed that may be tried again if descriptors or memory were lacking: then the log
-        stays in use. Any other error ends it, as in `failed`. The error for the caller."""
+        """Handle the failure of an operation. If descriptors or memory were lacking, the log stays in use and
+        the operation may be tried again; any other error ends the log, as in `failed`. Returns the error for
+        the caller."""
         if self.failure is not None or not is_pressure(error):
             return self.failed(error)
         self.events.pressed(self, error)
-        # The traceback leads back to the caller, which may keep the error: a reference cycle that keeps open
-        # the very files that are lacking, until the next garbage collection.
+        # The traceback refers to the caller, which may keep the error. That reference cycle would keep files
+        # open until the next garbage collection, when descriptors are scarce already.
         error.__traceback__ = None
         return error_for(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}; {REMEDY}")
 

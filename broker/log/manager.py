@@ -84,9 +84,9 @@ class LogManager:
         self._failure_listeners: list[Callable[[str], None]] = []
         self._damage_listeners: list[Callable[[Log], None]] = []
         self.missing: tuple[str, ...] = ()
-        """Ids of directories that were used before and are not there: their replicas are offline."""
+        """Ids of directories that this broker has used and that are missing: their replicas are offline."""
         self.lost: tuple[str, ...] = ()
-        """Ids of directories that were used before and are given up."""
+        """Ids of directories that this broker has used and that the operator has given up (log.dirs.lost)."""
         self.damaged: dict[Log, None] = {}
         """Logs with segments that cannot be read."""
         self.directories = [LogDirectory(disk, os.path.abspath(path), boot) for path in paths]
@@ -141,8 +141,8 @@ class LogManager:
 
     @property
     def start_epoch(self) -> int:
-        """The start epoch of the process whose writes are all in these directories, `NO_EPOCH` where records
-        may be lost: the process before this one until `begin_run`, this one from then on."""
+        """The start epoch of the process that wrote last, if the directories hold all its writes; `NO_EPOCH`
+        if records may be lost. Until `begin_run` that is the previous process, then it is this one."""
         epochs = {
             NO_EPOCH if directory.failure is not None else directory.start_epoch
             for directory in self.directories
@@ -169,7 +169,7 @@ class LogManager:
         self.fail_directory(directory, failure.value)
 
     def _writing_failed(self, directory: LogDirectory, failure: Failure) -> None:
-        """A write of checkpoints failed: whatever the error is, the directory is offline."""
+        """Errback of a checkpoint write: any error takes the directory offline."""
         error = failure.value
         if not isinstance(error, OSError):
             logger.error("A checkpoint could not be written\n%s", failure.getTraceback())
@@ -286,7 +286,7 @@ class LogManager:
         return self._adopt(directory, log)
 
     def may_have_lost(self, partition: TopicPartition) -> bool:
-        """Whether this broker had a log of the partition, or may have had one, that is not there any more."""
+        """Whether this broker has no log of the partition now, but had one before or may have had one."""
         known = any(partition in directory.recovery_points for directory in self.live_directories)
         return self.find(partition) is None and (bool(self.lost) or known)
 
@@ -345,7 +345,7 @@ class LogManager:
         del directory.logs[partition]
         self._flush_schedule.forget(log)
         self.damaged.pop(log, None)
-        # Nothing that happens to its files from now on is a failure of the directory.
+        # The log has left the directory: errors with its files must not take the directory offline.
         log.events = LogEvents()
         log.release()
         path = directory.path_of(name(partition, uuid.UUID(int=self._random.getrandbits(128), version=4)))
@@ -422,7 +422,7 @@ class LogManager:
         The manager and its logs must not be used afterwards.
         """
         self.scrubber.stop()
-        # The fsyncs side by side, then the rest, for which a log belongs to one worker at a time.
+        # First all fsyncs in parallel. Then the closing, in which only one worker may use a log.
         flushes = [self.flusher.durable(log, log.log_end_offset) for log in self]
         closed: Deferred[Any] = DeferredList(flushes, consumeErrors=True)
         for directory in self.live_directories:
@@ -448,7 +448,8 @@ class LogManager:
             return
         directory.failure = error
         logger.error("Log directory %s is offline: %s", directory.path, error)
-        # What the system could not write it may have forgotten. Where this fails too, the disk is gone.
+        # The system may have dropped writes that failed, so the run mark must go. If its removal fails as
+        # well, nothing more can be done on this disk.
         self._workers.run(directory.unmark_run).addErrback(_expect_os_error)
         for log in directory.logs.values():
             log.fail(error)
@@ -458,7 +459,7 @@ class LogManager:
 
 
 def _close_failed(directory: LogDirectory, failure: Failure) -> None:
-    # The other directories are closed all the same.
+    # Swallow the error, so that the other directories are closed as well.
     if failure.check(OSError, BrokerError):
         logger.error(
             "Log directory %s could not be closed cleanly; its logs are recovered at the next start: %s",

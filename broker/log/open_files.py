@@ -4,9 +4,10 @@ A broker with ten thousand partitions has far more files than it uses at any mom
 is first needed; when there are too many, the file whose last use is the oldest is released. It closes when
 its last user has finished: a response may still be sending from it.
 
-A segment with records that no fsync has covered holds its file: an error of the device while it writes them
-back is reported only to files that are open. Held files count as well. Where they fill the bound, the logs
-that have held theirs longest are flushed; beyond the bound, their files are synced at once and released.
+A segment with records that no fsync has covered holds its file open: the system reports an error in writing
+them to the device only to files that were open then. Held files count towards the bound. When they fill half
+of it, the logs whose files have been held longest are flushed in the background. When all files exceed the
+bound and no other file is left to release, held files are synced at once and released.
 """
 
 from __future__ import annotations
@@ -22,19 +23,20 @@ from broker.log.pressure import is_pressure
 
 
 class Holder(Protocol):
-    """A segment that holds its file."""
+    """A segment that holds its file open."""
 
     def sync_and_release(self) -> None:
-        """Make the file's content durable, then release the file. An error is the segment's to report."""
+        """Make the file's content durable, then release the file. Raises nothing: the segment keeps an error
+        and reports it on its next use."""
         ...
 
 
 class OpenFiles:
     """At most `capacity` open files, by path. Belongs to one thread.
 
-    Responses that are being sent keep files open beyond that: with `open_max` or more files open in all, no
-    other is opened for a response. `flush_soon` is called with the path of a held file, whose log is to be
-    flushed in the background.
+    Responses that are being sent keep further files open: while `open_max` or more files are open in all, no
+    other file is opened for a response. `flush_soon` is called with the path of a held file whose log should
+    be flushed in the background.
     """
 
     __slots__ = ("_asked", "_capacity", "_files", "_flush_soon", "_held", "_open_max", "_opened", "disk")
@@ -72,7 +74,7 @@ class OpenFiles:
         return file
 
     def get_to_send(self, path: str) -> DiskFile:
-        """As `get`, for a response. Raises OSError with EMFILE where responses keep too many files open."""
+        """Like `get`, for a response. Raises OSError with EMFILE if responses keep too many files open."""
         if self._open_max is None or path in self._files:
             return self.get(path)
         while self._files and len(self._opened) >= self._open_max:
@@ -92,7 +94,7 @@ class OpenFiles:
         except OSError as error:
             if not is_pressure(error):
                 raise
-        # There are fewer descriptors than there were: use fewer.
+        # The process has run out of descriptors or memory: close up to half of the cached files.
         for _ in range(max(1, len(self._files) // 2)):
             if self._files:
                 self._files.popitem(last=False)
@@ -113,19 +115,19 @@ class OpenFiles:
             self._files[path] = file
 
     def hold_on(self, path: str) -> None:
-        """A flush has ended, and a held file has content that it did not cover."""
+        """Keep a file held: a flush has ended, but the file has content that the flush did not cover."""
         holder = self._asked.pop(path, None)
         if holder is not None:
             self._held[path] = holder
 
     def forget(self, path: str) -> None:
-        """Release the file, which is renamed, removed or truncated by another way."""
+        """Release the file, because it is renamed, removed, or truncated through another descriptor."""
         self._files.pop(path, None)
         self._held.pop(path, None)
         self._asked.pop(path, None)
 
     def _shrink(self) -> None:
-        # The file that was opened last is about to be used.
+        # Keep the file that was opened last: the caller is about to use it.
         while len(self) > self._capacity and len(self._files) > 1:
             self._files.popitem(last=False)
         while len(self) > self._capacity and (self._asked or self._held):

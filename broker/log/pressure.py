@@ -1,4 +1,4 @@
-"""A lack of file descriptors or memory: the operation may succeed later, and no disk has failed."""
+"""A lack of file descriptors or memory. The operation may succeed later; no disk has failed."""
 
 from __future__ import annotations
 

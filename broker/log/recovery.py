@@ -95,7 +95,7 @@ def _empty_log(disk: Disk, request: LoadRequest) -> Log:
 def write_partition_metadata(disk: Disk, directory: str, topic_id: uuid.UUID) -> None:
     """Write the topic's id into the log's directory. Raises OSError."""
     path = os.path.join(directory, names.PARTITION_METADATA)
-    # The log's first flush syncs it. If a crash takes it, the controller's next assignment has the id.
+    # The log's first flush syncs the file. After a crash before it, the controller's assignment has the id.
     disk.remove(path)
     file = disk.open(path, create=True)
     file.append([checkpoints.encode_partition_metadata(topic_id)])
@@ -200,7 +200,8 @@ def _find_segments(loading: _Loading) -> None:
 
 
 def _note_damage(loading: _Loading, segment: Segment, end: int, next_offset: int) -> None:
-    """Mark a closed segment whose batches end at `end` and `next_offset` as damaged, if that is too early."""
+    """Mark a closed segment as damaged if its readable batches end too early, at byte `end` and
+    `next_offset`."""
     if end == segment.size and (not segment.is_dense or next_offset == segment.next_offset):
         return
     reason = f"its batches end at byte {end} of {segment.size}, before offset {segment.next_offset}"
@@ -213,7 +214,7 @@ def _note_damage(loading: _Loading, segment: Segment, end: int, next_offset: int
 
 
 def _read_damage(loading: _Loading, segment: Segment) -> None:
-    """A former run found the segment damaged: it is not read there until it has been replaced."""
+    """Load the damage that an earlier process found in the segment: reads of that part are refused."""
     path = segment.path_of(names.DAMAGED)
     try:
         segment.damage = decode_damage(segment.base_offset, loading.disk.read(path))
@@ -284,7 +285,7 @@ def _drop_after(loading: _Loading, number: int) -> None:
 
 
 def _has_sound_indexes(segment: Segment, *, is_last: bool) -> bool:
-    """Whether the indexes may be believed until a read compares an entry with its batch."""
+    """Whether the indexes pass the checks made at loading. Reads later compare each entry with its batch."""
     next_offset = segment.base_offset + 2**31 if is_last else segment.next_offset
     try:
         return (
@@ -298,8 +299,8 @@ def _has_sound_indexes(segment: Segment, *, is_last: bool) -> bool:
 
 
 def _leads_to_its_batch(segment: Segment) -> bool:
-    """Whether the last entry of the offset index leads to its batch, from where the end of the log is looked
-    for."""
+    """Whether the last entry of the offset index leads to its batch: recovery searches the log's end from
+    there."""
     last = segment.offset_index.last()
     if last is None:
         return True
@@ -371,7 +372,7 @@ def _load_epochs(loading: _Loading, log_start_offset: int, end_offset: int) -> N
     epochs.truncate_to(0 if loading.begins_anew else end_offset)
     if not request.is_clean or scan_from == log_start_offset:
         if not request.is_clean:
-            # The file may have epochs that a truncation removed, and others began there since.
+            # The file may hold epochs that a truncation removed, while others began at those offsets since.
             epochs.truncate_to(scan_from)
         for segment in loading.segments:
             if segment.next_offset > scan_from:

@@ -1,12 +1,12 @@
-"""Two files in each log directory by which a broker that starts knows whether anything may be lost.
+"""Two files in each log directory that tell a starting broker whether records may be lost.
 
-`.kafka_cleanshutdown` marks a clean stop, in the format of KIP-966: it names the epoch under which the broker
-was registered. `.holdfast-run` is written when a process has registered: it names that epoch and the
-system's id of this boot. A process that was killed leaves its writes to the system, which keeps them until
-the machine goes down: in the same boot nothing is lost.
+`.kafka_cleanshutdown` marks a clean stop, in the format of KIP-966, with the broker's epoch. `.holdfast-run`
+is written when a process has registered; it holds the process's epoch and the system's id of this boot. When
+a process is killed, the system still has its writes in memory and writes them to disk, unless the machine
+goes down: so nothing is lost if the broker starts again in the same boot.
 
-The epoch is the *start epoch*, that of the process's first registration. A directory that was restored from
-a copy names an earlier one than the controller has recorded.
+The epoch in both files is the *start epoch*, that of the process's first registration. A directory that was
+restored from a copy names an earlier start epoch than the one that the controller has recorded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 
 NO_EPOCH = -1
-"""The start epoch of a process that is not known."""
+"""The start epoch when no process is known."""
 
 _VERSION = 0
 
@@ -24,7 +24,7 @@ def encode_clean_mark(start_epoch: int) -> bytes:
 
 
 def decode_clean_mark(data: bytes) -> int:
-    """The start epoch in a mark; `NO_EPOCH` in one that has none, as Kafka wrote it before KIP-966."""
+    """The start epoch in a mark of a clean stop; `NO_EPOCH` if it has none, as in Kafka before KIP-966."""
     try:
         return int(json.loads(data)["brokerEpoch"])
     except (ValueError, KeyError, TypeError):
@@ -36,7 +36,8 @@ def encode_run_mark(start_epoch: int, boot: str) -> bytes:
 
 
 def decode_run_mark(data: bytes, boot: str | None) -> int:
-    """The start epoch in a mark of this boot; `NO_EPOCH` for one of another boot or unknown content."""
+    """The start epoch in a run mark of this boot; `NO_EPOCH` for a mark of another boot or unknown
+    content."""
     try:
         mark = json.loads(data)
         return int(mark["start_epoch"]) if boot is not None and mark["boot"] == boot else NO_EPOCH

@@ -1,10 +1,11 @@
-"""Examines segments in worker threads: all of them from time to time, and at once those that a read suspects.
+"""Examines segments in worker threads: every segment periodically, and at once a segment that a read
+suspects.
 
-A disk may change what it holds without an error, and nobody reads an old segment for months. The scrubber
+A disk may change its content without an error, and an old segment may stay unread for months. The scrubber
 reads every segment once in `log.scrub.interval.ms`, at no more than `log.scrub.max.bytes.per.second`, and
-compares checksums, offsets, leader epochs and index entries. It replaces an index that is wrong. It marks a
-log that is wrong: reads from the damage on are refused with KAFKA_STORAGE_ERROR, which clients retry
-elsewhere, until the segment has been copied from another replica.
+compares checksums, offsets, leader epochs and index entries. It replaces a wrong index. It marks a wrong log
+as damaged: until the segment has been copied from another replica, the broker refuses reads from the damage
+on with KAFKA_STORAGE_ERROR, which clients retry at another replica.
 """
 
 from __future__ import annotations
@@ -95,13 +96,14 @@ class Scrubber:
         self._cancel_timer()
 
     def examine(self, log: Log, base_offset: int, why: str) -> None:
-        """Examine a segment at once: a read met something impossible in it."""
+        """Examine a segment at once, because a read found content in it that no broker writes."""
         key = (log, base_offset)
         if key in self._suspects:
             return
         logger.warning("%s, segment %d, is being examined: %s", log.topic_partition, base_offset, why)
         self._suspects[key] = None
-        # After the read that found it: an examination may close the active segment.
+        # Begin after the read that suspects the segment has returned: an examination may close the active
+        # segment.
         self._wake(0.0)
 
     # -- one after the other -------------------------------------------------------------------------------
@@ -152,8 +154,8 @@ class Scrubber:
                 yield log, segment
 
     def _close_segment(self, log: Log, segment: Segment) -> bool:
-        """Let another segment be the active one: the indexes of one that grows cannot be replaced. Whether
-        that is so now."""
+        """If the segment is active, roll the log, because the indexes of a growing segment cannot be
+        replaced. Returns whether the segment is closed now."""
         try:
             if segment is log.segments.active:
                 log.roll(int(self._clock.seconds() * 1000))
@@ -177,7 +179,7 @@ class Scrubber:
             self._clock.callLater(delay_s, self._advance, task)
 
     def _stopped(self, task: _Task, failure: Failure) -> None:
-        """The segment could not be examined, or what was found could not be written."""
+        """Errback: the segment could not be examined, or the result could not be written."""
         error = failure.value
         if is_pressure(error):
             self._finished(task, RETRY_S)
@@ -214,7 +216,7 @@ class Scrubber:
             logger.warning("%s, which was damaged, is sound again", segment.path)
             return self._workers.run(self._disk.remove, segment.path_of(names.DAMAGED))
         if task.is_urgent:
-            # The files are sound: what is remembered of them may not be.
+            # The files are sound, so the index entries in memory may be wrong: read them again.
             segment.reload_indexes()
         return succeed(None)
 
@@ -269,6 +271,6 @@ def _task(log: Log, segment: Segment, *, is_urgent: bool) -> _Task:
 
 
 def _is_current(task: _Task) -> bool:
-    """Whether the segment is still what was examined."""
+    """Whether the segment is still in use and has not changed since it was examined."""
     log = task.log
     return log.failure is None and task.segment in log.segments and task.truncations == log.truncations

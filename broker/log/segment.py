@@ -1,8 +1,8 @@
 """One segment of a log: a file of batches and its two indexes, all named after its first offset.
 
 A segment finds positions and bytes; it does not check appended batches and does not know its log. Methods
-raise OSError as the disk does. Those that find something raise `SuspectSegment` where a header or an index
-entry that they pass cannot be right.
+raise OSError from the disk. Methods that search also raise `SuspectSegment` when they pass a header or an
+index entry that no broker writes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Segment:
         self.is_dense = settings.is_dense
         """Whether every batch begins at the offset after the batch before it."""
         self.damage: Damage | None = None
-        """Where the file is known to be unreadable."""
+        """The part of the file that is known to be unreadable; None if there is none."""
         self._directory = directory
         self._files = files
         self._file: DiskFile | None = None
@@ -130,11 +130,12 @@ class Segment:
         if size != self.size:
             if size < self.size:
                 raise OSError(errno.EIO, f"the file has {size} bytes, not {self.size}", self.path)
-            file.truncate(self.size)  # An append that failed has left part of its records.
+            file.truncate(self.size)  # A failed append has left part of its records.
         self._file = file
 
     def settle(self, durable_offset: int) -> None:
-        """A flush has made all before `durable_offset` durable: the file may be closed if that is all."""
+        """Note that all records before `durable_offset` are durable. If no others exist, stop holding the
+        file."""
         if self._file is None:
             return
         if self.next_offset > durable_offset:
@@ -149,7 +150,7 @@ class Segment:
             raise OSError(errno.EIO, f"fsync failed: {self._sync_error}", self.path)
 
     def sync_and_release(self) -> None:
-        """Make the file's content durable, then release the file. `check_synced` reports an error."""
+        """Make the file's content durable, then release the file. `check_synced` raises an fsync error."""
         file, self._file = self._file, None
         if file is not None:
             try:
@@ -185,8 +186,8 @@ class Segment:
         )
 
     def append(self, records: Buffer, headers: Sequence[BatchHeader], base_offsets: Sequence[int]) -> None:
-        """Write the batches that `headers` describe, which fill `records`. `base_offsets` are their offsets:
-        headers that were read before offsets were assigned hold others."""
+        """Write the batches that `headers` describe, which fill `records`. `base_offsets` are their offsets;
+        the headers may have been read before offsets were assigned, and then hold other offsets."""
         if self._file is None:
             self.hold()
         assert self._file is not None
@@ -277,12 +278,12 @@ class Segment:
 
     @property
     def readable_size(self) -> int:
-        """Bytes up to the damage, or all."""
+        """The number of bytes before the damage; the whole size if there is none."""
         return self.size if self.damage is None else self.damage.position
 
     def headers(self, position: int, end: int | None = None) -> Iterator[BatchHeader]:
-        """The headers of the batches from `position` on, which end at or before `end`, and before damage that
-        is known."""
+        """The headers of the batches from `position` on that end at or before `end`, and before known
+        damage."""
         end = self.readable_size if end is None else min(end, self.readable_size)
         if position >= end:
             return iter(())
@@ -477,14 +478,14 @@ class Segment:
             index.reload()
 
     def reload_indexes(self) -> None:
-        """Both files have been replaced by what the batches say."""
+        """Forget what is in memory of the two index files, which have been rebuilt from the batches."""
         self.offset_index.reload()
         self.time_index.reload()
         self._positions.clear()
         self._max_timestamp = None
 
     def replaced(self, size: int) -> None:
-        """Another file has taken the place of the log, with the same records in `size` bytes."""
+        """Use the file that has replaced the log, with the same records in `size` bytes."""
         self._files.forget(self.path)
         self._file = None
         self.size = size

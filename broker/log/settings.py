@@ -146,8 +146,8 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "min.insync.replicas", SettingType.INT, 1,
-        "Minimum number of in-sync replicas for a write with acks=all; with fewer the leader refuses it, and "
-        "consumers get no records that arrive until there are enough again (KIP-966).",
+        "Minimum number of in-sync replicas for a write with acks=all. With fewer, the leader refuses the "
+        "write, and consumers get new records only when enough replicas are in sync again (KIP-966).",
         minimum=1,
     ),
     Setting(
@@ -258,10 +258,10 @@ _OWN_BROKER_SETTINGS = (
     ),
     Setting(
         "log.dirs.lost", SettingType.LIST, (),
-        "Ids of log directories that this broker has used and that will not come back. The broker logs the "
-        "ids of directories that it misses at its start, and keeps their replicas offline until the "
-        "directories are there again or named here; then it copies those replicas from other brokers. Remove "
-        "the ids once these replicas are in sync.",
+        "Ids of log directories that this broker has used and that are lost for good. At its start the "
+        "broker logs the ids of missing directories, and keeps their replicas offline until it is restarted "
+        "with the directories mounted or their ids named here. It copies the replicas of directories named "
+        "here from other brokers. Remove the ids once these replicas are in sync.",
     ),
     Setting(
         "log.dir", SettingType.STRING, "/tmp/holdfast-logs",
@@ -284,13 +284,14 @@ _OWN_BROKER_SETTINGS = (
     ),
     Setting(
         "log.scrub.interval.ms", SettingType.LONG, 7 * _DAY_MS,
-        "Time in ms within which every segment is read once and compared with its checksums. A damaged "
-        "segment is reported and copied from the partition's leader. -1: only segments that a read suspects.",
+        "Time in ms within which the broker reads every segment once and compares it with its checksums. The "
+        "broker logs damage, and copies a damaged segment from the partition's leader. -1: the broker checks "
+        "only segments in which a read found an error.",
         minimum=-1,
     ),
     Setting(
         "log.scrub.max.bytes.per.second", SettingType.LONG, 4 << 20,
-        "Maximum rate at which segments are read for log.scrub.interval.ms, in bytes per second.",
+        "Maximum rate at which the broker reads segments for log.scrub.interval.ms, in bytes per second.",
         minimum=1,
     ),
     Setting(

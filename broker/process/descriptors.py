@@ -1,4 +1,4 @@
-"""File descriptors of the process: how many there are, and who may use how many."""
+"""File descriptors of the process: how many there are, and how they are divided."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOG_FILES_MAX = 65_536
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of open files to the hard one; the limit in force."""
+    """Raise the soft limit of open files to the hard limit. Returns the limit now in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
@@ -27,8 +27,8 @@ def raise_limit() -> int:
 
 
 def shares(limit: int) -> Descriptors:
-    """Divide `limit` descriptors: some for the process itself, connections to other brokers and short uses by
-    workers; half of the rest for files of logs; what is left for connections that clients open."""
+    """Divide `limit` descriptors. The process itself, connections to other brokers and short uses by worker
+    threads get some. Log files get half of the rest, up to a maximum; connections get what is left."""
     rest = limit - min(_OWN_MAX, limit // 4)
     log_files = min(rest // 2, _LOG_FILES_MAX)
     return Descriptors(limit, log_files, rest - log_files)

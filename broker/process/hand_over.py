@@ -1,8 +1,8 @@
 """Controlled shutdown: a stopping broker first has the controller move its leadership to other brokers.
 
-A write with acks=1 is acknowledged when the leader has it. So that no such record is lost, the leader first
-takes no more of them and waits until its followers have copied those that it took. Writes with acks=all need
-no such pause: they are acknowledged only when all in-sync replicas have them.
+The leader acknowledges a write with acks=1 before any follower has copied it. To lose no such record, the
+leader first refuses further writes with acks=1, and waits until its in-sync followers have copied the earlier
+ones. Writes with acks=all need no such pause: they are acknowledged only when all in-sync replicas have them.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class HandOverSettings:
 async def hand_over(
     cluster: ClusterParts, replicas: Replicas, settings: HandOverSettings, clock: Clock
 ) -> None:
-    """Have the controller move this broker's leadership away. Repeats the request while partitions are left
-    that another live broker could lead, up to the number of retries."""
+    """Have the controller move this broker's leadership away. Repeats the request, up to the number of
+    retries, while this broker leads partitions that another live broker could lead."""
     tries = 1 + settings.retries_max
     for number in range(1, tries + 1):
         if _is_alone(cluster):
@@ -58,7 +58,7 @@ async def hand_over(
 
 
 async def _followers_catch_up(replicas: Replicas, timeout_ms: int, clock: Clock) -> None:
-    """Take no more writes with acks=1, and wait until the in-sync followers have all earlier ones."""
+    """Refuse further writes with acks=1, and wait until the in-sync followers have all earlier ones."""
     behind = replicas.begin_hand_over()
     for _ in range(timeout_ms // _POLL_MS):
         behind = [last for last in behind if not last.is_copied()]

@@ -91,7 +91,7 @@ class Broker:
         self._are_logs_loaded = False
         self._is_zookeeper_open = False
         self._used_directories: dict[str, str] | None = None
-        """The log directories to be recorded once the broker is registered; None: the record is right."""
+        """The log directories to record once the broker is registered; None if the record is correct."""
         self._is_stopping = False
         self.node: WiredBroker | None = None
         """The broker's parts; None until it knows its id."""
@@ -144,7 +144,7 @@ class Broker:
             ) from None
 
     async def _cluster_id(self, settings: StartSettings) -> str:
-        """The cluster's id in ZooKeeper; where that cannot be read, the one in the log directories."""
+        """The cluster's id in ZooKeeper; if that cannot be read, the one in the log directories."""
         try:
             return await self._within_connection_timeout(
                 ensureDeferred(cluster.cluster_id(self._around.zookeeper, self._around.random.randbytes)),
@@ -275,10 +275,10 @@ class Broker:
 
 def _log_what_is_kept(start_epoch: int) -> None:
     if start_epoch != NO_EPOCH:
-        _log.info("the log directories have all that the last process of this broker wrote")
+        _log.info("the log directories hold everything that this broker's last process wrote")
         return
     _log.warning(
         "the log directories may lack records: the machine was booted after an unclean stop, or a directory "
-        "is new, offline or a copy. Where another replica may have more records, this broker leads no "
-        "partition until it has caught up"
+        "is new, offline or a copy. Where another replica may have more records, this broker does not "
+        "lead the partition until it has caught up"
     )

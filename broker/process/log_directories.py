@@ -1,10 +1,10 @@
 """Compares the log directories that a broker finds at its start with those that it has used before.
 
-Each directory holds an id of its own, in `.holdfast-directory`, and a znode lists the ids that this broker
-has used. An id that is listed and not found belongs to a disk that is not mounted, was replaced, or is no
-longer in log.dirs. Until the operator decides, a directory without an id is then not used: probably it is an
-empty mount point. Replicas whose log is not found are offline. `log.dirs.lost` names directories that will
-not come back: their replicas are made anew, empty, but only where they are not counted among those in sync.
+Each directory holds an id of its own, in `.holdfast-directory`, and a znode lists the ids of the directories
+that this broker has used. If a listed id is not found, its disk is not mounted, was replaced, or is no longer
+in log.dirs. Until the operator decides, the broker then uses no directory without an id, since it may be an
+empty mount point, and replicas whose log is missing are offline. The operator names directories that are lost
+for good in `log.dirs.lost`. The broker creates their replicas again, empty, except those that are in sync.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ async def compare_directories(
     given_up: Collection[str],
     random_bytes: Callable[[int], bytes],
 ) -> dict[str, str] | None:
-    """Take new directories into use, or have them withheld while others are missing. `given_up` are the ids
-    in log.dirs.lost.
+    """Take new directories into use, or withhold them while others are missing. `given_up` are the ids in
+    log.dirs.lost.
 
-    Returns the record for `write_used_directories`, once this broker is registered: until then another one
-    may have its id. None where the record stays. Raises `IdentityError` for an id that cannot be read.
+    Returns the record for `write_used_directories`, or None if the record need not change. Write it only once
+    this broker is registered: until then another broker may have its broker id. Raises `IdentityError` for a
+    directory id that cannot be read.
     """
     try:
         known = await read_used_directories(zookeeper, broker_id)
     except BadZnode as error:
-        _log.error("%s; the znode is written anew, with the log directories that are there", error)
+        _log.error("%s; this broker writes the znode again, with the log directories it finds", error)
         known = {}
     found = {directory: directory.directory_id() for directory in logs.live_directories}
     present = set(found.values())
@@ -76,5 +77,5 @@ async def compare_directories(
 def missing_directories(
     known: Mapping[str, str], present: Collection[str], given_up: Collection[str]
 ) -> dict[str, str]:
-    """The directories that were used and are neither present nor given up: their ids and last places."""
+    """The used directories that are neither present nor given up: id → last path."""
     return {name: place for name, place in known.items() if name not in present and name not in given_up}

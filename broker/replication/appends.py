@@ -164,7 +164,7 @@ class Append:
         if acks == ACKS_LEADER:
             return not settings.flush_before_ack or partition.log.recovery_point > result.last_offset
         if len(role.isr) < settings.min_insync_replicas:
-            # The high watermark stays until there are enough: the client need not wait for its timeout.
+            # The high watermark cannot rise until enough replicas are in sync, so answer before the timeout.
             self.error = BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
             return True
         return partition.high_watermark > result.last_offset

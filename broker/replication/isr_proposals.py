@@ -27,9 +27,10 @@ _log = logging.getLogger(__name__)
 _NOT_WRITTEN = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
 """Refusals after which a proposal may be withdrawn.
 
-The controller refuses a replica only in a proposal at the leader epoch and partition epoch that ZooKeeper has
-(`coordinator/controller/isr.py` compares both first). Had ZooKeeper an earlier copy of this proposal, its
-partition epoch would be higher.
+These errors prove that ZooKeeper does not hold this proposal. The controller refuses a replica only after it
+has found that the proposal's leader epoch and partition epoch equal those in ZooKeeper
+(`coordinator/controller/isr.py`). If an earlier copy of the proposal had been written, the partition epoch in
+ZooKeeper would be higher.
 """
 
 _UNDECIDED = frozenset(
@@ -89,7 +90,7 @@ class IsrProposals:
         self._retry_ms = retry_ms
         self._gathered: dict[tuple[str, int], IsrProposal] = {}
         self._undecided: dict[tuple[str, int], IsrProposal] = {}
-        """Proposals that are sent again when `_undecided_timer` ends."""
+        """Proposals to send again when `_undecided_timer` fires."""
         self._undecided_timer: DelayedCall | None = None
         self._is_under_way = False
         self._timer: DelayedCall | None = None

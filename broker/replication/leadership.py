@@ -86,7 +86,7 @@ class Leadership:
         """The in-sync replicas as proposed, until this leader has seen a state that decides the proposal."""
         self.eligible: tuple[int, ...] = tuple(eligible)
         """Replicas out of sync that have every committed record, as the controller last wrote them (KIP-966).
-        While there are any the high watermark must not rise: it would pass them."""
+        While there are any, the high watermark must not rise: they would lack records below it."""
         self._is_live = is_live
         self.remotes: dict[int, RemoteReplica] = {}
         self.set_replicas(replicas, now_ms)
@@ -209,7 +209,8 @@ class Leadership:
         self.pending = isr
 
     def is_pending(self, proposal: IsrProposal) -> bool:
-        """Whether the controller has not decided this proposal, judged by what this leader has seen."""
+        """Whether this proposal is the pending one, and this leader has seen no decision of the
+        controller."""
         return (
             self.pending == proposal.isr
             and self.leader_epoch == proposal.leader_epoch
@@ -217,9 +218,9 @@ class Leadership:
         )
 
     def settle(self, isr: Iterable[int], partition_epoch: int, eligible: Iterable[int] = ()) -> bool:
-        """Take a later state of the partition, which decides the pending proposal: ZooKeeper has written it,
-        or writes it no more, because its partition epoch is outdated. False, and nothing changes, for a state
-        that is known already."""
+        """Take a later state of the partition. It decides the pending proposal: the proposal was written, or
+        never will be, because its partition epoch is outdated. Returns False and changes nothing for a state
+        that is already known."""
         if partition_epoch <= self.partition_epoch:
             return False
         self.isr = tuple(isr)
@@ -232,7 +233,7 @@ class Leadership:
         return True
 
     def withdraw(self) -> None:
-        """The pending proposal was not written and will not be: the set stays as it was."""
+        """Drop the pending proposal, which will never be written. The in-sync set stays unchanged."""
         refused, self.pending = self.pending, None
         for member in refused or ():
             if member in self.remotes and member not in self.isr:

@@ -101,7 +101,8 @@ class Partition:
         self.read_admission: ReadAdmission | None = None
         self._is_live = is_live
         self.is_resigning = False
-        """Whether it is not to lead while another member is in sync: its damaged log is being mended."""
+        """Whether this replica refuses to lead while another replica is in sync, because its log is
+        damaged."""
         self.is_deleted = False
         """Whether the replica has no role because its topic was deleted."""
 
@@ -203,7 +204,7 @@ class Partition:
         whether it rose.
 
         It stays where it is while there are eligible replicas, or fewer in-sync replicas than
-        min.insync.replicas (KIP-966): each replica that may lead next has everything below it.
+        min.insync.replicas (KIP-966). So each replica that may lead next has every record below it.
         """
         role = self.role
         if not isinstance(role, Leadership):
@@ -403,8 +404,8 @@ class Partition:
     def settle_isr(
         self, leader_epoch: int, isr: Sequence[int], partition_epoch: int, eligible: Sequence[int] = ()
     ) -> bool:
-        """Apply the controller's answer to a proposal. Returns False for one of an earlier leader epoch, and
-        for a state that is known already."""
+        """Apply the controller's answer to a proposal. Returns False for an answer of another leader epoch,
+        and for a state that is already known."""
         role = self.role
         if not isinstance(role, Leadership) or role.leader_epoch != leader_epoch:
             return False

@@ -148,8 +148,8 @@ def cold_slices(reads: Sequence[Read]) -> list[FileSlice]:
 
 
 def warm(slices: Sequence[FileSlice]) -> list[FileSlice]:
-    """Read the slices into the system's memory, before they are sent. Returns those whose batches are
-    damaged: what has just come from the disk is checked, checksums included. To be run in a worker thread."""
+    """Read the slices into the page cache before they are sent, and check their batches, checksums included.
+    Returns the slices with damaged batches. Call it in a worker thread."""
     return [piece for piece in slices if not _is_sound(piece)]
 
 

@@ -1,12 +1,13 @@
 """Replaces damaged segments by copies from the partition's leader.
 
-A damaged replica stays in the in-sync set, and its log keeps its end: only the segment is fetched again, into
-a file of its own that takes the old one's place when all of it has arrived and its checksums hold. Truncating
-the log instead would destroy sound records behind the damage, which may by then be the only sound copy.
+A damaged replica stays in the in-sync set, and its log keeps its end. The replica fetches only the damaged
+segment again, into a separate file. The file replaces the old one when it is complete and its checksums
+match. Truncating the log at the damage instead would destroy the sound records behind it, which may be the
+only copy.
 
-A leader has nobody to copy from. It reports its replica to the controller as offline (KIP-112), which elects
-another member of the in-sync set, and copies as a follower. A leader that is alone in sync keeps leading: it
-refuses to read the damaged range and serves all others.
+A leader has no other leader to copy from. It reports its replica to the controller as offline (KIP-112), the
+controller elects another in-sync replica, and the damaged replica copies as a follower. A leader that is the
+only in-sync replica keeps leading: it refuses reads of the damaged range and serves all others.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from protocol.schema import received_records
 _log = logging.getLogger(__name__)
 
 REPAIR_INTERVAL_MS = 5000
-"""Time between two looks at the damaged logs."""
+"""Time between two checks of the damaged logs, in ms."""
 _HAND_OVER_S = 60.0
-"""Minimum time between two requests to take leaderships from this broker because of damage."""
+"""Minimum time between two requests for other leaders of damaged partitions, in seconds."""
 _RESIGNATION_S = 15.0
-"""Time after which a leader that asked to be replaced leads on."""
+"""Time that a leader waits to be replaced before it leads again, in seconds."""
 _LEADER_BEGINS_S = 0.2
-"""Time between two attempts while the new leader has not begun to lead."""
+"""Time between two attempts while the new leader has not begun to lead, in seconds."""
 _FETCH_BYTES = 1 << 20
 REPAIRING_ID = -2
 """Replica id in a fetch that repairs: Kafka's debugging consumer, which reads below the high watermark and
@@ -73,17 +74,18 @@ class Repairs:
         self._handed_over_s: float | None = None
 
     def log_damaged(self, log: Log) -> None:
-        """Damage has been found in a log."""
+        """Begin to repair a log in which damage has just been found."""
         self.look()
 
     def role_changed(self, partition: Partition) -> None:
-        """A replica has another role. One that follows now has a leader to copy from."""
+        """Look at a damaged replica whose role has changed: as a follower it has a leader to copy from."""
         if partition.log in self._logs.damaged:
-            # After this turn: the copying of the log's end has not begun yet.
+            # Wait for the end of this reactor turn: the follower has not begun to copy the log's end yet.
             self._clock.callLater(0, self.look)
 
     def look(self) -> None:
-        """Begin to repair the first damaged segment that can be, and hand over what is led and damaged."""
+        """Begin to repair the first damaged segment that can be repaired now. Ask the controller for other
+        leaders of the damaged partitions that this broker leads."""
         must_hand_over = False
         self._end_resignations()
         for log in list(self._logs.damaged):
@@ -96,7 +98,7 @@ class Repairs:
             elif isinstance(partition.role, Leadership):
                 must_hand_over = must_hand_over or len(partition.role.isr) > 1
             elif partition.leader not in (NO_LEADER, partition.local_id) and not self._is_busy:
-                # The log whose turn was longest ago comes first: a leader may lack what it needs.
+                # Move the log to the end of the queue: its leader may lack the records, so others get a turn.
                 self._logs.damaged[log] = self._logs.damaged.pop(log)
                 self._begin(partition, damaged[0])
         if must_hand_over:
@@ -119,8 +121,8 @@ class Repairs:
         self._announce()
 
     def _end_resignations(self) -> None:
-        """Lead again where the controller has found no other leader: a leader that refuses a range is better
-        than none."""
+        """Lead again where the controller has elected no other leader: a leader that refuses the damaged
+        range is better than none."""
         now_s = self._clock.seconds()
         if self._handed_over_s is None or 0 <= now_s - self._handed_over_s < _RESIGNATION_S:
             return
@@ -229,8 +231,8 @@ class Repairs:
 def _end_of_copy(
     log: Log, segment: Segment, records: memoryview, offset: int, *, is_first: bool
 ) -> tuple[int, int] | None:
-    """(bytes of `records` that belong to the segment, the offset after them); None if there are none. Raises
-    BrokerError for records that cannot be the segment's."""
+    """(bytes of `records` that belong to the segment, the offset after them); None if none do. Raises
+    BrokerError for records that do not fit the segment."""
     headers = check_fetched(records, 0, is_dense=False)
     if headers and not is_first and headers[0].base_offset < offset:
         raise error_for(ErrorCode.CORRUPT_MESSAGE, f"a batch begins at {headers[0].base_offset}")
@@ -250,7 +252,7 @@ def _end_of_copy(
 
 
 def _write(disk: Disk, path: str, data: bytes, is_new: bool) -> None:
-    """Append to the copy, or begin it anew."""
+    """Append to the copy, or begin a new copy."""
     if is_new:
         disk.remove(path)
     file = disk.open(path, create=is_new)

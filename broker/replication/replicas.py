@@ -47,14 +47,14 @@ class ReplicaLimits:
 
 @dataclass(frozen=True, slots=True)
 class LastWrites:
-    """All that the leader of a partition had taken before it began to hand the partition over."""
+    """The records that a leader had accepted before it began to hand its partition over."""
 
     partition: Partition
     end_offset: int
 
     def is_copied(self) -> bool:
-        """Whether every in-sync follower, each of which may lead next, has it, or another broker leads
-        already."""
+        """Whether every in-sync follower has the records, or another broker already leads. Any in-sync
+        follower may lead next."""
         role = self.partition.role
         if not isinstance(role, Leadership):
             return True
@@ -202,8 +202,8 @@ class Replicas:
     # -- before a stop -----------------------------------------------------------------------------------
 
     def begin_hand_over(self) -> list[LastWrites]:
-        """Refuse writes with acks=1 from now on, where another broker may lead soon. Returns, for each such
-        partition that this broker leads, what its followers have to copy first."""
+        """Refuse writes with acks=1 from now on in the partitions that another broker may lead soon. Returns
+        for each of them the records that its followers must copy first."""
         self._is_handing_over = True
         return [
             LastWrites(partition, partition.log.log_end_offset)
@@ -212,7 +212,7 @@ class Replicas:
         ]
 
     def end_hand_over(self) -> None:
-        """Take writes with acks=1 again: the controller has not moved leadership."""
+        """Accept writes with acks=1 again, because the controller has not moved leadership."""
         self._is_handing_over = False
 
     # -- writing -----------------------------------------------------------------------------------------
@@ -293,7 +293,8 @@ class Replicas:
         return True
 
     def topic_settings_changed(self, topic: str) -> None:
-        """A topic's settings may have changed: with a lower min.insync.replicas more is committed."""
+        """Advance high watermarks after a change of settings: a lower min.insync.replicas may commit
+        records."""
         for partition in self.of_topic(topic):
             self.advance(partition)
 
@@ -407,7 +408,7 @@ class Replicas:
             self.sessions.stir(partition.key)
 
     def withdraw_isr(self, proposal: IsrProposal) -> None:
-        """The controller has not written a proposal, and will not."""
+        """Drop a proposal that the controller has not written and never will."""
         partition = self.find(proposal.topic, proposal.partition)
         role = None if partition is None else partition.role
         if partition is not None and isinstance(role, Leadership) and role.is_pending(proposal):

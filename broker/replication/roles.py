@@ -180,7 +180,7 @@ class Roles:
             raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH)
         if assignment.leader == self._replicas.local_id:
             if partition.is_resigning and len(assignment.isr) > 1:
-                # The controller takes it for offline, and elects another member (KIP-112).
+                # The controller then treats this replica as offline and elects another in-sync one (KIP-112).
                 raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
             self._copier.forget(partition)
             begins = partition.lead(assignment, self._replicas.monotonic_ms())
@@ -196,17 +196,19 @@ class Roles:
         self._replicas.wake_all(partition)
 
     def _check_not_lost(self, partition: TopicPartition, assignment: LeaderAndIsr) -> None:
-        """Raises BrokerError with KAFKA_STORAGE_ERROR where the others count on a log that this broker has
-        lost: an empty one in its place would cut theirs. The controller then takes this replica out of the
-        in-sync set, and out of it an empty log is filled. A replica without others begins anew if its
-        directory was given up."""
+        """Raises BrokerError with KAFKA_STORAGE_ERROR if this replica leads or is in sync, but lost its log.
+
+        An empty log in its place would make the other replicas truncate theirs. On this error the controller
+        removes the replica from the in-sync set. Outside the set an empty log is harmless: it is filled from
+        the leader. A partition's only replica begins with an empty log if log.dirs.lost names a directory.
+        """
         local_id, logs = self._replicas.local_id, self._logs
         is_counted_on = local_id == assignment.leader or local_id in assignment.isr
         is_alone = assignment.replicas == (local_id,) and bool(logs.lost)
         if is_counted_on and not is_alone and logs.may_have_lost(partition):
             _log.error(
-                "The log of %s is not there, though this replica is in sync: it is offline until it has left "
-                "the in-sync set, or its log directory is back",
+                "The log of %s is missing, though this replica is in sync: it stays offline until the "
+                "controller removes it from the in-sync set, or its log directory is mounted again",
                 partition,
             )
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)

@@ -121,7 +121,7 @@ def _refused(failure: Failure) -> BrokerError:
     if failure.check(BadZnode):
         return BrokerError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"the settings so far cannot be read, and nothing was changed: {failure.getErrorMessage()}; "
+            f"the present settings cannot be read, so nothing was changed: {failure.getErrorMessage()}; "
             "repair or remove the znode",
         )
     return _as_broker_error(failure.value)

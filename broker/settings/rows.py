@@ -198,8 +198,9 @@ STOPPING: tuple[Setting, ...] = (
         "controlled.shutdown.catch.up.ms",
         SettingType.LONG,
         5_000,
-        "How long a stopping broker waits, in ms, before each request to move leadership, until the in-sync "
-        "followers have all records that it has acknowledged. It refuses writes with acks=1 meanwhile.",
+        "Maximum time in ms that a stopping broker waits, before each request to move its leadership, for "
+        "the in-sync followers to copy all records that it has acknowledged. It refuses writes with acks=1 "
+        "meanwhile.",
         minimum=0,
     ),
 )

@@ -52,7 +52,7 @@ class TopicSettings:
         return self._view.unclean_election_allowed(self._dynamic_configs.get(TOPICS, topic))
 
     def min_in_sync(self, topic: str) -> int:
-        """What `min.insync.replicas` is for a topic."""
+        """The value of `min.insync.replicas` for a topic."""
         return self._view.min_in_sync(self._dynamic_configs.get(TOPICS, topic))
 
     def configs_changed(self, kind: str, name: str, configs: Mapping[str, str]) -> None:

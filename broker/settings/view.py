@@ -99,9 +99,9 @@ class SettingsView:
         return allowed
 
     def min_in_sync(self, configs: Mapping[str, str]) -> int:
-        """What min.insync.replicas is for a topic with these settings of its own.
+        """The value of min.insync.replicas for a topic with these settings of its own.
 
-        In place of a value that is not allowed, which other software must have written, the default counts.
+        If the topic's value is not allowed (other software must have written it), the default applies.
         """
         try:
             count: int = self._value(configs, _MIN_IN_SYNC)

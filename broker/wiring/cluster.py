@@ -103,7 +103,8 @@ def build_cluster(
     parts: SettingsParts,
     previous_start_epoch: int,
 ) -> ClusterParts:
-    """`previous_start_epoch` is the start epoch of the process before, if all that it wrote is here."""
+    """`previous_start_epoch` is the start epoch of the broker's previous process, if this broker still has
+    all its writes; otherwise `NO_EPOCH`."""
     settings = read_group(ClusterSettings, parts.static)
     replication = read_group(ReplicationSettings, parts.static)
     clock, broker_id = around.clock, identity.broker_id

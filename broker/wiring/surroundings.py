@@ -27,8 +27,9 @@ class Descriptors:
 class Surroundings:
     """A broker's environment: time, disk, network, ZooKeeper, worker threads and randomness.
 
-    `clock` is the time of day, which an administrator may set; `monotonic_s` is in seconds since any moment,
-    and is never set. `boot` identifies this boot of the machine; None where the system has no such id.
+    `clock` is the time of day, which an administrator may set; `monotonic_s` returns seconds since an
+    arbitrary moment, and nobody can set it. `boot` identifies this boot of the machine; None if the system
+    has no such id.
     """
 
     clock: Clock

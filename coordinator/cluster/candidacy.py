@@ -44,7 +44,7 @@ from coordinator.zookeeper.interface import (
 _FIRST_EPOCH = 1
 _PAUSE_S = 1.0
 _PERSISTENT = 0
-"""The owner of a znode that ends with no session."""
+"""The ephemeral owner that ZooKeeper names for a persistent znode."""
 
 _log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ class Candidacy:
                 controller_id = decode_controller(data)
             except BadZnode as error:
                 if stat.ephemeral_owner not in (session.session_id, _PERSISTENT):
-                    _log.error("Cannot read who the controller is until it writes that again: %s", error)
+                    _log.error("Waiting until the controller rewrites its unreadable znode: %s", error)
                     return None, None
                 await self._replace_unreadable(session, stat, error)
                 continue
@@ -180,7 +180,8 @@ class Candidacy:
                 return controller_id, None
             if self.term is not None and stat.czxid == self._elected_by:
                 return controller_id, self.term
-            # Elected, perhaps again: another process may have removed the znode of our last term.
+            # This broker was elected, maybe again: another process may have removed the znode of its last
+            # term.
             term = await self._term(session, stat)
             if term is not None:
                 self._elected_by = stat.czxid
@@ -193,10 +194,10 @@ class Candidacy:
                 await session.delete(CONTROLLER)
 
     async def _replace_unreadable(self, session: ZooKeeperSession, stat: Stat, error: BadZnode) -> None:
-        """Mend /controller if this broker holds it, and remove it if no session does."""
+        """Rewrite /controller if this broker's session holds it; remove it if no session does."""
         with contextlib.suppress(NoNode, BadVersion, ZooKeeperConnectionLost):
             if stat.ephemeral_owner == session.session_id:
-                _log.error("This broker is the controller and writes that again: %s", error)
+                _log.error("This broker is the controller and rewrites its znode: %s", error)
                 controller = encode_controller(self._broker_id, now_ms(self._clock))
                 await session.set(CONTROLLER, controller, stat.version)
             else:
@@ -227,8 +228,8 @@ class Candidacy:
             _log.debug("lost the election of the controller: %s", error)
 
     async def _term(self, session: ZooKeeperSession, controller: Stat) -> Term | None:
-        """The term that began with the creation of /controller by this session; None if another process has
-        changed the controller epoch since, so that this controller could write nothing."""
+        """The term that began when this session created /controller. None if another process has changed the
+        controller epoch since: ZooKeeper would then refuse every write of this controller."""
         try:
             data, stat = await session.get(CONTROLLER_EPOCH)
         except NoNode:

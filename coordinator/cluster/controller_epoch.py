@@ -1,4 +1,4 @@
-"""The highest controller epoch in partition states, for when /controller_epoch cannot be read."""
+"""Finds the highest controller epoch in partition states, for use when /controller_epoch cannot be read."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from coordinator.zookeeper.sessions import on_any_session
 
 
 async def read_used_directories(zookeeper: ZooKeeper, broker_id: int) -> dict[str, str]:
-    """The ids and last paths of the directories that a broker has used; none where it has no record. Raises
+    """The directories that a broker has used, id → last path; empty if it has no record. Raises
     `BadZnode`."""
     path = log_directories_path(broker_id)
 
@@ -33,7 +33,7 @@ async def read_used_directories(zookeeper: ZooKeeper, broker_id: int) -> dict[st
 
 
 async def write_used_directories(zookeeper: ZooKeeper, broker_id: int, used: Mapping[str, str]) -> None:
-    """Replace a broker's record. Nobody else writes it: a broker id belongs to one process at a time."""
+    """Replace a broker's record, without a version check: a broker id belongs to one process at a time."""
     path, data = log_directories_path(broker_id), encode_used_directories(used)
 
     async def write(session: ZooKeeperSession) -> None:

@@ -58,8 +58,8 @@ class MembershipListener(Protocol):
         ...
 
     def expired(self) -> None:
-        """The broker is no longer registered. It registers again: on the next session, or on the same one if
-        another process has removed its znode."""
+        """React to the loss of the registration. The broker registers again: in its next session, or in the
+        same one if another process has removed its znode."""
         ...
 
     def registration_failed(self, error: Exception) -> None:
@@ -96,7 +96,7 @@ class ClusterMembership:
         self._started: Deferred[int] | None = None
         self._registered_on: ZooKeeperSession | None = None
         self._data = b""
-        """What this broker has written in its registration."""
+        """The data that this broker has written in its registration."""
         self._closed = False
 
     def add_listener(self, listener: MembershipListener) -> None:

@@ -49,7 +49,7 @@ class ProducerIds:
         self._waiting: deque[Deferred[int]] = deque()
         self._fetching = False
         self._unreadable = b""
-        """The last data of the znode that could not be read, and was reported."""
+        """The znode's last unreadable data that was logged."""
 
     def next(self) -> Deferred[int]:
         """Fires with a new producer id. Fails with `ZooKeeperError` or `BadZnode` if no block can be

@@ -107,7 +107,7 @@ class Deletions:
                 yield from self._remove(topic.topic_name, deletion)
 
     def waits_for(self, name: str) -> list[int]:
-        """The brokers whose return, or whose answer, the deletion of a topic waits for."""
+        """The brokers that must return or answer before a topic's deletion can end."""
         deletion = self._state.deletions[name]
         if deletion.started:
             return sorted({broker_id for broker_id, _ in deletion.waiting})

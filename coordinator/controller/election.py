@@ -1,7 +1,7 @@
 """Leader election of one partition: pure functions of its replicas, in-sync set and live brokers.
 
-Each returns the new leader and in-sync set, or None if no replica may lead. They never look at logs: members
-of the in-sync set and eligible replicas have every committed record, and that is all that counts
+Each function returns the new leader and in-sync set, or None if no replica may lead. An election does not
+compare logs: every in-sync replica and every eligible replica has all committed records, which is enough
 (Kafka design §4.7, KIP-966).
 """
 

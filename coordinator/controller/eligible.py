@@ -3,9 +3,10 @@
 A leader raises its high watermark only past what every in-sync replica has. It does not raise it at all while
 its partition has eligible replicas, or fewer in-sync replicas than min.insync.replicas. So a replica that
 leaves the in-sync set when fewer than min.insync.replicas stay has every record below the high watermark,
-and keeps having it until that number is reached again. It may lead after the last in-sync replica.
+until that number is reached again. If the last in-sync replica fails, it may lead.
 
-A broker that restarts and may have lost records is neither in sync nor eligible, while another replica is.
+A broker that restarts and may have lost records is removed from the in-sync set and from the eligible
+replicas, unless no other replica is in either.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class EligibleReplicas:
         self._known: dict[str, int] = {}
 
     def begin_event(self) -> None:
-        """Read min.insync.replicas anew where it is needed: a setting may have changed since the last event.
-        During an event each topic's is read once, because that costs more than an election."""
+        """Forget the known values of min.insync.replicas, which may have changed since the last event. During
+        an event each topic's value is read only once, because a read costs more than an election."""
         self._known.clear()
 
     def after(
@@ -44,7 +45,7 @@ class EligibleReplicas:
     ) -> tuple[int, ...]:
         """The eligible replicas after a change of `state` to this leader and in-sync set.
 
-        `without` are brokers that may have lost records, or are no longer to be replicas.
+        `without` are brokers that may have lost records, or that a reassignment removes.
         """
         if isr == state.isr and not state.eligible:
             return ()
@@ -58,25 +59,26 @@ class EligibleReplicas:
         )
 
     def _needed(self, topic: str, assignment: ReplicaAssignment) -> int:
-        """How many in-sync replicas the leader needs to raise its high watermark: a replica that is being
-        added does not raise that number."""
+        """How many in-sync replicas the leader needs to raise its high watermark: min.insync.replicas, but at
+        most all replicas except those being added."""
         needed = self._known.get(topic)
         if needed is None:
             needed = self._known[topic] = self._min_in_sync(topic)
         return min(needed, len(assignment.replicas) - len(assignment.adding))
 
     def _holds_back(self, leader: int) -> bool:
-        """Whether a leader keeps its high watermark where it is while there are eligible replicas. One that
-        has gone, or none, does."""
+        """Whether the leader does not raise its high watermark while there are eligible replicas. True for a
+        broker with this feature, and if the leader is not alive or there is none."""
         broker = self._state.brokers.get(leader)
         return broker is None or ELIGIBLE_LEADERS in broker.info.features
 
 
 def trusted(state: PartitionState, lost: Collection[int]) -> PartitionState:
-    """The state without brokers that may have lost records, in the in-sync set and among the eligible.
+    """`state` without the brokers in `lost`, which may have lost records, as in-sync and eligible replicas.
 
-    If no in-sync replica is left, the eligible ones take their place: the partition has no leader then, so
-    they have as much as any. If nobody else is left, the in-sync set stays unchanged, as a last resort.
+    If no in-sync replica is left, the eligible replicas become the in-sync set: the partition then has no
+    leader, and they have every committed record. If no eligible replica is left either, the in-sync set stays
+    unchanged, as a last resort.
     """
     eligible = tuple(member for member in state.eligible if member not in lost)
     isr = tuple(member for member in state.isr if member not in lost)

@@ -52,11 +52,11 @@ class Leaders:
         unclean: bool = False,
         among: Sequence[TopicPartition] | None = None,
     ) -> DecisionSteps[None]:
-        """Replace failed brokers as leaders and remove them from in-sync sets, in all partitions or `among`
-        some. They have left the state already.
+        """Replace the brokers in `gone` as leaders and remove them from in-sync sets, in all partitions or in
+        those `among`. The caller has already removed the brokers from the state.
 
-        With `unclean` they are back, perhaps without their unflushed records. A partition without a possible
-        leader then waits for the other in-sync and eligible replicas, if there are any.
+        `unclean`: they have restarted and may have lost unflushed records. A partition without a possible
+        leader then waits for its other in-sync and eligible replicas, if there are any.
         """
         if not gone:
             return
@@ -166,8 +166,8 @@ class Leaders:
         return results
 
     def review_eligible(self, name: str) -> DecisionSteps[None]:
-        """Where a topic's min.insync.replicas has fallen, no longer hold its leaders' high watermarks back
-        for eligible replicas that it does not need."""
+        """Remove eligible replicas that a topic no longer needs because its min.insync.replicas has fallen:
+        its leaders may then raise their high watermarks."""
         topic = self._state.topics.get(name)
         if topic is None or name in self._state.deletions:
             return

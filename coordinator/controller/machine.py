@@ -164,7 +164,7 @@ class Controller:
         yield from self._deletions.resume()
 
     def _take_up(self, event: TopicReadAgain) -> DecisionSteps[None]:
-        """Take up a topic that was set aside: as a new controller does with all topics, with this one."""
+        """Take up a topic that was set aside, in the same steps as a new controller takes up all topics."""
         state = self.state
         if state.unreadable.pop(event.name, None) is None:
             return
@@ -186,10 +186,11 @@ class Controller:
     def _handle_missed_failures(
         self, brokers: Mapping[int, LiveBroker], among: Sequence[TopicPartition] | None = None
     ) -> DecisionSteps[None]:
-        """Handle the failures of brokers while no controller watched over partitions: all, or `among` some.
+        """Handle the failures of brokers that happened while no controller watched: in all partitions, or in
+        those `among`.
 
-        Some brokers have gone. Others have restarted, and may have lost unflushed records unless they say
-        that they have not; broker epochs (KIP-380) only tell their requests apart.
+        Some brokers have gone. Others have restarted, and may have lost unflushed records unless their
+        registration says otherwise. Broker epochs (KIP-380) cannot show this: they only tell requests apart.
         """
         state = self.state
         restarted = self._restarted(among)
@@ -203,15 +204,15 @@ class Controller:
         state.brokers = {
             broker_id: broker for broker_id, broker in brokers.items() if broker_id not in restarted
         }
-        # Brokers that may have lost records first: a broker that is only gone, or came back with everything,
-        # keeps its records, and stays in sync if no other member is left.
+        # First remove the brokers that may have lost records. A broker that has only gone, or restarted with
+        # everything, still has its records, and stays in sync if no other in-sync replica is left.
         yield from self._leaders.lose_brokers(unclean, unclean=True, among=among)
         yield from self._leaders.lose_brokers(gone, among=among)
         state.brokers = dict(brokers)
 
     def _restarted(self, among: Sequence[TopicPartition] | None = None) -> dict[int, bool]:
-        """The live brokers that have restarted since the last controller handled their start; for each
-        whether it certainly has all records that it had.
+        """The live brokers that have restarted since the last controller handled their start: broker id →
+        whether the broker certainly still has all its records.
 
         Brokers that only lost their session are not among them. If no controller has recorded start epochs,
         as in a cluster that Kafka has run, a broker counts as restarted if its first registration is younger
@@ -273,9 +274,9 @@ class Controller:
             if broker_id not in before or before[broker_id].epoch != broker.epoch
         ]
         self._deletions.lose_brokers([broker_id for broker_id in joined if broker_id in before])
-        # Brokers that may have lost records first: see `_handle_missed_failures`. This includes brokers whose
-        # loss was handled before: where all members were lost at once they are still in sync, elsewhere they
-        # may be eligible, and another one may have everything.
+        # First the brokers that may have lost records (see `_handle_missed_failures`). They include brokers
+        # whose departure was handled before: such a broker may still be in sync, if all in-sync replicas went
+        # at once, or eligible, while another replica has every record.
         yield from self._remove_brokers([each for each in unclean if each in before])
         yield from self._leaders.lose_brokers(unclean, unclean=True)
         yield from self._batch.flush()
@@ -288,7 +289,7 @@ class Controller:
             yield from self._add_brokers(joined, now)
 
     def _remove_brokers(self, gone: list[int]) -> DecisionSteps[None]:
-        """Remove brokers from the state. Their leaderships and places in sync are left to the caller."""
+        """Remove brokers from the state. The caller replaces them as leaders and in-sync replicas."""
         if not gone:
             return
         state = self.state

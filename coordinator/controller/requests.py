@@ -153,7 +153,8 @@ class RequestBatch:
             controller_id=self._state.controller_id,
             controller_epoch=self._state.controller_epoch,
             broker_epoch=self._broker_epoch(broker_id),
-            # While a topic is unreadable no list is full: brokers would move its logs aside as strays.
+            # Claim no list to be complete while a topic is unreadable: brokers would move its logs aside as
+            # strays.
             type=FULL if broker_id in self._complete and not self._state.unreadable else INCREMENTAL,
             topic_states=list(topics.values()),
             live_leaders=self._live_leaders(leaders),

@@ -32,8 +32,8 @@ class LiveBroker:
         return self.epoch if self.info.start_epoch == NO_EPOCH else self.info.start_epoch
 
     def continues(self, start_epoch: int | None) -> bool:
-        """Whether the broker still has every record of its process with that start epoch, None for a process
-        that is not known: it is that process, or began with all that the process had written."""
+        """Whether the broker still has every record of its process with that start epoch: it is that process,
+        or it started with all that process's writes. `None` stands for an unknown process."""
         return start_epoch is not None and start_epoch in (self.start_epoch, self.info.previous_start_epoch)
 
 

@@ -1,8 +1,8 @@
 """Znodes that the controller cannot read: reported, set aside, and read again when they change.
 
 A topic with an unreadable znode is left exactly as it is: the controller elects no leaders in it, deletes
-nothing of it and sends no broker a list of replicas that claims to be complete, since it would lack this
-topic's. Everything else goes its usual way.
+nothing of it, and sends no broker a list of replicas that claims to be complete, since it would lack this
+topic's replicas. All other topics work as usual.
 """
 
 from __future__ import annotations

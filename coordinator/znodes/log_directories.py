@@ -1,7 +1,7 @@
 """/holdfast/log_directories/ID: the log directories that a broker has used. Holdfast's own.
 
-A disk that is not mounted leaves an empty directory, which nothing in it tells from a new one. This record
-does.
+If a disk is not mounted, its mount point is an empty directory that looks like a new log directory. This
+record tells the two apart.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def log_directories_path(broker_id: int) -> str:
 
 
 def encode_used_directories(used: Mapping[str, str]) -> bytes:
-    """`used` maps the id of each directory to the path where it was last."""
+    """Encode `used`: directory id → the last path of the directory."""
     return encode_json({"version": 1, "used": dict(used)})
 
 

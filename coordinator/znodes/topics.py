@@ -120,8 +120,8 @@ class PartitionState:
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
-    """Encode version 1. `eligible_leader_replicas` and `last_known_leader`, left out where there are none,
-    are not Kafka's fields; Kafka's decoders skip unknown fields."""
+    """Encode version 1. `eligible_leader_replicas` and `last_known_leader` are Holdfast's own fields, left
+    out if they are empty; Kafka's decoders skip unknown fields."""
     # Formatted by hand for speed: a failover may write ten thousand of these before partitions lead again.
     isr = ",".join(map(str, state.isr))
     own = ""

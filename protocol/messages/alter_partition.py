@@ -13,7 +13,7 @@ from protocol.schema import Int8, Int16, Int32, Int64, struct, wire
 class AlteredPartition:
     """The current state, whether or not the change was made.
 
-    `eligible_leader_replicas`, Holdfast's own field, is as in LeaderAndIsr.
+    `eligible_leader_replicas`, Holdfast's own field, means the same as in LeaderAndIsr.
     """
 
     partition_index: Int32

@@ -133,7 +133,7 @@ class TestBeforeTheFirstUpdate:
         else:
             self.answers.append(len(answer.brokers))
 
-    def test_answers_wait_for_it(self) -> None:
+    def test_answers_wait_for_the_first_update(self) -> None:
         self.ask_metadata()
         self.ask_cluster()
         self.clock.advance(HELD_BACK_S_MAX - 1)
@@ -144,7 +144,7 @@ class TestBeforeTheFirstUpdate:
         assert self.answers == [2, 2, 2]
         assert self.clock.getDelayedCalls() == []
 
-    def test_answers_are_given_without_it_when_the_time_is_up(self) -> None:
+    def test_answers_wait_no_longer_than_the_time_limit(self) -> None:
         self.ask_metadata()
         self.clock.advance(1)
         self.ask_cluster()
@@ -153,7 +153,7 @@ class TestBeforeTheFirstUpdate:
         self.ask_metadata()
         assert self.answers == [0, 0, 0]
 
-    def test_answers_do_not_wait_after_it(self) -> None:
+    def test_answers_do_not_wait_after_the_first_update(self) -> None:
         self.cache.update(update_metadata(live=[broker_metadata(1)]))
         self.ask_metadata()
         self.ask_cluster()

@@ -34,11 +34,11 @@ class SlowAnswers:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Accept no more connections. Those that are open end with either of their ends."""
+        """Accept no more connections. Each open connection ends when one of its two sides closes it."""
         _end(self._door)
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # The door was closed.
+        with contextlib.suppress(OSError):  # `close` closed the listening socket.
             while True:
                 client, _ = self._door.accept()
                 threading.Thread(target=self._relay, args=(client,), daemon=True).start()

@@ -1,4 +1,5 @@
-"""A broker with few file descriptors: neither idle connections nor many partitions take its logs offline."""
+"""A broker with few file descriptors: neither idle connections nor many partitions make its logs go
+offline."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ PARTITIONS = LIMIT + 64
 
 @pytest.fixture
 def broker(cluster: Cluster) -> Iterator[BackgroundBroker]:
-    """A broker with 256 descriptors, which is up."""
+    """A running broker with 256 file descriptors."""
     broker = cluster.add(launcher=LAUNCHER)
     broker.start()
     broker.wait_ready()
@@ -28,7 +29,8 @@ def broker(cluster: Cluster) -> Iterator[BackgroundBroker]:
 
 def test_idle_connections_up_to_the_limit_leave_descriptors_for_the_log(broker: BackgroundBroker) -> None:
     idle = [socket.create_connection((broker.host, broker.port), TIMEOUT_S) for _ in range(LIMIT)]
-    # The broker takes connections in their order: once the last is refused, all are taken or refused.
+    # The broker accepts connections in order, so once it refuses the last one, it has accepted or refused
+    # all.
     idle[-1].settimeout(TIMEOUT_S)
     assert idle[-1].recv(1) == b""
     assert broker.log.count("Refusing connections") >= 1

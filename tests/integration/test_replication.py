@@ -131,7 +131,8 @@ def test_a_replica_with_a_wiped_disk_is_copied_in_full_before_it_is_in_sync(
     for directory in wiped.log_dirs:
         shutil.rmtree(directory)
     states.wait_for_isr(topic, 0, {1, 2, 3} - {wiped.broker_id})
-    # Its disk may just not be mounted: the operator says that it is lost.
+    # The broker cannot know whether its disk is lost or only not mounted, so it stops until the operator
+    # declares the directory lost.
     wiped.start()
     assert wiped.wait() != 0
     lost = re.search(r"set log\.dirs\.lost=(\S+)", wiped.log)

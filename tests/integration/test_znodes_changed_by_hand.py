@@ -1,4 +1,4 @@
-"""An operator writes garbage to ZooKeeper, or deletes what brokers need, under real brokers."""
+"""An operator writes garbage to ZooKeeper, or deletes znodes that brokers need, while real brokers run."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_broker_whose_registration_is_deleted_registers_again(
 
 
 def test_metadata_waits_until_the_broker_knows_the_cluster(cluster: Cluster, operator: KazooClient) -> None:
-    """The broker listens, but no controller has described the cluster to it yet."""
+    """The broker accepts connections before a controller has sent it the metadata of the cluster."""
     operator.create(CONTROLLER, encode_controller(9, 0), ephemeral=True)
     broker = cluster.add()
     broker.start()
@@ -92,7 +92,7 @@ def test_metadata_waits_until_the_broker_knows_the_cluster(cluster: Cluster, ope
 
     asking = threading.Thread(target=ask)
     asking.start()
-    time.sleep(2)  # The request is on its way, and there is no event to wait for: nothing may happen.
+    time.sleep(2)  # No answer may come yet, and there is no event to wait for.
     assert answers == []
     operator.delete(CONTROLLER)
     asking.join(TIMEOUT_S)

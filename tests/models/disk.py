@@ -1,10 +1,10 @@
-"""A disk in memory that forgets, tears, fails, fills up, turns read-only and goes back in time.
+"""A disk in memory with faults: lost and torn writes, I/O errors, no space left, read-only or older content.
 
-Two things can happen to a machine. A *kill* ends the process: what it wrote is in the page cache and stays. A
-*power loss* also takes whatever no fsync has made durable. Of unsynced bytes a random part is left: their end
-is cut off, or zeros or garbage stand in their place. An unsynced truncation may be undone. Of the unsynced
-changes of names in one directory only the first few survive, whatever becomes of the changes in others. A
-file is lost with the name of any directory above it.
+A *kill* ends only the process: its writes are in the page cache and stay. A *power loss* also takes what no
+fsync has made durable. Only a random part of the unsynced bytes survives: their end is cut off, or part of
+them is replaced by zeros or garbage. An unsynced truncation may be undone. In each directory only the first
+few unsynced changes of names survive, independently of other directories. A file is lost if the name of any
+directory above it is lost.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class _Inode:
         self.shadow: tuple[int, bytes] | None = None
         self.modified_ms = modified_ms
         self.sound: bytes | None = None
-        """What processes had written, if the disk has changed it since; None if it has not."""
+        """The bytes that processes wrote, if the disk has changed them since; None if it has not."""
 
     def rot(self) -> None:
-        """Remember what is written before the disk changes it."""
+        """Keep a copy of the written bytes before the disk changes them."""
         if self.sound is None:
             self.sound = bytes(self.data)
 
@@ -65,7 +65,7 @@ class _Inode:
         self.sync()
 
     def _tear(self, rng: random.Random) -> None:
-        """Of the unsynced bytes some never reached the disk, though the size of the file may have."""
+        """Lose some of the unsynced bytes. The file may still have its full size, with other bytes in it."""
         torn_at = rng.randint(self.durable_size, len(self.data))
         match rng.choice(["cut", "cut", "zeros", "garbage", "hole"]):
             case "cut":
@@ -88,17 +88,18 @@ class _Inode:
 
 @dataclass(eq=False, slots=True)
 class _Directory:
-    """The names in one directory: those that a power loss would leave, and the changes made since, in order.
+    """The names in one directory: those that would survive a power loss, and the changes since then, in
+    order.
 
-    One change has each name that appears, goes or is replaced, with what it then stands for. All names of one
-    change survive, or none.
+    A change maps each name that it adds, removes or replaces to the new file or directory, or to None. After
+    a power loss either all names of a change are there, or none.
     """
 
     durable: dict[str, _Inode | _Directory] = field(default_factory=dict)
     unsynced: list[dict[str, _Inode | _Directory | None]] = field(default_factory=list)
 
     def sync(self, changes: int | None = None) -> None:
-        """Make the first so many changes durable; None: all."""
+        """Make the first `changes` changes durable, or all if it is None."""
         for change in self.unsynced[:changes]:
             for name, entry in change.items():
                 if entry is None:
@@ -197,7 +198,7 @@ class SimDisk:
         self.unmounted: dict[str, tuple[dict[str, _Inode], list[str]]] = {}
         """The files and directories of devices that are not mounted, by mount point."""
         self.cold: set[_Inode] = set()
-        """Files of which the page cache has nothing: what has rotted shows when the disk is read."""
+        """Files that are not in the page cache, so that processes read any damage from the disk."""
         self._used_at_most = 0
         self._strike_after = 0
         self._strike: Callable[[], None] | None = None
@@ -218,7 +219,7 @@ class SimDisk:
             inode.lose_power(self.rng)
 
     def _recover(self, path: str, directory: _Directory) -> None:
-        """Find what is left in a directory, and in those within it."""
+        """Restore the files and directories below `path` that survive a power loss."""
         if directory.unsynced:
             directory.sync(self.rng.randint(0, len(directory.unsynced)))
         self._directories[path] = directory
@@ -230,12 +231,12 @@ class SimDisk:
                 self._files[inner] = entry
 
     def snapshot(self) -> Snapshot:
-        """What is on the disk, synced or not."""
+        """A copy of the disk's content, synced or not."""
         files = {path: inode.copy() for path, inode in self._files.items()}
         return Snapshot(files, tuple(path for path in self._directories if path != "/"))
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Every open file is closed, and all is as it was when the snapshot was taken."""
+        """Close every open file, and set the disk's content back to the snapshot."""
         self.life += 1
         self._root = _Directory()
         self._files, self._directories = {}, {"/": self._root}
@@ -246,7 +247,8 @@ class SimDisk:
         self._sync_all()
 
     def unmount(self, directory: str) -> None:
-        """The directory's device is not mounted: it is empty, until `mount`. No process runs."""
+        """Unmount the directory's device: the directory is empty until `mount`. Call it while no process
+        runs."""
         files = {path: inode for path, inode in self._files.items() if path.startswith(directory + "/")}
         folders = [path for path in self._directories if path.startswith(directory + "/")]
         for inode in files.values():
@@ -255,7 +257,8 @@ class SimDisk:
         self.wipe(directory)
 
     def mount(self, directory: str) -> None:
-        """The device is back, with all that it had; what was written to the mount point is covered by it."""
+        """Mount the directory's device again, with its former content. Files that were written into the empty
+        directory meanwhile are dropped."""
         files, folders = self.unmounted.pop(directory)
         self.wipe(directory)
         for path in sorted(folders):
@@ -265,45 +268,46 @@ class SimDisk:
         self._sync_all()
 
     def wipe(self, directory: str) -> None:
-        """Replace the directory's device with an empty one. No fault strikes this."""
+        """Replace the directory's device with an empty one. Injected I/O errors do not affect this call."""
         self._remove_tree(directory)
         if directory not in self._directories:
             self._name(directory, _Directory())
         self._sync_all()
 
     def peek(self, path: str) -> bytes | None:
-        """What processes see in a file; None if there is none. No fault strikes this."""
+        """The bytes that processes read from a file; None if there is no such file. Injected I/O errors do
+        not affect this call."""
         inode = self._files.get(path)
         return None if inode is None else bytes(inode.data)
 
     def contents(self, directory: str, suffix: str) -> list[bytes]:
-        """What processes have written to the files of a directory whose names end so, in the order of their
-        names, before the disk changed any of it. No fault strikes this."""
+        """The bytes that processes wrote to the files of a directory whose names end with `suffix`, sorted by
+        name, without any change that the disk made since. Injected I/O errors do not affect this call."""
         files = self._files
         within = directory.rstrip("/") + "/"
         paths = sorted(path for path in files if path.startswith(within) and path.endswith(suffix))
         return [files[path].sound or bytes(files[path].data) for path in paths]
 
     def rot(self, path: str, position: int, bit: int) -> None:
-        """One bit of a file changes while nobody looks."""
+        """Change one bit of a file, without any error, as a failing disk does."""
         inode = self._inode(path)
         inode.rot()
         inode.data[position] ^= 1 << bit
         self.cold.add(inode)
 
     def cut(self, path: str, size: int) -> None:
-        """A file loses its end while nobody looks."""
+        """Shorten a file to `size` bytes, without any error, as a failing disk does."""
         inode = self._inode(path)
         inode.rot()
         del inode.data[size:]
         self.cold.add(inode)
 
     def fail(self, directory: str, *, only_writes: bool = False) -> None:
-        """From now on I/O below `directory` answers EIO."""
+        """Make I/O below `directory` fail with EIO from now on."""
         self._failing[directory] = (only_writes, errno.EIO)
 
     def make_read_only(self, directory: str) -> None:
-        """From now on changes below `directory` answer EROFS."""
+        """Make changes below `directory` fail with EROFS from now on."""
         self._failing[directory] = (True, errno.EROFS)
 
     def mend(self, directory: str) -> None:
@@ -461,7 +465,7 @@ class SimDisk:
     def total_bytes(self, path: str) -> int:
         return self.capacity
 
-    # Names: every change is made at once for processes. A directory keeps it until a sync makes it durable.
+    # Names: processes see each change at once; the directory keeps it until a sync makes it durable.
 
     def _inode(self, path: str) -> _Inode:
         inode = self._files.get(path)
@@ -477,7 +481,7 @@ class SimDisk:
         return inode
 
     def _name(self, path: str, entry: _Inode | _Directory) -> None:
-        """Give something new a name."""
+        """Give a new file or directory its name."""
         if isinstance(entry, _Directory):
             self._directories[path] = entry
         else:
@@ -485,7 +489,7 @@ class SimDisk:
         self._change_names({path: entry})
 
     def _change_names(self, change: dict[str, _Inode | _Directory | None]) -> None:
-        """Keep what has changed with the directory that has the names, or with each of several."""
+        """Record changed names as unsynced, in the directory of each name."""
         by_parent: dict[str, dict[str, _Inode | _Directory | None]] = {}
         for path, entry in change.items():
             by_parent.setdefault(posixpath.dirname(path), {})[posixpath.basename(path)] = entry

@@ -10,11 +10,12 @@ from broker.log.disk import Disk, DiskFile
 from protocol.wire import Buffer
 
 OPENING = frozenset({"open"})
-"""The calls that take a file descriptor and keep it."""
+"""The calls that open a file descriptor."""
 
 
 class FaultyDisk:
-    """Passes every call to `disk`, but the call number `fails_at` (1 is the first) raises OSError(`errno`).
+    """Passes every call to `disk`, except call number `fails_at` (1 is the first), which raises
+    OSError(`errno`).
 
     `counts` limits the count to calls of these names; None counts all. `failed` names the call that failed.
     """

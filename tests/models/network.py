@@ -57,7 +57,7 @@ class SimNetwork:
         self.world = world
         self.weather = Weather()
         self.meddled: dict[int, float] = {}
-        """By API key, the share of requests that are lost, come late or twice, or lose their answer."""
+        """By API key, the share of requests that are lost, delayed, repeated or left without an answer."""
         self.rng = world.rng("network")
         self.buffers = FrameBuffers(keep_bytes=0)
         self._listeners: dict[Address, _Listener] = {}
@@ -175,8 +175,8 @@ class SimNetwork:
         self._links.pop(link, None)
 
     def repeat(self, wire: SimWire, data: bytes) -> None:
-        """Let a request arrive twice: a copy comes a little later, over another connection, as from a sender
-        that did not wait for the answer."""
+        """Send a copy of a request a little later over another connection, as a client does that repeats its
+        request without waiting for the answer."""
         self.world.trace("network", f"repeats a request {_api_key(data)} of {wire.address} to {wire.peer}")
         copy = _Copy(data)
         delay_s = self.rng.random() * _MEDDLED_MS_MAX / 1000
@@ -184,7 +184,8 @@ class SimNetwork:
 
 
 class _Copy:
-    """Sends a frame when it is connected, and leaves when there is an answer (`FrameReceiver`)."""
+    """Sends one frame when it is connected, and closes the connection when an answer comes
+    (`FrameReceiver`)."""
 
     is_holding = False
     frame_bytes_max = 1 << 24
@@ -301,7 +302,8 @@ class SimWire:
             self.travel(piece)
 
     def _break(self, what: str, within_ms: float = 0.0) -> None:
-        """Break the connection, at each end a little later."""
+        """Break the connection. Each end notices it after its own delay, of up to `within_ms` and the usual
+        delay of the network."""
         network = self.link.network
         network.world.trace("network", f"{what} {self.address} to {self.peer}")
         for end in self.link.ends:
@@ -309,7 +311,8 @@ class SimWire:
             network.world.clock.callLater(delay_s, end.lose, "connection reset by the network")
 
     def _meddle(self, data: bytes) -> bool:
-        """Trouble a request of a meddled API, perhaps. Returns whether it is lost."""
+        """Draw whether to lose, delay or repeat a request of an API in `meddled`, or to lose its answer.
+        Returns whether the request is lost."""
         network, api_key = self.link.network, _api_key(data)
         if network.rng.random() >= network.meddled.get(api_key, 0.0):
             return False
@@ -441,7 +444,7 @@ class SimWire:
 
 
 def _api_key(data: bytes) -> int:
-    """The API key of the request that a frame holds."""
+    """The API key of the request in a frame."""
     return int.from_bytes(data[SIZE.size : SIZE.size + 2], "big", signed=True)
 
 

@@ -29,7 +29,7 @@ def test_a_killed_process_leaves_everything_it_wrote() -> None:
 
 
 def after_power_loss(seed: int, unsynced: bytes) -> bytes:
-    """What is left of `unsynced`, written to a file behind something that was synced."""
+    """The bytes that a power loss leaves of `unsynced`, which was appended to a file with synced content."""
     disk = make_disk(seed)
     file = disk.open("/data/log", create=True)
     disk.fsync_directory("/data")
@@ -97,7 +97,7 @@ def test_a_synced_file_is_lost_with_the_name_of_its_directory() -> None:
     assert found == {True, False}
 
 
-def test_an_unsynced_rename_happens_as_a_whole_or_not() -> None:
+def test_a_power_loss_keeps_an_unsynced_rename_as_a_whole_or_undoes_it() -> None:
     found = set()
     for seed in range(20):
         disk = make_disk(seed)
@@ -124,7 +124,7 @@ def test_a_removed_file_may_be_back_after_a_power_loss() -> None:
     assert found == {True, False}
 
 
-def test_a_disk_that_is_restored_is_as_it_was() -> None:
+def test_restoring_a_snapshot_brings_the_former_content_back() -> None:
     disk = make_disk()
     file = disk.open("/data/log", create=True)
     file.append([b"old"])

@@ -223,7 +223,7 @@ MEDDLED = b"\0\7 meddled"
 """A request of API 7."""
 
 
-def test_meddled_requests_are_lost_late_repeated_or_unanswered() -> None:
+def test_requests_of_a_meddled_api_are_lost_late_repeated_or_unanswered() -> None:
     outcomes = set()
     for seed in range(60):
         pair = Pair(seed)
@@ -243,7 +243,7 @@ def test_meddled_requests_are_lost_late_repeated_or_unanswered() -> None:
     assert outcomes == {lost, answer_lost, late, repeated, slightly_late}
 
 
-def test_a_repeated_request_comes_over_another_connection_that_ends_with_the_answer() -> None:
+def test_a_repeated_request_arrives_over_another_connection_which_closes_at_the_answer() -> None:
     for seed in range(60):
         pair = Pair(seed)
         pair.network.meddled[7] = 1.0
@@ -272,7 +272,7 @@ def test_only_requests_of_meddled_apis_are_troubled(pair: Pair) -> None:
     assert client.lost == server.lost == []
 
 
-def test_the_share_of_meddled_requests_is_what_was_asked_for() -> None:
+def test_the_network_meddles_with_the_given_share_of_requests() -> None:
     troubled = 0
     for seed in range(200):
         pair = Pair(seed)

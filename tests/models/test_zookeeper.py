@@ -114,7 +114,7 @@ def test_no_session_expires_during_an_outage(ensemble: Ensemble) -> None:
 
 
 def on_server(ensemble: Ensemble, number: int, name: str) -> SimZooKeeper:
-    """A client that is connected to the server of this number."""
+    """A client that is connected to the server with this number."""
     others = [server for server in ensemble.model.servers if server.number != number]
     for server in others:
         server.is_up = False
@@ -156,7 +156,7 @@ def test_a_client_of_a_server_that_lags_reads_its_own_writes(ensemble: Ensemble)
     assert isinstance(failure.value, BadVersion)
 
 
-def test_a_new_session_begins_after_all_that_was_written_before(ensemble: Ensemble) -> None:
+def test_a_new_session_sees_every_write_made_before_it(ensemble: Ensemble) -> None:
     writer = on_server(ensemble, 1, "writer").session
     ensemble.model.servers[1].lag(10_000)
     ensemble.result(writer.create("/x"))
@@ -168,7 +168,7 @@ def test_a_new_session_begins_after_all_that_was_written_before(ensemble: Ensemb
     assert isinstance(found[0], Stat)
 
 
-def test_no_server_takes_a_client_back_in_time(ensemble: Ensemble) -> None:
+def test_no_server_shows_a_client_an_older_state_than_it_has_seen(ensemble: Ensemble) -> None:
     client = on_server(ensemble, 1, "a")
     behind = ensemble.model.servers[1]
     behind.lag(1e9)
@@ -181,7 +181,7 @@ def test_no_server_takes_a_client_back_in_time(ensemble: Ensemble) -> None:
         assert ensemble.result(client.session.exists("/x")) is not None
 
 
-def test_of_pipelined_writes_the_first_few_are_kept_when_the_connection_breaks() -> None:
+def test_a_broken_connection_keeps_only_the_first_few_pipelined_writes() -> None:
     kept = set()
     for seed in range(40):
         ensemble = Ensemble(seed)
@@ -246,7 +246,7 @@ def test_sessions_and_committed_writes_survive_a_change_of_the_leader(ensemble: 
         assert client.session.server is not lost
 
 
-def test_the_clients_of_a_lost_server_turn_to_the_others(ensemble: Ensemble) -> None:
+def test_the_clients_of_a_lost_server_connect_to_the_others(ensemble: Ensemble) -> None:
     here, there = on_server(ensemble, 2, "here"), on_server(ensemble, 3, "there")
     session = here.session
     ensemble.model.lose_server(ensemble.model.servers[1])
@@ -271,7 +271,7 @@ def test_a_paused_process_does_not_keep_its_session_through_an_outage(ensemble: 
     assert heard.names() == ["connected", "suspended", "expired", "connected"]
 
 
-def test_slow_writes_hold_up_what_the_session_asks_afterwards(ensemble: Ensemble) -> None:
+def test_a_slow_write_delays_the_later_requests_of_its_session(ensemble: Ensemble) -> None:
     client, _ = ensemble.client("a")
     other, _ = ensemble.client("b")
     ensemble.model.slow_share, ensemble.model.slow_ms_max = 1.0, 60_000.0

@@ -251,7 +251,7 @@ def test_ephemeral_znodes_go_when_their_session_is_closed(ground: Ground) -> Non
 
 
 @pytest.mark.parametrize("ground", ["model", "lagging", "server"], indirect=True)
-def test_what_is_asked_before_the_first_connection_waits_for_it(ground: Ground) -> None:
+def test_requests_before_the_first_connection_wait_for_it(ground: Ground) -> None:
     async def scenario(ground: Ground) -> None:
         session = ground.client().session
         assert session.session_id == 0
@@ -312,7 +312,7 @@ async def conversation(ground: Ground, seed: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_conversations_are_the_same(zookeeper: str, seed: int) -> None:
+def test_the_model_and_the_server_answer_random_requests_alike(zookeeper: str, seed: int) -> None:
     server = ServerGround(zookeeper)
     try:
         expected = server.play(lambda ground: conversation(ground, seed))

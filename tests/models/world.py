@@ -177,9 +177,9 @@ class Trace:
 class World:
     """One simulation's clock, randomness and trace.
 
-    All random values are drawn from `seed` and `luck`: another luck draws all of them differently. The last
-    `keep_lines` lines of the trace are kept as text (None: all). `problems` lists unexpected exceptions: the
-    simulation continues after one, as a reactor would, and fails at the end.
+    All random values are drawn from `seed` and `luck`: the same seed with another luck draws other values.
+    The last `keep_lines` lines of the trace are kept as text (None: all). `problems` lists unexpected
+    exceptions: the simulation continues after one, as a reactor would, and fails at the end.
     """
 
     def __init__(self, seed: int, *, luck: int = 0, keep_lines: int | None = 2000) -> None:

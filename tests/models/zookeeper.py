@@ -1,13 +1,14 @@
 """A model of ZooKeeper: servers with one leader, sessions, ephemeral znodes, watches, multis, expiry.
 
-`ZooKeeperModel` is the ensemble, `ZooKeeperServer` one of its servers, `SimZooKeeper` one process's client
-(`coordinator.zookeeper.interface.ZooKeeper`). Requests and answers take time, in order.
+`ZooKeeperModel` is the ensemble, `ZooKeeperServer` one of its servers, `SimZooKeeper` one process's client of
+it (`coordinator.zookeeper.interface.ZooKeeper`). Requests and answers take time, and arrive in order.
 
-Writes go through the leader and are applied once, in one order. Each server answers the reads of its clients
-from its own state, which may be behind the leader's. A client never sees time go back: its reads wait for its
-own writes, a new session begins after all that was written before it, and a server that has not seen what the
-client has seen does not resume its session. When a connection breaks, some of the writes under way are still
-carried out: those sent first, and all of them before the session is resumed. Their answers are lost.
+The leader carries out all writes, each once, in one order. Each server answers the reads of its clients from
+its own state, which may be older than the leader's. A client never sees an older state after a newer one: its
+reads wait for its own writes, a new session sees every write made before it, and a server refuses to resume a
+session whose client has seen newer states than the server has. When a connection breaks, the leader still
+carries out some of the pending writes: the ones sent first, and all of these before the session is resumed.
+Their answers are lost.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ SERVERS = 3
 
 @dataclass(frozen=True, slots=True)
 class _Transaction:
-    """A committed write: what every server applies, in the order of `zxid`."""
+    """A committed write. Every server applies all transactions, in the order of `zxid`."""
 
     zxid: int
     operations: Sequence[WriteOperation]
@@ -83,7 +84,7 @@ class _Transaction:
 
 
 class _Tree:
-    """All znodes as one server has them after transaction `zxid`."""
+    """All znodes of one server, after it applied the transaction `zxid`."""
 
     def __init__(self, znodes: dict[str, _Znode], zxid: int = 0) -> None:
         self.znodes = znodes
@@ -100,7 +101,8 @@ class _Tree:
         return node
 
     def apply(self, transaction: _Transaction) -> tuple[list[Any], list[WatchEvent]]:
-        """Apply a transaction that has been checked. Returns its results and what happened to which znode."""
+        """Apply a transaction that has been checked. Returns the result of each operation, and an event for
+        each znode that it created, changed or deleted."""
         self.zxid = transaction.zxid
         events: list[WatchEvent] = []
         return [self._apply(operation, transaction, events) for operation in transaction.operations], events
@@ -140,31 +142,34 @@ _Watches = dict[str, dict[tuple[int, ZnodeWatch], "SimSession"]]
 
 
 class ZooKeeperServer:
-    """One server. It shares the leader's tree while it is level with it, and has its own while it lags."""
+    """One server. It shares the leader's tree while its state is the same, and has its own tree while it
+    lags."""
 
     def __init__(self, model: ZooKeeperModel, number: int) -> None:
         self.number = number
         self.is_up = True
         self.tree = model.tree
         self.waiting: dict[SimSession, None] = {}
-        """Sessions with requests that wait until this server has applied more."""
+        """Sessions with requests that wait until this server has applied further transactions."""
         self._model = model
         self._lag_ms_max = 0.0
         self._behind: deque[tuple[float, _Transaction]] = deque()
-        """What the server has not applied yet, and when it will."""
+        """Transactions that the server has not applied yet, each with the time in seconds at which it
+        will."""
         self._next: DelayedCall | None = None
         self._data_watches: _Watches = {}
         self._child_watches: _Watches = {}
 
     @property
     def zxid(self) -> int:
-        """The last transaction that the server has applied."""
+        """The id of the last transaction that the server has applied."""
         return self.tree.zxid
 
-    # What the simulation does to it.
+    # Called by the simulation.
 
     def lag(self, ms_max: float) -> None:
-        """From now on apply each transaction up to `ms_max` after the leader. 0: catch up, then keep up."""
+        """From now on apply each transaction up to `ms_max` milliseconds after the leader. With 0, apply the
+        outstanding ones at their times, and every later one together with the leader."""
         self._lag_ms_max = ms_max
         if ms_max and self.tree is self._model.tree:
             self.tree = self.tree.copy()
@@ -172,7 +177,8 @@ class ZooKeeperServer:
             self.tree = self._model.tree
 
     def level(self) -> None:
-        """Have all that the leader has, at once, as a server does before it joins the leader."""
+        """Apply at once every transaction that the leader has applied, as a server does when it joins a
+        leader."""
         if self._next is not None:
             self._next.cancel()
             self._next = None
@@ -181,10 +187,11 @@ class ZooKeeperServer:
             self._apply()
         self.tree = self._model.tree
 
-    # What it does itself.
+    # Called by the ensemble.
 
     def committed(self, transaction: _Transaction, events: Sequence[WatchEvent]) -> None:
-        """The leader has applied a transaction, and these things happened."""
+        """The leader has applied a transaction, with these events: apply it now, or later if this server
+        lags."""
         if self.tree is self._model.tree:
             self._fire(events)
             return
@@ -220,7 +227,7 @@ class ZooKeeperServer:
         self._child_watches.setdefault(path, {})[session.session_id, watch] = session
 
     def forget_watches(self, session_id: int) -> list[ZnodeWatch]:
-        """Take away a session's watches. The client of a broken connection fires them as LOST."""
+        """Remove the watches of a session whose connection broke. The client fires them as LOST."""
         lost: dict[ZnodeWatch, None] = {}
         for watches in (self._data_watches, self._child_watches):
             for registered in watches.values():
@@ -243,7 +250,7 @@ class ZooKeeperServer:
 
 
 class ZooKeeperModel:
-    """The ensemble. Its `tree` is the leader's: nothing that a client was told is ever lost from it."""
+    """The ensemble. Its `tree` is the leader's, and never loses an acknowledged write."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -255,12 +262,13 @@ class ZooKeeperModel:
         self.observers: list[Callable[[Sequence[WriteOperation]], None]] = []
         """Called with every write, before the process that made it gets its answer."""
         self.delay_ms_max = NORMAL_DELAY_MS_MAX
-        """Time that a request or an answer takes at most."""
+        """Longest time in milliseconds that a request or an answer takes."""
         self.slow_share = 0.0
-        """The share of writes that take up to `slow_ms_max`. The session's later requests wait for them."""
+        """The share of writes that take up to `slow_ms_max` milliseconds. Later requests of the same session
+        wait for them."""
         self.slow_ms_max = 0.0
         self.break_share = 0.0
-        """The share of writes at which the connection breaks, before or after they are carried out."""
+        """The share of writes during which the connection breaks, before or after they are carried out."""
         self.tree = _Tree({"/": _Znode(b"", 0, 0, world.now_ms())})
         self.servers = [ZooKeeperServer(self, number) for number in range(1, SERVERS + 1)]
         self.leader = self.servers[0]
@@ -299,7 +307,7 @@ class ZooKeeperModel:
         self.start()
 
     def calm(self) -> None:
-        """End every fault but an outage: all servers are up, quick and level with the leader."""
+        """End every fault but an outage: all servers are up, answer quickly and have the leader's state."""
         self.written = None
         self.delay_ms_max = NORMAL_DELAY_MS_MAX
         self.slow_share = self.break_share = 0.0
@@ -310,14 +318,15 @@ class ZooKeeperModel:
     # Its servers
 
     def lose_leader(self) -> None:
-        """The leader is lost. Until `start` the others elect one of them, and close all connections."""
+        """Lose the leader. The other servers close all connections, and elect one of them until `start` is
+        called."""
         self.world.trace("zookeeper", f"loses its leader, server {self.leader.number}")
         self.leader.is_up = False
         self.stop()
         self.leader = self.rng.choice(self.up())
 
     def lose_server(self, server: ZooKeeperServer) -> None:
-        """A server other than the leader is lost. Its clients turn to the others."""
+        """Lose a server other than the leader. Its clients connect to the other servers."""
         self.world.trace("zookeeper", f"loses server {server.number}")
         server.is_up = False
         for client in self._clients:
@@ -354,7 +363,7 @@ class ZooKeeperModel:
         mine = [path for path, node in self.tree.znodes.items() if node.ephemeral_owner == session_id]
         self._commit([Delete(path) for path in mine], session_id)
 
-    # Reading what the leader has
+    # Reading the leader's state
 
     def paths(self) -> list[str]:
         return list(self.tree.znodes)
@@ -366,7 +375,7 @@ class ZooKeeperModel:
         return path in self.tree.znodes
 
     def names_below(self, path: str) -> list[str]:
-        """The names of a znode's children, sorted; none where there is no such znode."""
+        """The names of a znode's children, sorted; none if there is no such znode."""
         node = self.tree.znodes.get(path)
         return [] if node is None else sorted(node.children)
 
@@ -380,7 +389,7 @@ class ZooKeeperModel:
         self.read(path).version = version
 
     def write(self, operations: Sequence[WriteOperation], session_id: int) -> list[Any]:
-        """All or none. Raises `MultiFailed` with the operation that stood in the way."""
+        """Make all writes or none. Raises `MultiFailed` with the operation that failed."""
         staged = _Staged(self.tree.znodes)
         for index, operation in enumerate(operations):
             try:
@@ -451,8 +460,8 @@ class _Staged:
 
 @dataclass(eq=False, slots=True)
 class ZnodeRequest:
-    """One request of a session. `work` carries it out when it reaches a server, which had applied every
-    transaction up to `zxid` then."""
+    """One request of a session. `work` carries it out when it reaches a server. `zxid` is the last
+    transaction that the server had applied by then."""
 
     answer: Deferred[Any]
     path: str
@@ -471,9 +480,9 @@ class SimSession:
         self.timeout_ms = owner.session_timeout_ms
         self.expired = False
         self.server = owner.model.leader
-        """The server that the session is connected to, or was connected to last."""
+        """The server to which the session is connected, or was connected last."""
         self.seen_zxid = 0
-        """The last transaction that an answer to the client has shown."""
+        """The last transaction whose effects the client can have seen, by the answers that it got."""
         self._owner = owner
         self._model = owner.model
         self._clock = owner.model.world.clock
@@ -481,11 +490,12 @@ class SimSession:
         self._unsent: list[ZnodeRequest] = []
         self._unanswered: list[ZnodeRequest] = []
         self._kept: deque[ZnodeRequest] = deque()
-        """Writes of a broken connection that will still be carried out."""
+        """Writes sent over a broken connection that the leader will still carry out."""
         self._steps: deque[tuple[int, Callable[[], None]]] = deque()
-        """What the server does in turn, each after it has applied a transaction."""
+        """The server's next steps for this session, in order, each with the transaction that the server must
+        have applied before it."""
         self._written_zxid = 0
-        self._connection = 0  # counts connections: what belongs to an earlier one is void
+        self._connection = 0  # counts connections: events of earlier ones are ignored
         self.connected = False
         self._request_at_s = 0.0
         self._answer_at_s = 0.0
@@ -505,7 +515,7 @@ class SimSession:
             self._write(self._kept.popleft())
         self._connection += 1
         self.connected = True
-        # What an earlier connection still had to carry does not hold this one up.
+        # Requests and answers on this connection do not wait for those of an earlier one.
         self._request_at_s = self._answer_at_s = 0.0
         self._in_turn(lambda: self.to_client(self._owner.session_is_connected, self))
         unsent, self._unsent = self._unsent, []
@@ -523,12 +533,12 @@ class SimSession:
         self.process.run(self._suspend, [request for request in in_doubt if not request.is_read], lost)
 
     def die(self) -> None:
-        """The process has ended, and its requests are under way."""
+        """The process has ended: close the connection. Some of its pending writes still reach the leader."""
         if self.connected:
             self._leave()
 
     def _leave(self) -> None:
-        """Of the writes under way, the first few still reach the leader."""
+        """Leave the server. The first few of the pending writes still reach the leader."""
         self.connected = False
         self._connection += 1
         self._steps.clear()
@@ -661,7 +671,7 @@ class SimSession:
         self._clock.callLater(delay_s, self._serve, self._connection, request)
 
     def _serve(self, connection: int, request: ZnodeRequest) -> None:
-        """Serve a request that has arrived. Some writes of a broken connection arrive too."""
+        """Serve a request that has arrived. Some writes sent over a broken connection arrive too."""
         if not self._model.has_session(self.session_id):
             return
         if connection != self._connection:
@@ -682,7 +692,8 @@ class SimSession:
             self._in_turn(lambda: self._answer(request, outcome))
 
     def _write(self, request: ZnodeRequest) -> Callable[[], Any]:
-        """Have the leader carry out a write, which may end the process. Returns what gives its result."""
+        """Have the leader carry out a write; an observer of writes may kill the process meanwhile. Returns a
+        function that returns the write's result or raises its error."""
         request.is_served = True
         try:
             result = request.work()
@@ -694,12 +705,14 @@ class SimSession:
 
             return fail
         finally:
-            # A refusal has its place in the order of writes as well.
+            # A refused write has its place in the order of writes too: later reads must see the state that
+            # refused it.
             self._written_zxid = self._model.tree.zxid
         return lambda: result
 
     def _in_turn(self, step: Callable[[], None]) -> None:
-        """Do something for this session when its server has applied all that the session has written."""
+        """Run `step` once the session's server has applied every write of the session, after earlier
+        steps."""
         if self._steps or self.server.zxid < self._written_zxid:
             self._steps.append((self._written_zxid, step))
             self.server.waiting[self] = None
@@ -707,7 +720,7 @@ class SimSession:
             step()
 
     def proceed(self) -> None:
-        """The server has applied more."""
+        """The server has applied further transactions: run the steps that waited for them."""
         while self._steps and self.server.zxid >= self._steps[0][0]:
             self._steps.popleft()[1]()
         if not self._steps:
@@ -806,7 +819,7 @@ class SimZooKeeper:
             self._connect_later()
 
     def break_connection(self) -> None:
-        """The connection breaks. The client connects again, to the same server or to another."""
+        """Break the connection. The client connects again, to the same server or another one."""
         self._session.disconnect()
         self._run_out_later()
         self._connect_later()
@@ -831,7 +844,7 @@ class SimZooKeeper:
             return
         server = self.rng.choice(self.model.up())
         if server.zxid < self._session.seen_zxid:
-            # It would take the client back in time, and refuses it.
+            # The server has an older state than the client has seen, so it refuses the session.
             self._connect_later()
             return
         self._cancel_expiry()

@@ -3,17 +3,17 @@
 The broker code is the real one, wired by the real composition root. The world, disk, network and ZooKeeper
 below it are models with faults, in `tests/models`. From the bottom up:
 
-cluster     machines, on which brokers live one life after the other
-client      producer, consumer, operator: clients that speak the protocol; history: the answers they got
-member      classic and managed members of groups; group_life: how they come and go; group_history
-owner       clients that contend for a partition; tenant_life: how they come and go; owner_history
-plan        what a seed draws: topics, habits, sizes, the faults and their times
+cluster     machines, each running one broker process after another
+client      clients that speak the protocol: producer, consumer, operator; history: the answers they got
+member      classic and managed group members; group_life: how they come and go; group_history: answers
+owner       clients that contend for a partition; tenant_life: how they come and go; owner_history: answers
+plan        what a seed draws: topics, client habits, sizes, the faults and their times
 parts       the parts of a plan by name, and plans without some of them
-faults      what goes wrong
-checkers    the judges, who know the history and read the files on the disks
-scenario    one seed's story; campaign: many of them
-shrink      the smallest part of a failing seed's plan that still fails; account: that in plain words
-mutations   known bugs put back into the real code: mutants has one file for each package of it
+faults      the faults that a plan can contain
+checkers    judges that compare the clients' history with the files on the disks
+scenario    the run of one seed; campaign: the runs of many seeds
+shrink      finds the smallest part of a failing seed's plan that still fails; account: describes a failure
+mutations   known bugs put back into the real code; mutants: one file for each package mutated
 
 `scripts/simulate.sh --help` runs campaigns, replays a seed with its trace, and puts bugs back.
 """

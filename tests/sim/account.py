@@ -1,6 +1,6 @@
-"""Failures in plain words: what there was, what happened in order, and what was violated.
+"""Describes a failure in plain words: the cluster and its clients, the events in order, the violations.
 
-This is for people who look for a bug. The trace has more, and `--trace` prints it.
+This is for people who look for a bug. The option `--trace` prints the trace, which has more detail.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ACKS = {-1: "all", 0: "0", 1: "1"}
 
 
 def account(plan: Plan, verdict: Verdict) -> Iterator[str]:
-    """Lines about a failure: the cluster and its clients, the course of events, the violations."""
+    """Lines that describe a failure: the cluster and its clients, the events in order, the violations."""
     yield f"There were {_count(plan.shape.brokers, 'broker')}. Faults happened for {plan.faulty_s:.1f} s."
     yield from _actors(plan)
     yield "This happened, in seconds since the start:"
@@ -100,9 +100,10 @@ def _count(number: int, what: str, many: str | None = None) -> str:
 
 
 def relevant_lines(verdict: Verdict) -> list[str]:
-    """The lines of a failing run's trace that concern the partition of its first violation, or no partition:
-    the last ones up to a little after that violation. Of lines that differ in numbers only the first few are
-    there."""
+    """The last lines of a failing run's trace, up to shortly after the first violation.
+
+    Lines that name only partitions other than the violation's are left out. If many lines differ only in
+    their numbers, the first few are kept."""
     lines = list(verdict.trace)
     named = _PARTITION.search(verdict.violations[0])
     if named:

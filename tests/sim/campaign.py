@@ -1,6 +1,6 @@
-"""Runs many seeds, on as many processes as there are processors; `scripts/simulate.sh` runs this.
+"""Runs many seeds, with one process per processor by default. `scripts/simulate.sh` starts this module.
 
-The exit status is 0 only if every seed held (with --mutations: if every mutation was caught).
+The exit status is 0 only if no seed failed (with --mutations: if every mutation was caught).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tests.sim.scenario import Verdict, run_seed
 from tests.sim.shrink import Variant, shrink
 
 _SHRUNK_MAX = 3
-"""Shrinking takes a minute: seeds that fail after so many others are only reported."""
+"""Number of failing seeds that a campaign shrinks, because shrinking one takes about a minute. Later failing
+seeds are only reported."""
 
 
 @dataclass(slots=True)
@@ -76,7 +77,7 @@ def report_failure(failing: Variant, verdict: Verdict) -> None:
 
 
 def report_shrunk(failing: Variant, verdict: Verdict) -> None:
-    """Shrink a failing seed, and tell what is left of it."""
+    """Shrink a failing seed, and describe the smallest variant that still fails."""
     print(f"\nseed {verdict.seed} FAILED: {verdict.violations[0].strip().splitlines()[-1]}")
     print(f"  to replay: {failing.command()} --trace")
     print("  leaving out what the failure does not need …", flush=True)
@@ -202,7 +203,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def variant(words: Sequence[str]) -> Variant:
-    """What these words of a command line replay."""
+    """The variant that these words of a command line select for a replay."""
     return _variant(_parser().parse_args(words))
 
 

@@ -135,7 +135,8 @@ def check_equal(name: str, replicas: Sequence[StoredLog]) -> Iterator[str]:
 
 
 def check_acknowledged(log: StoredLog, sent: Sequence[Batch], acks: Collection[int] = (-1,)) -> Iterator[str]:
-    """Every record acknowledged with one of these acks (-1 is all) is at its acknowledged offset."""
+    """Check that every record acknowledged with one of these acks (-1 is all) is at its acknowledged
+    offset."""
     values = log.values
     anywhere = set(values.values())
     for batch in sent:

@@ -74,7 +74,7 @@ SETTINGS: Mapping[str, str | int | bool] = {
     "group.min.session.timeout.ms": 1000,
     "controlled.shutdown.retry.backoff.ms": 500,
 }
-"""Settings of every simulated broker: small sizes and short timeouts, so that there are many restarts."""
+"""Settings of every simulated broker: small sizes and short timeouts allow many restarts in one run."""
 
 
 class Machine:
@@ -109,7 +109,7 @@ class Machine:
         self._work_ms_max = work_ms_max
         self._workers: SimWorkers | None = None
         self._lost: list[str] = []
-        """Ids of log directories that the operator has given up."""
+        """Ids of log directories that the operator has declared lost."""
         self._settings = {
             **SETTINGS,
             "broker.id": broker_id,
@@ -212,7 +212,7 @@ class Machine:
         self._boots += 1
 
     def wipe(self) -> None:
-        """The process is killed, and its disks are replaced by empty ones: the operator gives the old up."""
+        """Kill the process and replace its disks with empty ones. The operator declares the old ones lost."""
         self.kill()
         self._world.trace(self.name, "gets new disks")
         for directory in LOG_DIRECTORIES:
@@ -222,7 +222,7 @@ class Machine:
             self.disk.wipe(directory)
 
     def go_back(self, snapshot: Snapshot) -> None:
-        """Cut the power, and replace the disks by an older copy of them."""
+        """Cut the power, and replace the disks' content with an older copy."""
         self.lose_power()
         self._world.trace(self.name, "gets its disks as they were before")
         self.disk.restore(snapshot)
@@ -234,14 +234,14 @@ class Machine:
             self._workers.delay_ms_max = work_ms_max
 
     def unmount(self, directories: Sequence[str]) -> None:
-        """The process is killed, and finds these log directories empty when it starts again."""
+        """Kill the process and unmount these log directories, so that the next process finds them empty."""
         self.kill()
         for directory in directories:
             self._world.trace(self.name, f"does not mount {directory}")
             self.disk.unmount(directory)
 
     def mount(self) -> None:
-        """All log directories are mounted again; the process must not run."""
+        """Mount all log directories again. Call it only while no process runs."""
         for directory in list(self.disk.unmounted):
             self._world.trace(self.name, f"mounts {directory}")
             self.disk.mount(directory)
@@ -384,8 +384,8 @@ class Cluster:
             machine.calm_workers(NORMAL_WORK_MS_MAX)
             machine.mend_zookeeper()
             machine.disk.spare()
-            # A log directory that was offline stays so until the broker starts anew, and one that is about to
-            # stop would not come back.
+            # An offline log directory stays offline until the broker restarts, and a broker that is shutting
+            # down would not restart.
             is_impaired = machine.disk.is_failing or machine.disk.is_bounded or machine.disk.unmounted
             if is_impaired or machine.is_stopping:
                 machine.mend_directories()
@@ -402,8 +402,8 @@ class Cluster:
         return {int(name): self.zookeeper.read(broker_path(int(name))).czxid for name in registered}
 
     def is_start_recorded(self, machine: Machine) -> bool:
-        """Whether a controller has dealt with the start of the machine's present broker: no partition's state
-        relies on what its process before had."""
+        """Whether a controller has recorded the start of the machine's present broker process. From then on
+        no partition's state relies on records that only the previous process had."""
         node = None if machine.broker is None else machine.broker.node
         if node is None or not self.zookeeper.exists(CONTROLLER_BROKERS):
             return False

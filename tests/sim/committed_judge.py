@@ -1,10 +1,10 @@
-"""Judges at every step that no replica which may lead lacks a committed or acknowledged record.
+"""Checks at every step that each replica which may become leader has every committed or acknowledged record.
 
 A record is *promised* when a producer got its acknowledgement with acks=all, or when a leader with enough
 in-sync replicas raised its high watermark past it. From then on every broker that begins to lead in a later
 leader epoch must have it, every follower that a leader counts must have it, no follower may truncate it, and
-no replica may join the in-sync set without it. The judge sees such a replica when it appears, not only when
-its lack has destroyed records on all disks.
+no replica may join the in-sync set without it. The judge reports such a replica at once, before the missing
+records are lost on all disks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.sim.cluster import Cluster
 from tests.sim.history import Batch, History, Incarnation, TopicPartition
 
 _HEADER = struct.Struct(">qiibI")
-"""Base offset, length after this field, leader epoch, magic, checksum: the beginning of a batch."""
+"""The first fields of a batch: base offset, length of the rest, leader epoch, magic, checksum."""
 _LENGTH_FROM = 12
 
 
@@ -51,15 +51,15 @@ class Promise:
 
 @dataclass(slots=True)
 class _Promised:
-    """What is promised of one partition: acknowledged batches, and for each leader epoch the highest offset
-    that its leader committed, with the leader epoch of the last record before it."""
+    """The promised records of one partition: acknowledged batches, and for each leader epoch the offset up to
+    which its leader committed, with the leader epoch of the last record before that offset."""
 
     batches: list[Promise] = field(default_factory=list)
     committed: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def before(self, leader_epoch: int) -> tuple[int, int]:
         """The offset up to which leaders of earlier leader epochs have committed records, and the leader
-        epoch of the last one: a log that has that record has all before it."""
+        epoch of the last committed record. A log that has this record has all committed records before it."""
         earlier = [committed for epoch, committed in self.committed.items() if epoch < leader_epoch]
         return max(earlier, default=(0, NO_EPOCH))
 
@@ -76,16 +76,19 @@ def _has(log: Log, committed: tuple[int, int]) -> bool:
 
 
 def _end(log: Log, offset: int) -> str:
-    """Where a log ends, for people who compare it with what is committed before `offset`."""
+    """Describes how a log differs from one that has every record committed before `offset`."""
     if log.log_end_offset < offset:
         return f"a log that ends at {log.log_end_offset}"
     return f"a log whose record {offset - 1} is of epoch {log.epochs.epoch_at(offset - 1)}"
 
 
 def stored_batches(disk: SimDisk, directory: str) -> dict[int, tuple[int, int]]:
-    """Leader epoch and checksum of each batch in a log's files, by base offset, as the headers state them.
-    The content is not examined: the judges at the end do that. Files count as they were written: a segment
-    that rotted later is refused to readers and copied from another replica."""
+    """Leader epoch and checksum of each batch in a log's files, by base offset, as the batch headers state
+    them.
+
+    This function does not verify the checksums: the judges at the end of the run do. It reads the files as
+    the broker wrote them, before any bit changed: the broker refuses to serve a damaged segment and copies it
+    from another replica."""
     found: dict[int, tuple[int, int]] = {}
     for data in disk.contents(directory, ".log"):
         position = 0
@@ -103,9 +106,10 @@ def _told(committed: tuple[int, int]) -> str:
 
 
 class CommittedJudge:
-    """Compares replicas with what is promised, whenever a role, a high watermark or an in-sync set changes.
+    """Compares replicas with the promised records, whenever a role, a high watermark or an in-sync set
+    changes.
 
-    Topics in the history's `may_lose` are not judged: their leaders may be elected uncleanly.
+    It skips topics in the history's `may_lose`, because their leaders may be elected uncleanly.
     """
 
     def __init__(self, cluster: Cluster, history: History) -> None:
@@ -114,7 +118,7 @@ class CommittedJudge:
         self._promised: dict[Incarnation, _Promised] = {}
         self._in_sync: dict[TopicPartition, frozenset[int]] = {}
         self._highest: WeakKeyDictionary[Leadership, int] = WeakKeyDictionary()
-        """The highest high watermark of each term."""
+        """The highest high watermark that each leader has had in its term."""
         self._committed: dict[Incarnation, int] = {}
         history.committed = self._committed
         history.acknowledgements.append(self.acknowledged)
@@ -122,7 +126,7 @@ class CommittedJudge:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Judge every change of a role and of a high watermark, within this context."""
+        """Within this context, judge every new role, counted fetch, raised high watermark and truncation."""
         with ExitStack() as stack:
             stack.enter_context(self._wrapped("lead", self._lead))
             stack.enter_context(self._wrapped("follow", self._follow))
@@ -140,16 +144,16 @@ class CommittedJudge:
 
         return mock.patch.object(Partition, name, call)
 
-    # What is promised
+    # Promises
 
     def acknowledged(self, batch: Batch, checksum: int) -> None:
-        """A producer got the acknowledgement of a batch whose records have this checksum."""
+        """Record that a producer got the acknowledgement of a batch whose records have this checksum."""
         if batch.acks != -1 or batch.offset is None or batch.at[0] in self._history.may_lose:
             return
         state = self._state(batch.at)
         if state is None:
             return
-        # The broker that acknowledged led in this leader epoch or an earlier one.
+        # The broker that sent the acknowledgement led in this leader epoch or an earlier one.
         next_offset = batch.offset + len(batch.values)
         promise = Promise(state.leader_epoch, batch.offset, next_offset, checksum, str(batch))
         place = Incarnation(batch.at, batch.topic_id)
@@ -182,7 +186,7 @@ class CommittedJudge:
             ):
                 yield partition
 
-    # What is judged
+    # Checks
 
     def _lead(self, method: Any, partition: Partition, assignment: LeaderAndIsr, now_ms: int) -> bool:
         begins: bool = method(partition, assignment, now_ms)
@@ -221,7 +225,8 @@ class CommittedJudge:
         return begins
 
     def _check_follower(self, partition: Partition) -> None:
-        """A replica that a controller counts, though it has dealt with its broker's start, may lead."""
+        """Check a follower's log if its broker may become leader: the broker is in the in-sync set, and the
+        controller has already recorded the start of its present process."""
         state = self._state(partition.key)
         machine = self._cluster.machine(partition.local_id)
         if state is None or partition.local_id not in state.isr:
@@ -284,7 +289,8 @@ class CommittedJudge:
         last_epoch = partition.log.epochs.epoch_at(committed - 1)
         self._of(place).committed[role.leader_epoch] = committed, last_epoch
         for member in role.maximal_isr - {partition.local_id}:
-            # A broker that has registered anew may have lost its tail. The controller handles that.
+            # A broker that has registered again may have lost the end of its log. The controller removes it
+            # from the in-sync set, so it is not judged here.
             counted = role.remotes.get(member)
             if counted is None or counted.broker_epoch != self._registration(member):
                 continue
@@ -322,11 +328,12 @@ class CommittedJudge:
         if not is_judged:
             return
         end_offset = partition.log.log_end_offset
-        # Its leader may have committed more in the present epoch.
+        # The leader may have committed further records in the present epoch.
         committed = self._promised[place].committed_before(partition.leader_epoch + 1)
         if end_offset >= committed or end_offset not in stored:
             return
-        # Beyond that offset its records may be of a leader that committed none of them.
+        # Records at or after `committed` may come from a leader that never committed them: a follower may
+        # truncate those.
         for leader in self._leaders(place, partition.leader_epoch):
             if self._stored(leader).get(end_offset) == stored[end_offset]:
                 self._found(
@@ -356,7 +363,7 @@ class CommittedJudge:
                     self._in_sync.pop(at, None)
 
     def _check_member(self, at: TopicPartition, state: PartitionState, member: int) -> None:
-        """A replica joins an in-sync set: it may lead from now on."""
+        """Check a replica that joins an in-sync set, because from now on it may become leader."""
         partition = self._cluster.machine(member).partition(at)
         if partition is None or partition.is_offline or at[0] in self._history.may_lose:
             return

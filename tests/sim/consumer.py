@@ -16,7 +16,7 @@ from tests.sim.told_offsets import ToldOffsets
 
 _POLL_S = 0.3
 _REWIND_SHARE = 0.02
-"""Share of its polls at which a consumer goes back in one partition."""
+"""The share of a consumer's polls before which it seeks back to an earlier offset in one partition."""
 NAMES_VERSION = 12
 """Last version of Fetch that names topics, and first that reports where the reader's log diverges."""
 IDS_VERSION = 16
@@ -110,7 +110,8 @@ class Consumer(Client):
             self._fetch(_Asked(address, self.life_of(address), readings, epochs))
 
     def _rewind(self, reading: _Reading) -> None:
-        """Read a partition again from some offset on: what nobody else reads any more may have rotted."""
+        """Read a partition again from an earlier offset, to meet damage in records that other clients have
+        read already."""
         if not reading.is_asked:
             reading.position, reading.last_epoch = self.rng.randrange(reading.position + 1), -1
 

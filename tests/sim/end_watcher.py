@@ -1,4 +1,4 @@
-"""A simulated client that asks, again and again, where partitions end (ListOffsets)."""
+"""A simulated client that repeatedly asks for the end offsets of partitions (ListOffsets)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _EXPECTED = PASSING | {ErrorCode.OFFSET_NOT_AVAILABLE}
 
 
 class EndWatcher(Client):
-    """Asks the leaders of some topics for the end of every partition, naming the leader epoch it knows."""
+    """Asks the leaders of some topics for the end offset of every partition. Each request states the leader
+    epoch that the client knows."""
 
     def __init__(self, around: Surroundings, name: str, *, follows: Sequence[str], told: ToldOffsets) -> None:
         super().__init__(around, name)

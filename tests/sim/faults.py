@@ -1,10 +1,11 @@
-"""What goes wrong in the faulty phase: drawn from the seed, one after the other and several at once.
+"""The faults of the faulty phase: drawn from the seed, one after another and several at once.
 
-Most faults may strike anybody at any time. Those that destroy what was written (`lose_power`, `wipe`) strike
-only where another in-sync replica is alive and stays so until all are in sync again: more than that no
-replicated log promises without an fsync for each record (Kafka design §4.7). With min.insync.replicas=2 one
-machine may lose power although it is the last one in sync (KIP-966), if the others lose nothing. Where there
-is that fsync, flush.before.ack, power is lost anywhere at any time.
+Most faults may hit any machine at any time. Faults that destroy written data (`lose_power`, `wipe`) are made
+only while every partition has another in-sync replica on a running machine, and no further one is made until
+all replicas are in sync again: without an fsync for each record, no replicated log promises more (Kafka
+design §4.7). With min.insync.replicas=2, one machine may lose power even if it has the last in-sync replica,
+provided that the other machines lose nothing (KIP-966). If all topics have flush.before.ack, which makes that
+fsync, any machine may lose power at any time.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _MEDDLED = (
     UpdateMetadataRequest.api,
     StopReplicaRequest.api,
 )
-"""What may be lost, late, repeated or unanswered between brokers while all else arrives."""
+"""Requests between brokers that `meddle` may lose, delay, repeat or leave without an answer."""
 
 End = Callable[[], None]
 """Ends a fault."""
@@ -61,8 +62,8 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One fault of a plan: it begins `at_s` seconds after the faulty phase has begun, if it can begin then,
-    and lasts for `seconds`. An aimed one strikes a leader or the controller, if there is one."""
+    """One fault of a plan. It begins `at_s` seconds after the start of the faulty phase, if it is possible
+    then, and lasts for `seconds`. An aimed fault hits a leader or the controller, if there is one."""
 
     number: int
     kind: str
@@ -72,19 +73,20 @@ class Strike:
 
 
 class Faults:
-    """Makes a plan's faults while its story's faulty phase lasts."""
+    """Makes a plan's faults during the faulty phase of its story."""
 
     def __init__(self, story: Story) -> None:
         self.cluster: Cluster = story.cluster
         self.rng = random.Random()
-        """The generator of the fault that begins. What one fault draws does not disturb the others."""
+        """Random numbers for the fault that begins. Each fault has its own generator, so that a fault draws
+        the same values whether or not other faults are left out of the plan."""
         self._story = story
         self._world = story.world
         self._active = 0
         self._is_fragile = False
-        """Whether a machine has lost data and is not in sync again."""
+        """Whether a machine has lost data and is not yet in sync again."""
         self._rotten: tuple[Machine, str, bytes] | None = None
-        """The machine, path and former content of the log that has rotted last."""
+        """The machine and path of the log file that `rot` damaged last, and its content before that."""
 
     def begin(self) -> None:
         for strike in self._story.plan.strikes:
@@ -232,7 +234,7 @@ class Faults:
         return end
 
     def lose_power(self, machine: Machine) -> End | None:
-        """One machine loses power, or two in one instant where a third replica is in sync."""
+        """One machine loses power. Two lose it at the same moment if a third replica is in sync."""
         if not self._may_lose_data(machine):
             return None
         fallen = [machine]
@@ -251,8 +253,8 @@ class Faults:
         return end
 
     def lose_power_in_outage(self, machine: Machine) -> End | None:
-        """A machine loses power while ZooKeeper stands still. All sessions end at once then. The machine and
-        one that has kept everything come back later than the others, one after the other."""
+        """A machine loses power while ZooKeeper pauses. Sessions that expired during the pause all end when
+        it ends. The machine, and another one that has lost no data, return later, each at its own time."""
         others = [other for other in self.cluster.machines if other is not machine]
         if not others or not self.cluster.zookeeper.available or not self._may_lose_data(machine):
             return None
@@ -270,12 +272,13 @@ class Faults:
         return end
 
     def lose_last_power(self, machine: Machine) -> End | None:
-        """The machine loses power soon after all others stop or are killed, and all return in any order.
-        The others have what was acknowledged, in sync or not. All this waits until the cluster is whole."""
+        """The machine loses power soon after every other machine is paused or killed. All machines return in
+        any order. Between them the others have every acknowledged record, in sync or not. The fault waits
+        until the cluster is whole."""
         configs = [config for topic in self._story.plan.topics for config in topic.configs]
         if len(self.cluster.machines) > 1 and ("min.insync.replicas", "1") not in configs:
             self._lose_last_power_when_whole(machine, self.rng)
-        return None  # It mends all that it does, and may not have begun yet.
+        return None  # This fault ends by itself, and may begin later.
 
     def _lose_last_power_when_whole(self, last: Machine, rng: random.Random) -> None:
         if not self._story.is_faulty:
@@ -299,8 +302,8 @@ class Faults:
         clock.callLater(fall_s + _RETURN_S_MAX, self._look_whether_whole)
 
     def lose_power_unrecorded(self, machine: Machine) -> End | None:
-        """A machine loses power and is back before its session has ended. The controller that hears of it is
-        killed when it has written for the first time, be it that it has dealt with this start."""
+        """A machine loses power and restarts before its session expires. The controller is killed after its
+        next write to ZooKeeper, whether or not that write handles the restart."""
         zookeeper = self.cluster.zookeeper
         if zookeeper.written is not None or len(self.cluster.machines) < 3 or _controls(machine):
             return None
@@ -327,8 +330,8 @@ class Faults:
         return end
 
     def leave_behind(self, machine: Machine) -> End | None:
-        """A machine cannot reach the others until it has left an in-sync set. When records are committed
-        without it, their leader is killed, and the machine is back."""
+        """A machine is cut off from the others until it has left an in-sync set. As soon as a leader has
+        committed records without it, that leader is killed and the cut ends."""
         others = [other.name for other in self.cluster.machines if other is not machine]
         if len(others) < 2 or not machine.is_running:
             return None
@@ -359,8 +362,8 @@ class Faults:
         return end
 
     def _leader_ahead_of(self, machine: Machine) -> Machine | None:
-        """A leader that has committed records which the machine lacks and the third one does not know to be
-        committed."""
+        """The machine of a leader that has committed records which `machine` lacks, while the other in-sync
+        replicas do not know yet that these records are committed. None if there is no such leader."""
         for at, state in self.cluster.states().items():
             if machine.broker_id in state.isr or len(state.isr) < 2 or state.leader <= 0:
                 continue
@@ -404,13 +407,13 @@ class Faults:
         return lambda: None  # The clock stays wrong.
 
     def step_clock(self, machine: Machine) -> End | None:
-        """An administrator sets the machine's clock by a minute to an hour. Timers that run keep their time:
-        what is modelled is a reactor whose timers do not follow the time of day."""
+        """An administrator moves the machine's clock by a minute to an hour. Pending timers do not change,
+        because a reactor's timers do not follow the time of day."""
         machine.set_clock(self.rng.choice([-1, 1]) * self.rng.uniform(60, 3600))
-        return lambda: None  # It stays wrong.
+        return lambda: None  # The clock remains wrong.
 
     def jitter_clock(self, machine: Machine) -> End | None:
-        """The machine's clock is corrected again and again, forward and back."""
+        """Set the machine's clock again and again, forward and back."""
         is_over, rng = False, self.rng
 
         def jump() -> None:
@@ -432,8 +435,8 @@ class Faults:
         return machine.start
 
     def unmount(self, machine: Machine) -> End | None:
-        """A broker starts again while some or all of its disks are not mounted, though it may be the last one
-        in sync. Nothing is lost: later the disks are there."""
+        """A broker restarts while some or all of its disks are not mounted, even if it has the last in-sync
+        replica. No data is lost: the disks are mounted again later."""
         if machine.disk.unmounted or machine.disk.is_failing or not machine.is_up:
             return None
         machine.unmount(LOG_DIRECTORIES if self.rng.random() < 0.5 else [self.rng.choice(LOG_DIRECTORIES)])
@@ -447,15 +450,18 @@ class Faults:
         return end
 
     def rot(self, machine: Machine) -> End | None:
-        """A bit of a closed segment or of its indexes changes, or a file loses its end. One log at a time:
-        replicas that rot alike are beyond repair. Without another replica only an index can be mended."""
+        """Change one bit of a closed segment or of one of its indexes, or cut off the end of such a file.
+
+        Only one log is damaged at a time, because nobody could repair a record that is damaged on every
+        replica. In a cluster of one machine only indexes are damaged: they can be rebuilt from the log."""
         if not machine.is_up or not self.is_restored():
             return None
         partitions = sorted(machine.partitions(), key=lambda partition: partition.key)
         closed = [
             segment
             for partition in partitions
-            # What an unclean election has cut off does not come back.
+            # After an unclean election the other replicas may lack these records, so no copy could repair
+            # them.
             if partition.topic not in self._story.history.may_lose
             for segment in partition.log.segments[:-1]
             if len(self.cluster.machines) == 1 or self._is_elsewhere(machine, partition, segment)
@@ -484,7 +490,7 @@ class Faults:
         return lambda: None
 
     def _is_elsewhere(self, machine: Machine, partition: Partition, segment: Segment) -> bool:
-        """Whether another replica in sync has all records of a segment."""
+        """Whether another in-sync replica has all records of a segment."""
         state = self.cluster.states().get(partition.key)
         replicas = (
             self.cluster.machine(member).partition(partition.key)
@@ -496,7 +502,7 @@ class Faults:
         )
 
     def is_restored(self) -> bool:
-        """Whether the log that has rotted last is as it was, or has been removed."""
+        """Whether the log file that `rot` damaged last has its former content again, or has been removed."""
         if self._rotten is not None:
             machine, path, content = self._rotten
             if machine.disk.peek(path) not in (None, content):
@@ -511,7 +517,7 @@ class Faults:
         return self._has_copies_elsewhere(machine, active)
 
     def _has_copies_elsewhere(self, machine: Machine, active: int = 0) -> bool:
-        """Whether every partition of the machine's is in sync elsewhere, where nothing else goes wrong."""
+        """Whether every partition of the machine has an in-sync replica on a machine without faults."""
         if self._active > active or not self.cluster.is_whole() or not self.is_restored():
             return False
         self._is_fragile = True
@@ -531,7 +537,7 @@ class Faults:
         return lambda: self._repair(machine)
 
     def make_read_only(self, machine: Machine) -> End | None:
-        """Log directories can only be read, while the broker runs or from its next start on."""
+        """Make log directories read-only, while the broker runs or before its next start."""
         if not machine.is_running or machine.disk.is_failing:
             return None
         if self.rng.random() < 0.5:
@@ -542,7 +548,7 @@ class Faults:
         return lambda: self._repair(machine)
 
     def go_back(self, machine: Machine) -> End | None:
-        """A machine loses power and comes back with disks as they were some time ago."""
+        """A machine loses power and restarts with an older copy of its disks."""
         if not machine.is_up or len(self.cluster.machines) == 1 or machine.disk.unmounted:
             return None
         snapshot, start_s = machine.disk.snapshot(), self.rng.uniform(0.5, 6.0)
@@ -581,7 +587,7 @@ class Faults:
         return self.rng.choice([zookeeper.start, zookeeper.wake])
 
     def slow_zookeeper(self, machine: Machine) -> End | None:
-        """ZooKeeper carries out some writes late, or nearly all."""
+        """ZooKeeper delays a share of the writes, from a few to nearly all."""
         zookeeper = self.cluster.zookeeper
         if zookeeper.slow_share:
             return None
@@ -597,7 +603,8 @@ class Faults:
         return end
 
     def change_zookeeper_leader(self, machine: Machine) -> End | None:
-        """ZooKeeper's leader is lost. Nothing is answered until the others have elected one of them."""
+        """ZooKeeper loses its leader, and answers no request until the other servers have elected a new
+        one."""
         zookeeper = self.cluster.zookeeper
         if not zookeeper.available or len(zookeeper.up()) < len(zookeeper.servers):
             return None
@@ -611,7 +618,7 @@ class Faults:
         return end
 
     def lose_zookeeper_server(self, machine: Machine) -> End | None:
-        """A server that follows is lost. Its clients turn to the others, and keep their sessions."""
+        """ZooKeeper loses a follower. Its clients connect to the other servers and keep their sessions."""
         zookeeper = self.cluster.zookeeper
         if not zookeeper.available or len(zookeeper.up()) < len(zookeeper.servers):
             return None
@@ -620,7 +627,8 @@ class Faults:
         return lambda: zookeeper.restore(lost)
 
     def lag_zookeeper_server(self, machine: Machine) -> End | None:
-        """Servers that follow apply late what the leader has committed: their clients read older states."""
+        """ZooKeeper's followers apply the leader's transactions late, so that their clients read older
+        states."""
         zookeeper = self.cluster.zookeeper
         followers = [server for server in zookeeper.servers if server is not zookeeper.leader]
         lagging = self.rng.sample(followers, self.rng.randint(1, len(followers)))
@@ -636,7 +644,7 @@ class Faults:
         return end
 
     def burst_zookeeper(self, machine: Machine) -> End | None:
-        """All requests and answers are quick at one moment, and take seconds at the next."""
+        """ZooKeeper's delay changes abruptly and often, between none and several seconds."""
         zookeeper, rng = self.cluster.zookeeper, self.rng
         usual_ms = self._story.plan.zookeeper_delay_ms_max
         if zookeeper.delay_ms_max != usual_ms:
@@ -657,7 +665,7 @@ class Faults:
         return end
 
     def break_zookeeper(self, machine: Machine) -> End | None:
-        """Connections to ZooKeeper break at writes, which are lost or lose their answers."""
+        """Connections to ZooKeeper break during writes. Either the write is lost, or only its answer."""
         zookeeper = self.cluster.zookeeper
         if zookeeper.break_share:
             return None
@@ -670,8 +678,8 @@ class Faults:
         return end
 
     def rejoin_slowly(self, machine: Machine) -> End | None:
-        """A broker is killed, and joins its in-sync sets again while ZooKeeper is slow and the leaders'
-        AlterPartition requests are lost, come late, or lose their answers."""
+        """A broker is killed and joins its in-sync sets again, while ZooKeeper is slow and the leaders'
+        AlterPartition requests are lost, delayed, repeated or left without an answer."""
         zookeeper, meddled, api_key = self.cluster.zookeeper, self.cluster.network.meddled, _MEDDLED[0].key
         if zookeeper.slow_share or api_key in meddled or not machine.is_running or _controls(machine):
             return None
@@ -689,7 +697,7 @@ class Faults:
         return end
 
     def remove_registration(self, machine: Machine) -> End | None:
-        """An administrator deletes /brokers/ids/N of a broker whose session lives."""
+        """An administrator deletes /brokers/ids/N while the session of broker N is still valid."""
         zookeeper, path = self.cluster.zookeeper, broker_path(machine.broker_id)
         if not zookeeper.exists(path):
             return None
@@ -700,7 +708,7 @@ class Faults:
     # The network
 
     def meddle(self, machine: Machine) -> End | None:
-        """Requests of one kind between brokers are lost, come late or twice, or lose their answers."""
+        """Requests of one kind between brokers are lost, delayed, repeated or left without an answer."""
         meddled = self.cluster.network.meddled
         api_key = self.rng.choice(_MEDDLED).key
         if api_key in meddled:

@@ -81,11 +81,11 @@ class History:
     seen: dict[Incarnation, list[bytes]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     operations: int = 0
-    """Answers that clients got."""
+    """Number of answers that clients got."""
     acknowledgements: list[Callable[[Batch, int], None]] = field(default_factory=list)
-    """Called with every batch that a producer got acknowledged, and its checksum."""
+    """Called with every batch that a broker acknowledged to its producer, and the batch's checksum."""
     committed: dict[Incarnation, int] | None = None
-    """The highest offset that any leader has committed; None where no judge follows that."""
+    """The highest offset that any leader has committed; None if no judge tracks high watermarks."""
     _decoded: dict[tuple[Incarnation, int, int], list[bytes]] = field(default_factory=dict)
 
     def violation(self, what: str) -> None:
@@ -120,13 +120,13 @@ class History:
         seen.extend(values[len(known) :])
 
     def acknowledged(self, batch: Batch, encoded: bytes | bytearray) -> None:
-        """A producer got the acknowledgement of a batch that it had sent in this form."""
+        """Record that a producer got the acknowledgement of a batch, which it had sent as these bytes."""
         checksum = read_header(encoded).crc
         for judge in self.acknowledgements:
             judge(batch, checksum)
 
     def told_committed(self, place: Incarnation, offset: int, what: str) -> None:
-        """A client was told something that holds only if everything before `offset` is committed."""
+        """Check an answer to a client that is only true if every record before `offset` is committed."""
         if self.committed is not None and offset > self.committed.get(place, 0):
             known = self.committed.get(place, 0)
             self.violation(

@@ -1,9 +1,12 @@
-"""Judges in-sync sets and eligible replicas at every moment: none in ZooKeeper has a member that its leader
-does not wait for, and no high watermark passes an eligible replica.
+"""Checks in-sync sets and eligible replicas at every step.
 
-A leader commits a record when its maximal in-sync set has it. The next leader is elected from the set in
-ZooKeeper. A member of that set which the leader does not count may be elected without committed records. So
-may an eligible replica (KIP-966) if the leader raises its high watermark all the same.
+Two rules hold. A leader waits for every member of the in-sync set in ZooKeeper. No leader raises its high
+watermark past the end of an eligible replica's log (KIP-966).
+
+A leader commits a record when every member of its maximal in-sync set has it, but the controller elects the
+next leader from the set in ZooKeeper. If that set has a member for which the leader does not wait, the
+controller may elect a replica that lacks committed records. The same can happen if the leader commits records
+that an eligible replica lacks.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from tests.sim.cluster import Cluster
 
 @dataclass(slots=True)
 class _Known:
-    """A partition's state in ZooKeeper. Its leader has led without a break from `first_epoch` on."""
+    """A partition's state in ZooKeeper. The same broker has led in every epoch since `first_epoch`."""
 
     topic_id: uuid.UUID | None
     state: PartitionState
@@ -38,10 +41,10 @@ class _Known:
 
 
 class InSyncJudge:
-    """Compares the sets in ZooKeeper with the leaders' sets, whenever one of the two changes.
+    """Compares the in-sync sets in ZooKeeper with the leaders' sets, whenever one of the two changes.
 
-    A leader may not have learned of its latest leader epochs yet. Where no other broker has led since the
-    epoch that it knows, its set has to include the one in ZooKeeper all the same.
+    A leader may not know its latest leader epochs yet. If no other broker has led since the epoch that it
+    knows, its set must still include the one in ZooKeeper.
     """
 
     def __init__(self, cluster: Cluster, violation: Callable[[str], None]) -> None:
@@ -52,7 +55,7 @@ class InSyncJudge:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Judge every change of a leader's set too, within this context."""
+        """Within this context, judge every change of a leader's set too."""
         with ExitStack() as stack:
             for owner, name in ((Leadership, "settle"), (Leadership, "withdraw"), (Partition, "lead")):
                 stack.enter_context(self._checked(owner, name))
@@ -71,7 +74,8 @@ class InSyncJudge:
         return mock.patch.object(Partition, "advance_high_watermark", advance_and_check)
 
     def _check_eligible(self, leader: Partition) -> None:
-        """A leader's high watermark has risen: all eligible replicas that are up have what is below."""
+        """Check, after a leader's high watermark rose, that every eligible replica that is up has all records
+        below it."""
         known = self._known.get(leader.key)
         if known is None or not known.state.eligible or not self._is_current(leader, known):
             return
@@ -146,7 +150,7 @@ class InSyncJudge:
 
     @staticmethod
     def _is_current(partition: Partition, known: _Known) -> bool:
-        """Whether a replica leads, and no other broker has led since the epoch that it knows."""
+        """Whether a replica is leader, and no other broker has led since the epoch that it knows."""
         role, state = partition.role, known.state
         return (
             isinstance(role, Leadership)

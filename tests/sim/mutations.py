@@ -39,7 +39,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 
 def by_name(name: str) -> Mutation:
-    """The mutation of that name. Raises KeyError."""
+    """The mutation of that name. Raises KeyError if there is none."""
     return {mutation.name: mutation for mutation in MUTATIONS}[name]
 
 

@@ -89,8 +89,8 @@ class OwnerHistory:
         self.queues = QueueHistory(self.history)
 
     def granted(self, told: Told) -> None:
-        """A claim was answered: no other owner has that grant, none of the earlier ones is forgotten, and
-        everything before a writer's fence is committed."""
+        """Check the grant that a claim was answered with: no other owner has its incarnation, it is newer
+        than every earlier grant, and every record before a writer's fence is committed."""
         if Access.WRITE in told.access:
             self.history.told_committed(told.place, told.fence_offset, f"fence of {told}")
         for other in self.grants:

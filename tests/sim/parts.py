@@ -1,8 +1,8 @@
 """The parts of a plan by name, and plans without some of them.
 
-Faults are named by their numbers (fault3), clients and topics by their names, and what troubles all of a
-cluster by what it is (weather, slow-workers, slow-zookeeper). A plan without all its parts is a cluster with
-one topic and one consumer, without which the judges would see less, on a good network, without faults.
+Faults are named by their numbers (fault3), clients and topics by their names, and conditions of the whole
+cluster by words (weather, slow-workers, slow-zookeeper). Without any part, a plan still has a cluster with
+one topic and one consumer, which the judges need, on a good network and without faults.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _FAST_WORK_MS = 5.0
 
 
 def faults(plan: Plan) -> list[str]:
-    """The names of a plan's faults, in the order of their times."""
+    """The names of a plan's faults, by time."""
     return [f"{_FAULT}{strike.number}" for strike in plan.strikes]
 
 
 def surroundings(plan: Plan) -> list[str]:
-    """The names of everything else that a plan can do without."""
+    """The names of all other parts that can be left out of a plan."""
     return list(_surroundings(plan))
 
 
@@ -49,8 +49,8 @@ def _surroundings(plan: Plan) -> Iterator[str]:
 
 
 def without(plan: Plan, names: Collection[str]) -> Plan:
-    """The plan without the parts of these names, and without what cannot be there without them. Raises
-    ValueError for a name that no part has."""
+    """The plan without the parts of these names and the parts that depend on them. Raises ValueError if no
+    part has one of the names."""
     unknown = sorted({*names} - {*faults(plan), *_surroundings(plan)})
     if unknown:
         raise ValueError(f"the plan has no {', '.join(unknown)}")
@@ -87,7 +87,8 @@ def _tenants(tenants: TenantsPlan, names: Collection[str]) -> TenantsPlan | None
 
 
 def between(plan: Plan, from_s: float, until_s: float) -> Plan:
-    """The plan with the part of its faulty phase from `from_s` to `until_s`, in seconds since its begin."""
+    """The plan with only that part of its faulty phase between `from_s` and `until_s`, in seconds since the
+    faulty phase began."""
     return replace(
         plan,
         faulty_s=min(plan.faulty_s, until_s) - from_s,
@@ -99,11 +100,11 @@ def between(plan: Plan, from_s: float, until_s: float) -> Plan:
     )
 
 
-# Many names in few words
+# Short forms for lists of names
 
 
 def abbreviated(names: Iterable[str]) -> list[str]:
-    """The names with faults that follow each other as one: fault2-5."""
+    """The names, with each run of consecutive faults as one range: fault2-5."""
     numbers = sorted(int(name.removeprefix(_FAULT)) for name in names if re.fullmatch(rf"{_FAULT}\d+", name))
     spans: list[list[int]] = []
     for number in numbers:
@@ -116,7 +117,7 @@ def abbreviated(names: Iterable[str]) -> list[str]:
 
 
 def in_full(names: Iterable[str]) -> list[str]:
-    """The names that `abbreviated` made shorter."""
+    """The full names for the short forms that `abbreviated` makes."""
     found = []
     for name in names:
         span = re.fullmatch(rf"{_FAULT}(\d+)-(\d+)", name)

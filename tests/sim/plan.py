@@ -1,9 +1,9 @@
 """What a seed draws before its run: topics, client habits, settings, and the possible faults and changes.
 
-Each seed has something of everything and nothing of some, so that rare things meet: where only disks fill up
-and leaders move, more of that happens than where all happens at once. Sizes are drawn as well. Most seeds are
-small, since many short lives find more in an hour than a few long ones; some are large, since some bugs need
-long logs and many changes.
+Each seed draws only some kinds of faults and changes, so that these occur more often and rare combinations of
+them occur too: a seed whose only faults are full disks and moved leaders has more of both than a seed with
+all kinds. Sizes are drawn as well. Most seeds are small, because many short runs find more bugs in an hour
+than a few long ones. Some are large, because some bugs need long logs and many changes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Change(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How large a world is at most.
+    """Upper limits for the sizes of a simulated cluster, its topics and its clients.
 
-    Where it `is_gentle`, brokers are stopped in order and started again, one at a time, and nothing else
-    happens: then no record is lost that a leader alone has acknowledged.
+    If it `is_gentle`, brokers are shut down in order and started again, one at a time, and there is no other
+    fault. Then not even a record that only the leader acknowledged may be lost.
     """
 
     brokers: int = 3
@@ -101,8 +101,8 @@ class TenantsPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that one seed has drawn. Faults happen during `faulty_s` seconds. `producers` and `consumers` are
-    named; what is given of a consumer is the version of Fetch that it speaks."""
+    """Everything that one seed has drawn. Faults happen during `faulty_s` seconds. `producers` and
+    `consumers` have their names as keys; the value of a consumer is the version of Fetch that it uses."""
 
     shape: Shape
     faulty_s: float
@@ -120,18 +120,18 @@ class Plan:
     """Longest time that a broker's worker thread takes for one job, in ms."""
     settings: Mapping[str, str | int | bool] = field(default_factory=dict)
     zookeeper_delay_ms_max: float = NORMAL_DELAY_MS_MAX
-    """How long ZooKeeper's requests and answers travel at most."""
+    """Longest time in milliseconds that a request to ZooKeeper, or its answer, takes on the network."""
 
 
 def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
-    """The plan of a seed, whose faults are of some of the `kinds`."""
+    """The plan of a seed, with faults of some of the `kinds`."""
     if shape.is_gentle:
         return _gentle(shape, kinds, rng)
     is_large = rng.random() < _LARGE_SHARE
     faulty_s = rng.uniform(30.0, 60.0) if is_large else rng.uniform(8.0, 25.0)
     is_flushed = shape.replicas == 1 or rng.random() < 0.2
     topics = _topics(shape, rng, is_flushed=is_flushed)
-    # Where tenants contend the others are few: a second is to cost the same.
+    # With tenants there are fewer other clients, so that a simulated second costs about the same.
     is_crowded = is_large and not any(topic.is_owned for topic in topics)
     producers = rng.randint(2, shape.producers_max) if is_crowded else rng.randint(1, 2)
     return Plan(
@@ -155,7 +155,7 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
             "leader.imbalance.check.interval.seconds": rng.choice([7, 300]),
             "min.insync.replicas": shape.min_in_sync,
             "flush.before.ack": is_flushed,
-            # Bits rot in segments that are closed: some seeds must have several.
+            # Bits change only in closed segments, so some seeds need several segments in each log.
             "log.segment.bytes": rng.choice([32 * 1024, 2 * 1024]),
         },
         zookeeper_delay_ms_max=rng.choice([NORMAL_DELAY_MS_MAX] * 3 + [60.0, 400.0]),
@@ -163,7 +163,7 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
 
 
 def _gentle(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
-    """The plan of a seed in which brokers stop and start in order."""
+    """The plan of a seed in which brokers are shut down in order and started again, without other faults."""
     faulty_s = 40.0
     stop = next(kind for kind in kinds if kind.name == "stop")
     writers = [ProducerHabits(1, rng.random() < 0.5, rng.choice([30, 100]), lanes_max=3) for _ in range(2)]
@@ -191,7 +191,7 @@ def _gentle(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
 
 
 def _strikes(kinds: Sequence[Kind], faulty_s: float, rng: random.Random) -> Iterator[Strike]:
-    """Draw the faults. A third of them follow another one at once."""
+    """Draw the faults. A third of them begin immediately after another one."""
     chosen = _some(kinds, rng, at_least=4)
     weights = [kind.weight for kind in chosen]
     pause_s = rng.choice([1.5, 3.0, 5.0])
@@ -229,7 +229,7 @@ def _topics(shape: Shape, rng: random.Random, *, is_flushed: bool) -> tuple[Topi
 
 
 def _habits(number: int, rng: random.Random) -> ProducerHabits:
-    """Draw a producer. The first has the strongest guarantees."""
+    """Draw a producer's habits. The first producer has the strongest guarantees."""
     interval_ms = rng.choice([300, 500, 1000])
     lanes_max = rng.randint(1, 4)
     if number == 0 or rng.random() < 0.4:

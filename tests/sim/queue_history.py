@@ -38,7 +38,7 @@ class Home:
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """A client's place in a queue. `patience_s` is its wait timeout; None: it waits without end."""
+    """A client's place in a queue. `patience_s` is its wait timeout in seconds; None: no timeout."""
 
     owner: str
     place: Incarnation
@@ -54,13 +54,13 @@ class Place:
 
     @property
     def ends_not_before_s(self) -> float:
-        """Earliest time at which the patience may end: a broker counts it from the claim's arrival, which is
-        long before its answer if ZooKeeper was slow meanwhile."""
+        """Earliest time at which the wait timeout may expire. The broker counts it from the arrival of the
+        claim, which may be long before the answer if ZooKeeper was slow."""
         return math.inf if self.patience_s is None else self.asked_s + self.patience_s
 
     @property
     def ends_not_after_s(self) -> float:
-        """Latest time at which the patience may end."""
+        """Latest time at which the wait timeout may expire."""
         return math.inf if self.patience_s is None else self.told_s + self.patience_s
 
     def __str__(self) -> str:

@@ -1,9 +1,9 @@
 """How long each partition takes, after a fault has ended, to accept appends with acks=all again.
 
 A partition accepts them when the leader that ZooKeeper names leads in the leader epoch that ZooKeeper names,
-has enough in-sync replicas, every one of them runs and follows in that epoch, and all that was in the
-leader's log a moment ago is committed. Times are measured from the end of the last fault; where another one
-begins before a partition has recovered, that partition is not counted.
+has enough in-sync replicas, every one of them runs and follows in that epoch, and every record that was in
+the leader's log at the previous measurement is committed. Times are measured from the end of the last fault.
+If another fault begins before a partition has recovered, that partition is not counted.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ RECOVERY_S_MAX = 45.0
 
 
 class RecoveryTimes:
-    """Measures one cluster. `times_s` are the times that its partitions took."""
+    """Measures one cluster. `times_s` are the times in seconds that its partitions took to recover."""
 
     def __init__(self, cluster: Cluster, world: World) -> None:
         self.times_s: list[float] = []
         self._cluster = cluster
         self._world = world
         self._ends: dict[TopicPartition, int] = {}
-        """The partitions that have not recovered, each with the end of its leader's log a moment ago."""
+        """The partitions that have not recovered, each with the end of its leader's log at the previous
+        measurement."""
         self._since_s = 0.0
         self._is_looking = False
 
     def fault_began(self) -> None:
-        """Partitions that have not recovered are not counted."""
+        """A fault begins: stop measuring. Partitions that have not recovered yet are not counted."""
         self._ends.clear()
 
     def faults_ended(self) -> None:
-        """No fault is under way now: measure how long every partition takes."""
+        """No fault is active any more: start to measure how long every partition takes to recover."""
         self._since_s = self._world.seconds()
         self._ends = dict.fromkeys(self._cluster.states(), -1)
         if not self._is_looking:
@@ -47,7 +48,7 @@ class RecoveryTimes:
 
     @property
     def late(self) -> list[TopicPartition]:
-        """The partitions that have not recovered in `RECOVERY_S_MAX` seconds."""
+        """The partitions that have not recovered within `RECOVERY_S_MAX` seconds."""
         if self._world.seconds() - self._since_s <= RECOVERY_S_MAX:
             return []
         return list(self._ends)
@@ -56,7 +57,7 @@ class RecoveryTimes:
         states = self._cluster.states() if self._ends else {}
         for at in list(self._ends):
             if at not in states:
-                del self._ends[at]  # Its topic is gone.
+                del self._ends[at]  # The topic no longer exists.
             elif self._accepts(at, states[at]):
                 del self._ends[at]
                 self.times_s.append(self._world.seconds() - self._since_s)

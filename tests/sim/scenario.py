@@ -1,8 +1,8 @@
-"""One seed's story: a cluster and its clients, a time of faults, then peace, and the judgement.
+"""The run of one seed: a cluster and its clients, a phase of faults, then recovery, then the judgement.
 
-Everything is drawn from the seed: how long faults happen, how many producers of which habits, how the network
-is, and what goes wrong when. A fault that would destroy the only copy of a committed record is not made: no
-software survives that. What is allowed at a time is said beside each fault.
+Everything is drawn from the seed: the length of the faulty phase, the producers and their habits, network
+conditions, and the faults and their times. A fault that would destroy the only copy of a committed record is
+not made, because no software survives that. Each fault states its own restrictions.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Verdict:
     faults: Counter[str] = field(default_factory=Counter)
     events: int = 0
     recoveries_s: list[float] = field(default_factory=list)
-    """How long partitions took to accept acks=all again after faults."""
+    """Seconds that partitions took after faults to accept appends with acks=all again."""
 
     @property
     def holds(self) -> bool:
@@ -72,7 +72,8 @@ def run_seed(seed: int, shape: Shape = THREE, *, keep_lines: int | None = 4000) 
 
 
 def run_plan(plan: Plan, seed: int, luck: int = 0, *, keep_lines: int | None = 4000) -> Verdict:
-    """Run a plan, the seed's own or a part of it. What it leaves open is drawn from `seed` and `luck`."""
+    """Run a plan: the seed's own, or a part of it. All values that the plan does not fix are drawn from
+    `seed` and `luck`."""
     world = World(seed, luck=luck, keep_lines=keep_lines)
     with logs_in_trace(world), _collecting_at_the_end():
         story = Story(world, plan)
@@ -142,7 +143,8 @@ class Story:
             Consumer(around, name, follows=names, version=version, told=ends)
             for name, version in plan.consumers.items()
         ]
-        # Topics that are made anew are left out: ListOffsets names no topic ids.
+        # Topics that may be deleted and created again are left out: ListOffsets has no topic ids, so answers
+        # about the old and the new topic would look alike.
         lasting = [topic.name for topic in plan.topics if not topic.is_remade]
         self.watcher = EndWatcher(around, "ends", follows=lasting, told=ends)
         told = GroupHistory(self.history)

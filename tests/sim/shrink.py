@@ -1,7 +1,8 @@
-"""Shrinks a failing seed: parts of its plan are left out, as long as the same rule is still violated.
+"""Shrinks a failing seed: leaves out parts of its plan, as long as the same rule is still violated.
 
-Without a part all that is left meets at other times, so a failure easily vanishes with any part, needed or
-not. Each smaller plan is therefore tried with several lucks, and kept if it fails with one of them.
+Leaving out a part changes the timing of everything else, so a failure can vanish even when that part did not
+cause it. Each smaller plan is therefore tried with several lucks, and kept if it fails with one of them. A
+*luck* is a second seed: it changes the random values of a run and leaves the plan as it is.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ _AFTER_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A seed's plan without some parts, with a part of its faulty phase, with another luck, or with a known
-    bug put back. `from_s` and `until_s` are seconds since the faulty phase of the seed's plan begins."""
+    """A changed run of a seed: without some parts of its plan, with only a part of its faulty phase, with
+    another luck, or with a known bug put back. `from_s` and `until_s` are seconds since the faulty phase of
+    the seed's plan began."""
 
     seed: int
     shape: str = "three"
@@ -38,7 +40,8 @@ class Variant:
     bug: str | None = None
 
     def plan(self) -> Plan:
-        """The plan. Raises ValueError if the seed's plan does not have the parts that are left out."""
+        """The plan of this variant. Raises ValueError if the seed's plan lacks a part that is to be left
+        out."""
         plan = without(plan_of(self.seed, SHAPES[self.shape]), self.left_out)
         return between(plan, self.from_s, self.until_s)
 
@@ -49,7 +52,7 @@ class Variant:
             return run_plan(self.plan(), self.seed, self.luck, keep_lines=keep_lines)
 
     def command(self) -> str:
-        """The command that runs it again."""
+        """The shell command that runs this variant again."""
         words = ["scripts/simulate.sh"]
         if self.shape != "three":
             words += ["--shape", self.shape]
@@ -68,17 +71,18 @@ class Variant:
 
 
 def rule(violation: str) -> str:
-    """What a violation has in common with those of the same rule elsewhere: its words without names, numbers
-    and values."""
+    """The violation's text without names, numbers and values: the same text for every violation of one
+    rule."""
     line = re.sub(r"^\d+\.\d+ s: ", "", violation.strip().splitlines()[-1])
     line = re.sub(r"\b[a-z_]+-\d+\b", "PARTITION", re.split(r"[{\[]", line)[0])
     return re.sub(r"\b[a-z]*\d[\w.]*", "N", line).strip()
 
 
 def shrink(failing: Variant, verdict: Verdict, runs_max: int = RUNS_MAX) -> Variant:
-    """The smallest variant found in `runs_max` runs that violates the rule of the verdict's first violation.
+    """The smallest variant found within `runs_max` runs that violates the rule of the verdict's first
+    violation.
 
-    `verdict` is that of `failing`.
+    `verdict` is the verdict on `failing`.
     """
     return _Shrinking(failing, rule(verdict.violations[0]), runs_max).smallest()
 
@@ -101,21 +105,22 @@ class _Shrinking:
                 return self._best
 
     def _leave_out(self, names: Callable[[Plan], Sequence[str]]) -> None:
-        """Leave out as many of the parts with these names as possible: first all, then halves and so on."""
+        """Leave out as many of the parts with these names as possible: try all of them first, then each half,
+        then smaller groups."""
         size = len(names(self._best.plan()))
         while size:
             left = list(names(self._best.plan()))
-            # From the end on: late faults are needed least.
+            # Try the last parts first: the failure seldom needs faults that begin late.
             while left:
                 chunk, left = left[-size:], left[:-size]
-                there = set(names(self._best.plan()))  # With its topic, its owners are gone too.
+                there = set(names(self._best.plan()))  # Leaving out a topic also leaves out its owners.
                 fewer = (*self._best.left_out, *(name for name in chunk if name in there))
                 if fewer != self._best.left_out:
                     self._try(replace(self._best, left_out=fewer))
             size //= 2
 
     def _shorten(self) -> None:
-        """Let the faulty phase end earlier, and begin later."""
+        """Make the faulty phase end earlier, then make it begin later."""
         best, plan = self._best, self._best.plan()
         times_s = [best.from_s + strike.at_s for strike in plan.strikes]
         first_s = min(times_s, default=best.from_s) - _BEFORE_S
@@ -132,7 +137,7 @@ class _Shrinking:
                 break
 
     def _try(self, smaller: Variant) -> bool:
-        """Whether a smaller variant fails with some luck. Then it is the best."""
+        """Whether a smaller variant fails with some luck. If so, keep it as the smallest one found."""
         for luck in sorted(_LUCKS, key=lambda each: each != smaller.luck):
             if self._runs <= 0:
                 return False

@@ -1,4 +1,4 @@
-"""The tenants of a simulation: they contend, fall asleep and wake up late, and leave in the end."""
+"""The tenants of a simulation: they contend, are paused and resumed, and leave at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge of promised records finds replicas that lack them, and nothing in a cluster that works."""
+"""The judge of promised records reports replicas that lack them, and nothing in a cluster that works."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Judged:
         partition.lead(LeaderAndIsr(partition.local_id, epoch, (1, 2, 3), 9, (1, 2, 3)), 0)
 
     def found(self) -> list[str]:
-        """The violations, without numbers of records."""
+        """The violations found, without the numbers of records."""
         return [violation.split(" s: ", 1)[1] for violation in self.stage.history.violations]
 
 
@@ -74,14 +74,14 @@ def test_a_leader_whose_log_is_too_short_is_found(judged: Judged) -> None:
     assert "without batch" in second
 
 
-def test_a_leader_with_another_record_in_an_acknowledged_place_is_found(judged: Judged) -> None:
+def test_a_leader_with_another_record_at_an_acknowledged_offset_is_found(judged: Judged) -> None:
     follower, leader = judged.follower, judged.leader
     batch = next(each for each in judged.stage.history.batches if each.offset)
     disk = judged.stage.cluster.machine(follower.local_id).disk
     (path,) = [segment.path for segment in follower.log.segments]
     position = follower.log.segments.active.position_of(batch.offset or 0)
     assert position is not None
-    disk.rot(path, position + 20, 0)  # In the checksum.
+    disk.rot(path, position + 20, 0)  # This byte is in the batch's checksum.
     judged.elect(leader)
     assert judged.found() == []
     judged.elect(follower)
@@ -89,7 +89,7 @@ def test_a_leader_with_another_record_in_an_acknowledged_place_is_found(judged: 
     assert f"without {batch}, acknowledged at offset {batch.offset}" in judged.found()[0]
 
 
-def test_a_leader_of_an_earlier_epoch_that_begins_late_is_right(judged: Judged) -> None:
+def test_a_leader_of_an_earlier_epoch_may_begin_late(judged: Judged) -> None:
     role = judged.leader.role
     assert isinstance(role, Leadership)
     judged.follower.log.truncate_to(0)
@@ -114,7 +114,7 @@ def test_an_acknowledgement_by_the_leader_alone_promises_nothing(judged: Judged,
     assert judged.found() == []
 
 
-def test_a_high_watermark_that_goes_back_is_found(judged: Judged) -> None:
+def test_a_high_watermark_that_decreases_is_found(judged: Judged) -> None:
     leader = judged.leader
     before = leader.high_watermark
     leader.high_watermark = before - 3
@@ -163,14 +163,14 @@ def test_a_follower_that_truncates_committed_records_is_found(judged: Judged) ->
     assert found.startswith(f"t-0: broker {follower.local_id} truncates its log to {offset} in epoch 0")
 
 
-def test_a_follower_that_truncates_other_records_than_the_committed_ones_is_right(judged: Judged) -> None:
+def test_a_follower_may_truncate_records_that_were_never_committed(judged: Judged) -> None:
     follower = judged.follower
     offset = max(each.offset or 0 for each in judged.stage.history.batches)
     disk = judged.stage.cluster.machine(follower.local_id).disk
     (path,) = [segment.path for segment in follower.log.segments]
     position = follower.log.segments.active.position_of(offset)
     assert position is not None
-    disk.rot(path, position + 15, 3)  # In the leader epoch.
+    disk.rot(path, position + 15, 3)  # This byte is in the batch's leader epoch.
     follower.truncate_to(offset, 0)
     assert judged.found() == []
 

@@ -1,4 +1,5 @@
-"""An operator deletes records while brokers fail: followers behind the leader's new start continue there."""
+"""An operator deletes records while brokers fail: a follower whose log ends before the leader's new log start
+offset continues from that offset."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 class Deleter(Client):
-    """Deletes the records of the partition before an offset, and asks again until that has succeeded."""
+    """Deletes the partition's records before an offset, and repeats the request until it succeeds."""
 
     offset = 0
     low_watermark = -1
@@ -94,7 +95,7 @@ class Trio:
         return partition.high_watermark
 
     def ends(self) -> dict[str, tuple[int, int]]:
-        """Of each replica, the first offset and the one after the last."""
+        """The log start offset and the log end offset of each replica."""
         found = {}
         for machine in self.stage.cluster.machines:
             partition = machine.partition(AT)
@@ -103,7 +104,8 @@ class Trio:
         return found
 
     def heal(self) -> int:
-        """All are in sync again, begin and end alike, and have the same records. Returns where they begin."""
+        """Mend the cluster, and check that all replicas are in sync, have the same log start and log end and
+        the same records. Returns their log start offset."""
         self.stage.cluster.mend()
         self.stage.until(self.stage.cluster.is_whole, 60)
         self.stage.until(lambda: self.deleter.is_done)
@@ -119,10 +121,10 @@ class Trio:
 
 @pytest.mark.parametrize("world", SEEDS, indirect=True)
 @pytest.mark.parametrize("end", [Machine.kill, Machine.lose_power])
-def test_a_follower_that_was_away_begins_where_the_leader_begins_now(
+def test_a_returning_follower_starts_at_the_leaders_new_log_start(
     world: World, end: Callable[[Machine], None]
 ) -> None:
-    """All that the follower has was deleted meanwhile, and more."""
+    """While the follower is away, the operator deletes every record that it has, and later ones."""
     trio = Trio(world)
     away = trio.follower()
     end(away)
@@ -136,7 +138,7 @@ def test_a_follower_that_was_away_begins_where_the_leader_begins_now(
 
 
 @pytest.mark.parametrize("world", SEEDS, indirect=True)
-def test_a_leader_that_fails_while_records_are_deleted_leaves_one_start(world: World) -> None:
+def test_all_replicas_agree_on_the_log_start_after_the_leader_fails_during_a_deletion(world: World) -> None:
     trio = Trio(world)
     slow = trio.follower()
     slow.pause()
@@ -149,9 +151,9 @@ def test_a_leader_that_fails_while_records_are_deleted_leaves_one_start(world: W
 
 
 @pytest.mark.parametrize("world", SEEDS, indirect=True)
-def test_replicas_begin_alike_after_the_kill_of_every_broker(world: World) -> None:
-    """Log starts are written to a checkpoint from time to time, as in Kafka. What was deleted from the first
-    segment may be there again."""
+def test_all_replicas_agree_on_the_log_start_after_every_broker_was_killed(world: World) -> None:
+    """As in Kafka, brokers write log start offsets to a checkpoint periodically. Records deleted from the
+    first segment since the last checkpoint may therefore be readable again."""
     trio = Trio(world)
     start = trio.high_watermark() // 2
     trio.deleter.delete(start)
@@ -163,7 +165,7 @@ def test_replicas_begin_alike_after_the_kill_of_every_broker(world: World) -> No
 
 
 @pytest.mark.parametrize("world", SEEDS, indirect=True)
-def test_a_follower_that_returns_behind_the_start_can_lead_afterwards(world: World) -> None:
+def test_a_follower_that_returns_behind_the_log_start_can_lead_afterwards(world: World) -> None:
     trio = Trio(world)
     away = trio.follower()
     away.kill()

@@ -1,4 +1,4 @@
-"""A broker that finds its disks empty: not mounted, or replaced."""
+"""A broker that finds its disks empty, because they are not mounted or were replaced."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ def world() -> Iterator[World]:
 
 
 @pytest.mark.parametrize("directories", [LOG_DIRECTORIES, LOG_DIRECTORIES[:1]])
-def test_the_last_one_in_sync_returns_without_its_disks(world: World, directories: list[str]) -> None:
-    """It does not lead with an empty log, to which the others would cut theirs. With its disks it leads."""
+def test_the_last_replica_in_sync_leads_only_once_its_disks_are_mounted(
+    world: World, directories: list[str]
+) -> None:
+    """With an empty log it must not lead, because the other replicas would truncate their logs to it."""
     trio = Trio(world, min_in_sync=1)
     trio.pause_followers()
     before = trio.stage.acknowledged()
@@ -40,7 +42,7 @@ def test_the_last_one_in_sync_returns_without_its_disks(world: World, directorie
     trio.keeps_everything()
 
 
-def test_replicas_on_new_disks_are_filled_before_anyone_counts_on_them(world: World) -> None:
+def test_replicas_on_new_disks_are_filled_before_they_count_as_in_sync(world: World) -> None:
     trio = Trio(world)
     trio.leader.wipe()
     trio.leader.start()
@@ -48,7 +50,7 @@ def test_replicas_on_new_disks_are_filled_before_anyone_counts_on_them(world: Wo
     trio.keeps_everything()
 
 
-def test_a_disk_that_is_not_mounted_has_nobody_cut(world: World) -> None:
+def test_no_replica_is_truncated_because_another_ones_disk_is_not_mounted(world: World) -> None:
     trio = Trio(world)
     trio.leader.unmount(LOG_DIRECTORIES)
     trio.leader.start()

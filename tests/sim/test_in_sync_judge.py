@@ -1,4 +1,5 @@
-"""The judge of in-sync sets finds a member in ZooKeeper that its leader does not count, and nothing else."""
+"""The judge of in-sync sets reports a member of the set in ZooKeeper that its leader does not count, and
+nothing in a cluster that works."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class Judged:
         self.stage.cluster.zookeeper.write([SetData(path, encode_partition_state(changed))], 0)
 
     def others(self) -> tuple[int, int]:
-        """The brokers that do not lead."""
+        """The brokers that are not the leader."""
         first, second = (each for each in (1, 2, 3) if each != self.stage.leader())
         return first, second
 
@@ -58,7 +59,7 @@ def judged() -> Iterator[Judged]:
             yield judged
 
 
-def test_sets_that_are_alike_are_right(judged: Judged) -> None:
+def test_equal_sets_are_no_violation(judged: Judged) -> None:
     judged.write((1, 2, 3))
     judged.stage.produce(1)
     assert judged.found == []
@@ -74,7 +75,7 @@ def test_a_set_in_zookeeper_that_is_larger_than_its_leaders_is_found_when_it_is_
     assert f"its leader {leader} in epoch 0 does not count [{left}]" in judged.found[0]
 
 
-def test_a_set_is_found_that_its_leader_settles_too_early(judged: Judged) -> None:
+def test_a_set_that_its_leader_settles_too_early_is_found(judged: Judged) -> None:
     leader, (kept, left) = judged.stage.leader(), judged.others()
     judged.role.propose((leader, kept))
     assert judged.found == []
@@ -95,7 +96,7 @@ def test_a_proposal_that_is_withdrawn_though_zookeeper_has_it_is_found(judged: J
     assert f"does not count [{joins}]" in judged.found[0]
 
 
-def test_a_leader_that_has_not_learned_of_a_smaller_set_is_right(judged: Judged) -> None:
+def test_a_leader_may_still_use_a_larger_set_than_the_one_in_zookeeper(judged: Judged) -> None:
     judged.write((judged.stage.leader(), judged.others()[0]))
     assert judged.found == []
 
@@ -116,7 +117,7 @@ def test_a_leader_that_was_replaced_meanwhile_is_not_judged(judged: Judged) -> N
     assert judged.found == []
 
 
-def test_a_partition_without_a_leader_and_one_that_is_gone_are_not_judged(judged: Judged) -> None:
+def test_a_partition_without_a_leader_and_a_deleted_partition_are_not_judged(judged: Judged) -> None:
     judged.role.isr = (judged.stage.leader(),)
     judged.write((1, 2, 3), leader=-1, epochs=1)
     path = partition_state_path(*AT)

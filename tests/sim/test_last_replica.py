@@ -1,4 +1,5 @@
-"""The last replica in sync loses power: replicas that left the in-sync set before have every record."""
+"""The last in-sync replica loses power: the replicas that left the in-sync set before it have every
+acknowledged record."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tests.sim.cluster import Machine, logs_in_trace
 from tests.sim.test_cluster import AT, Stage
 
 LOST = range(1, 7)
-"""Seeds of worlds: how much of its unsynced log a machine without power keeps is drawn."""
+"""Seeds of worlds. The seed decides how much of its unsynced log a machine keeps after a power loss."""
 
 
 @pytest.fixture
@@ -37,13 +38,13 @@ class Trio:
         return self.stage.cluster.states()[AT].isr
 
     def pause_followers(self) -> None:
-        """The followers stand still until they have left the in-sync set."""
+        """Pause the followers, and return once they have left the in-sync set."""
         for other in self.others:
             other.pause()
         self.stage.until(lambda: self.isr() == (self.leader.broker_id,))
 
     def keeps_everything(self) -> None:
-        """After all is mended the cluster heals, and consumers get every acknowledged record."""
+        """Mend the cluster, and check that it recovers and that a consumer gets every acknowledged record."""
         self.stage.cluster.mend()
         self.stage.until(self.stage.cluster.is_whole, 60)
         self.stage.until(lambda: self.stage.producer.is_idle)
@@ -64,7 +65,7 @@ def test_the_last_replica_in_sync_loses_power(world: World) -> None:
 
 @pytest.mark.parametrize("world", LOST, indirect=True)
 def test_the_last_replica_in_sync_loses_power_while_the_others_are_down(world: World) -> None:
-    """The others were killed, which loses nothing that they have written."""
+    """The other brokers were killed, which loses no record that they have written."""
     trio = Trio(world)
     for other in trio.others:
         other.kill()
@@ -77,7 +78,7 @@ def test_the_last_replica_in_sync_loses_power_while_the_others_are_down(world: W
 
 
 @pytest.mark.parametrize("world", LOST, indirect=True)
-def test_two_of_three_in_sync_lose_power_in_one_instant(world: World) -> None:
+def test_two_of_three_in_sync_replicas_lose_power_at_the_same_moment(world: World) -> None:
     trio = Trio(world)
     for machine in (trio.leader, trio.others[0]):
         machine.lose_power()
@@ -92,7 +93,7 @@ def fall(trio: Trio, machine: Machine) -> None:
 
 @pytest.mark.parametrize("world", LOST, indirect=True)
 def test_one_broker_after_the_other_loses_power(world: World) -> None:
-    """Each comes back and is in sync before the next one falls."""
+    """The first broker is back and in sync before the second one loses power."""
     trio = Trio(world)
     fall(trio, trio.leader)
     trio.leader.start()

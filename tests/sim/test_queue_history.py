@@ -110,7 +110,7 @@ def test_a_client_may_lose_its_place_after_silence_or_its_timeout(world: World, 
 
 
 def test_patience_counts_from_the_claim_not_from_its_answer(world: World, queues: QueueHistory) -> None:
-    """The broker answered the claim 3 s after it had come, because ZooKeeper was slow."""
+    """The broker answered the claim 3 s after the claim arrived, because ZooKeeper was slow."""
     place = Place("x0", PLACE, Access.WRITE, HOME, asked_s=1.0, told_s=4.0, patience_s=4.0)
     queues.queued(place, 1)
     at(world, 4.5)

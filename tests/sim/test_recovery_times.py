@@ -1,4 +1,4 @@
-"""Times to recover are measured from the end of a fault until acks=all is accepted again."""
+"""Recovery times are measured from the end of a fault until a partition accepts acks=all again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.sim.test_cluster import AT, Stage
 
 
 class Measured:
-    """Three brokers with one partition, and the times that it takes to recover."""
+    """Three brokers with one partition, and the measured times that it takes to recover."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -35,7 +35,7 @@ def test_a_cluster_that_works_recovers_at_once(measured: Measured) -> None:
     assert measured.times.times_s[0] < 0.5
 
 
-def test_a_partition_whose_leader_stands_still_recovers_when_another_leads(measured: Measured) -> None:
+def test_a_partition_whose_leader_is_paused_recovers_when_another_broker_leads(measured: Measured) -> None:
     measured.stage.cluster.machine(measured.stage.leader()).pause()
     measured.times.faults_ended()
     measured.world.run(3)

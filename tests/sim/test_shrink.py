@@ -1,4 +1,5 @@
-"""Failing seeds are shrunk: less happens, the same rule is violated, and the printed command repeats that."""
+"""Failing seeds are shrunk: the plan gets smaller, the same rule is violated, and the printed command repeats
+the failure."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def test_a_part_that_the_plan_does_not_have_is_refused() -> None:
         parts.without(plan_of(1), ["p9", "fault99"])
 
 
-def test_a_plan_without_its_parts_holds() -> None:
+def test_a_run_of_a_plan_without_its_parts_has_no_violation() -> None:
     plan = plan_of(1)
     nothing = parts.without(plan, [*parts.faults(plan), *parts.surroundings(plan)])
     assert run_plan(nothing, 1, keep_lines=0).holds
@@ -47,13 +48,13 @@ def test_a_part_of_the_faulty_phase_keeps_its_faults_and_their_numbers() -> None
     assert parts.between(plan, 0.0, float("inf")) == plan
 
 
-def test_names_of_faults_that_follow_each_other_are_abbreviated() -> None:
+def test_names_of_consecutive_faults_are_abbreviated() -> None:
     names = ["fault1", "fault2", "fault3", "fault7", "p0", "loose"]
     assert parts.abbreviated(names) == ["fault1-3", "fault7", "p0", "loose"]
     assert parts.in_full(parts.abbreviated(names)) == names
 
 
-def test_another_luck_makes_other_events_of_the_same_plan() -> None:
+def test_another_luck_changes_the_events_of_the_same_plan() -> None:
     plan = plan_of(1)
     assert run_plan(plan, 1, luck=1, keep_lines=0).digest != run_plan(plan, 1, keep_lines=0).digest
 
@@ -73,21 +74,21 @@ def test_violations_of_one_rule_are_recognized(one: str, other: str) -> None:
     assert rule(one) == rule(other)
 
 
-def test_violations_of_different_rules_are_told_apart() -> None:
+def test_violations_of_different_rules_are_distinguished() -> None:
     violations = ["t-0 lost batch 1 of p0 for t-0", "t-0 has a record of batch 1 of p0 for t-0 2 times"]
     assert len({rule(violation) for violation in violations}) == 2
 
 
 @pytest.fixture(scope="module")
 def failing() -> Variant:
-    """A seed that catches a bug."""
+    """A seed that fails because of a known bug."""
     found = hunt(by_name("dedupe-lost"), first_seed=1, seeds=60)
     assert found is not None
     return Variant(found[0], bug="dedupe-lost")
 
 
 @pytest.mark.timeout(900)
-def test_a_failing_seed_is_shrunk_and_told(failing: Variant) -> None:
+def test_a_failing_seed_is_shrunk_and_described(failing: Variant) -> None:
     verdict = failing.run()
     smallest = shrink(failing, verdict, runs_max=80)
     told_again = smallest.run(keep_lines=None)
@@ -101,5 +102,5 @@ def test_a_failing_seed_is_shrunk_and_told(failing: Variant) -> None:
     assert again.luck == smallest.luck
 
 
-def test_a_seed_that_cannot_be_shrunk_further_stays(failing: Variant) -> None:
+def test_a_seed_that_cannot_be_shrunk_further_is_returned_unchanged(failing: Variant) -> None:
     assert shrink(failing, failing.run(), runs_max=0) == failing

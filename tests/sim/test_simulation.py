@@ -1,4 +1,4 @@
-"""Clusters under faults: every seed holds, and is the same whenever it is run."""
+"""Clusters under faults: no seed fails, and each seed gives the same trace in every run."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def test_a_single_broker_with_flush_before_ack_loses_nothing() -> None:
     assert judged("single", range(1, SINGLE_SEEDS + 1)).held == SINGLE_SEEDS
 
 
-def test_stops_in_order_lose_nothing_that_a_leader_alone_has_acknowledged() -> None:
+def test_clean_stops_lose_no_record_that_only_the_leader_acknowledged() -> None:
     assert judged("restarts", range(1, RESTARTS_SEEDS + 1)).held == RESTARTS_SEEDS
 
 
-def test_a_seed_is_the_same_in_every_process() -> None:
-    """Whatever the order of sets of strings, the addresses of objects, and what ran before."""
+def test_a_seed_gives_the_same_trace_in_every_process() -> None:
+    """Neither the order of string sets, nor object addresses, nor an earlier run may change a trace."""
     told = [
         subprocess.run(
             [

@@ -59,9 +59,9 @@ def test_brokers_that_stop_together_ask_for_controlled_shutdown_once(world: Worl
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
-def test_rolling_restarts_lose_no_record_that_a_leader_alone_acknowledged(seed: int) -> None:
-    """With acks=1 a leader that is killed loses records; one that stops in order has its followers copy them
-    before another leads."""
+def test_rolling_restarts_lose_no_record_that_only_the_leader_acknowledged(seed: int) -> None:
+    """With acks=1, records can be lost when the leader is killed. A leader that shuts down in order waits
+    until its followers have copied them before another broker leads."""
     world = World(seed)
     with logs_in_trace(world):
         stage = Stage(world, 3, {}, ProducerHabits(1, interval_ms=20, in_flight_max=1))

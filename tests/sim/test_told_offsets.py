@@ -1,4 +1,4 @@
-"""The judge of what clients were told of the ends of partitions."""
+"""The judge of the end offsets that brokers report to clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PLACE = Incarnation(("t", 0))
 
 
 class Told:
-    """A history in which clients are told offsets, one second after the other."""
+    """A history in which clients learn end offsets, one every second."""
 
     def __init__(self) -> None:
         self.world = World(1)
@@ -40,14 +40,14 @@ def told() -> Told:
     return Told()
 
 
-def test_ends_that_rise_are_right(told: Told) -> None:
+def test_ends_may_rise(told: Told) -> None:
     told.tell("a", 0, 5, asked_s=0.5)
     told.tell("b", 0, 5, asked_s=1.5)
     told.tell("a", 2, 9, asked_s=2.5)
     assert told.found() == []
 
 
-def test_an_end_that_goes_back_is_found_also_between_clients_and_leaders(told: Told) -> None:
+def test_an_end_that_decreases_is_found_even_across_clients_and_leaders(told: Told) -> None:
     told.tell("a", 0, 5, asked_s=0.5)
     told.tell("b", 0, 4, asked_s=1.5)
     told.tell("b", 3, 3, asked_s=2.5)
@@ -63,19 +63,19 @@ def test_an_end_below_the_records_that_a_consumer_got_is_found(told: Told) -> No
     assert told.found() == ["a was told that t-0 ends at 6 in epoch 1, after c had been told 7 in epoch 0"]
 
 
-def test_a_consumer_that_lags_behind_the_known_end_is_right(told: Told) -> None:
+def test_a_consumer_may_lag_behind_the_known_end(told: Told) -> None:
     told.tell("a", 0, 7, asked_s=0.5)
     told.tell("c", 0, 2)
     assert told.found() == []
 
 
-def test_answers_whose_questions_overlap_may_come_in_any_order(told: Told) -> None:
+def test_answers_to_concurrent_requests_may_come_in_any_order(told: Told) -> None:
     told.tell("a", 0, 5, asked_s=0.5)
     told.tell("b", 0, 4, asked_s=0.7)
     assert told.found() == []
 
 
-def test_a_leader_of_an_earlier_epoch_may_know_less(told: Told) -> None:
+def test_a_leader_of_an_earlier_epoch_may_report_a_lower_end(told: Told) -> None:
     told.tell("a", 2, 5, asked_s=0.5)
     told.tell("b", 1, 4, asked_s=1.5)
     assert told.found() == []

@@ -1,4 +1,5 @@
-"""Znodes that hold garbage: reported, set aside while the rest of the cluster works, and taken up again."""
+"""Znodes that hold garbage: brokers report them, ignore them while the rest of the cluster works, and use
+them again once they are repaired."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ SETS_TOPIC_ASIDE = ("/brokers/topics/t", "/brokers/topics/t/partitions/0/state")
 
 @dataclass
 class Stage:
-    """Three brokers with the topics `t` and `other`, and ZooKeeper in an operator's hands."""
+    """Three brokers with the topics `t` and `other`, and an operator who writes to ZooKeeper by hand."""
 
     world: World
     cluster: Cluster
@@ -108,17 +109,17 @@ class Stage:
         zookeeper.write([SetData(path, data) if zookeeper.exists(path) else Create(path, data)], 0)
 
     def restart_all(self) -> None:
-        """Kill every broker, the controller last, and start it again: the others stand for election."""
+        """Kill every broker and start it again, the controller last, so that another broker is elected."""
         last = self.controlling()
         for machine in [*(each for each in self.cluster.machines if each is not last), last]:
             machine.kill()
-            self.world.run(8)  # Longer than a session.
+            self.world.run(8)  # This is longer than a session timeout.
             machine.start()
             self.until(lambda: any(is_served(each) for each in self.cluster.machines))
         self.until(lambda: self.controller() is not None)
 
     def leads(self, name: str) -> bool:
-        """Whether a partition of the topic has a leader that knows that it leads."""
+        """Whether a partition of the topic has a leader that knows that it is leader."""
         led = [machine.partition((name, 0)) for machine in self.cluster.machines]
         return any(partition is not None and isinstance(partition.role, Leadership) for partition in led)
 
@@ -180,7 +181,7 @@ def works_around_garbage(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("path", SETS_TOPIC_ASIDE)
-def test_a_topic_that_cannot_be_read_is_kept_and_taken_up_when_it_is_repaired(
+def test_a_topic_that_cannot_be_read_is_kept_and_served_again_when_it_is_repaired(
     stage: Stage, path: str
 ) -> None:
     good = stage.cluster.zookeeper.read(path).data
@@ -253,7 +254,7 @@ def test_a_controller_epoch_that_is_overwritten_is_followed_by_a_higher_one(
         stage.cluster.zookeeper.write([Delete("/controller_epoch")], 0)
     else:
         stage.write("/controller_epoch", data)
-    stage.controlling().kill()  # Or the next write of the controller would end its term.
+    stage.controlling().kill()  # Otherwise its next write would fail and end its term.
     stage.world.run(10)
     stage.cluster.start()
     stage.until(lambda: all(is_served(machine) for machine in stage.cluster.machines))
@@ -276,7 +277,7 @@ def test_a_controller_whose_epoch_is_overwritten_is_elected_again(stage: Stage, 
     assert stage.create("new").error == ErrorCode.NONE
 
 
-def test_a_topic_with_a_znode_that_no_broker_made_is_deleted_whole(stage: Stage) -> None:
+def test_deleting_a_topic_also_deletes_znodes_that_no_broker_made(stage: Stage) -> None:
     stage.write("/brokers/topics/t/partitions/x", b"")
     stage.write("/brokers/topics/other/y", b"")
     for name in ("t", "other"):

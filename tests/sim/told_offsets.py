@@ -1,8 +1,9 @@
-"""What clients were told of the end of each partition's committed records: it never goes back.
+"""Checks the end offsets of committed records that brokers report to clients: they never decrease.
 
-Two answers are compared where one had arrived before the other was asked for, and the later one comes from a
-leader of the same leader epoch or a later one: whoever asks in the later epoch must not see less (KIP-207).
-A leader that was replaced, and does not know it, may tell less to a client that does not know it either.
+Two answers are compared if one had arrived before the client sent the request for the other, and the later
+answer comes from a leader of the same leader epoch or a later one: a request in the later epoch must not get
+a lower offset (KIP-207). A replaced leader that does not know of its successor may report a lower offset to a
+client that does not know of the successor either.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from tests.sim.history import History, Incarnation
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """An answer: the end of what is committed, when it arrived, and in which leader epoch it was given."""
+    """An answer: the end offset of the committed records, the time of its arrival, and the leader epoch of
+    the broker that gave it."""
 
     leader_epoch: int
     arrived_s: float
@@ -24,7 +26,7 @@ class _End:
 
 @dataclass(slots=True)
 class ToldOffsets:
-    """The ends that all clients were told, by ListOffsets and with the records that they fetched."""
+    """The end offsets that all clients learned from ListOffsets answers and from the records they fetched."""
 
     history: History
     _ends: dict[Incarnation, list[_End]] = field(default_factory=dict)
@@ -32,9 +34,11 @@ class ToldOffsets:
     def told(
         self, client: str, place: Incarnation, leader_epoch: int, offset: int, *, asked_s: float | None
     ) -> None:
-        """A client learned that everything before `offset` is committed. With `asked_s`, the time of its
-        question, nothing beyond may have been known to clients before; without, it is no more than a lower
-        bound, as of records fetched."""
+        """Record that a client learned that every record before `offset` is committed.
+
+        `asked_s` is the time in seconds at which the client sent the request: it is a violation if by then a
+        client had learned a higher offset from the same leader epoch or an earlier one. Without `asked_s` the
+        offset is only a lower bound, as with fetched records."""
         if place.at[0] in self.history.may_lose:
             return
         self.history.told_committed(place, offset, f"what {client} was told")
@@ -51,6 +55,6 @@ class ToldOffsets:
                     f"{earlier.client} had been told {earlier.offset} in epoch {earlier.leader_epoch}"
                 )
         now_s = self.history.world.seconds()
-        # An end adds nothing that is below one known from the same leader epoch or an earlier one.
+        # Skip an end that is below one already known from the same leader epoch or an earlier one.
         if all(each.offset < offset or each.leader_epoch > leader_epoch for each in ends):
             ends.append(_End(leader_epoch, now_s, offset, client))

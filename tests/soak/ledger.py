@@ -1,7 +1,7 @@
-"""What producers that come and go were promised, held against what is in the topics at the end.
+"""Compares the acknowledgements that producers got with the records in the topics at the end.
 
-A record names the visit of a producer, and its number in that visit. Number N goes to partition N modulo the
-number of partitions.
+Each record holds the number of its producer's visit, and its own number in that visit. Record N is written to
+partition N modulo the number of partitions.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _NONE = -1
 class Balance:
     """Numbers of records.
 
-    `lost`: acknowledged, and not there. `misplaced`: there, but not where the acknowledgement said.
+    `lost`: acknowledged, but not in the topic. `misplaced`: in the topic, but not at the acknowledged offset.
     `duplicated`: further copies of an idempotent producer's record. `repeated`: further copies of another
-    producer's record, which are allowed. `failed`: given up by the client. `foreign`: of no visit.
+    producer's record, which are allowed. `failed`: the client reported an error. `foreign`: records that no
+    visit wrote.
     """
 
     acknowledged: int = 0
@@ -36,14 +37,14 @@ class Balance:
 
     @property
     def faults(self) -> dict[str, int]:
-        """What should be zero and is not."""
+        """The counts that should be zero but are not, by name."""
         names = [item.name for item in fields(self)][2:-1]
         return {name: getattr(self, name) for name in names if getattr(self, name)}
 
 
 @dataclass(slots=True)
 class Visit:
-    """One producer's stay: the outcome of each of its records."""
+    """One visit of a producer, with the outcome of each of its records."""
 
     number: int
     topic: str
@@ -51,7 +52,7 @@ class Visit:
     is_idempotent: bool
     may_fail: bool
     offsets: array[int] = field(default_factory=lambda: array("q"))
-    """By the record's number; -1 without an acknowledgement."""
+    """The acknowledged offset of each record, by its number; -1 if it was not acknowledged."""
     failed: int = 0
 
     def next_value(self) -> tuple[int, int, bytes]:
@@ -61,7 +62,7 @@ class Visit:
         return number % self.partitions, number, b"%09d %09d " % (self.number, number) + _PADDING
 
     def told(self, partition: int, number: int, offset: int | None, error: str) -> None:
-        """Take in what the client says of one record: its offset, or an error."""
+        """Record the outcome that the client reports for one record: its offset, or an error."""
         if offset is None:
             self.failed += 1
         else:
@@ -78,7 +79,7 @@ class Ledger:
     def open(
         self, topic: str, partitions: int, *, is_idempotent: bool = True, may_fail: bool = False
     ) -> Visit:
-        """A new visit. With `may_fail` its producer may lose the right to write."""
+        """Begin a new visit. With `may_fail`, another producer may fence this one, so its writes may fail."""
         with self._lock:
             visit = Visit(len(self.visits), topic, partitions, is_idempotent, may_fail)
             self.visits.append(visit)
@@ -89,7 +90,7 @@ class Ledger:
         return sum(1 for visit in self.visits for offset in visit.offsets if offset != _NONE)
 
     def balance(self, stored: Iterable[tuple[str, int, int, bytes]]) -> Balance:
-        """Compare with all that is stored: topic, partition, offset and value of every record."""
+        """Compare the visits with the stored records, given as topic, partition, offset and value."""
         copies = [bytearray(len(visit.offsets)) for visit in self.visits]
         in_place = [bytearray(len(visit.offsets)) for visit in self.visits]
         consumed = foreign = 0

@@ -1,6 +1,6 @@
 """The plot of a soak: one row for each measure, one line for each process, dotted lines at restarts.
 
-matplotlib draws it (the extra `soak`).
+It needs matplotlib, which the extra `soak` installs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COLORS = ("tab:blue", "tab:orange", "tab:green", "tab:red")
 
 
 def draw(samples: Iterable[Sample], path: Path) -> None:
-    """Write the plot of all samples; the format is that of the path's suffix (.svg, .png)."""
+    """Write the plot of all samples. The suffix of the path (.svg, .png) selects the format."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 12), layout="constrained")

@@ -38,9 +38,10 @@ _PROPERTIES = {
     "default.replication.factor": "3",
     "offsets.topic.num.partitions": "3",
     "controlled.shutdown.retry.backoff.ms": "200",
-    # Few, so that a pool which has not started all of its threads by the end of the warm-up is no growth.
+    # Few threads, so that the pool has started all of them before the warm-up ends: a later start of a thread
+    # would look like growth.
     "background.threads": "4",
-    # What clients leave behind expires soon, so that its amount is level after the warm-up.
+    # State that clients leave behind expires soon, so that its amount is constant after the warm-up.
     "offsets.retention.minutes": "1",
     "offsets.retention.check.interval.ms": "10000",
     "producer.id.expiration.ms": "60000",
@@ -51,7 +52,7 @@ _PROPERTIES = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long a soak lasts, and how much goes on in it. Times are in seconds."""
+    """The duration and the load of a soak. Times are in seconds."""
 
     duration_s: float
     restart_every_s: float = 300.0
@@ -63,7 +64,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a soak has found. `troubles` says in words what failed besides records and trends."""
+    """The results of a soak. `troubles` describes the failures that concern neither records nor trends."""
 
     balance: Balance
     samples: Sequence[Sample]
@@ -75,7 +76,7 @@ class Outcome:
 
     @property
     def faults(self) -> list[str]:
-        """All that is wrong, in words."""
+        """A description of each failure."""
         found = [f"{count} records {name}" for name, count in self.balance.faults.items()]
         found += [] if self.balance.acknowledged else ["no record was acknowledged"]
         found += [] if self.trends else ["no process lived long enough for a trend"]
@@ -93,8 +94,8 @@ class Outcome:
 
 
 def soak(directory: Path, plan: Plan) -> Outcome:
-    """Run a soak with data below `directory`, where `samples.csv` is written. Raises an error if the cluster
-    does not come up or a broker does not come back."""
+    """Run a soak with its data and `samples.csv` below `directory`. Raises an error if the cluster does not
+    start or a broker does not restart."""
     ledger = Ledger()
     with (
         LocalCluster(directory / "cluster", brokers=BROKERS, properties=_PROPERTIES) as cluster,
@@ -135,7 +136,8 @@ def soak(directory: Path, plan: Plan) -> Outcome:
 def _restart_in_turn(
     cluster: LocalCluster, view: ClusterView, sampler: Sampler, until: float, plan: Plan
 ) -> int:
-    """Restart a broker every so often, until then. Returns how many were restarted."""
+    """Restart the brokers in turn, at the plan's interval, until the soak ends. Returns the number of
+    restarts."""
     restarts, due = 0, time.monotonic() + plan.restart_every_s
     while due < until:
         _sleep_until(cluster, due)
@@ -154,7 +156,7 @@ def _restart_in_turn(
 
 
 def _sleep_until(cluster: LocalCluster, moment: float) -> None:
-    """Raises `BrokerProcessError` if a broker ends meanwhile."""
+    """Wait. Raises `BrokerProcessError` if a broker process ends meanwhile."""
     while (left := moment - time.monotonic()) > 0:
         cluster.check()
         time.sleep(min(left, 1.0))
@@ -168,7 +170,7 @@ def _wait_until_whole(view: ClusterView) -> None:
 
 
 def _end(visitors: Sequence[Visitor]) -> list[str]:
-    """Wait for the last visits, and say what went wrong in any of them."""
+    """Wait for the last visits to end, and describe the errors of all visits."""
     deadline = time.monotonic() + _END_TIMEOUT_S
     troubles = []
     for visitor in visitors:
@@ -181,7 +183,8 @@ def _end(visitors: Sequence[Visitor]) -> list[str]:
 
 
 def _read_all(bootstrap: str) -> Iterator[tuple[str, int, int, bytes]]:
-    """Topic, partition, offset and value of every record, by librdkafka. Call it while nothing is written."""
+    """Topic, partition, offset and value of every record, read with librdkafka. Call it while no client
+    writes."""
     consumer = StockConsumer(
         {
             "bootstrap.servers": bootstrap,

@@ -1,4 +1,4 @@
-"""The balance of a soak names each way in which a record can go wrong."""
+"""The balance of a soak counts each way in which a record can be wrong."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Stored = list[tuple[str, int, int, bytes]]
 
 
 def written(ledger: Ledger, *, is_idempotent: bool = True, may_fail: bool = False) -> tuple[Visit, Stored]:
-    """A visit with four records in two partitions, and what the topic then holds."""
+    """A visit with four records in two partitions, and the records that the topic then holds."""
     visit = ledger.open("topic", 2, is_idempotent=is_idempotent, may_fail=may_fail)
     stored = []
     for offset in (0, 0, 1, 1):
@@ -43,10 +43,10 @@ def test_each_fault_is_counted() -> None:
     visit.told(partition, number, None, "timed out")
     topic, at, _, value = stored[3]
     found = [
-        *stored[1:3],  # The first is lost.
-        (topic, at, 7, value),  # Misplaced.
-        (*stored[1][:2], 9, stored[1][3]),  # A second copy.
-        ("topic", partition, 5, unacknowledged),  # No fault of the record: it failed, and is there.
+        *stored[1:3],  # The first record is missing, so it is lost.
+        (topic, at, 7, value),  # A wrong offset: misplaced.
+        (*stored[1][:2], 9, stored[1][3]),  # A second copy: duplicated.
+        ("topic", partition, 5, unacknowledged),  # It failed, but was stored: this is allowed.
         ("topic", 0, 10, b"other words"),
         ("other", 0, 0, stored[1][3]),
     ]

@@ -1,4 +1,4 @@
-"""A soak of half a minute, for its own checks: clients and brokers come and go, and records are counted."""
+"""A soak of half a minute tests the soak itself: clients and brokers come and go, and records are counted."""
 
 from __future__ import annotations
 

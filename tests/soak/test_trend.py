@@ -1,4 +1,5 @@
-"""What grows is seen, within a life and across lives; what varies, or shrinks, is not."""
+"""A trend reports growth within one life of a process and across its lives, but neither variation nor
+shrinking."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tests.soak.usage import Sample
 WARM_UP_S = 60.0
 LIFE_S = 600.0
 Value = Callable[[int, float], float]
-"""Of a life's number and an age in seconds."""
+"""A value as a function of the life's number and the age in seconds."""
 
 
 def samples(
@@ -24,7 +25,7 @@ def samples(
     lives: int = 4,
     process: str = "broker-1",
 ) -> list[Sample]:
-    """A process that is restarted after each ten minutes, seen every ten seconds."""
+    """Samples of a process that is restarted every ten minutes, one every ten seconds."""
     return [
         Sample(
             at_s=(life - 1) * LIFE_S + age,
@@ -42,7 +43,7 @@ def samples(
 
 
 def growing(seen: list[Sample]) -> set[tuple[str, str]]:
-    """The measure and the place of every trend that is not flat."""
+    """The fields `measure` and `where` of every trend that is not flat."""
     return {(trend.measure, trend.where) for trend in trends(seen, WARM_UP_S) if not trend.is_flat}
 
 
@@ -75,7 +76,7 @@ def test_growth_from_life_to_life_is_seen(measure: str, level: float, per_life: 
     assert growing(seen) == {({"rss": "rss_bytes"}.get(measure, measure), "lives")}
 
 
-def test_growth_is_seen_beneath_clients_that_come_and_go() -> None:
+def test_growth_is_seen_although_clients_come_and_go() -> None:
     noise = random.Random(7)
 
     def steady(life: int, age: float) -> float:
@@ -89,15 +90,15 @@ def test_the_warm_up_is_not_judged() -> None:
     assert not growing(samples(rss=lambda life, age: (10 if age < WARM_UP_S else 60) * MIB))
 
 
-def test_the_first_life_which_began_with_an_empty_disk_is_not_compared() -> None:
+def test_the_first_life_is_not_compared_because_it_began_with_an_empty_disk() -> None:
     assert not growing(samples(descriptors=lambda life, age: 50 if life == 1 else 70))
 
 
-def test_what_shrinks_is_flat() -> None:
+def test_a_shrinking_value_counts_as_flat() -> None:
     assert not growing(samples(rss=lambda life, age: 500 * MIB - age * MIB / 10 - life * 50 * MIB))
 
 
-def test_a_life_too_short_makes_no_trend() -> None:
+def test_a_short_life_has_no_trend() -> None:
     young = [
         sample for sample in samples(lives=1) if sample.age_s < WARM_UP_S + 10 * (JUDGED_SAMPLES_MIN - 1)
     ]
@@ -105,7 +106,7 @@ def test_a_life_too_short_makes_no_trend() -> None:
     assert trends(young, WARM_UP_S) == []
 
 
-def test_of_zookeeper_all_but_the_heap_of_its_java_machine_is_judged() -> None:
+def test_every_measure_of_zookeeper_except_its_memory_is_judged() -> None:
     seen = samples(
         rss=lambda life, age: 60 * MIB + age * MIB,
         descriptors=lambda life, age: 50 + age,

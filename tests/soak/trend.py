@@ -1,12 +1,12 @@
-"""Whether what a process uses stays level: least-squares lines through its samples. Pure.
+"""Finds growth in the resources that a process uses, with least-squares lines through its samples. Pure.
 
 *Within a life*: the line through all samples after the warm-up, from the start of a process to its stop. The
 growth is the slope times the time between the first and the last of those samples.
 
 *Across lives*: a value for each life, the median of the samples of equal age, and the line through those. The
-growth is the slope times the number of restarts between them. What a process finds on its disk or in
-ZooKeeper when it starts shows here, and not within a life. The first life is left out: it began with an empty
-disk, and a log that is created opens fewer files than one that is loaded.
+growth is the slope times the number of restarts between them. Growth of the data that a process loads when it
+starts, from its disk or from ZooKeeper, shows across lives and not within one. The first life is left out: it
+began with an empty disk, and a log that is created opens fewer files than one that is loaded.
 
 Growth beyond the allowance fails. Shrinking never does.
 """
@@ -22,12 +22,12 @@ from tests.soak.usage import Sample
 
 MIB = 2**20
 JUDGED_SAMPLES_MIN = 6
-"""Fewer samples after the warm-up than this make no trend."""
+"""A life with fewer samples than this after the warm-up has no trend."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How much a value may grow: by a number, or by a share of its mean, whichever is more."""
+    """How much a value may grow: by `absolute`, or by the share `share` of its mean, whichever is more."""
 
     absolute: float
     share: float
@@ -41,15 +41,18 @@ ALLOWANCES: Mapping[str, Allowance] = {
     "descriptors": Allowance(12, 0.15),
     "threads": Allowance(4, 0.0),
 }
-"""By the name of a sample's field. Descriptors vary with the number of clients at the moment."""
+"""The allowance of each measure, by the name of the sample's field. The number of descriptors varies with the
+number of connected clients."""
 
 UNBOUND = {("zookeeper", "rss_bytes")}
-"""What is not judged: the Java machine fills its heap, of 128 MB at most, before it collects any garbage."""
+"""Process and measure of trends that are not judged: ZooKeeper's Java process fills its heap, of at most 128
+MB, before it collects any garbage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A line through `points` values of `measure`. `where` is `life N` or `lives`; `level` is their mean."""
+    """A line through `points` values of `measure`. `where` is `life N` or `lives`; `level` is the values'
+    mean."""
 
     process: str
     measure: str
@@ -73,7 +76,7 @@ class Trend:
 
 
 def trends(samples: Iterable[Sample], warm_up_s: float) -> list[Trend]:
-    """The trend of every measure, within each life that lasted long enough and across those lives."""
+    """The trends of every measure: within each life that lasted long enough, and across those lives."""
     warm = [sample for sample in samples if sample.age_s >= warm_up_s]
     found = []
     for process, of_process in groupby(sorted(warm, key=_place), key=lambda sample: sample.process):
@@ -99,7 +102,7 @@ def _within(life: Sequence[Sample], process: str, measure: str, allowance: Allow
 
 
 def _across(lives: Sequence[Sequence[Sample]], process: str, measure: str, allowance: Allowance) -> Trend:
-    """Lives that lasted longer than others are seen at the ages at which all were seen."""
+    """The trend across lives. Of each life it uses only the samples up to the age that every life reached."""
     oldest = min(life[-1].age_s for life in lives)
     medians = [
         statistics.median(_values([sample for sample in life if sample.age_s <= oldest] or life[:1], measure))

@@ -1,4 +1,4 @@
-"""What processes use of memory, file descriptors, threads and disk, sampled into a CSV file."""
+"""Samples the memory, file descriptors, threads and disk space of processes into a CSV file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one process uses at one moment."""
+    """The resources that one process uses at one moment."""
 
     rss_bytes: int
     descriptors: int
@@ -22,8 +22,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One process at one moment. `life` counts the starts of the process, from 1; `age_s` is the time since
-    that start, `at_s` the time since the first sample of the run."""
+    """The resources of one process at one moment. `life` counts the starts of the process, from 1; `age_s` is
+    the time in seconds since that start, `at_s` the time since the first sample of the run."""
 
     at_s: float
     process: str
@@ -44,9 +44,9 @@ class _Watched:
 
 
 class Sampler:
-    """Samples the processes that are watched, in a thread of its own. A context manager.
+    """Samples the watched processes, in a thread of its own. A context manager.
 
-    Every sample is written to `path` at once, so that a run that is cut short leaves what it has seen.
+    It writes every sample to `path` at once, so that the samples of an interrupted run are kept.
     """
 
     def __init__(self, path: Path, interval_s: float) -> None:
@@ -61,13 +61,13 @@ class Sampler:
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
 
     def watch(self, process: str, pid: int, directory: Path) -> None:
-        """Sample this process, which has just started, until `leave`."""
+        """Sample this process, which has just started, until `leave` is called."""
         with self._lock:
             self._lives[process] = self._lives.get(process, 0) + 1
             self._watched[process] = _Watched(pid, self._lives[process], time.monotonic(), directory)
 
     def leave(self, process: str) -> None:
-        """Sample this process no more: it is about to be stopped."""
+        """Stop sampling this process. Call it before the process is stopped."""
         with self._lock:
             del self._watched[process]
 
@@ -90,7 +90,7 @@ class Sampler:
                 file.flush()
 
     def _look(self) -> Sequence[Sample]:
-        with self._lock:  # Held while /proc is read: what is left may be stopped once `leave` has returned.
+        with self._lock:  # Held while /proc is read, so that `leave` returns only after the last sample.
             found = []
             for name, watched in self._watched.items():
                 usage, now = usage_of(watched.pid), time.monotonic()
@@ -101,7 +101,7 @@ class Sampler:
 
 
 def usage_of(pid: int) -> Usage:
-    """What a process uses now. Raises OSError if there is no such process."""
+    """The resources that a process uses now. Raises OSError if there is no such process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     values = dict(line.split(":", 1) for line in lines)
     return Usage(
@@ -112,7 +112,7 @@ def usage_of(pid: int) -> Usage:
 
 
 def size_of(directory: Path) -> int:
-    """Bytes in the files below a directory. Files that vanish meanwhile count for nothing."""
+    """Bytes in the files below a directory. Files that vanish meanwhile are not counted."""
     total = 0
     for folder, _, names in os.walk(directory):
         for name in names:

@@ -1,7 +1,7 @@
-"""The clients that come and go: each visit makes clients of its own, uses them for a while, and closes them.
+"""The clients that come and go: each visit creates its own clients, uses them for a while, and closes them.
 
-A visit is a function of the `Place`; it returns once it has done what it came for, which takes a few seconds,
-or raises. `Visitor` repeats one kind of visit in a thread.
+A visit is a function of the `Place`. It returns after a few seconds, when its work is done, or raises an
+error. `Visitor` repeats one kind of visit in a thread.
 """
 
 from __future__ import annotations
@@ -37,21 +37,22 @@ from protocol.errors import GroupNotEmptyError, GroupNotFoundError
 from tests.soak.ledger import Ledger, Visit
 
 TOPICS = {"librdkafka": 3, "holdfast": 3, "owned": 1}
-"""The topics whose records are accounted for, and their partitions."""
+"""The topics whose records the ledger checks, and their numbers of partitions."""
 OWNED = "owned"
 _CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
 _TICK_S = 0.02
 _RETRY_S = 0.5
 _SESSION_MS = 10_000
 _FIRST_RECORD_S = 120.0
-"""Longer than any restart: a consumer that has no record by then has failed."""
+"""Longest wait for a first record: longer than any restart, so a consumer without a record by then has
+failed."""
 _CROWD = 10
 """Connections to each broker in a visit of idle connections."""
 
 
 @dataclass(slots=True)
 class Place:
-    """What every visit is given."""
+    """The cluster's addresses, the ledger and the load, which every visit gets."""
 
     bootstrap: str
     addresses: Sequence[tuple[str, int]]
@@ -62,21 +63,22 @@ class Place:
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def stay(self) -> float:
-        """How long the next visit lasts, in seconds."""
+        """Draw how long the next visit lasts, in seconds."""
         return random.uniform(0.5, 1.5) * self.stay_s
 
     def properties(self, **more: object) -> dict[str, object]:
-        """Of our clients; underscores stand for dots."""
+        """Properties for Holdfast's clients. Underscores in the names stand for dots."""
         return {"bootstrap.servers": self.bootstrap} | {
             name.replace("_", "."): value for name, value in more.items()
         }
 
     def stock(self, **more: object) -> dict[str, object]:
-        """Of librdkafka's clients; underscores stand for dots."""
+        """Properties for librdkafka's clients. Underscores in the names stand for dots, except
+        `log_level`."""
         return self.properties(**more) | {"broker.address.family": "v4", "log_level": 0}
 
     def moments(self) -> itertools.takewhile[float]:
-        """Ticks of a visit, until it has lasted long enough or the soak ends."""
+        """The times of a visit's ticks, until the visit has lasted long enough or the soak ends."""
         until = time.monotonic() + self.stay()
         nows = (time.monotonic() for _ in itertools.count())
         return itertools.takewhile(lambda now: now < until and not self.ending.wait(_TICK_S), nows)
@@ -86,7 +88,7 @@ VisitKind = Callable[[Place], None]
 
 
 class Visitor:
-    """Repeats one kind of visit in a thread, until the place is ending."""
+    """Repeats one kind of visit in a thread, until `Place.ending` is set."""
 
     def __init__(self, name: str, visit: VisitKind, place: Place) -> None:
         self.name = name
@@ -100,7 +102,8 @@ class Visitor:
         self._thread.start()
 
     def has_ended(self, timeout_s: float) -> bool:
-        """Whether the last visit ends within this time, once the place is ending."""
+        """Wait for the last visit, after `Place.ending` was set. Returns whether it ended within
+        `timeout_s`."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -109,7 +112,7 @@ class Visitor:
             try:
                 self._visit(self._place)
                 self.visits += 1
-            except Exception as error:  # Counted, shown at the end, and fails the soak.
+            except Exception as error:  # The soak counts it, shows it at the end, and fails.
                 traceback.print_exc()
                 self.errors[f"{type(error).__name__}: {error}".splitlines()[0]] += 1
                 self._place.ending.wait(1.0)
@@ -119,7 +122,7 @@ class Visitor:
 
 
 def produce_with(client: str, *, is_idempotent: bool = True) -> VisitKind:
-    """A producer of that client, with acks=all, which writes at a steady rate."""
+    """Visits by a producer of that client, with acks=all, which writes at a steady rate."""
 
     def visit(place: Place) -> None:
         account = place.ledger.open(client, TOPICS[client], is_idempotent=is_idempotent)
@@ -141,7 +144,8 @@ def produce_with(client: str, *, is_idempotent: bool = True) -> VisitKind:
 
 
 def consume_in_a_group(place: Place) -> None:
-    """Two members of a new group, by our client: both read, one leaves, the other commits; the group goes."""
+    """Two members of a new group, with Holdfast's client: both read, one leaves, the other one reads on and
+    commits. Then the group is deleted."""
     group = f"group-{next(place.numbers)}"
     properties = place.properties(group_id=group, auto_offset_reset="latest", session_timeout_ms=_SESSION_MS)
     with Consumer(properties) as stays:
@@ -151,7 +155,7 @@ def consume_in_a_group(place: Place) -> None:
             _poll_until_read(place, [stays, leaves])
         _poll_until_read(place, [stays])
         if place.ending.is_set():
-            return  # Perhaps nothing was read that could be committed.
+            return  # The members may have read no record yet, so there may be no offset to commit.
         offsets = {partition: stays.position(partition) for partition in stays.assignment()}
         stays.commit(offsets=offsets)
     with Admin(place.properties()) as admin:
@@ -161,14 +165,15 @@ def consume_in_a_group(place: Place) -> None:
 
 
 def _delete_group(admin: Admin, group: str) -> None:
-    """A coordinator that restarts may not have heard that the members left: then their sessions expire."""
+    """Delete a group, and retry while it has members. If the coordinator restarts when the members leave, it
+    removes them only when their sessions expire."""
     deadline = time.monotonic() + _FIRST_RECORD_S
     while True:
         try:
             admin.delete_groups([group])
             return
         except GroupNotFoundError:
-            return  # Deleted already: the answer to the first request was lost, and the client asked again.
+            return  # An earlier request deleted it, and its answer was lost.
         except GroupNotEmptyError:
             if time.monotonic() > deadline:
                 raise
@@ -176,7 +181,7 @@ def _delete_group(admin: Admin, group: str) -> None:
 
 
 def consume_in_a_stock_group(place: Place) -> None:
-    """A member of a new group, by librdkafka. The group is left behind, for its offsets to expire."""
+    """A member of a new group, with librdkafka. Nobody deletes the group, so its offsets expire."""
     consumer = StockConsumer(place.stock(group_id=f"stock-{next(place.numbers)}", auto_offset_reset="latest"))
     try:
         consumer.subscribe(["holdfast"])
@@ -195,14 +200,15 @@ def _read(consumer: StockConsumer) -> int:
 
 
 def tail(place: Place) -> None:
-    """A consumer without a group, at the end of a topic."""
+    """A consumer without a group, which reads new records at the end of a topic."""
     with Consumer(place.properties(auto_offset_reset="latest")) as consumer:
         consumer.add_topic("holdfast")
         _poll_until_read(place, [consumer])
 
 
 def _poll_until_read(place: Place, consumers: Sequence[Consumer]) -> None:
-    """Poll all of them for a visit's time, and until some record has come. Raises AssertionError."""
+    """Poll all consumers for the time of a visit, and until a record has come. Raises AssertionError if none
+    comes within `_FIRST_RECORD_S` seconds."""
     read, deadline = 0, time.monotonic() + _FIRST_RECORD_S
     for _ in place.moments():
         read += sum(len(consumer.poll(50)) for consumer in consumers)
@@ -215,8 +221,8 @@ def _poll_until_read(place: Place, consumers: Sequence[Consumer]) -> None:
 
 
 def own_a_topic(place: Place) -> None:
-    """A producer with exclusive access: it waits for its turn or takes the topic from its owner, and writes
-    until its time has passed or another one fences it."""
+    """A producer with exclusive access. It waits for its turn or fences the topic's owner, and writes until
+    its visit ends or another producer fences it."""
     mode = random.choice([ProducerAccessMode.WAIT_FOR_EXCLUSIVE, ProducerAccessMode.EXCLUSIVE_WITH_FENCING])
     account = place.ledger.open(OWNED, TOPICS[OWNED], may_fail=True)
     wait_ms = int(_FIRST_RECORD_S * 1000)
@@ -238,7 +244,7 @@ def _send(producer: ExclusiveProducer, account: Visit) -> None:
 
 
 def hold_a_lease(place: Place) -> None:
-    """A lease of a name that another visitor wants as well."""
+    """A lease on a name that other visitors want too."""
     name = random.choice(["north", "south"])
     with Lease(place.properties(), "soak", [name], wait_ms=int(_FIRST_RECORD_S * 1000)) as lease:
         for _ in place.moments():
@@ -249,8 +255,8 @@ def hold_a_lease(place: Place) -> None:
 
 
 def administer(place: Place) -> None:
-    """A topic of its own: created, written, trimmed, described, and deleted. It has two replicas, so that it
-    can also be created while a broker restarts."""
+    """An administrator creates a topic, writes to it, deletes its records, describes it and deletes it. The
+    topic has two replicas, so that it can also be created while a broker restarts."""
     topic = f"short-lived-{next(place.numbers)}"
     first = TopicPartition(topic, 0)
     with Admin(place.properties()) as admin:
@@ -268,7 +274,7 @@ def administer(place: Place) -> None:
 
 
 def administer_by_librdkafka(place: Place) -> None:
-    """A new connection of the stock admin client, and what it asks first."""
+    """A new librdkafka admin client, which lists topics and groups, then stays connected."""
     admin = AdminClient(place.stock())
     found = admin.list_topics(timeout=_FIRST_RECORD_S).topics
     assert set(TOPICS) <= set(found), sorted(found)
@@ -278,7 +284,8 @@ def administer_by_librdkafka(place: Place) -> None:
 
 
 def idle(place: Place) -> None:
-    """Connections that say nothing, or half a word, and vanish. A broker that restarts refuses some."""
+    """Connections that send nothing or an incomplete frame, then close. A restarting broker may refuse
+    some."""
     with contextlib.ExitStack() as stack:
         for address in place.addresses:
             for number in range(_CROWD):

@@ -238,7 +238,7 @@ def test_groups_of_a_damaged_log_are_not_served(
     broker.hand_over("g", leader=1, leader_epoch=1)
 
     assert fetched(client, "g") == (-1, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    broker.clock.pump([0.1] * 10)  # The examination of the segment.
+    broker.clock.pump([0.1] * 10)  # Meanwhile the broker examines the segment.
     assert fetched(client, "g") == (-1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert "cannot be read" in caplog.text
 

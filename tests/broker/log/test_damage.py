@@ -1,4 +1,4 @@
-"""Bits that change at rest: a reader gets what was written, or a refusal that ends when it is mended."""
+"""Bits that change on disk: a reader gets the written records, or an error until the file is repaired."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ END = 2 * BATCHES
 
 
 class Scene:
-    """A log of three segments that is closed, a scrubber, and what the two reported."""
+    """A log of three segments that was closed cleanly, a scrubber, and the failures and damage they
+    reported."""
 
     def __init__(self, **config: Any) -> None:
         self.disk = sim_disk()
@@ -44,7 +45,7 @@ class Scene:
         self.start()
 
     def start(self) -> None:
-        """Load the log anew, as after a clean stop."""
+        """Load the log again, as a broker does after a clean stop."""
         self.scrubber.stop()
         self.log = reopen(self.disk, self.log, is_clean=True, recovery_point=END)
         self.scrubber = self._scrubber()
@@ -66,20 +67,21 @@ class Scene:
         return self.log.segments[number].path_of(kind)
 
     def read(self, offset: int, max_bytes: int = 300) -> int:
-        """Read from an offset, compare, and return the offset after what was read. Raises BrokerError."""
+        """Read from an offset, compare with the written records, and return the offset after the last record
+        read. Raises BrokerError if the log refuses."""
         read = self.log.read(offset, max_bytes, upper_offset=END)
         assert read.slice is not None, f"nothing at {offset}"
         data = read.slice.read()
         headers = whole_batches(
             memoryview(data)
-        )  # As a reader does: a batch that is cut off ends the response.
+        )  # Like a consumer, ignore a batch that is cut off at the end of the response.
         assert headers[0].base_offset <= offset <= headers[0].last_offset
         for header in headers:
             assert bytes(data[header.position : header.end]) == self.values[header.base_offset // 2]
         return headers[-1].next_offset
 
     def readable(self) -> set[int]:
-        """The offsets that reads of several sizes return, each compared with what was written."""
+        """The offsets that reads of several sizes return. Each record is compared with the written one."""
         found = set()
         for offset in range(END):
             for max_bytes in (1,) if offset % 5 else (1, 170, 5000):
@@ -127,7 +129,8 @@ def test_one_wrong_bit_anywhere_in_an_index_misleads_no_reader_and_is_mended(
         except BrokerError as error:
             assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
             refused = True
-        # A refused read has the segment examined; the round finds what no read has met.
+        # A refused read starts an examination of the segment. A scrubber's round finds the damage that no
+        # read has met.
         if not refused:
             scene.scrubber.start()
         scene.clock.pump([0.1] * 20)
@@ -152,7 +155,7 @@ def test_one_wrong_bit_anywhere_in_a_log_is_found_and_refused(number: int) -> No
         end = [*scene.segments, END][number + 1]
         assert scene.readable() == {*range(damage.offset), *range(end, END)}
         assert damage.position <= position and damage.offset <= end
-        # The next start knows it before anything is examined.
+        # After a restart the log knows the damage before the scrubber examines any segment.
         close_log(scene.log)
         scene.start()
         assert scene.log.damages == [damage]
@@ -162,7 +165,7 @@ def test_one_wrong_bit_anywhere_in_a_log_is_found_and_refused(number: int) -> No
 
 
 @pytest.mark.parametrize("cut", [0, 1, 60, 130, 500])
-def test_a_log_that_has_lost_its_end_is_no_hole_for_readers(cut: int) -> None:
+def test_readers_skip_no_records_of_a_segment_that_lost_its_end(cut: int) -> None:
     scene = Scene()
     path = scene.path(1, ".log")
     size = len(scene.disk.read(path))

@@ -1,4 +1,4 @@
-"""One error at each disk call in turn, on every path: all waiters get an answer, and nothing hangs."""
+"""One error at each disk call in turn, on every code path: every caller gets an answer, and no call hangs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TRAINS = TopicPartition("trains", 0)
 
 @pytest.fixture(autouse=True)
 def no_unhandled_failure() -> Iterator[None]:
-    """Fails a test in which a Deferred has dropped a failure that nothing handled."""
+    """Fails a test in which a Deferred dropped a failure that no errback handled."""
     unhandled: list[LogEvent] = []
 
     def observe(event: LogEvent) -> None:
@@ -72,7 +72,7 @@ class Story:
         begin().addBoth(outcomes.append)
 
     def step(self, name: str, act: Callable[[], object]) -> None:
-        """Do one thing. It may be refused with KAFKA_STORAGE_ERROR, and in no other way."""
+        """Do one step. The only error with which the broker may refuse it is KAFKA_STORAGE_ERROR."""
         try:
             act()
         except BrokerError as error:
@@ -106,7 +106,7 @@ class Story:
         self.wait("offsets", logs.checkpoints.write_offsets)
         self.wait("high watermarks", lambda: logs.checkpoints.write_high_watermarks({TRAINS: 2}))
         clock.advance(5)
-        # A truncation while a flush is under way, below the recovery point and through two segments.
+        # Truncate two segments, to below the recovery point, while a flush is running.
         self.workers.is_held = True
         self.on("append before truncation", TRAINS, lambda log: append(log, leader_epoch=3))
         self.durable("flush across truncation", TRAINS)
@@ -158,7 +158,7 @@ def test_no_error_of_the_disk_leaves_a_caller_without_an_answer() -> None:
             assert fails_at > 100
             assert not story.refused
             return
-        # The directory is offline, or whatever was tried has succeeded all the same.
+        # Either the directory is offline, or every step succeeded despite the error.
         (directory,) = story.logs.directories
         assert directory.failure is not None or not story.refused, (fails_at, disk.failed, story.refused)
 

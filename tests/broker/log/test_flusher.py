@@ -114,7 +114,7 @@ def test_a_late_flush_does_not_write_epochs_that_a_truncation_removed() -> None:
     append(scene.log, leader_epoch=2)
     scene.wait("a", 2)
     scene.log.truncate_to(1)
-    # The flush that was under way writes both epochs; the next one follows at once.
+    # The flush that was already running writes both epochs; the next one starts immediately after it.
     scene.workers.work()
     found = reopen(scene.disk, scene.log, is_clean=False, recovery_point=scene.log.recovery_point)
     assert found.epochs.entries == [(1, 0)]

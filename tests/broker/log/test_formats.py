@@ -63,7 +63,8 @@ def test_a_producer_snapshot_has_kafkas_bytes() -> None:
 
 
 def sealed(text: bytes) -> bytes:
-    """A checkpoint with its checksum: in blanks at its end, which Kafka's reader drops."""
+    """A checkpoint with its checksum, which is written as blanks at the end because Kafka's reader drops
+    them."""
     bits = f"{crc32c(text):032b}"
     return text[:-1] + bits.replace("0", " ").replace("1", "\t").encode() + b"\n"
 

@@ -265,7 +265,7 @@ def test_a_follower_takes_a_gap_only_where_compaction_may_have_left_it(policy: t
     assert read_all(follower) == data[: ends[0]]
 
 
-def test_an_empty_follower_begins_with_the_batch_in_which_its_leaders_log_starts() -> None:
+def test_an_empty_follower_begins_with_the_batch_that_holds_its_leaders_log_start() -> None:
     disk = sim_disk()
     leader, follower = new_log(disk, "/a/flights-3"), new_log(disk, "/b/flights-3")
     for _ in range(3):

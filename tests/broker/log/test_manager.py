@@ -166,7 +166,8 @@ def test_the_checkpoints_are_in_kafkas_format() -> None:
             {TopicPartition("flights", 1): 2, TopicPartition("x", 0): 3}
         )
     )
-    # A log that no flush has covered may go with its directory in a power failure: nobody is to miss it then.
+    # flights-1 was never flushed, so a power loss may remove its directory. It is in no recovery-point
+    # checkpoint, because the next start would then report it as missing.
     assert unsealed(disk, "recovery-point") == b"0\n1\nflights 0 1\n"
     assert unsealed(disk, "log-start") == b"0\n1\nflights 1 1\n"
     assert unsealed(disk, "replication") == b"0\n1\nflights 1 2\n"
@@ -446,7 +447,8 @@ def test_a_truncation_below_the_recovery_point_is_checkpointed_first() -> None:
     flush_at_once(log)
     written = broker.logs.checkpoints.write_offsets()
     log.truncate_to(1)
-    # The older write is still running, and has the old recovery point: the log must not grow.
+    # An earlier write of the checkpoint is still running and has the old recovery point, so the log must not
+    # grow.
     workers.work()
     finished(written)
     assert unsealed(disk, "recovery-point") == b"0\n1\nflights 0 3\n"
@@ -520,7 +522,7 @@ def test_more_logs_than_open_files_are_written_flushed_and_read() -> None:
     assert disk.open_count() <= 20
 
 
-def test_responses_that_are_being_sent_do_not_take_all_descriptors() -> None:
+def test_responses_in_flight_do_not_use_up_all_descriptors() -> None:
     disk = CountingDisk(random.Random(0), lambda: NOW_MS)
     broker = Broker(disk, ("/d1",), open_files_max=12)
     logs = [broker.logs.get_or_create(partition) for partition in partitions(40)]
@@ -545,13 +547,13 @@ def test_responses_that_are_being_sent_do_not_take_all_descriptors() -> None:
 
     respond()
     assert broker.failed == []
-    # An error that its caller keeps holds no file open.
+    # An error that a caller keeps does not keep a file open.
     assert disk.open_count() <= 12
     assert [len(headers_of(log)) for log in refused] == [2] * len(refused)
 
 
 def test_a_file_is_synced_before_it_closes_and_its_error_takes_the_directory_offline() -> None:
-    """Workers are busy, so that no flush comes in time."""
+    """The workers are busy, so that no flush runs before the file is closed."""
     disk = sim_disk()
     broker = Broker(disk, ("/d1",), open_files_max=6)
     logs = [broker.logs.get_or_create(partition) for partition in partitions(6)]
@@ -564,7 +566,7 @@ def test_a_file_is_synced_before_it_closes_and_its_error_takes_the_directory_off
     disk.fail("/d1/flights-0", only_writes=True)
     append(logs[4])
     disk.mend("/d1/flights-0")
-    # The error was reported once, to the sync at the release: the flush itself finds nothing.
+    # The system reports the error once, to the sync before the close: the later flush succeeds.
     broker.workers.release()
     assert answers[0].value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert broker.failed == ["/d1"]

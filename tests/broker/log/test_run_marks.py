@@ -1,4 +1,4 @@
-"""Marks in log directories: what a broker that starts may believe of its logs."""
+"""Marks in log directories, from which a starting broker derives whether its logs have lost records."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_a_process_wrote_is_all_there_after_a_clean_stop_or_in_the_same_boo
     assert started(disk, boot).start_epoch == epoch
 
 
-def test_a_process_that_registered_no_more_leaves_what_the_one_before_wrote() -> None:
+def test_a_process_that_never_registered_keeps_the_mark_of_the_one_before() -> None:
     disk = sim_disk()
     logs = started(disk)
     finished(logs.begin_run(EPOCH))
@@ -112,8 +112,8 @@ def test_a_directory_that_was_offline_in_the_last_run_makes_the_others_doubtful(
     assert started(disk).start_epoch == NO_EPOCH
 
 
-def test_a_directory_that_fails_is_not_believed_in_the_same_boot() -> None:
-    """The system may have dropped what it could not write."""
+def test_a_directory_that_failed_is_not_trusted_even_in_the_same_boot() -> None:
+    """The operating system may have dropped pages that it could not write."""
     disk = sim_disk()
     logs = started(disk)
     finished(logs.begin_run(EPOCH))

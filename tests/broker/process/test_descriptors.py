@@ -1,4 +1,4 @@
-"""How the process's file descriptors are divided."""
+"""The division of the process's file descriptors between their uses."""
 
 from __future__ import annotations
 

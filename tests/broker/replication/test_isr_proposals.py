@@ -60,7 +60,7 @@ class Outcome:
         self.settled: list[tuple[int, tuple[int, ...], int]] = []
         self.withdrawn: list[int] = []
         self.decided: set[int] = set()
-        """Partitions whose proposals LeaderAndIsr or StopReplica has decided."""
+        """Partitions whose pending proposals a LeaderAndIsr or StopReplica request has decided."""
 
     def is_isr_pending(self, proposal: IsrProposal) -> bool:
         return proposal.partition not in self.decided

@@ -320,7 +320,7 @@ class TestInSyncSets:
         assert world.replicas.partition("t", 0).high_watermark == 1
 
     def test_the_high_watermark_does_not_pass_eligible_replicas(self, world: World) -> None:
-        """Here min.insync.replicas is 1 again, and the controller does not know it yet."""
+        """min.insync.replicas is 1 again, but the controller does not know this yet."""
         world.assign("t", replicas=(1, 2, 3), isr=(1,), eligible=(2, 3))
         append(world)
         partition = world.replicas.partition("t", 0)

@@ -1,4 +1,4 @@
-"""Settings altered in ZooKeeper, where what is there so far cannot be read."""
+"""Changes of settings in ZooKeeper whose present values cannot be read."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ async def test_a_change_reaches_other_brokers(zookeeper: str) -> None:
 
 
 @on_reactor
-async def test_a_znode_that_is_no_notification_hides_none(zookeeper: str) -> None:
+async def test_a_znode_that_is_no_notification_does_not_hide_later_notifications(zookeeper: str) -> None:
     async with following(zookeeper) as (one, client), following(zookeeper) as (two, _):
         await client.session.create("/config/changes/zzz", b"{")
         await one.update("topics", "t", lambda old: {"retention.ms": "5"})

@@ -64,12 +64,12 @@ async def test_a_registration_removed_by_hand_is_followed_by_a_new_epoch(zookeep
         data, stat = await one.zookeeper.session.get("/brokers/ids/1")
         assert stat.czxid == one.membership.broker_epoch
         assert stat.ephemeral_owner == one.zookeeper.session.session_id
-        # It is the same process, and its session still held /controller: there is a new term all the same.
+        # The process is the same, and its session still held /controller. A new term must begin nevertheless.
         assert decode_broker(1, data).start_epoch == before
         terms = [member.candidacy for member in members.members.values()]
         await until(lambda: any(each.term is not None and each.term.epoch > term.epoch for each in terms))
         await until(lambda: sum(member.controller.is_active for member in members.members.values()) == 1)
-        # And once more.
+        # A second deletion is noticed too.
         await two.zookeeper.session.delete("/brokers/ids/1")
         await until(lambda: one.membership.broker_epoch > stat.czxid)
 

@@ -130,7 +130,7 @@ class Machine:
         return LiveBroker(broker_info(broker_id), self.store.new_epoch())
 
     def continuation(self, broker_id: int) -> LiveBroker:
-        """A broker that has restarted with all that its process before had written."""
+        """A broker that has restarted with every record that its previous process wrote."""
         info = replace(broker_info(broker_id), previous_start_epoch=self.brokers[broker_id].start_epoch)
         return LiveBroker(info, self.store.new_epoch())
 

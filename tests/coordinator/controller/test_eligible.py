@@ -1,4 +1,5 @@
-"""Eligible leader replicas (KIP-966): who becomes eligible, who stops being so, and who leads."""
+"""Eligible leader replicas (KIP-966): which replicas become eligible, which lose eligibility, and which
+lead."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def test_a_topic_with_fewer_replicas_than_min_insync_replicas_needs_all_of_them_
     assert members(machine.state("t")) == (1, (1, 2), ())
 
 
-def test_nobody_is_eligible_once_enough_replicas_are_in_sync_again() -> None:
+def test_no_replica_is_eligible_once_enough_replicas_are_in_sync_again() -> None:
     machine = machine_of(1, 2, 3)
     machine.propose("t", 1)
     machine.propose("t", 1, 2)
@@ -113,7 +114,7 @@ def test_the_last_replica_in_sync_does_not_lead_after_it_lost_power_while_others
     assert members(machine.state("u")) == (3, (3,), ())
 
 
-def test_the_last_replica_in_sync_leads_again_where_nobody_else_may_have_more() -> None:
+def test_the_last_replica_in_sync_leads_again_if_no_other_replica_may_have_more() -> None:
     machine = machine_of(1, 2)
     machine.lose(2)
     machine.start(2)
@@ -124,7 +125,7 @@ def test_the_last_replica_in_sync_leads_again_where_nobody_else_may_have_more() 
     assert members(machine.state("t")) == (1, (1,), ())
 
 
-def test_a_clean_restart_that_no_controller_noticed_gives_leadership_away_but_no_eligibility() -> None:
+def test_a_clean_restart_that_no_controller_noticed_costs_leadership_but_not_eligibility() -> None:
     machine = machine_of(1, 2, 3)
     machine.propose("t", 1, 2)
     machine.come(machine.continuation(1))
@@ -142,7 +143,7 @@ def test_a_new_controller_trusts_a_broker_that_restarted_with_all_its_records() 
 
 
 def test_a_copy_of_an_old_disk_is_not_trusted() -> None:
-    """Its mark names a process before the last one."""
+    """The mark on the old disk names an earlier process than the broker's last one."""
     machine = machine_of(1, 2, 3)
     stale = machine.continuation(2)
     machine.start(2)
@@ -163,8 +164,8 @@ def test_a_replica_whose_disk_failed_is_not_eligible() -> None:
     assert members(machine.state("t")) == (1, (1,), (3,))
 
 
-def test_a_leader_that_would_pass_eligible_replicas_has_none() -> None:
-    """A broker of an older version does not hold its high watermark back."""
+def test_no_replica_is_eligible_while_the_leader_may_commit_without_it() -> None:
+    """A leader of an older version does not keep its high watermark below the ends of eligible replicas."""
     machine = machine_of(1, 2, 3)
     old = machine.brokers[1]
     machine.controller.state.brokers[1] = replace(old, info=replace(old.info, features={}))
@@ -172,7 +173,7 @@ def test_a_leader_that_would_pass_eligible_replicas_has_none() -> None:
     assert members(machine.state("t")) == (1, (1,), ())
 
 
-def test_a_lower_min_insync_replicas_sets_the_leader_free() -> None:
+def test_a_lower_min_insync_replicas_ends_eligibility() -> None:
     machine = machine_of(1, 2, 3)
     machine.propose("t", 1)
     assert writes(machine.handle(MinInSyncChanged("t"))) == []
@@ -181,8 +182,8 @@ def test_a_lower_min_insync_replicas_sets_the_leader_free() -> None:
     assert members(machine.state("t")) == (1, (1,), ())
 
 
-def test_a_higher_min_insync_replicas_makes_nobody_eligible() -> None:
-    """The high watermark may have passed the replicas that are out of sync."""
+def test_a_higher_min_insync_replicas_makes_no_replica_eligible() -> None:
+    """The replicas that are out of sync may lack records that the leader has committed."""
     machine = machine_of(1, 2, 3, min_in_sync=1)
     machine.propose("t", 1)
     machine.min_in_sync = 2

@@ -683,7 +683,7 @@ def test_a_broker_that_only_lost_its_session_leads_after_the_loss_of_all_members
     assert (machine.state("t").leader, machine.state("t").isr) == (2, (2,))
 
 
-def test_members_that_restarted_together_lead_since_no_other_may_have_more() -> None:
+def test_members_that_restarted_together_lead_because_no_other_replica_may_have_more() -> None:
     machine = Machine(1, 2, 3)
     machine.create("t", (2, 3))
     machine.lose(2, 3)

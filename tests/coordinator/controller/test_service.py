@@ -235,7 +235,8 @@ async def test_a_controller_whose_session_expires_is_elected_again(zookeeper: st
 
 @on_reactor
 async def test_a_controller_that_fails_gives_up_its_term_and_a_new_term_begins(zookeeper: str) -> None:
-    """The state that the controller has to replace is garbage: the next term sets its topic aside."""
+    """The controller must replace a partition state that is garbage. In the next term the controller ignores
+    the topic of this state."""
     async with cluster(zookeeper, 1, 2) as members:
         one = members.members[1]
         assert (await create(members, TopicCreation("t", assignments={0: (1, 2)})))["t"].error == 0

@@ -37,7 +37,7 @@ def test_small_topics_of_one_request_start_on_successive_brokers() -> None:
     assert sorted(machine.state(f"t{number}").leader for number in range(6)) == [1, 1, 2, 2, 3, 3]
 
 
-def test_a_topic_that_is_still_being_deleted_is_refused_with_the_brokers_that_are_waited_for() -> None:
+def test_creating_a_topic_that_is_still_being_deleted_is_refused_and_names_the_missing_brokers() -> None:
     machine = Machine(1, 2, 3)
     machine.create("t", (1, 2), (1, 3))
     machine.lose(2, 3)
@@ -46,7 +46,7 @@ def test_a_topic_that_is_still_being_deleted_is_refused_with_the_brokers_that_ar
     assert refused.error == ErrorCode.TOPIC_ALREADY_EXISTS
     assert refused.message is not None and "still being deleted" in refused.message
     assert "broker(s) 2, 3" in refused.message
-    # Once they are back it waits for what they have not removed yet.
+    # After the brokers return, the deletion still waits until each of them has removed its replicas.
     effects = machine.start(2, 3)
     refused = answers(machine.create("t", (1,)))["t"]
     assert refused.message is not None and "broker(s) 1, 2, 3" in refused.message

@@ -1,4 +1,5 @@
-"""Topics with znodes that the controller cannot read: left alone, and taken up once they are repaired."""
+"""Topics with znodes that the controller cannot read: it changes nothing about them until they are
+repaired."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def before() -> Machine:
 
 
 def test_no_list_of_replicas_is_complete_while_a_topic_is_unreadable(before: Machine) -> None:
-    """From a complete one a broker would take the topic's logs for strays."""
+    """If the list were complete, a broker would treat the unreadable topic's logs as strays."""
     machine = NextTerm(before)
     assert {request.type for request in sent_to(machine.first, 2, LeaderAndIsrRequest)} == {INCREMENTAL}
     effects = machine.handle(TopicReadAgain("t", machine.good))
@@ -58,7 +59,7 @@ def test_no_list_of_replicas_is_complete_while_a_topic_is_unreadable(before: Mac
     assert machine.handle(TopicReadAgain("t", machine.good)) == []
 
 
-def test_a_topic_whose_znode_was_removed_leaves_complete_lists_and_its_name(before: Machine) -> None:
+def test_removing_the_unreadable_znode_makes_lists_complete_and_the_name_free(before: Machine) -> None:
     machine = NextTerm(before)
     effects = machine.handle(TopicReadAgain("t", None))
     assert {request.type for _, request in sent(effects) if isinstance(request, LeaderAndIsrRequest)} == {
@@ -80,14 +81,14 @@ def test_an_unreadable_topic_can_be_neither_created_nor_deleted(before: Machine)
     assert answers(effects)["t"].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert "/brokers/topics/t is garbage" in answers(effects)["t"].message
     assert not [effect for effect in effects if isinstance(effect, RemoveTopic)]
-    # The mark is still there when the topic is taken up.
+    # The mark for deletion is still there once the topic can be read, and the controller deletes the topic.
     machine.answer_all(machine.handle(TopicReadAgain("t", machine.good)))
     assert "t" not in machine.store.topics
 
 
 def test_a_broker_that_restarted_meanwhile_is_not_trusted_with_the_topic(before: Machine) -> None:
-    """It may have lost records that the leader has acknowledged, and its restart is handled for other topics
-    only."""
+    """The broker may have lost acknowledged records in its restart, which the controller has handled only for
+    the other topics."""
     machine = NextTerm(before)
     recorded = machine.store.recorded_epochs
     machine.start(1)
@@ -102,7 +103,7 @@ def test_a_broker_that_restarted_meanwhile_is_not_trusted_with_the_topic(before:
     }
 
 
-def test_a_broker_that_has_gone_meanwhile_leads_the_topic_no_more(before: Machine) -> None:
+def test_a_broker_that_failed_meanwhile_no_longer_leads_the_topic(before: Machine) -> None:
     machine = NextTerm(before)
     machine.lose(1)
     assert machine.state("t").leader == 1

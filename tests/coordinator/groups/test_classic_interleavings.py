@@ -6,7 +6,7 @@ requests, and reconnect. Whatever the order, Kafka's protocol demands:
 - a caller that is no member gets UNKNOWN_MEMBER_ID, a member with another generation ILLEGAL_GENERATION, and
   during the join phase a member with the current generation REBALANCE_IN_PROGRESS;
 - every request gets one answer: JoinGroup at the end of the join phase, SyncGroup with the assignment or when
-  another join phase begins, both at the latest when the deadlines have passed;
+  another join phase begins, and both before the last deadline has passed;
 - an assignment is the one that the leader of the caller's generation made for the caller.
 """
 
@@ -30,20 +30,20 @@ ALL_DEADLINES_MS = 10 * REBALANCE_MS
 
 
 class Walk:
-    """A leader (0) and a follower (1) of a stable group, and a newcomer (2), whose requests are given one by
-    one.
+    """A leader (0) and a follower (1) of a stable group, and a newcomer (2). The test makes their requests
+    one by one.
 
-    A member learns its generation from the answer to its JoinGroup when it sends SyncGroup, so a heartbeat
-    between the two still has the older generation.
+    A member takes its new generation from the answer to its JoinGroup only when it sends SyncGroup, so a
+    heartbeat between the two still has the older generation.
     """
 
     def __init__(self) -> None:
         self._world = GroupWorld(AT_ONCE)
         self._members = [*self._world.stable_group(2), Member()]
         self._joins: dict[int, int] = {}
-        """The last JoinGroup of each member, until it has learned its answer."""
+        """The last JoinGroup of each member, until the member has read its answer."""
         self._syncs: dict[int, Member] = {}
-        """Which member sent each SyncGroup, with its generation at that time."""
+        """The member that sent each SyncGroup, with its generation at that time."""
         self._requests: list[int] = []
         self._leads: set[tuple[str, int]] = {(self._members[0].member_id, self._members[0].generation)}
         self._shares: dict[tuple[str, int], bytes] = {}
@@ -80,7 +80,8 @@ class Walk:
         self._world.wait(SESSION_MS)
 
     def check_waiting(self) -> None:
-        """A JoinGroup waits only in the join phase, a SyncGroup only while the assignment is awaited."""
+        """Check that JoinGroup requests wait only in the join phase, and SyncGroup requests only until the
+        leader sends the assignment."""
         waiting = [request for request in self._requests if self._world.is_waiting(request)]
         match self._group.state:
             case GroupState.PREPARING_REBALANCE:
@@ -91,7 +92,8 @@ class Walk:
                 assert not waiting
 
     def check(self) -> None:
-        """Every request is answered when all deadlines have passed, and every assignment is the caller's."""
+        """Check, after all deadlines, that every request was answered and every assignment is the
+        caller's."""
         self._world.wait(ALL_DEADLINES_MS)
         for request in self._requests:
             answer = self._world.answers[request]
@@ -114,7 +116,7 @@ class Walk:
         return group
 
     def _learn(self, number: int) -> None:
-        """Take the answer to the member's last JoinGroup, if it has come."""
+        """Let the member read the answer to its last JoinGroup, if there is one."""
         if number not in self._joins or self._world.is_waiting(self._joins[number]):
             return
         answer = self._world.join_answer(self._joins.pop(number))
@@ -124,7 +126,7 @@ class Walk:
                 self._leads.add((answer.member_id, answer.generation))
 
     def _error_for(self, member: Member) -> ErrorCode:
-        """What Kafka answers to a heartbeat or SyncGroup of this member now."""
+        """The error with which Kafka would answer a heartbeat or SyncGroup of this member now."""
         if member.member_id not in self._group.members:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if member.generation != self._group.generation:

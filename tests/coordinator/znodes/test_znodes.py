@@ -139,7 +139,7 @@ def test_a_partition_state_has_kafkas_json() -> None:
 
 
 def test_a_partition_state_with_eligible_replicas_and_without_a_leader() -> None:
-    """Both are fields of Holdfast's own, beside Kafka's."""
+    """Kafka's format has neither field: Holdfast adds both."""
     state = PartitionState(NO_LEADER, 7, (1,), 4, eligible=(2, 3), last_known_leader=1)
     data = encode_partition_state(state)
     assert json.loads(data) == {

@@ -109,7 +109,7 @@ def _take_a_start_for_a_registration() -> Sequence[Patch]:
 
 
 def _trust_returned_members() -> Sequence[Patch]:
-    """The starts of brokers that have gone and return count as handled."""
+    """The controller treats the restart of a broker that had gone as handled already."""
     changed = Controller._brokers_changed
 
     def mutant(self: Controller, now: Mapping[int, LiveBroker]) -> DecisionSteps[None]:
@@ -147,12 +147,12 @@ def _overlook_a_removed_registration() -> Sequence[Patch]:
 
 
 def _forget_eligible_replicas() -> Sequence[Patch]:
-    """Only replicas in sync may lead, though the last one may have lost its tail."""
+    """Only in-sync replicas may lead, even if the last one may have lost the end of its log."""
     return [(EligibleReplicas, "after", lambda self, *arguments, **more: ())]
 
 
 def _trust_every_restart() -> Sequence[Patch]:
-    """A broker that restarted counts as one that has all its records."""
+    """The controller assumes that every restarted broker still has all its records."""
     return [(LiveBroker, "continues", lambda self, start_epoch: True)]
 
 

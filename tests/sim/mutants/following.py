@@ -1,4 +1,4 @@
-"""Bugs of followers, and of what a leader believes of them."""
+"""Bugs of followers, and of the positions that a leader assumes for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.replication.partition import Partition
 from protocol.messages.fetch import FetchPartition
 from tests.sim.mutation import Mutation, Patch
 
-# Where logs diverge
+# Divergence of logs
 
 
 def _count_diverging_positions() -> Sequence[Patch]:

@@ -1,4 +1,4 @@
-"""Bugs of leaders: of high watermarks, in-sync sets and what is answered when."""
+"""Bugs of leaders: of high watermarks, in-sync sets and the time at which requests are answered."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _begin_with_the_log_end() -> Sequence[Patch]:
 
 
 def _count_the_leader_alone() -> Sequence[Patch]:
-    """The high watermark is the highest offset that a majority has, as in other protocols."""
+    """The high watermark is the highest offset that a majority of replicas has, as in other protocols."""
 
     def mutant(self: Leadership, local_offset: int, end_offset: int, now_ms: int, lag_ms_max: int) -> int:
         offsets = sorted([local_offset, *(remote.log_end_offset for remote in self.remotes.values())])

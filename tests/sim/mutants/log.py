@@ -1,4 +1,4 @@
-"""Bugs of logs: of what is durable, what recovery believes, and what belongs to a truncation."""
+"""Bugs of logs: of durability, recovery and truncation."""
 
 from __future__ import annotations
 

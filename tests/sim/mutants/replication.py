@@ -95,8 +95,8 @@ def _forget_pending_members() -> Sequence[Patch]:
 
 
 def _withdraw_pending_isr() -> Sequence[Patch]:
-    """A proposal is withdrawn at errors that come though ZooKeeper may have it, as when the second copy of a
-    request is judged in the same round as the first."""
+    """A leader withdraws a proposed in-sync set at an error after which ZooKeeper may still have it. The
+    controller sends such an error when two copies of a request come in the same round."""
     judge = InSyncSets._judge
 
     def refuse_copies(

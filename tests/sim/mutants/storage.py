@@ -1,4 +1,4 @@
-"""Bugs of logs on disks that change what they hold."""
+"""Bugs of logs on disks whose content changes or vanishes."""
 
 from __future__ import annotations
 
