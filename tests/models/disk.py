@@ -295,6 +295,10 @@ class SimDisk:
         inode.data[position] ^= 1 << bit
         self.cold.add(inode)
 
+    def rewrite(self, path: str, position: int, bit: int) -> None:
+        """Change one bit of a file as if a process had written it so."""
+        self._inode(path).data[position] ^= 1 << bit
+
     def cut(self, path: str, size: int) -> None:
         """Shorten a file to `size` bytes, without any error, as a failing disk does."""
         inode = self._inode(path)

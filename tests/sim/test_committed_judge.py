@@ -81,7 +81,7 @@ def test_a_leader_with_another_record_at_an_acknowledged_offset_is_found(judged:
     (path,) = [segment.path for segment in follower.log.segments]
     position = follower.log.segments.active.position_of(batch.offset or 0)
     assert position is not None
-    disk.rot(path, position + 20, 0)  # This byte is in the batch's checksum.
+    disk.rewrite(path, position + 20, 0)  # This byte is in the batch's checksum.
     judged.elect(leader)
     assert judged.found() == []
     judged.elect(follower)
@@ -170,7 +170,7 @@ def test_a_follower_may_truncate_records_that_were_never_committed(judged: Judge
     (path,) = [segment.path for segment in follower.log.segments]
     position = follower.log.segments.active.position_of(offset)
     assert position is not None
-    disk.rot(path, position + 15, 3)  # This byte is in the batch's leader epoch.
+    disk.rewrite(path, position + 15, 3)  # This byte is in the batch's leader epoch.
     follower.truncate_to(offset, 0)
     assert judged.found() == []
 
