@@ -59,7 +59,7 @@ MUTATIONS = (
     ),
     Mutation(
         "epochs-kept-at-truncation",
-        "truncation leaves the cache of leader epochs as it is (KAFKA-7897)",
+        "truncation leaves the cache of leader epochs as it is",
         _keep_epochs_at_truncation,
     ),
 )

@@ -58,7 +58,7 @@ MUTATIONS = (
     ),
     Mutation(
         "clean-mark-kept",
-        "the mark of a clean stop stays while the broker runs, so that a crash passes for one (KAFKA-10471)",
+        "the mark of a clean stop stays while the broker runs, so that a crash passes for one",
         _keep_the_clean_mark,
     ),
     Mutation(
@@ -68,7 +68,7 @@ MUTATIONS = (
     ),
     Mutation(
         "snapshot-lost",
-        "a broker that starts knows no sequences at all (KAFKA-13194)",
+        "a broker that starts knows no sequences at all",
         _ignore_snapshots,
     ),
     Mutation(
