@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,8 +17,14 @@ Stored: TypeAlias = tuple[int, int]
 _TIMEOUT_S = 60.0
 
 
-def read_all(bootstrap: str, topics: Sequence[str], partitions: int) -> dict[tuple[str, int], list[Stored]]:
-    """Read every record of each partition in order. Call it while no record is appended."""
+def every_record(
+    bootstrap: str, topics: Mapping[str, int], timeout_s: float = _TIMEOUT_S
+) -> Iterator[tuple[str, int, int, bytes]]:
+    """Topic, partition, offset and value of every record, in the order of each partition, read with
+    librdkafka. `topics` maps each topic to its number of partitions. Call it while no record is appended.
+
+    Raises AssertionError if a partition cannot be read to its end in `timeout_s` seconds.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -29,27 +35,34 @@ def read_all(bootstrap: str, topics: Sequence[str], partitions: int) -> dict[tup
             "log_level": 0,
         }
     )
-    wanted = [(topic, partition) for topic in topics for partition in range(partitions)]
-    found: dict[tuple[str, int], list[Stored]] = {key: [] for key in wanted}
-    unfinished = set(wanted)
-    deadline = time.monotonic() + _TIMEOUT_S
+    unread = {(topic, number) for topic, count in topics.items() for number in range(count)}
+    deadline = time.monotonic() + timeout_s
     try:
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in wanted])
-        while unfinished:
-            assert time.monotonic() < deadline, f"not read to the end in {_TIMEOUT_S:.0f} s: {unfinished}"
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in sorted(unread)])
+        while unread:
+            assert time.monotonic() < deadline, f"not read to the end in {timeout_s:.0f} s: {unread}"
             for message in consumer.consume(10_000, timeout=0.2):
                 topic, partition, error = message.topic(), message.partition(), message.error()
                 assert topic is not None and partition is not None
                 if error is not None:
                     assert error.code() == KafkaError._PARTITION_EOF, error
-                    unfinished.discard((topic, partition))
+                    unread.discard((topic, partition))
                     continue
                 offset, value = message.offset(), message.value()
-                assert offset is not None
-                assert isinstance(value, bytes)
-                found[topic, partition].append((offset, number_of(value)))
+                assert offset is not None and isinstance(value, bytes)
+                yield topic, partition, offset, value
     finally:
         consumer.close()
+
+
+def read_all(bootstrap: str, topics: Sequence[str], partitions: int) -> dict[tuple[str, int], list[Stored]]:
+    """Each partition's records in order. Call it while no record is appended."""
+    counts = dict.fromkeys(topics, partitions)
+    found: dict[tuple[str, int], list[Stored]] = {
+        (topic, number): [] for topic in topics for number in range(partitions)
+    }
+    for topic, partition, offset, value in every_record(bootstrap, counts):
+        found[topic, partition].append((offset, number_of(value)))
     return found
 
 

@@ -10,19 +10,17 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 import click
-from confluent_kafka import OFFSET_BEGINNING, KafkaError
-from confluent_kafka import Consumer as StockConsumer
-from confluent_kafka import TopicPartition as StockPartition
 
 from broker.tools.cluster_view import ClusterView
 from broker.tools.local_cluster import LocalCluster
 from holdfast import Admin, NewTopic
+from tests.faults.reader import every_record
 from tests.soak.ledger import Balance, Ledger
 from tests.soak.plot import draw
 from tests.soak.trend import Trend, trends
@@ -119,7 +117,7 @@ def soak(directory: Path, plan: Plan) -> Outcome:
             place.ending.set()
         troubles = _end(visitors)
         _wait_until_whole(view)
-        balance = ledger.balance(_read_all(cluster.bootstrap))
+        balance = ledger.balance(every_record(cluster.bootstrap, TOPICS, _READ_TIMEOUT_S))
         for process in ("zookeeper", *(f"broker-{broker.broker_id}" for broker in cluster.brokers)):
             sampler.leave(process)
     return Outcome(
@@ -180,39 +178,6 @@ def _end(visitors: Sequence[Visitor]) -> list[str]:
             troubles.append(f"{visitor.name}: no visit succeeded")
         troubles += [f"{visitor.name}: {count} times {error}" for error, count in visitor.errors.items()]
     return troubles
-
-
-def _read_all(bootstrap: str) -> Iterator[tuple[str, int, int, bytes]]:
-    """Topic, partition, offset and value of every record, read with librdkafka. Call it while no client
-    writes."""
-    consumer = StockConsumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "broker.address.family": "v4",
-            "group.id": "reader",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "log_level": 0,
-        }
-    )
-    unread = {(topic, number) for topic, count in TOPICS.items() for number in range(count)}
-    deadline = time.monotonic() + _READ_TIMEOUT_S
-    try:
-        consumer.assign([StockPartition(topic, number, OFFSET_BEGINNING) for topic, number in sorted(unread)])
-        while unread:
-            assert time.monotonic() < deadline, f"not read to the end in {_READ_TIMEOUT_S:.0f} s: {unread}"
-            for message in consumer.consume(10_000, timeout=0.2):
-                topic, partition, error = message.topic(), message.partition(), message.error()
-                assert topic is not None and partition is not None
-                if error is not None:
-                    assert error.code() == KafkaError._PARTITION_EOF, error
-                    unread.discard((topic, partition))
-                    continue
-                offset, value = message.offset(), message.value()
-                assert offset is not None and isinstance(value, bytes)
-                yield topic, partition, offset, value
-    finally:
-        consumer.close()
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
