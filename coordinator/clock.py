@@ -1,9 +1,17 @@
-"""The clock that constructors take: Twisted's reactor, or the clock of a simulation."""
+"""The two clocks that constructors take.
+
+Every interval, timer and timeout is measured by a `Clock`, which nobody can set: when an administrator sets
+the time of day back by an hour, no timer may stop for an hour; when it is set forward, no session may end.
+Only timestamps, which are stored or sent, come from `TimeOfDay`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
+
+TimeOfDay: TypeAlias = Callable[[], int]
+"""Returns the time of day in ms since the epoch. An administrator may set it, forward and back."""
 
 
 class DelayedCall(Protocol):
@@ -25,10 +33,10 @@ class DelayedCall(Protocol):
 
 
 class Clock(Protocol):
-    """The part of Twisted's IReactorTime that is used here."""
+    """The part of Twisted's IReactorTime that is used here: the reactor, or the clock of a simulation."""
 
     def seconds(self) -> float:
-        """Seconds since the epoch."""
+        """Seconds since an arbitrary moment, never set back."""
         ...
 
     def callLater(self, delay: float, callable: Callable[..., Any], *args: object) -> DelayedCall:
@@ -37,5 +45,5 @@ class Clock(Protocol):
 
 
 def now_ms(clock: Clock) -> int:
-    """The clock's time in milliseconds since the epoch."""
+    """The clock's time in ms since an arbitrary moment."""
     return int(clock.seconds() * 1000)

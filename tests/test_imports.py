@@ -29,8 +29,8 @@ MAY_IMPORT = {
 }
 """The packages of the project that each package may import besides itself."""
 
-# The broker uses only the settings row and its table from the clients; the rest is for applications.
-BROKER_MAY_IMPORT_OF_CLIENTS = ("clients.settings", "clients.config")
+# The broker shares the settings and the clock with the clients; the rest is for applications.
+BROKER_MAY_IMPORT_OF_CLIENTS = ("clients.settings", "clients.config", "clients.boot_clock")
 
 TWISTED_ALLOWED_IN_COORDINATOR = (
     "twisted.internet.defer",
@@ -125,7 +125,7 @@ def test_every_top_level_package_is_in_the_table_of_imports() -> None:
     assert packages == set(MAY_IMPORT) | {"tests"}
 
 
-def test_the_broker_imports_only_settings_from_the_clients() -> None:
+def test_the_broker_imports_only_settings_and_the_clock_from_the_clients() -> None:
     wrong = [
         str(found)
         for found in imports_of("broker")

@@ -51,7 +51,7 @@ def _fsync(file: DiskFile) -> None:
         raise
 
 
-def begin_flush(log: Log, now_ms: int = 0) -> FlushJob:
+def begin_flush(log: Log, now_ms: int) -> FlushJob:
     """The work that makes all records now in the log durable. The caller must run it, or the log has failed.
 
     Raises BrokerError with KAFKA_STORAGE_ERROR if the file system fails, or if file descriptors or memory are
@@ -118,12 +118,12 @@ def finish_flush(log: Log, job: FlushJob) -> None:
     log.segments.active.settle(log.recovery_point)
 
 
-def flush_at_once(log: Log, now_ms: int = 0) -> None:
+def flush_at_once(log: Log) -> None:
     """Make all records in the log durable, and wait for the device.
 
     Raises BrokerError with KAFKA_STORAGE_ERROR where the file system fails.
     """
-    job = begin_flush(log, now_ms)
+    job = begin_flush(log, log.last_flush_ms)
     try:
         job.run()
         finish_flush(log, job)
@@ -131,11 +131,11 @@ def flush_at_once(log: Log, now_ms: int = 0) -> None:
         raise log.failed(error) from error
 
 
-def close_log(log: Log, now_ms: int = 0) -> None:
+def close_log(log: Log) -> None:
     """Leave a log ready for a clean start: durable, with complete indexes and a snapshot of its producers.
 
     Raises BrokerError with KAFKA_STORAGE_ERROR where the file system fails.
     """
-    flush_at_once(log, now_ms)
+    flush_at_once(log)
     log.finish()
     log.release()

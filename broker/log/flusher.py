@@ -6,8 +6,6 @@ running fsync began.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
@@ -15,20 +13,18 @@ from broker.log.flush_job import FlushJob, begin_flush, finish_flush
 from broker.log.log import Log
 from broker.log.pressure import RETRY_S, retried
 from broker.workers import Workers
-from coordinator.clock import Clock
+from coordinator.clock import Clock, now_ms
 from protocol.errors import BrokerError, ErrorCode, error_for
 
 
 class Flusher:
-    """Runs the flushes of many logs in worker threads. `now_ms` stamps them.
+    """Runs the flushes of many logs in worker threads.
 
-    With a `clock`, a flush that fails for lack of descriptors or memory is tried again every second. Without
-    a clock it fails.
+    A flush that fails for lack of descriptors or memory is tried again every second.
     """
 
-    def __init__(self, workers: Workers, now_ms: Callable[[], int], clock: Clock | None = None) -> None:
+    def __init__(self, workers: Workers, clock: Clock) -> None:
         self._workers = workers
-        self._now_ms = now_ms
         self._clock = clock
         self._waiting: dict[Log, list[tuple[int, Deferred[None]]]] = {}
         """The logs being flushed, each with the offsets that callers wait for, and their Deferreds."""
@@ -56,9 +52,9 @@ class Flusher:
 
     def _begin(self, log: Log) -> None:
         try:
-            job = begin_flush(log, self._now_ms())
+            job = begin_flush(log, now_ms(self._clock))
         except BrokerError as error:
-            if log.failure is None and self._clock is not None:
+            if log.failure is None:
                 # Descriptors or memory are lacking. The callers keep waiting for the next attempt.
                 self._clock.callLater(RETRY_S, self._begin, log)
             else:

@@ -36,7 +36,7 @@ from broker.log.settings import BROKER_SETTINGS
 from broker.log.settings_in_force import LogSettingsInForce
 from broker.setting_groups import settings_group
 from broker.workers import Workers, all_back
-from coordinator.clock import Clock
+from coordinator.clock import Clock, TimeOfDay, now_ms
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.topic_partition import TopicPartition
 
@@ -71,6 +71,7 @@ class LogManager:
         disk: Disk,
         workers: Workers,
         clock: Clock,
+        date_ms: TimeOfDay,
         chance: random.Random,
         flusher: Flusher,
         defaults: Mapping[str, Any],
@@ -94,12 +95,15 @@ class LogManager:
         self.checkpoints = CheckpointWriter(self.directories, disk, workers, clock, self._writing_failed)
         self._workers = workers
         self._clock = clock
+        self._date_ms = date_ms
         self._random = chance
         self._limits = limits or ManagerLimits()
         self._files = OpenFiles(disk, open_files_max * 2 // 3, open_files_max, self._flush_soon)
         self._pressure_logged_ms: int | None = None
         self._flush_schedule = FlushSchedule(flusher.flush)
-        self.scrubber = Scrubber(self, disk, workers, clock, scrub or ScrubSettings(), self._log_damaged)
+        self.scrubber = Scrubber(
+            self, disk, workers, clock, date_ms, scrub or ScrubSettings(), self._log_damaged
+        )
 
     def add_failure_listener(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the path of each directory that goes offline from now on."""
@@ -121,9 +125,6 @@ class LogManager:
     @property
     def live_directories(self) -> list[LogDirectory]:
         return [directory for directory in self.directories if directory.failure is None]
-
-    def now_ms(self) -> int:
-        return int(self._clock.seconds() * 1000)
 
     # Starting.
 
@@ -183,7 +184,7 @@ class LogManager:
             partition,
             directory.path_of(str(partition)),
             self.settings.of(partition.topic),
-            self.now_ms(),
+            self._date_ms(),
             recovery_point=directory.recovery_points.get(partition, 0),
             log_start_offset=directory.log_start_offsets.get(partition, 0),
             is_clean=directory.is_clean,
@@ -229,7 +230,7 @@ class LogManager:
             suspected=self.scrubber.examine,
             failed=lambda _, error: self.fail_directory(directory, error),
         )
-        log.last_flush_ms = self.now_ms()
+        log.last_flush_ms = now_ms(self._clock)
         if log.settings.segment_jitter_ms:
             log.roll_jitter_ms = self._random.randrange(log.settings.segment_jitter_ms + 1)
         directory.logs[log.topic_partition] = log
@@ -395,10 +396,9 @@ class LogManager:
             self.flusher.flush(log)
 
     def _pressed(self, log: Log, error: OSError) -> None:
-        now_ms = self.now_ms()
-        logged_ms = self._pressure_logged_ms
-        if logged_ms is None or not 0 <= now_ms - logged_ms < _PRESSURE_LOG_MS:
-            self._pressure_logged_ms = now_ms
+        at_ms, logged_ms = now_ms(self._clock), self._pressure_logged_ms
+        if logged_ms is None or at_ms - logged_ms >= _PRESSURE_LOG_MS:
+            self._pressure_logged_ms = at_ms
             logger.warning("An operation on %s is refused: %s; %s", log.topic_partition, error, REMEDY)
 
     def _settings_changed(self, log: Log) -> None:
@@ -408,13 +408,13 @@ class LogManager:
 
     def flush_due(self) -> None:
         """Start to flush the logs whose `flush.ms` has passed."""
-        self._flush_schedule.run(self.now_ms())
+        self._flush_schedule.run(now_ms(self._clock))
 
     def expire_producers(self) -> None:
         """Forget producers that have been silent for `producer.id.expiration.ms`."""
-        now_ms = self.now_ms()
+        date_ms = self._date_ms()
         for log in self:
-            log.producers.expire(now_ms)
+            log.producers.expire(date_ms)
 
     def close(self, high_watermarks: Mapping[TopicPartition, int]) -> Deferred[None]:
         """Close all logs, write the checkpoints, and mark the stop as clean.
@@ -435,7 +435,7 @@ class LogManager:
         if directory.failure is not None:
             return None
         logs = [*directory.logs.values(), *directory.spares.values()]
-        closed = self._workers.run(_close_logs, logs, self.now_ms())
+        closed = self._workers.run(_close_logs, logs)
         closed.addCallback(lambda _: self.checkpoints.write_last(directory, high_watermarks))
         closed.addCallback(lambda _: self._workers.run(directory.mark_clean))
         return closed.addErrback(partial(_close_failed, directory))
@@ -474,9 +474,9 @@ def _expect_os_error(failure: Failure) -> None:
     failure.trap(OSError)
 
 
-def _close_logs(logs: Sequence[Log], now_ms: int) -> None:
+def _close_logs(logs: Sequence[Log]) -> None:
     for log in logs:
-        close_log(log, now_ms)
+        close_log(log)
 
 
 def _rank(log: Log, directory: LogDirectory) -> tuple[bool, int, int, str]:

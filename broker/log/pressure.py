@@ -29,12 +29,12 @@ def is_pressure(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno in _ERRNOS
 
 
-def retried(clock: Clock | None, what: str, attempt: Callable[[], Deferred[T]]) -> Deferred[T]:
+def retried(clock: Clock, what: str, attempt: Callable[[], Deferred[T]]) -> Deferred[T]:
     """The result of `attempt`, which is called again every second while it fails for lack of descriptors or
-    memory. `what` names the work in log lines. Without a clock there is one attempt."""
+    memory. `what` names the work in log lines."""
 
     def again(failure: Failure) -> Deferred[T]:
-        if clock is None or not is_pressure(failure.value):
+        if not is_pressure(failure.value):
             return fail(failure)
         logger.warning("%s failed, next attempt in %g s: %s; %s", what, RETRY_S, failure.value, REMEDY)
         pause: Deferred[None] = Deferred()

@@ -28,7 +28,7 @@ from broker.log.segment import Segment
 from broker.log.settings import BROKER_SETTINGS
 from broker.setting_groups import settings_group
 from broker.workers import Workers
-from coordinator.clock import Clock, DelayedCall
+from coordinator.clock import Clock, DelayedCall, TimeOfDay
 from protocol.errors import BrokerError
 
 logger = logging.getLogger(__name__)
@@ -66,6 +66,7 @@ class Scrubber:
         disk: Disk,
         workers: Workers,
         clock: Clock,
+        date_ms: TimeOfDay,
         settings: ScrubSettings,
         damaged: Callable[[Log], None],
     ) -> None:
@@ -73,6 +74,7 @@ class Scrubber:
         self._disk = disk
         self._workers = workers
         self._clock = clock
+        self._date_ms = date_ms
         self._settings = settings
         self._damaged = damaged
         self._suspects: dict[tuple[Log, int], None] = {}
@@ -158,7 +160,7 @@ class Scrubber:
         replaced. Returns whether the segment is closed now."""
         try:
             if segment is log.segments.active:
-                log.roll(int(self._clock.seconds() * 1000))
+                log.roll(self._date_ms())
         except BrokerError as error:
             logger.warning("%s cannot be examined: %s", segment.path, error)
         return segment is not log.segments.active

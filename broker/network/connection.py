@@ -85,7 +85,6 @@ class ServerConnection:
         handler: FrameHandler,
         limits: ConnectionLimits,
         clock: Clock,
-        monotonic_s: Callable[[], float] | None = None,
     ) -> None:
         self.id = connection_id
         self.listener = listener
@@ -106,8 +105,7 @@ class ServerConnection:
         self._clock_s = clock.seconds
         self._last_activity_s = clock.seconds()
         self.created_ms = self.last_activity_ms
-        self._monotonic_s = monotonic_s or clock.seconds
-        self.last_request_s = self._monotonic_s()
+        self.last_request_s = self._clock.seconds()
         self._wire: Wire | None = None
         self._waiting: deque[memoryview] = deque()  # received, not yet given to the handler
         self._replies: deque[ReplySlot] = deque()  # of requests given to the handler, in their order
@@ -215,7 +213,7 @@ class ServerConnection:
         if self.close_reason is not None:
             return
         self._last_activity_s = self._clock_s()
-        self.last_request_s = self._monotonic_s()
+        self.last_request_s = self._clock.seconds()
         self.bytes_in += sum(map(len, frames)) + SIZE.size * len(frames)
         self._waiting.extend(frames)
         self._take_turn()

@@ -7,7 +7,7 @@ import functools
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -50,12 +50,10 @@ class Listeners:
         clock: Clock,
         handler: FrameHandler,
         limits: ListenerLimits,
-        monotonic_s: Callable[[], float] | None = None,
         descriptors: int | None = None,
     ) -> None:
         self._descriptors = descriptors
         self._refusal_logged_s: float | None = None
-        self._monotonic_s = monotonic_s or clock.seconds
         self.accepted = 0
         self.refused = 0
         self._network = network
@@ -127,7 +125,6 @@ class Listeners:
             self._handler,
             self._limits.connection,
             self._clock,
-            self._monotonic_s,
         )
         self._connections[connection.id] = connection
         self._per_host[peer.host] += 1
@@ -143,7 +140,7 @@ class Listeners:
         return None
 
     def _log_no_descriptor(self, listener: str, peer: Address, descriptors: int) -> None:
-        now_s = self._monotonic_s()
+        now_s = self._clock.seconds()
         if self._refusal_logged_s is not None and now_s - self._refusal_logged_s < _REFUSAL_LOG_S:
             return
         self._refusal_logged_s = now_s

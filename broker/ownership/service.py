@@ -40,7 +40,7 @@ from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
 from broker.replication.replicas import Replicas
 from broker.replication.waiting import MAX_WAIT_MS
-from coordinator.clock import Clock, DelayedCall
+from coordinator.clock import Clock, DelayedCall, TimeOfDay, now_ms
 from coordinator.ownership.records import PartitionKey, ResourceKey
 from coordinator.ownership.store import (
     NotLeading,
@@ -84,11 +84,9 @@ class OwnershipService:
         settings: OwnershipSettings,
         *,
         clock: Clock,
-        date_ms: Callable[[], int],
-        monotonic_s: Callable[[], float],
+        date_ms: TimeOfDay,
     ) -> None:
         self._clock = clock
-        self._monotonic_s = monotonic_s
         self._replicas = replicas
         self._store = store
         self._writing = DeferredSemaphore(WRITES_MAX)
@@ -112,7 +110,7 @@ class OwnershipService:
 
     def now_ms(self) -> int:
         """The time of the monotonic clock, by which sessions are timed."""
-        return int(self._monotonic_s() * 1000)
+        return now_ms(self._clock)
 
     # -- requests --------------------------------------------------------------------------------------
 

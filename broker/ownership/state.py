@@ -12,6 +12,7 @@ from broker.ownership.deadlines import OwnerDeadline, OwnershipDeadline, SharerD
 from broker.ownership.effects import Audit, AwaitCommit, Fence, Notify, OwnershipEffect, Sever
 from broker.ownership.resources import Counts, Entry, Holdings, Resource, Sharer, Waiter, revived
 from broker.ownership.settings import OwnershipSettings
+from coordinator.clock import TimeOfDay
 from coordinator.ownership.records import (
     NEVER_MS,
     NO_OFFSET,
@@ -45,7 +46,7 @@ class TableState:
         self,
         log_end: Callable[[PartitionKey], LogEnd],
         last_heard_ms: Callable[[int], int],
-        date_ms: Callable[[], int],
+        date_ms: TimeOfDay,
         settings: OwnershipSettings,
     ) -> None:
         self.resources: dict[ResourceKey, Resource] = {}

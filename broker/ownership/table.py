@@ -29,6 +29,7 @@ from broker.ownership.operations import FlushUnwritten, Operation
 from broker.ownership.resources import Counts, Holdings, NamedGrant, Requester, Resource
 from broker.ownership.settings import OwnershipSettings
 from broker.ownership.state import LogEnd, TableState
+from coordinator.clock import TimeOfDay
 from coordinator.ownership.records import OwnershipRecord, PartitionKey, ResourceKey, record_bytes
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import LossReason, ResourceStanding
@@ -72,7 +73,7 @@ class OwnershipTable:
         self,
         log_end: Callable[[PartitionKey], LogEnd],
         last_heard_ms: Callable[[int], int],
-        date_ms: Callable[[], int],
+        date_ms: TimeOfDay,
         settings: OwnershipSettings | None = None,
     ) -> None:
         self._state = TableState(log_end, last_heard_ms, date_ms, settings or OwnershipSettings())

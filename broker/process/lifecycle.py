@@ -26,6 +26,7 @@ from broker.wiring.node import WiredBroker, build_broker
 from broker.wiring.replication import build_logs
 from broker.wiring.surroundings import Surroundings
 from clients.settings import Settings
+from coordinator.clock import now_ms
 from coordinator.cluster import identity as cluster
 from coordinator.cluster.log_directories import write_used_directories
 from coordinator.cluster.membership import BrokerIdInUse
@@ -87,7 +88,7 @@ class Broker:
         self._endpoints = parse_endpoints(settings, machine_name)
         self._logs = build_logs(settings, around)
         self._periodic = Periodic(around.clock)
-        self._started_ms = around.now_ms()
+        self._started_ms = now_ms(around.clock)
         self._are_logs_loaded = False
         self._is_zookeeper_open = False
         self._used_directories: dict[str, str] | None = None
@@ -230,7 +231,7 @@ class Broker:
             identity.cluster_id,
             ",".join(str(endpoint) for endpoint in endpoints.listeners),
             ",".join(directory.path for directory in self._logs.live_directories),
-            self._around.now_ms() - self._started_ms,
+            now_ms(self._around.clock) - self._started_ms,
         )
 
     def _identity_and_endpoints(self) -> tuple[BrokerIdentity, Endpoints]:

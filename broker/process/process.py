@@ -29,6 +29,7 @@ from broker.process import pid_file
 from broker.process.descriptors import raise_limit, shares
 from broker.process.directory_locks import DirectoryInUse, DirectoryLocks
 from broker.process.lifecycle import Broker, StartError
+from broker.process.monotonic_reactor import make_monotonic
 from broker.process.session_file import SessionFile, boot_id
 from broker.setting_groups import read_group, settings_group
 from broker.settings.rows import ROWS
@@ -76,6 +77,7 @@ class BrokerProcess:
         self._pid_file = pid_file.path_of(directories)
         self._status = 0
         self._is_stopping = False
+        make_monotonic(_reactor)
         own = read_group(ProcessSettings, settings)
         self._workers = ThreadWorkers(_reactor, own.worker_threads)
         boot = boot_id()
@@ -95,7 +97,7 @@ class BrokerProcess:
             ),
             workers=self._workers,
             random=random.SystemRandom(),
-            monotonic_s=time.monotonic,
+            date_ms=_date_ms,
             descriptors=shares(raise_limit()),
             boot=boot,
         )
@@ -171,3 +173,7 @@ class BrokerProcess:
                 os.unlink(self._ready_file)
         if _reactor.running:
             _reactor.stop()
+
+
+def _date_ms() -> int:
+    return time.time_ns() // 1_000_000

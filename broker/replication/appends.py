@@ -87,7 +87,7 @@ class Append:
         """Whether the log already has these batches, from an earlier attempt."""
         return self.prepared is not None and self.prepared.duplicate is not None
 
-    def prepare(self, partition: Partition, acks: int, now_ms: int) -> None:
+    def prepare(self, partition: Partition, acks: int, date_ms: int) -> None:
         """Check that this broker leads `partition` and may append the batches; sets `error` if not."""
         try:
             leadership = partition.leadership()
@@ -102,7 +102,7 @@ class Append:
             if self.condition is not None and self.is_guard:
                 self.settles_at = partition.log.log_end_offset
                 return
-            self.prepared = partition.log.prepare_append(self.records, origin=self.origin, now_ms=now_ms)
+            self.prepared = partition.log.prepare_append(self.records, origin=self.origin, now_ms=date_ms)
             if settings.check_expected_offsets and self.condition is None:
                 self._expect_base_offset(self.prepared)
         except BrokerError as error:
@@ -136,14 +136,14 @@ class Append:
         except BrokerError as error:
             self.fail(error)
 
-    def append(self, now_ms: int) -> None:
+    def append(self, date_ms: int) -> None:
         """Write the batches into the log, unless the append has failed or is a guard."""
         if self.error is not None or (self.condition is not None and self.is_guard):
             return
         assert self.partition is not None and self.prepared is not None
         try:
             self.result = self.partition.log.append_prepared(
-                self.prepared, self.partition.leader_epoch, now_ms=now_ms
+                self.prepared, self.partition.leader_epoch, now_ms=date_ms
             )
         except BrokerError as error:
             self.fail(error)

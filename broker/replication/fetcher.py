@@ -21,6 +21,7 @@ from broker.replication.partition import Partition
 from broker.replication.settings import SETTINGS
 from broker.replication.throttle import Throttle
 from broker.setting_groups import settings_group
+from coordinator.clock import TimeOfDay
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.topic_partition import TopicPartition
@@ -47,10 +48,6 @@ class FetchLimits:
         """Pause in ms after `failures` failures in a row, each of `partitions` partitions at once."""
         first_ms = max(_FIRST_PAUSE_MS, partitions // _PARTITIONS_PER_PAUSE_MS)
         return min(self.backoff_ms, first_ms << min(failures - 1, 16))
-
-    def is_over(self, pause_end_ms: int, now_ms: int) -> bool:
-        """Whether a pause has ended. True also if more than the maximum is left: the clock was set back."""
-        return not 0 < pause_end_ms - now_ms <= self.backoff_ms
 
 
 @dataclass(slots=True, eq=False)
@@ -89,8 +86,8 @@ class _Copy:
         """Pause because of the throttle."""
         self.ready_ms = now_ms + limits.backoff_ms
 
-    def is_ready(self, limits: FetchLimits, now_ms: int) -> bool:
-        return not (self.is_asked or self.is_flushing) and limits.is_over(self.ready_ms, now_ms)
+    def is_ready(self, now_ms: int) -> bool:
+        return self.ready_ms <= now_ms and not (self.is_asked or self.is_flushing)
 
 
 _Asked: TypeAlias = tuple[_Copy, FetchPartition]
@@ -115,8 +112,14 @@ class ReplicaFetcher:
     """
 
     def __init__(
-        self, local_id: int, limits: FetchLimits, broker_epoch: Callable[[], int], throttle: Throttle
+        self,
+        local_id: int,
+        limits: FetchLimits,
+        broker_epoch: Callable[[], int],
+        throttle: Throttle,
+        date_ms: TimeOfDay,
     ) -> None:
+        self._date_ms = date_ms
         self._throttle = throttle
         self._local_id = local_id
         self._limits = limits
@@ -157,10 +160,9 @@ class ReplicaFetcher:
 
     def next_fetch(self, now_ms: int) -> Asked | None:
         """The fetch to send now, or None. Call it until it returns None."""
-        limits = self._limits
-        if len(self._under_way) > 1 or not limits.is_over(self._ready_ms, now_ms):
+        if len(self._under_way) > 1 or self._ready_ms > now_ms:
             return None
-        ready = [copy for copy in self._unjoined.values() if copy.is_ready(limits, now_ms)]
+        ready = [copy for copy in self._unjoined.values() if copy.is_ready(now_ms)]
         if self._throttle.is_over(now_ms):
             ready = [copy for copy in ready if not self._is_held_back(copy, now_ms)]
         if not ready and (self._under_way or len(self._unjoined) == len(self._copies)):
@@ -232,6 +234,7 @@ class ReplicaFetcher:
             return
         self._ended(fetch)
         self._failures = 0
+        date_ms = self._date_ms()
         unanswered = dict(fetch.named)
         refused: list[_Copy] = []
         for topic in response.responses:
@@ -240,7 +243,7 @@ class ReplicaFetcher:
                 asked = unanswered.pop(key, None) or fetch.unnamed.get(key)
                 if asked is not None and self._is_current(*asked):
                     copy = asked[0]
-                    outcome = take(copy.partition, data, now_ms)
+                    outcome = take(copy.partition, data, date_ms)
                     copy.is_behind = copy.partition.log.log_end_offset < data.high_watermark
                     self._throttle.record(copy.partition, len(data.records or b""), now_ms)
                     if outcome is FetchOutcome.BACK_OFF:

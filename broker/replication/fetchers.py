@@ -14,7 +14,7 @@ from broker.log.log import Log
 from broker.replication.fetcher import Asked, FetchLimits, ReplicaFetcher
 from broker.replication.partition import NO_LEADER, Partition
 from broker.replication.throttle import follower_throttle
-from coordinator.clock import Clock, DelayedCall
+from coordinator.clock import Clock, DelayedCall, TimeOfDay, now_ms
 from protocol.errors import BrokerError
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.topic_partition import TopicPartition
@@ -53,7 +53,9 @@ class Fetchers:
         limits: FetchLimits,
         broker_epoch: Callable[[], int],
         flush: MakeDurable,
+        date_ms: TimeOfDay,
     ) -> None:
+        self._date_ms = date_ms
         self.throttle = follower_throttle(local_id)
         """Limits the rate of fetches for replicas that are behind."""
         self._flush = flush
@@ -74,10 +76,10 @@ class Fetchers:
         key = (partition.leader, self._lane(partition))
         loop = self._loops.get(key)
         if loop is None:
-            fetcher = ReplicaFetcher(self._local_id, self._limits, self._broker_epoch, self.throttle)
-            loop = self._loops[key] = _Loop(
-                key[0], fetcher, self._clock, self._sends[key[1]], self._flush, self._limits.backoff_ms
+            fetcher = ReplicaFetcher(
+                self._local_id, self._limits, self._broker_epoch, self.throttle, self._date_ms
             )
+            loop = self._loops[key] = _Loop(key[0], fetcher, self._clock, self._sends[key[1]], self._flush)
         self._followed[partition.key] = loop
         loop.follow(partition)
 
@@ -108,11 +110,9 @@ class _Loop:
         clock: Clock,
         send: SendFetch,
         flush: MakeDurable,
-        pause_ms_max: int,
     ) -> None:
         self._flush = flush
         self._leader = leader
-        self._pause_ms_max = pause_ms_max
         self._fetcher = fetcher
         self._clock = clock
         self._send = send
@@ -138,15 +138,14 @@ class _Loop:
         self._cancel_timer()
 
     def _now_ms(self) -> int:
-        return int(self._clock.seconds() * 1000)
+        return now_ms(self._clock)
 
     def _wake(self) -> None:
         """Set the timer for the next fetch; one that is due is sent after this reactor turn."""
         due_ms = self._fetcher.next_fetch_ms()
         self._cancel_timer()
         if due_ms is not None:
-            # Wait for at most the longest pause, even if the clock has jumped.
-            delay_ms = min(max(0, due_ms - self._now_ms()), self._pause_ms_max)
+            delay_ms = max(0, due_ms - self._now_ms())
             self._timer = self._clock.callLater(delay_ms / 1000, self._timer_ended)
 
     def _cancel_timer(self) -> None:

@@ -41,7 +41,7 @@ def wanted(partition: Partition, max_bytes: int) -> FetchPartition:
     )
 
 
-def take(partition: Partition, data: PartitionData, now_ms: int) -> FetchOutcome:
+def take(partition: Partition, data: PartitionData, date_ms: int) -> FetchOutcome:
     """Append, truncate or restart the log, according to the leader's response.
 
     The response must be to the position that `wanted` returned in the replica's present leader epoch, and the
@@ -50,9 +50,9 @@ def take(partition: Partition, data: PartitionData, now_ms: int) -> FetchOutcome
     try:
         match data.error_code:
             case ErrorCode.NONE:
-                _take_good(partition, data, now_ms)
+                _take_good(partition, data, date_ms)
             case ErrorCode.OFFSET_OUT_OF_RANGE if data.log_start_offset >= 0:
-                _start_at(partition, data.log_start_offset, now_ms)
+                _start_at(partition, data.log_start_offset, date_ms)
             case ErrorCode.FENCED_LEADER_EPOCH:
                 # A newer epoch exists; the controller will send it to this broker.
                 return FetchOutcome.WAIT
@@ -72,27 +72,27 @@ def take(partition: Partition, data: PartitionData, now_ms: int) -> FetchOutcome
     return FetchOutcome.GO_ON
 
 
-def _take_good(partition: Partition, data: PartitionData, now_ms: int) -> None:
+def _take_good(partition: Partition, data: PartitionData, date_ms: int) -> None:
     log = partition.log
     if data.diverging_epoch.end_offset >= 0:
-        _cut(partition, data.diverging_epoch.epoch, data.diverging_epoch.end_offset, now_ms)
+        _cut(partition, data.diverging_epoch.epoch, data.diverging_epoch.end_offset, date_ms)
         return
     if data.records:
         # A view of the received frame, without a copy.
-        log.append_as_follower(cast(memoryview, data.records), now_ms=now_ms)
+        log.append_as_follower(cast(memoryview, data.records), now_ms=date_ms)
     partition.take_high_watermark(data.high_watermark)
     if data.log_start_offset > log.log_start_offset:
-        log.advance_log_start(min(data.log_start_offset, log.log_end_offset), now_ms=now_ms)
+        log.advance_log_start(min(data.log_start_offset, log.log_end_offset), now_ms=date_ms)
 
 
-def _cut(partition: Partition, epoch: int, end_offset: int, now_ms: int) -> None:
+def _cut(partition: Partition, epoch: int, end_offset: int, date_ms: int) -> None:
     """Truncate the log: in the leader's log `epoch` ends at `end_offset`, and no later epoch up to the
     replica's last one exists."""
     log = partition.log
     before = (log.log_end_offset, log.epochs.latest)
     offset = truncation_offset(log, epoch, end_offset)
     lost = partition.high_watermark - offset
-    partition.truncate_to(offset, now_ms)
+    partition.truncate_to(offset, date_ms)
     if (log.log_end_offset, log.epochs.latest) == before:
         raise error_for(
             ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -126,7 +126,7 @@ def truncation_offset(log: Log, epoch: int, end_offset: int) -> int:
     return min(log.log_end_offset, own_end_offset)
 
 
-def _start_at(partition: Partition, offset: int, now_ms: int) -> None:
+def _start_at(partition: Partition, offset: int, date_ms: int) -> None:
     """Empty the log and copy the leader's from its start: the two have no offset in common."""
     log = partition.log
     _log.warning(
@@ -137,7 +137,7 @@ def _start_at(partition: Partition, offset: int, now_ms: int) -> None:
         log.log_end_offset,
         offset,
     )
-    partition.start_at(offset, now_ms)
+    partition.start_at(offset, date_ms)
 
 
 _USUAL = frozenset(

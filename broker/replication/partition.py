@@ -230,14 +230,14 @@ class Partition:
         self.high_watermark = taken
         return True
 
-    def truncate_to(self, offset: int, now_ms: int) -> None:
+    def truncate_to(self, offset: int, date_ms: int) -> None:
         """Truncate the log, and lower the high watermark to its end."""
-        self.log.truncate_to(offset, now_ms=now_ms)
+        self.log.truncate_to(offset, now_ms=date_ms)
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
-    def start_at(self, offset: int, now_ms: int) -> None:
+    def start_at(self, offset: int, date_ms: int) -> None:
         """Empty the log; it starts and ends at `offset` afterwards."""
-        self.log.truncate_fully_and_start_at(offset, now_ms=now_ms)
+        self.log.truncate_fully_and_start_at(offset, now_ms=date_ms)
         self.high_watermark = offset
 
     # -- reading -----------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from broker.replication.settings import SETTINGS
 from broker.replication.throttle import leader_throttle
 from broker.replication.waiting import Waiting
 from broker.setting_groups import settings_group
-from coordinator.clock import Clock
+from coordinator.clock import Clock, TimeOfDay, now_ms
 from coordinator.controller.topic_rules import INTERNAL_TOPICS
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.fetch import FetchPartition
@@ -81,9 +81,9 @@ class Replicas:
         limits: ReplicaLimits,
         propose_isr: Callable[[IsrProposal], None],
         sessions: FetchSessions,
-        monotonic_s: Callable[[], float],
+        date_ms: TimeOfDay,
     ) -> None:
-        self._monotonic_s = monotonic_s
+        self._date_ms = date_ms
         self.local_id = local_id
         self.sessions = sessions
         """Fetch sessions that hold partitions of this broker; a change in a partition stirs them."""
@@ -120,8 +120,8 @@ class Replicas:
             listener(partition)
 
     def monotonic_ms(self) -> int:
-        """Monotonic time in ms for lag, so that setting the system clock does not change in-sync sets."""
-        return int(self._monotonic_s() * 1000)
+        """The time in ms by which lag is measured."""
+        return now_ms(self._clock)
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._topics.values():
@@ -226,10 +226,10 @@ class Replicas:
                     "this broker lost its ZooKeeper connection; acks=all writes are refused until it returns",
                 )
             return
-        now_ms = int(self._clock.seconds() * 1000)
+        date_ms = self._date_ms()
         is_guarded = is_conditional = False
         for append in appends:
-            self._prepare(append, acks, now_ms)
+            self._prepare(append, acks, date_ms)
             partition = append.partition
             is_guarded = is_guarded or (partition is not None and partition.admission is not None)
             is_conditional = is_conditional or append.condition is not None
@@ -239,11 +239,11 @@ class Replicas:
         if is_conditional:
             self.conditions.judge(appends, origin, acks)
         for append in appends:
-            append.append(now_ms)
+            append.append(date_ms)
             if append.result is not None and append.partition is not None:
                 self.grown(append.partition)
 
-    def _prepare(self, append: Append, acks: int, now_ms: int) -> None:
+    def _prepare(self, append: Append, acks: int, date_ms: int) -> None:
         if append.topic in INTERNAL_TOPICS and append.origin is AppendOrigin.CLIENT:
             append.error = BrokerError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"only brokers write to the internal topic {append.topic}"
@@ -258,7 +258,7 @@ class Replicas:
             # The client finds the next leader as soon as there is one.
             append.fail(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is about to stop"))
             return
-        append.prepare(partition, acks, now_ms)
+        append.prepare(partition, acks, date_ms)
 
     def grown(self, partition: Partition) -> None:
         """Call after a partition's log has grown, or this broker has become its leader."""

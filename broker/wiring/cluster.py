@@ -114,7 +114,6 @@ def build_cluster(
         clock,
         dispatcher.dispatch,
         read_group(ListenerLimits, parts.static),
-        around.monotonic_s,
         around.descriptors.connections,
     )
 
@@ -135,7 +134,7 @@ def build_cluster(
         )
 
     peers, controller_peers = peers_as(f"broker-{broker_id}"), peers_as(f"controller-{broker_id}")
-    candidacy = Candidacy(broker_id, clock)
+    candidacy = Candidacy(broker_id, clock, around.date_ms)
     active_controller = ActiveController(candidacy, peers)
     return ClusterParts(
         identity=identity,
@@ -153,6 +152,7 @@ def build_cluster(
         membership=ClusterMembership(
             around.zookeeper,
             clock,
+            around.date_ms,
             lambda: _info(identity, listeners.endpoints, settings.rack, previous_start_epoch),
             conflict_timeout_ms=settings.session_timeout_ms + _CONFLICT_MARGIN_MS,
         ),

@@ -53,7 +53,7 @@ def build_groups(
     service = GroupService(
         group_settings(settings),
         around.clock,
-        around.monotonic_s,
+        around.date_ms,
         partition_of=topic.partition_of,
         new_id=lambda: str(uuid.UUID(int=around.random.getrandbits(128), version=4)),
         partition_count=metadata.partition_count,

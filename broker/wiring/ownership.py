@@ -36,8 +36,7 @@ def build_ownership(
             names_partition,
             read_group(OwnershipSettings, settings),
             clock=around.clock,
-            date_ms=around.now_ms,
-            monotonic_s=around.monotonic_s,
+            date_ms=around.date_ms,
         ),
         session_timeouts=read_group(SessionTimeouts, settings),
     )

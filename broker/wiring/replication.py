@@ -50,8 +50,9 @@ def build_logs(settings: Settings, around: Surroundings) -> LogManager:
         around.disk,
         around.workers,
         around.clock,
+        around.date_ms,
         around.random,
-        Flusher(around.workers, around.now_ms, around.clock),
+        Flusher(around.workers, around.clock),
         topic_defaults(settings),
         read_group(ManagerLimits, settings),
         around.descriptors.log_files,
@@ -77,7 +78,7 @@ def build_replication(
         read_group(ReplicaLimits, settings),
         isr_proposals.propose,
         FetchSessions(around.random.getrandbits, read_group(SessionLimits, settings)),
-        around.monotonic_s,
+        around.date_ms,
     )
     fetchers = Fetchers(
         broker_id,
@@ -86,6 +87,7 @@ def build_replication(
         read_group(FetchLimits, settings),
         broker_epoch,
         lambda log: logs.flusher.durable(log, log.log_end_offset),
+        around.date_ms,
     )
     roles = Roles(replicas, logs, fetchers, clock)
     return ReplicationParts(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.log.disk import Disk
 from broker.network.interfaces import Network
 from broker.workers import Workers
-from coordinator.clock import Clock
+from coordinator.clock import Clock, TimeOfDay
 from coordinator.zookeeper.interface import ZooKeeper
 
 
@@ -27,9 +26,8 @@ class Descriptors:
 class Surroundings:
     """A broker's environment: time, disk, network, ZooKeeper, worker threads and randomness.
 
-    `clock` is the time of day, which an administrator may set; `monotonic_s` returns seconds since an
-    arbitrary moment, and nobody can set it. `boot` identifies this boot of the machine; None if the system
-    has no such id.
+    `clock` times intervals, and nobody can set it; `date_ms` is the time of day, which an administrator may
+    set. `boot` identifies this boot of the machine; None if the system has no such id.
     """
 
     clock: Clock
@@ -38,9 +36,6 @@ class Surroundings:
     network: Network
     workers: Workers
     random: random.Random
-    monotonic_s: Callable[[], float]
+    date_ms: TimeOfDay
     descriptors: Descriptors = Descriptors()
     boot: str | None = None
-
-    def now_ms(self) -> int:
-        return int(self.clock.seconds() * 1000)

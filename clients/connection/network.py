@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
+from clients.boot_clock import boot_ms
 from protocol.wire import Buffer
 
 
@@ -221,7 +222,7 @@ class SystemNetwork:
                 self._waker.send(b"\0")
 
     def now_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000
+        return boot_ms()
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -14,7 +14,7 @@ from typing import Protocol
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
-from coordinator.clock import Clock, now_ms
+from coordinator.clock import Clock, TimeOfDay
 from coordinator.cluster.controller_epoch import highest_controller_epoch
 from coordinator.cluster.identity import create_if_missing
 from coordinator.cluster.term import Term
@@ -69,12 +69,13 @@ class Candidacy:
     """Stands for election whenever there is no controller; a `MembershipListener`, as only members may
     stand."""
 
-    def __init__(self, broker_id: int, clock: Clock) -> None:
+    def __init__(self, broker_id: int, clock: Clock, date_ms: TimeOfDay) -> None:
         self.controller_id: int | None = None
         self.term: Term | None = None
         """This broker's term while it is the controller."""
         self._broker_id = broker_id
         self._clock = clock
+        self._date_ms = date_ms
         self._listeners: list[CandidacyListener] = []
         self._session: ZooKeeperSession | None = None
         self._looking = False
@@ -198,7 +199,7 @@ class Candidacy:
         with contextlib.suppress(NoNode, BadVersion, ZooKeeperConnectionLost):
             if stat.ephemeral_owner == session.session_id:
                 _log.error("This broker is the controller and rewrites its znode: %s", error)
-                controller = encode_controller(self._broker_id, now_ms(self._clock))
+                controller = encode_controller(self._broker_id, self._date_ms())
                 await session.set(CONTROLLER, controller, stat.version)
             else:
                 _log.error("Removing %s, which no broker's session holds: %s", CONTROLLER, error)
@@ -216,7 +217,7 @@ class Candidacy:
         except BadZnode as error:
             epoch = max(stat.version, await highest_controller_epoch(session)) + 1
             _log.error("%s; the next controller epoch is %d, above all that are known", error, epoch)
-        controller = encode_controller(self._broker_id, now_ms(self._clock))
+        controller = encode_controller(self._broker_id, self._date_ms())
         try:
             await session.multi(
                 [

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
-from coordinator.clock import Clock, now_ms
+from coordinator.clock import Clock, TimeOfDay
 from coordinator.znodes.configs import (
     CONFIG,
     CONFIG_CHANGE_PREFIX,
@@ -65,9 +65,10 @@ class DynamicConfigs:
     A `MembershipListener`: it follows changes on every session on which the broker is registered.
     """
 
-    def __init__(self, zookeeper: ZooKeeper, clock: Clock) -> None:
+    def __init__(self, zookeeper: ZooKeeper, clock: Clock, date_ms: TimeOfDay) -> None:
         self._zookeeper = zookeeper
         self._clock = clock
+        self._date_ms = date_ms
         self._configs: dict[Entity, dict[str, str]] = {}
         self._listeners: list[OnChange] = []
         self._session: ZooKeeperSession | None = None
@@ -195,7 +196,7 @@ class DynamicConfigs:
         """Remove notifications older than `CHANGE_EXPIRATION_MS`."""
         paths = [f"{CONFIG_CHANGES}/{name}" for name in names]
         stats = await results([session.exists(path) for path in paths])
-        oldest_ms = now_ms(self._clock) - CHANGE_EXPIRATION_MS
+        oldest_ms = self._date_ms() - CHANGE_EXPIRATION_MS
         old = [
             path
             for path, stat in zip(paths, stats, strict=True)

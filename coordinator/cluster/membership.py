@@ -18,7 +18,7 @@ from typing import Protocol
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
-from coordinator.clock import Clock, now_ms
+from coordinator.clock import Clock, TimeOfDay
 from coordinator.cluster.identity import prepare_layout
 from coordinator.znodes.brokers import NO_EPOCH, BrokerInfo, broker_path, encode_broker
 from coordinator.zookeeper.interface import (
@@ -79,6 +79,7 @@ class ClusterMembership:
         self,
         zookeeper: ZooKeeper,
         clock: Clock,
+        date_ms: TimeOfDay,
         info: Callable[[], BrokerInfo],
         *,
         conflict_timeout_ms: int,
@@ -90,6 +91,7 @@ class ClusterMembership:
         """The broker epoch of this process's first registration."""
         self._zookeeper = zookeeper
         self._clock = clock
+        self._date_ms = date_ms
         self._info = info
         self._conflict_timeout_ms = conflict_timeout_ms
         self._listeners: list[MembershipListener] = []
@@ -151,7 +153,7 @@ class ClusterMembership:
         await prepare_layout(session)
         info = replace(self._info(), start_epoch=self.start_epoch)
         path = broker_path(info.broker_id)
-        data = self._data = encode_broker(info, now_ms(self._clock))
+        data = self._data = encode_broker(info, self._date_ms())
         deadline = self._clock.seconds() + self._conflict_timeout_ms / 1000
         while True:
             try:

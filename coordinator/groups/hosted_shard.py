@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from coordinator.clock import Clock, DelayedCall, now_ms
+from coordinator.clock import Clock, DelayedCall, TimeOfDay
 from coordinator.groups.effects import (
     Decision,
     GroupReply,
@@ -81,7 +81,7 @@ class HostedShard:
         shard: GroupShard,
         log: GroupLog,
         clock: Clock,
-        monotonic_s: Callable[[], float],
+        date_ms: TimeOfDay,
         *,
         commit_timeout_ms: int,
         claimer: ReaderClaimer | None = None,
@@ -93,9 +93,8 @@ class HostedShard:
         self._clock = clock
         self._commit_timeout_ms = commit_timeout_ms
         self._claimer = claimer
-        self._monotonic_s = monotonic_s
-        self._began_s = monotonic_s()
-        self._began_ms = now_ms(clock)
+        self._began_s = clock.seconds()
+        self._began_ms = date_ms()
         self._now_ms = self._began_ms
         self._replayed = 0
         self._unreadable = 0
@@ -211,11 +210,11 @@ class HostedShard:
         return self._shard.group_ids() if self.state is HostState.ACTIVE else []
 
     def _read_clock(self) -> int:
-        """The wall-clock time at which the shard was created plus the monotonic time since then, in ms.
+        """The time of day at which the shard was created plus the clock's time since then, in ms.
 
-        Setting the system clock therefore neither ends nor prolongs a session.
+        Setting the time of day therefore neither ends nor prolongs a session.
         """
-        self._now_ms = self._began_ms + int((self._monotonic_s() - self._began_s) * 1000)
+        self._now_ms = self._began_ms + int((self._clock.seconds() - self._began_s) * 1000)
         return self._now_ms
 
     # Performing results

@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList, fail
 
-from coordinator.clock import Clock, DelayedCall
+from coordinator.clock import Clock, DelayedCall, TimeOfDay
 from coordinator.groups.effects import ShardResult
 from coordinator.groups.hosted_shard import HostedShard, HostState, ShardEvent
 from coordinator.groups.log import GroupLog
@@ -28,7 +28,7 @@ _EXPIRED_PER_TURN = 200
 class GroupService:
     """Routes requests to shards, and events of topics to all shards.
 
-    `monotonic_s` is the monotonic clock for sessions; `partition_of(group_id)` is the partition that stores a
+    `date_ms` dates what is stored; `partition_of(group_id)` is the partition that stores a
     group, None while `__consumer_offsets` does not exist; `new_id` makes the random part of member ids;
     `partition_count(topic)` is a topic's number of partitions. `new_claimer` makes the claimer of each shard;
     without it no claims are made.
@@ -38,7 +38,7 @@ class GroupService:
         self,
         config: GroupSettings,
         clock: Clock,
-        monotonic_s: Callable[[], float],
+        date_ms: TimeOfDay,
         *,
         partition_of: Callable[[str], int | None],
         new_id: Callable[[], str],
@@ -48,7 +48,7 @@ class GroupService:
     ) -> None:
         self._config = config
         self._clock = clock
-        self._monotonic_s = monotonic_s
+        self._date_ms = date_ms
         self._partition_of = partition_of
         self._new_id = new_id
         self._partition_count = partition_count
@@ -67,7 +67,7 @@ class GroupService:
             GroupShard(self._config, new_id=self._new_id, partition_count=self._partition_count),
             log,
             self._clock,
-            self._monotonic_s,
+            self._date_ms,
             commit_timeout_ms=self._commit_timeout_ms,
             claimer=None if self._new_claimer is None else self._new_claimer(),
         )

@@ -149,12 +149,13 @@ class World:
         self.metadata = MetadataCache()
         self.proposals: list[IsrProposal] = []
         self.copier = NotedCopier()
-        flusher = Flusher(self.workers, self.now_ms)
+        flusher = Flusher(self.workers, self.clock)
         self.logs = LogManager(
             [str(directory)],
             disk or OsDisk(),
             self.workers,
             self.clock,
+            self.now_ms,
             random.Random(1),
             flusher,
             topic_config or {},
@@ -168,7 +169,7 @@ class World:
             ReplicaLimits(LAG_MS, 1000),
             self.proposals.append,
             FetchSessions(random.Random(2).getrandbits, session_limits),
-            lambda: self.clock.seconds() - self._set_forward_s,
+            self.now_ms,
         )
         self.roles = Roles(self.replicas, self.logs, self.copier, self.clock)
         self.deletions = RecordDeletions(self.replicas, self.metadata)
@@ -200,16 +201,16 @@ class World:
             cast(Network, None),
             self.workers,
             random.Random(2),
-            self.clock.seconds,
+            self.now_ms,
         )
 
     def now_ms(self) -> int:
-        return int(self.clock.seconds() * 1000)
+        """The time of day."""
+        return int((self.clock.seconds() + self._set_forward_s) * 1000)
 
     def set_clock_forward(self, seconds: float) -> None:
-        """Set the machine's clock without advancing the monotonic one."""
+        """Set the time of day, without advancing the clock that times intervals."""
         self._set_forward_s += seconds
-        self.clock.rightNow += seconds
 
     def client(self) -> Client:
         self._clients += 1

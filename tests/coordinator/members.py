@@ -6,6 +6,7 @@ unless a test changes its answers.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -196,10 +197,11 @@ class Members:
         membership = ClusterMembership(
             zookeeper,
             reactor,
+            _date_ms,
             lambda: broker_info(broker_id, rack),
             conflict_timeout_ms=conflict_timeout_ms,
         )
-        candidacy = Candidacy(broker_id, reactor)
+        candidacy = Candidacy(broker_id, reactor, _date_ms)
         controller = ControllerService(candidacy, reactor, self.send, policy or _default_policy())
         zookeeper.add_listener(membership)
         candidacy.add_listener(controller)
@@ -244,3 +246,7 @@ async def cluster(connect: str, *broker_ids: int) -> AsyncIterator[Members]:
     finally:
         for broker_id in list(members.members):
             await members.stop(broker_id)
+
+
+def _date_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -95,9 +95,6 @@ class ProcessCall(SimCall):
     __slots__ = ("process",)
     process: Process
 
-    def getTime(self) -> float:
-        return self.due_s + self.process.clock.ahead_s
-
     def run(self) -> None:
         self.process.run(self._call_unless_changed, self.turn)
 
@@ -282,16 +279,20 @@ class Process:
 
 
 class ProcessClock:
-    """IReactorTime as one process sees it: its timers are late while it is paused, and die with it."""
+    """The two clocks of one process. Timers are late while the process is paused, and die with it."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self._clock = process.world.clock
         self.ahead_s = 0.0
-        """Seconds that the machine's clock is ahead of the simulated time."""
+        """Seconds that the machine's time of day is ahead of the simulated time."""
 
     def seconds(self) -> float:
-        return self._clock.rightNow + self.ahead_s
+        return self._clock.rightNow
+
+    def date_ms(self) -> int:
+        """The machine's time of day."""
+        return int((self._clock.rightNow + self.ahead_s) * 1000)
 
     def callLater(self, delay: float, callable: Callable[..., object], *args: Any, **kw: Any) -> Any:
         call = ProcessCall(self._clock, 0.0, callable, args, kw)

@@ -171,7 +171,7 @@ class Machine:
             self._network.for_process(process),
             self._workers,
             process.rng("broker"),
-            lambda: world.clock.rightNow,
+            process.clock.date_ms,
             boot=f"{self.name}, boot {self._boots}",
         )
         process.run(self._begin, process, around)

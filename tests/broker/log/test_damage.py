@@ -59,6 +59,7 @@ class Scene:
             self.disk,
             ImmediateWorkers(),
             self.clock,
+            lambda: int(self.clock.seconds() * 1000),
             ScrubSettings(1000, 1 << 20),
             self.damaged.append,
         )

@@ -57,14 +57,15 @@ class Story:
             disk,
             self.workers,
             self.clock,
+            self.date_ms,
             random.Random(1),
-            Flusher(self.workers, self.logs_ms, self.clock),
+            Flusher(self.workers, self.clock),
             defaults=topic_defaults({"log.segment.bytes": 250}),
         )
         self.answers: dict[str, list[Any]] = {}
         self.refused: list[str] = []
 
-    def logs_ms(self) -> int:
+    def date_ms(self) -> int:
         return int(self.clock.seconds() * 1000)
 
     def wait(self, name: str, begin: Callable[[], Deferred[Any]]) -> None:

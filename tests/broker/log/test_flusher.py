@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 
 from broker.log.checkpoints import decode_epochs
 from broker.log.flush_job import flush_at_once
@@ -11,7 +12,7 @@ from broker.log.flusher import Flusher
 from broker.log.log import Log
 from protocol.errors import BrokerError, ErrorCode
 from tests.models.disk import SimDisk
-from tests.models.logs import NOW_MS, append, headers_of, new_log, reopen, sim_disk
+from tests.models.logs import append, headers_of, new_log, reopen, sim_disk
 from tests.models.workers import ImmediateWorkers
 
 
@@ -22,7 +23,7 @@ class Scene:
         self.disk: SimDisk = sim_disk()
         self.log: Log = new_log(self.disk, **config)
         self.workers = ImmediateWorkers(is_held=True)
-        self.flusher = Flusher(self.workers, lambda: NOW_MS)
+        self.flusher = Flusher(self.workers, Clock())
         self.log.events.flush_due = self.flusher.flush
         self.answers: list[tuple[str, ErrorCode | None]] = []
 

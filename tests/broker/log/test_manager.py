@@ -60,13 +60,17 @@ class Broker:
             disk,
             self.workers,
             self.clock,
+            self.date_ms,
             random.Random(1),
-            Flusher(self.workers, lambda: int(self.clock.seconds() * 1000)),
+            Flusher(self.workers, self.clock),
             defaults=topic_defaults(defaults),
             open_files_max=open_files_max,
         )
         self.logs.add_failure_listener(self.failed.append)
         self.started = finished(self.logs.start()) if workers is None else []
+
+    def date_ms(self) -> int:
+        return int(self.clock.seconds() * 1000)
 
     def log(self, partition: TopicPartition) -> Log:
         log = self.logs.find(partition)
@@ -395,7 +399,7 @@ def test_silent_producers_are_forgotten_after_the_expiration_time() -> None:
     broker = Broker(sim_disk())
     log = broker.logs.get_or_create(TopicPartition("flights", 0))
     # The records have old timestamps; the expiration counts from the write.
-    append_as_leader(log, timed_batch(1, producer_id=1, epoch=0, sequence=0), 0, now_ms=broker.logs.now_ms())
+    append_as_leader(log, timed_batch(1, producer_id=1, epoch=0, sequence=0), 0, now_ms=broker.date_ms())
     for hours, left in ((23, 1), (2, 0)):
         broker.clock.advance(hours * 3600)
         broker.logs.expire_producers()

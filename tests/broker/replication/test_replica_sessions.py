@@ -26,7 +26,9 @@ class Pair:
 
     def __init__(self, directory: Path, partitions: int) -> None:
         self.world = World(directory)
-        self.fetcher = ReplicaFetcher(FOLLOWER, FetchLimits(WAIT_MS), lambda: 7, follower_throttle(FOLLOWER))
+        self.fetcher = ReplicaFetcher(
+            FOLLOWER, FetchLimits(WAIT_MS), lambda: 7, follower_throttle(FOLLOWER), self.world.now_ms
+        )
         self.epochs = [0] * partitions
         self.copies: list[Partition] = []
         for index in range(partitions):

@@ -20,11 +20,12 @@ class Candidate:
         self.resignations = 0
         self.process = Process(world, f"b{broker_id}")
         self.client = SimZooKeeper(model, self.process, SESSION_TIMEOUT_MS)
-        self.candidacy = Candidacy(broker_id, self.process.clock)
+        self.candidacy = Candidacy(broker_id, self.process.clock, self.process.clock.date_ms)
         self.candidacy.add_listener(self)
         membership = ClusterMembership(
             self.client,
             self.process.clock,
+            self.process.clock.date_ms,
             lambda: BrokerInfo(broker_id, (), None),
             conflict_timeout_ms=SESSION_TIMEOUT_MS + 1000,
         )

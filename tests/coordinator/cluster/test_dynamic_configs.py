@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from twisted.internet.defer import gatherResults
 from twisted.internet.task import Clock
 
+from coordinator.clock import now_ms
 from coordinator.cluster.dynamic_configs import CHANGE_EXPIRATION_MS, DynamicConfigs
 from coordinator.cluster.identity import prepare_layout
 from coordinator.znodes.configs import CONFIG_CHANGE_PREFIX, CONFIG_CHANGES, config_path
@@ -19,11 +21,11 @@ from tests.reactor import on_reactor, reactor, until
 
 @asynccontextmanager
 async def following(
-    connect: str, clock: object = reactor
+    connect: str, clock: Any = reactor
 ) -> AsyncIterator[tuple[DynamicConfigs, KazooZooKeeper]]:
     async with connected(connect) as client:
         await prepare_layout(client.session)
-        configs = DynamicConfigs(client, clock)  # type: ignore[arg-type]
+        configs = DynamicConfigs(client, clock, lambda: now_ms(clock))
         await configs.load()
         configs.registered(client.session, 1)
         yield configs, client

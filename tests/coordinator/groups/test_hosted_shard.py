@@ -86,20 +86,15 @@ class Host:
             shard,
             self.log,
             self.clock,
-            lambda: self.clock.seconds() - self.clock_is_wrong_by_s,
+            lambda: int((self.clock.seconds() + self.clock_is_wrong_by_s) * 1000),
             commit_timeout_ms=COMMIT_TIMEOUT_MS,
             claimer=claimer,
         )
         self.hosted.load()
 
     def set_clock(self, by_s: float) -> None:
-        """Set the wall clock. Scheduled calls keep their remaining delay."""
-        to_come: list[Any] = list(self.clock.getDelayedCalls())
-        calls = [(call, call.getTime() - self.clock.seconds()) for call in to_come]
-        self.clock.rightNow += by_s
+        """Set the time of day."""
         self.clock_is_wrong_by_s += by_s
-        for call, delay_s in calls:
-            call.reset(delay_s)
 
     def loaded(self) -> Host:
         self.log.reading.callback(None)
