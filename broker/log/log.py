@@ -343,6 +343,17 @@ class Log:
                 f"{self.log_start_offset} to {self.log_end_offset}",
             )
 
+    @property
+    def last_written_epoch(self) -> int:
+        """The leader epoch of the last batch; -1 if there is none or it is unknown.
+
+        The latest epoch may have no batches. If all batches were deleted, this is the latest epoch.
+        """
+        end_offset = self.log_end_offset
+        if 0 < end_offset == self.log_start_offset:
+            return self.epochs.latest
+        return self.epochs.epoch_at(end_offset - 1)
+
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(the largest known leader epoch not above `epoch`, the offset after its last record)."""
         return self.epochs.end_offset(epoch, self.log_end_offset)

@@ -1,4 +1,5 @@
-"""Carries out the controller's requests (LeaderAndIsr, UpdateMetadata, StopReplica) in order of arrival.
+"""Carries out the controller's requests (LeaderAndIsr, UpdateMetadata, StopReplica, GetReplicaLogInfo) in
+order of arrival.
 
 A request for an earlier registration of this broker (a lower broker epoch, KIP-380), or from a controller
 that has been replaced, changes nothing.
@@ -6,7 +7,7 @@ that has been replaced, changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol
 
 from twisted.internet.defer import Deferred, DeferredLock, FirstError, gatherResults, succeed
@@ -20,6 +21,14 @@ from broker.settings.changes import TOPICS
 from coordinator.cluster.dynamic_configs import DynamicConfigs
 from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.get_replica_log_info import (
+    REPLICA_LOG_INFO_MAX,
+    AskedReplicas,
+    GetReplicaLogInfoRequest,
+    GetReplicaLogInfoResponse,
+    ReplicaLogInfo,
+    TopicReplicaLogInfo,
+)
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from protocol.messages.update_metadata import UpdateMetadataRequest
@@ -110,6 +119,40 @@ class ControllerOrders:
         self._check_broker_epoch(request.broker_epoch)
         return self._roles.apply_stop_replica(request)
 
+    # -- GetReplicaLogInfo -------------------------------------------------------------------------------
+
+    def log_info(self, request: GetReplicaLogInfoRequest) -> Deferred[GetReplicaLogInfoResponse]:
+        """Say where the logs of replicas end, once all earlier orders have been carried out."""
+        return self._roles_in_order.run(self._log_info, request)
+
+    def _log_info(self, request: GetReplicaLogInfoRequest) -> GetReplicaLogInfoResponse:
+        names = {partition.topic_id: partition.topic for partition in self._replicas}
+        room = REPLICA_LOG_INFO_MAX
+        topics = []
+        for topic in request.topic_partitions or ():
+            rows = [self._log_end(names.get(topic.topic_id), each) for each in topic.partitions[:room]]
+            room -= len(rows)
+            topics.append(TopicReplicaLogInfo(topic_id=topic.topic_id, partition_log_info=rows))
+        return GetReplicaLogInfoResponse(
+            broker_epoch=self._registration.broker_epoch,
+            truncated=_count(request.topic_partitions or ()) > REPLICA_LOG_INFO_MAX,
+            topic_partition_log_info_list=topics,
+        )
+
+    def _log_end(self, topic: str | None, index: int) -> ReplicaLogInfo:
+        partition = None if topic is None else self._replicas.find(topic, index)
+        if partition is None:
+            return ReplicaLogInfo(partition=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if partition.is_offline:
+            return ReplicaLogInfo(partition=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+        return ReplicaLogInfo(
+            partition=index,
+            last_written_leader_epoch=partition.log.last_written_epoch,
+            current_leader_epoch=partition.leader_epoch,
+            log_end_offset=partition.log.log_end_offset,
+            error_code=ErrorCode.NONE,
+        )
+
     # -- UpdateMetadata ----------------------------------------------------------------------------------
 
     def update_metadata(self, request: UpdateMetadataRequest) -> Deferred[None]:
@@ -149,6 +192,10 @@ class ControllerOrders:
 
     def _is_stale(self, requested: int) -> bool:
         return requested != -1 and requested < self._registration.broker_epoch
+
+
+def _count(topics: Sequence[AskedReplicas]) -> int:
+    return sum(len(topic.partitions) for topic in topics)
 
 
 def _registration_ended(failure: Failure) -> NoReturn:

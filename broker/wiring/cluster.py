@@ -34,7 +34,7 @@ from coordinator.controller.events import BrokerResponse
 from coordinator.controller.machine import ControllerPolicy
 from coordinator.controller.service import ControllerService
 from coordinator.controller.topic_rules import TopicDefaults
-from coordinator.znodes.brokers import ELIGIBLE_LEADERS, BrokerInfo, RegisteredEndpoint
+from coordinator.znodes.brokers import ELIGIBLE_LEADERS, REPLICA_LOG_INFO, BrokerInfo, RegisteredEndpoint
 from protocol.api import Request
 
 _CONFLICT_MARGIN_MS = 1000
@@ -179,7 +179,7 @@ def _info(
             for endpoint in endpoints.advertised
         ),
         rack,
-        {ELIGIBLE_LEADERS: (1, 1)},
+        {ELIGIBLE_LEADERS: (1, 1), REPLICA_LOG_INFO: (1, 1)},
         previous_start_epoch=previous_start_epoch,
     )
 

@@ -14,12 +14,15 @@ from typing import Any, TypeAlias, TypeVar
 
 from coordinator.controller.state import LiveBroker
 from coordinator.znodes.topics import PartitionState, TopicAssignment
+from protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
 from protocol.topic_partition import TopicPartition
 
-BrokerRequest: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+BrokerRequest: TypeAlias = (
+    LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest | GetReplicaLogInfoRequest
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,13 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckRecovery:
+    """Queue the event `RecoveryCheckDue` after `after_s` seconds. No result."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class SendToBrokers:
     """Send (broker id, request) pairs, each until it is answered or the broker has gone. No result.
 
@@ -176,6 +186,7 @@ ControllerEffect: TypeAlias = (
     | SetBrokers
     | RecordBrokers
     | Pause
+    | CheckRecovery
     | SendToBrokers
     | AnswerRequest
 )

@@ -1,16 +1,14 @@
 """Leader election of one partition: pure functions of its replicas, in-sync set and live brokers.
 
-Each function returns the new leader and in-sync set, or None if no replica may lead. An election does not
-compare logs: every in-sync replica and every eligible replica has all committed records, which is enough
-(Kafka design §4.7, KIP-966).
+Each function returns the new leader and in-sync set, or None if no replica may lead. A clean election does
+not compare logs: every in-sync replica and every eligible replica has all committed records, which is enough
+(Kafka design §4.7, KIP-966). Only if there is no such replica, the one with the longest log is elected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-
-from coordinator.znodes.topics import NO_LEADER
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +23,23 @@ class ElectedLeader:
     unclean: bool = False
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class ReplicaEnd:
+    """Where a replica's log ends: the leader epoch of its last batch, -1 if unknown or without batches, and
+    its end offset. The greatest belongs to the log that has most: of two logs whose last batches come from
+    the same leader one is the beginning of the other, and a later leader had every committed record."""
+
+    leader_epoch: int
+    offset: int
+
+
 def elect_after_failure(
-    replicas: Sequence[int],
-    isr: Sequence[int],
-    live: Collection[int],
-    *,
-    unclean_allowed: Callable[[], bool],
-    eligible: Sequence[int] = (),
-    last_known_leader: int = NO_LEADER,
+    replicas: Sequence[int], isr: Sequence[int], live: Collection[int], *, eligible: Sequence[int] = ()
 ) -> ElectedLeader | None:
     """Elect the first live replica in sync, after the leader has failed.
 
     If there is none, elect the first live one of `eligible`, alone in sync until others have caught up with
-    it (KIP-966). If there is none either and `unclean_allowed()` (unclean.leader.election.enable), elect
-    the last known leader, whose log is likely the longest, or the first live replica: availability before
-    consistency, as Kafka design §4.7 offers.
+    it (KIP-966).
     """
     for replica in replicas:
         if replica in live and replica in isr:
@@ -47,11 +47,21 @@ def elect_after_failure(
     for replica in replicas:
         if replica in live and replica in eligible:
             return ElectedLeader(replica, (replica,))
-    if unclean_allowed():
-        for replica in (last_known_leader, *replicas):
-            if replica in live and replica in replicas:
-                return ElectedLeader(replica, (replica,), unclean=True)
     return None
+
+
+def elect_longest(
+    replicas: Sequence[int], ends: Mapping[int, ReplicaEnd], last_known_leader: int
+) -> ElectedLeader | None:
+    """Elect the replica with the longest log (KIP-966): of equal ones the last known leader, then the first.
+
+    `ends` are the ends of the logs of all candidates. Committed records are lost if no candidate has them.
+    """
+    candidates = [each for each in (last_known_leader, *replicas) if each in ends and each in replicas]
+    if not candidates:
+        return None
+    longest = max(candidates, key=lambda replica: ends[replica])
+    return ElectedLeader(longest, (longest,), unclean=True)
 
 
 def elect_for_new_partition(replicas: Sequence[int], live: Collection[int]) -> ElectedLeader | None:

@@ -6,7 +6,7 @@ leaves the in-sync set when fewer than min.insync.replicas stay has every record
 until that number is reached again. If the last in-sync replica fails, it may lead.
 
 A broker that restarts and may have lost records is removed from the in-sync set and from the eligible
-replicas, unless no other replica is in either.
+replicas. If no other replica is in either, the longest log leads: see `coordinator.controller.recovery`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ class EligibleReplicas:
         return tuple(
             member
             for member in dict.fromkeys((*state.isr, *state.eligible))
-            if member not in isr and member not in without and member in assignment.replicas
+            if member not in isr
+            and member not in without
+            and member not in state.unclean
+            and member in assignment.replicas
         )
 
     def _needed(self, topic: str, assignment: ReplicaAssignment) -> int:
@@ -74,16 +77,19 @@ class EligibleReplicas:
 
 
 def trusted(state: PartitionState, lost: Collection[int]) -> PartitionState:
-    """`state` without the brokers in `lost`, which may have lost records, as in-sync and eligible replicas.
+    """`state` with the in-sync and eligible replicas among `lost`, which may have lost records, moved to its
+    `unclean` replicas.
 
     If no in-sync replica is left, the eligible replicas become the in-sync set: the partition then has no
-    leader, and they have every committed record. If no eligible replica is left either, the in-sync set stays
-    unchanged, as a last resort.
+    leader, and they have every committed record. If no eligible replica is left either, the in-sync set
+    still names its members, so that it is never empty for other readers of the znode.
     """
     eligible = tuple(member for member in state.eligible if member not in lost)
     isr = tuple(member for member in state.isr if member not in lost)
+    new = (member for member in (*state.isr, *state.eligible) if member in lost)
+    unclean = tuple(dict.fromkeys((*state.unclean, *new)))
     if not isr:
         isr, eligible = eligible or state.isr, ()
-    if (isr, eligible) == (state.isr, state.eligible):
+    if (isr, eligible, unclean) == (state.isr, state.eligible, state.unclean):
         return state
-    return replace(state, isr=isr, eligible=eligible)
+    return replace(state, isr=isr, eligible=eligible, unclean=unclean)

@@ -15,12 +15,15 @@ from coordinator.controller.state import LiveBroker, Snapshot, Topic
 from coordinator.znodes.brokers import NO_EPOCH
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import AlterPartitionRequest
+from protocol.messages.get_replica_log_info import GetReplicaLogInfoResponse
 from protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaResponse
 from protocol.messages.update_metadata import UpdateMetadataResponse
 from protocol.topic_partition import TopicPartition
 
-BrokerResponse: TypeAlias = LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse
+BrokerResponse: TypeAlias = (
+    LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse | GetReplicaLogInfoResponse
+)
 
 NO_ID = uuid.UUID(int=0)
 DEFAULT = -1
@@ -210,6 +213,11 @@ class BalanceDue:
     """Time to check whether brokers lead too few of the partitions that prefer them."""
 
 
+@dataclass(frozen=True, slots=True)
+class RecoveryCheckDue:
+    """Time to check which replicas have not said yet where their logs end, and to ask them again."""
+
+
 ControllerEvent: TypeAlias = (
     Elected
     | BrokersChanged
@@ -227,4 +235,5 @@ ControllerEvent: TypeAlias = (
     | ListReassignments
     | ZnodeRequested
     | BalanceDue
+    | RecoveryCheckDue
 )

@@ -13,6 +13,7 @@ from coordinator.controller import election
 from coordinator.controller.effects import DecisionSteps, StateWrite, StateWritten, WriteStates
 from coordinator.controller.election import ElectedLeader
 from coordinator.controller.eligible import EligibleReplicas, trusted
+from coordinator.controller.recovery import UncleanRecovery
 from coordinator.controller.requests import RequestBatch
 from coordinator.controller.state import ControllerState, PartitionRecord
 from coordinator.znodes.topics import NO_LEADER, PartitionState
@@ -31,11 +32,13 @@ class Leaders:
         state: ControllerState,
         batch: RequestBatch,
         eligible: EligibleReplicas,
+        recovery: UncleanRecovery,
         unclean_allowed: Callable[[str], bool],
     ) -> None:
         self._state = state
         self._batch = batch
         self._eligible = eligible
+        self._recovery = recovery
         self._unclean_allowed = unclean_allowed
 
     def elect_leaderless(
@@ -56,7 +59,8 @@ class Leaders:
         those `among`. The caller has already removed the brokers from the state.
 
         `unclean`: they have restarted and may have lost unflushed records. A partition without a possible
-        leader then waits for its other in-sync and eligible replicas, if there are any.
+        leader then waits for its other in-sync and eligible replicas, and compares the logs if all of them
+        may have lost records. The only replica of a partition needs no comparison.
         """
         if not gone:
             return
@@ -70,12 +74,12 @@ class Leaders:
                 if state.leader not in gone:
                     return self._shrunk(at, state, gone)
                 return self._decide_leaderless(at, partition)
-            left = trusted(state, gone)
+            left = trusted(state, gone) if len(partition.assignment.replicas) > 1 else state
             if state.leader in gone:
                 return self._decide_leaderless(at, partition, left)
             if left is state:
                 return None
-            return self.next_state(at, state, ElectedLeader(state.leader, left.isr), without=gone)
+            return self.next_state(at, left, ElectedLeader(state.leader, left.isr), without=gone)
 
         yield from self.write(self._concerning(gone, among), decide)
 
@@ -138,7 +142,7 @@ class Leaders:
             if state is not None and state.leader == target[0]:
                 results[at] = ErrorCode.ELECTION_NOT_NEEDED
                 return None
-            found = state and election.elect_preferred(target, state.isr, self._state.may_lead(at))
+            found = state and election.elect_preferred(target, state.trusted_isr, self._state.may_lead(at))
             results[at] = ErrorCode.NONE if found else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
             return self.next_state(at, state, found) if state and found else None
 
@@ -148,12 +152,12 @@ class Leaders:
     def elect_unclean(
         self, partitions: Sequence[TopicPartition]
     ) -> DecisionSteps[dict[TopicPartition, ErrorCode]]:
-        """Elect leaders for leaderless partitions, in sync or not (KIP-460); an error code for each
-        partition."""
+        """Elect leaders for leaderless partitions, in sync or not (KIP-460), with the ends of logs that are
+        known; an error code for each partition."""
         known, results = self._known(partitions)
 
         def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
-            decided = self._decide_leaderless(at, partition, unclean_allowed=True)
+            decided = self._decide_leaderless(at, partition, at_once=True)
             if decided is None or decided.leader == NO_LEADER:
                 results[at] = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
             else:
@@ -254,13 +258,14 @@ class Leaders:
         partition: PartitionRecord,
         left: PartitionState | None = None,
         *,
-        unclean_allowed: bool = False,
+        at_once: bool = False,
         without: Collection[int] = (),
     ) -> PartitionState | None:
         """A partition's next state if its leader, or its first one, is missing.
 
         `left` is its state with only the replicas that may be elected cleanly, the whole state by default;
-        the brokers in `without` do not become eligible.
+        the brokers in `without` do not become eligible. `at_once` elects any live replica, without asking
+        which log is the longest.
         """
         state = partition.state if left is None else left
         adding = partition.assignment.adding
@@ -275,13 +280,15 @@ class Leaders:
         if state.leader in live:
             return None
         found = election.elect_after_failure(
+            replicas, state.trusted_isr, live, eligible=state.eligible
+        ) or self._recovery.elect(
+            at,
+            state,
             replicas,
-            state.isr,
             live,
-            eligible=state.eligible,
-            last_known_leader=state.last_known_leader,
             # Looked up only if needed: it costs far more than the election.
-            unclean_allowed=lambda: unclean_allowed or self._unclean_allowed(at[0]),
+            unclean_allowed=lambda: at_once or self._unclean_allowed(at[0]),
+            at_once=at_once,
         )
         if found is None and state.leader != NO_LEADER:
             found = ElectedLeader(NO_LEADER, state.isr)
@@ -311,13 +318,15 @@ class Leaders:
         """`state` with `leadership` under the next leader epoch; None if `leadership` is None.
 
         Brokers in `without` are not eligible afterwards: they may have lost records, or are to be replicas no
-        longer.
+        longer. Without a leader, the state's unclean replicas stay as they are.
         """
         if leadership is None:
             return None
         leader, isr = leadership.leader, leadership.isr
         last_known_leader = NO_LEADER
+        unclean: tuple[int, ...] = ()
         if leader == NO_LEADER:
+            unclean = state.unclean
             last_known_leader = state.last_known_leader if state.leader == NO_LEADER else state.leader
         return PartitionState(
             leader,
@@ -326,6 +335,7 @@ class Leaders:
             self._state.controller_epoch,
             () if leadership.unclean else self._eligible.after(at, state, leader, isr, without=without),
             last_known_leader,
+            unclean,
         )
 
     def next_in_sync(self, at: TopicPartition, state: PartitionState, isr: tuple[int, ...]) -> PartitionState:

@@ -2,7 +2,7 @@
 
 `handle` takes one event and yields effects (`effects.py`), whose results are sent back into it; the next
 event is handled when it has returned. This file dispatches events and orders the steps. The decisions are in
-`leaders`, `isr`, `reassignments`, `topics` (creation and new partitions) and `deletions`.
+`leaders`, `recovery`, `isr`, `reassignments`, `topics` (creation and new partitions) and `deletions`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from coordinator.controller.events import (
     ElectLeaders,
     ListReassignments,
     MinInSyncChanged,
+    RecoveryCheckDue,
     ShutdownResult,
     TopicReadAgain,
     UncleanElectionEnabled,
@@ -46,6 +47,7 @@ from coordinator.controller.events import (
 from coordinator.controller.isr import InSyncSets
 from coordinator.controller.leaders import Leaders
 from coordinator.controller.reassignments import Reassignments
+from coordinator.controller.recovery import UncleanRecovery
 from coordinator.controller.requests import RequestBatch
 from coordinator.controller.state import ControllerState, LiveBroker, Snapshot, TopicDeletion
 from coordinator.controller.topic_rules import TopicDefaults, ValidateConfigs
@@ -53,6 +55,7 @@ from coordinator.controller.topics import TopicChanges
 from coordinator.znodes.admin import PREFERRED_REPLICA_ELECTION
 from coordinator.znodes.brokers import NO_EPOCH
 from protocol.errors import ErrorCode
+from protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest, GetReplicaLogInfoResponse
 from protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from protocol.topic_partition import TopicPartition
@@ -85,7 +88,10 @@ class Controller:
         self._recorded_epochs: Mapping[int, int] | None = None
         self._batch = RequestBatch(self.state, policy.inter_broker_listener)
         self._eligible = EligibleReplicas(self.state, policy.min_in_sync)
-        self._leaders = Leaders(self.state, self._batch, self._eligible, policy.unclean_allowed)
+        self._recovery = UncleanRecovery(self.state, self._batch)
+        self._leaders = Leaders(
+            self.state, self._batch, self._eligible, self._recovery, policy.unclean_allowed
+        )
         self._isr = InSyncSets(self.state, self._batch, self._leaders)
         self._deletions = Deletions(self.state, self._batch)
         self._topics = TopicChanges(
@@ -138,6 +144,9 @@ class Controller:
             case BalanceDue():
                 lost = self._leaders.imbalanced(self._policy.imbalance_percentage_max())
                 yield from self._leaders.elect_preferred(lost)
+            case RecoveryCheckDue():
+                yield from self._leaders.elect_leaderless(self._recovery.check())
+        yield from self._recovery.ask()
         yield from self._batch.flush()
 
     def _begin(self, snapshot: Snapshot) -> DecisionSteps[None]:
@@ -287,6 +296,7 @@ class Controller:
         yield from self._record(now)
         if joined or self.state.brokers != now:
             yield from self._add_brokers(joined, now)
+        yield from self._leaders.elect_leaderless(self._recovery.partitions())
 
     def _remove_brokers(self, gone: list[int]) -> DecisionSteps[None]:
         """Remove brokers from the state. The caller replaces them as leaders and in-sync replicas."""
@@ -324,6 +334,9 @@ class Controller:
                 yield from self._replicas_reported(event.broker_id, response)
             case StopReplicaRequest() as request, StopReplicaResponse() as response:
                 yield from self._deletions.answered(event.broker_id, request, response)
+            case GetReplicaLogInfoRequest() as request, GetReplicaLogInfoResponse() as response:
+                decidable = self._recovery.answered(event.broker_id, event.broker_epoch, request, response)
+                yield from self._leaders.elect_leaderless(decidable)
 
     def _replicas_reported(self, broker_id: int, response: LeaderAndIsrResponse) -> DecisionSteps[None]:
         """Handle a broker's report on its replicas: which are online, and which are on a failed disk."""

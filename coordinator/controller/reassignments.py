@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from coordinator.controller import election
@@ -194,9 +195,7 @@ class Reassignments:
 
         def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
             state, gone = partition.state, abandoned[at]
-            if state is None or not any(
-                replica in (state.leader, *state.isr, *state.eligible) for replica in gone
-            ):
+            if state is None or not any(replica in (state.leader, *state.members) for replica in gone):
                 return None
             isr = tuple(member for member in state.isr if member not in gone)
             if not isr:
@@ -204,7 +203,8 @@ class Reassignments:
             found: ElectedLeader | None = ElectedLeader(state.leader, isr)
             if state.leader in gone:
                 found = election.elect_for_reassignment(moves[at].replicas, isr, self._state.may_lead(at))
-            return self._leaders.next_state(at, state, found, without=gone)
+            left = replace(state, unclean=tuple(each for each in state.unclean if each not in gone))
+            return self._leaders.next_state(at, left, found, without=gone)
 
         yield from self._leaders.write(abandoned, decide)
 
@@ -227,7 +227,7 @@ class Reassignments:
         state, target = partition.state, partition.assignment.target
         if state is None or not _is_complete(partition):
             return None
-        isr = tuple(member for member in state.isr if member in target)
+        isr = tuple(member for member in state.trusted_isr if member in target)
         may_lead = self._state.may_lead(at)
         found: ElectedLeader | None = ElectedLeader(state.leader, isr)
         if state.leader not in target or state.leader not in may_lead:
@@ -267,4 +267,4 @@ def _is_complete(partition: PartitionRecord) -> bool:
     assignment, state = partition.assignment, partition.state
     if state is None or not assignment.is_reassigning:
         return False
-    return all(replica in state.isr for replica in assignment.target)
+    return all(replica in state.trusted_isr for replica in assignment.target)

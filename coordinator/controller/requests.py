@@ -7,6 +7,11 @@ from collections.abc import Iterable
 from coordinator.controller.effects import BrokerRequest, DecisionSteps, SendToBrokers
 from coordinator.controller.state import ControllerState
 from coordinator.znodes.brokers import NO_EPOCH
+from protocol.messages.get_replica_log_info import (
+    REPLICA_LOG_INFO_MAX,
+    AskedReplicas,
+    GetReplicaLogInfoRequest,
+)
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -48,6 +53,7 @@ class RequestBatch:
         self._replicas: dict[int, dict[TopicPartition, bool]] = {}
         self._metadata: dict[int, dict[TopicPartition, None]] = {}
         self._stops: dict[int, dict[TopicPartition, bool]] = {}
+        self._log_info: dict[int, list[TopicPartition]] = {}
         self._complete: dict[int, None] = {}
 
     def leader_and_isr(
@@ -89,6 +95,10 @@ class RequestBatch:
             self._replicas.get(broker_id, {}).pop(at, None)
         self._stops.setdefault(broker_id, {}).update(dict.fromkeys(partitions, delete))
 
+    def log_info(self, broker_id: int, at: TopicPartition) -> None:
+        """Ask a broker where the log of its replica ends, after everything else in this batch."""
+        self._log_info.setdefault(broker_id, []).append(at)
+
     def flush(self) -> DecisionSteps[None]:
         """Send what was collected."""
         requests = self.take()
@@ -113,7 +123,12 @@ class RequestBatch:
                 requests.append((broker_id, self._metadata_request(broker_id, topics, live_brokers)))
             if broker_id in self._stops:
                 requests.append((broker_id, self._stop_replica_request(broker_id)))
+            asked = self._log_info.get(broker_id, [])
+            for start in range(0, len(asked), REPLICA_LOG_INFO_MAX):
+                part = asked[start : start + REPLICA_LOG_INFO_MAX]
+                requests.append((broker_id, self._log_info_request(part)))
         self._replicas, self._metadata, self._stops, self._complete = {}, {}, {}, {}
+        self._log_info = {}
         return requests
 
     def _leader_and_isr_request(
@@ -246,6 +261,16 @@ class RequestBatch:
             broker_epoch=self._broker_epoch(broker_id),
             topic_states=list(topics.values()),
         )
+
+    def _log_info_request(self, partitions: Iterable[TopicPartition]) -> GetReplicaLogInfoRequest:
+        topics: dict[str, AskedReplicas] = {}
+        for name, number in partitions:
+            topic = topics.get(name)
+            if topic is None:
+                topic_id = self._state.topics[name].topic_id
+                topic = topics[name] = AskedReplicas(topic_id=topic_id, partitions=[])
+            topic.partitions.append(number)
+        return GetReplicaLogInfoRequest(topic_partitions=list(topics.values()))
 
     def _broker_epoch(self, broker_id: int) -> int:
         return self._state.brokers[broker_id].epoch

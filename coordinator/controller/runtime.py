@@ -23,6 +23,7 @@ from coordinator.controller.channel import ControllerChannel, SendRequest
 from coordinator.controller.effects import (
     AnswerRequest,
     BrokerRequest,
+    CheckRecovery,
     ControllerEffect,
     CreateTopic,
     MarkDeleted,
@@ -46,6 +47,7 @@ from coordinator.controller.events import (
     BrokersChanged,
     ControllerEvent,
     Elected,
+    RecoveryCheckDue,
 )
 from coordinator.controller.machine import Controller, ControllerPolicy
 from coordinator.controller.reads import read_brokers, read_deletions, read_recorded_epochs, read_topics
@@ -84,6 +86,7 @@ class ControllerRuntime:
         self._lost = lost
         self._balance_interval_ms = balance_interval_ms
         self._balance_timer: DelayedCall | None = None
+        self._recovery_timer: DelayedCall | None = None
         self._events: deque[ControllerEvent] = deque()
         self._handling = False
         self._over = False
@@ -115,8 +118,9 @@ class ControllerRuntime:
         self._over = True
         self._orders.end()
         self._unreadable.end()
-        if self._balance_timer is not None and self._balance_timer.active():
-            self._balance_timer.cancel()
+        for timer in (self._balance_timer, self._recovery_timer):
+            if timer is not None and timer.active():
+                timer.cancel()
         for channel in self._channels.values():
             channel.close()
         waiting, self._waiting = self._waiting, {}
@@ -223,6 +227,8 @@ class ControllerRuntime:
                 self._set_brokers(effect.brokers)
             case Pause():
                 await self._next_turn()
+            case CheckRecovery():
+                self._recovery_timer = self._clock.callLater(effect.after_s, self.put, RecoveryCheckDue())
             case RecordBrokers():
                 await writes.record_brokers(self.term, effect.epochs)
             case SendToBrokers():

@@ -17,6 +17,9 @@ ELIGIBLE_LEADERS = "holdfast.eligible.leaders"
 """The feature of a broker that, as leader, raises no high watermark while the partition has eligible leader
 replicas (KIP-966). Under other leaders the controller records none."""
 
+REPLICA_LOG_INFO = "holdfast.replica.log.info"
+"""The feature of a broker that answers GetReplicaLogInfo (KIP-966)."""
+
 
 def broker_path(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"

@@ -106,9 +106,13 @@ class PartitionState:
     """Leader, leader epoch and in-sync replicas; `controller_epoch` is that of the controller that wrote it.
 
     `eligible` are replicas that are not in sync but have every committed record (KIP-966's eligible leader
-    replicas): see `coordinator.controller.eligible`. `last_known_leader` is the last leader of a partition
-    that has none now. The partition epoch in AlterPartition is the znode's version, so the data does not
-    contain it.
+    replicas): see `coordinator.controller.eligible`. The partition epoch in AlterPartition is the znode's
+    version, so the data does not contain it.
+
+    Only a partition without a leader has the last two. `last_known_leader` is its last leader. `unclean` are
+    replicas that were in sync or eligible when it lost its leader, and have restarted since without certainly
+    having all their records. If no other member is left, `isr` still names the last of them, though they are
+    not trusted: see `coordinator.controller.recovery`.
     """
 
     leader: int
@@ -117,11 +121,24 @@ class PartitionState:
     controller_epoch: int
     eligible: tuple[int, ...] = ()
     last_known_leader: int = NO_LEADER
+    unclean: tuple[int, ...] = ()
+
+    @property
+    def trusted_isr(self) -> tuple[int, ...]:
+        """The in-sync replicas that have every committed record."""
+        if not self.unclean:
+            return self.isr
+        return tuple(member for member in self.isr if member not in self.unclean)
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The replicas among which one has every committed record that is left."""
+        return tuple(dict.fromkeys((*self.isr, *self.eligible, *self.unclean)))
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
-    """Encode version 1. `eligible_leader_replicas` and `last_known_leader` are Holdfast's own fields, left
-    out if they are empty; Kafka's decoders skip unknown fields."""
+    """Encode version 1. `eligible_leader_replicas`, `last_known_leader` and `unclean_replicas` are Holdfast's
+    own fields, left out if they are empty; Kafka's decoders skip unknown fields."""
     # Formatted by hand for speed: a failover may write ten thousand of these before partitions lead again.
     isr = ",".join(map(str, state.isr))
     own = ""
@@ -129,6 +146,8 @@ def encode_partition_state(state: PartitionState) -> bytes:
         own = f',"eligible_leader_replicas":[{",".join(map(str, state.eligible))}]'
     if state.last_known_leader != NO_LEADER:
         own += f',"last_known_leader":{state.last_known_leader}'
+    if state.unclean:
+        own += f',"unclean_replicas":[{",".join(map(str, state.unclean))}]'
     return (
         f'{{"version":1,"leader":{state.leader},"leader_epoch":{state.leader_epoch},"isr":[{isr}],'
         f'"controller_epoch":{state.controller_epoch}{own}}}'
@@ -146,6 +165,7 @@ def decode_partition_state(topic: str, partition: int, data: bytes) -> Partition
             int32(value["controller_epoch"]),
             int32_list(value.get("eligible_leader_replicas", [])),
             int32(value.get("last_known_leader", NO_LEADER)),
+            int32_list(value.get("unclean_replicas", [])),
         )
     except WRONG_SHAPE as error:
         raise BadZnode(f"{path} does not hold a partition's state: {error!r}") from None

@@ -20,7 +20,7 @@ from coordinator.cluster.membership import ClusterMembership
 from coordinator.controller.machine import ControllerPolicy
 from coordinator.controller.service import ControllerService
 from coordinator.controller.topic_rules import TopicDefaults
-from coordinator.znodes.brokers import ELIGIBLE_LEADERS, BrokerInfo, RegisteredEndpoint
+from coordinator.znodes.brokers import ELIGIBLE_LEADERS, REPLICA_LOG_INFO, BrokerInfo, RegisteredEndpoint
 from coordinator.zookeeper.interface import ZooKeeperSession
 from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
 from protocol.messages.alter_partition import (
@@ -28,6 +28,12 @@ from protocol.messages.alter_partition import (
     BrokerState,
     ProposedPartition,
     TopicData,
+)
+from protocol.messages.get_replica_log_info import (
+    GetReplicaLogInfoRequest,
+    GetReplicaLogInfoResponse,
+    ReplicaLogInfo,
+    TopicReplicaLogInfo,
 )
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -47,7 +53,7 @@ def broker_info(broker_id: int, rack: str | None = None) -> BrokerInfo:
         broker_id,
         (RegisteredEndpoint("PLAINTEXT", "127.0.0.1", 9000 + broker_id, "PLAINTEXT"),),
         rack,
-        {ELIGIBLE_LEADERS: (1, 1)},
+        {ELIGIBLE_LEADERS: (1, 1), REPLICA_LOG_INFO: (1, 1)},
     )
 
 
@@ -127,6 +133,28 @@ def healthy_answer(request: Any) -> Any:
     raise AssertionError(request)
 
 
+def log_ends(
+    request: GetReplicaLogInfoRequest, broker_epoch: int, leader_epoch: int = 0, end_offset: int = 0
+) -> GetReplicaLogInfoResponse:
+    """A broker's answer that all its replicas end at the same place."""
+    topics = [
+        TopicReplicaLogInfo(
+            topic_id=topic.topic_id,
+            partition_log_info=[
+                ReplicaLogInfo(
+                    partition=number,
+                    last_written_leader_epoch=leader_epoch,
+                    log_end_offset=end_offset,
+                    error_code=0,
+                )
+                for number in topic.partitions
+            ],
+        )
+        for topic in request.topic_partitions or ()
+    ]
+    return GetReplicaLogInfoResponse(broker_epoch=broker_epoch, topic_partition_log_info_list=topics)
+
+
 @dataclass(slots=True)
 class Member:
     """One member of the cluster."""
@@ -177,6 +205,8 @@ class Members:
         member = self.members.get(broker_id)
         if member is None:
             return fail(ConnectionError(f"broker {broker_id} is not there"))
+        if isinstance(request, GetReplicaLogInfoRequest):
+            return succeed(log_ends(request, member.membership.broker_epoch))
         answer = self.answer(broker_id, request)
         if isinstance(answer, Exception):
             return fail(answer)

@@ -210,6 +210,12 @@ class SimDisk:
         """Close every open file, and keep every write."""
         self.life += 1
 
+    def write_back(self) -> None:
+        """Make every write so far durable, as the system does in the background."""
+        for inode in self._files.values():
+            inode.sync()
+        self._sync_all()
+
     def lose_power(self) -> None:
         """Close every open file, and lose some or all unsynced writes."""
         self.life += 1

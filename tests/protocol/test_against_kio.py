@@ -46,6 +46,8 @@ NOT_IN_KIO = {
     ("UpdateMetadata", 7),
     ("UpdateMetadata", 8),
     ("ControlledShutdown", 3),
+    # Newer than kio.
+    ("GetReplicaLogInfo", 0),
 }
 
 SHARED = [

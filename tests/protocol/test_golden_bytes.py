@@ -22,6 +22,13 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from protocol.messages.get_replica_log_info import (
+    AskedReplicas,
+    GetReplicaLogInfoRequest,
+    GetReplicaLogInfoResponse,
+    ReplicaLogInfo,
+    TopicReplicaLogInfo,
+)
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionError,
@@ -206,6 +213,30 @@ STOP_REPLICA_RESPONSE = StopReplicaResponse(
 )
 STOP_REPLICA_RESPONSE_BYTES = "0000 02 02 74 00000003 0038 00 00"
 
+REPLICA_LOG_INFO_RESPONSE = GetReplicaLogInfoResponse(
+    broker_epoch=258,
+    topic_partition_log_info_list=[
+        TopicReplicaLogInfo(
+            topic_id=TOPIC_ID,
+            partition_log_info=[
+                ReplicaLogInfo(
+                    partition=3,
+                    last_written_leader_epoch=5,
+                    current_leader_epoch=7,
+                    log_end_offset=99,
+                    error_code=0,
+                )
+            ],
+        )
+    ],
+)
+REPLICA_LOG_INFO_RESPONSE_BYTES = """
+    00000000 0000000000000102 00     # throttle time, broker epoch, not truncated
+    02 00112233445566778899aabbccddeeff
+    02 00000003 00000005 00000007 0000000000000063 0000
+    00 00 00
+"""
+
 CASES: list[tuple[int, ProtocolMessage, str]] = [
     (0, PRODUCE, PRODUCE_BYTES),
     (1, PRODUCE, PRODUCE_BYTES),
@@ -283,6 +314,15 @@ CASES: list[tuple[int, ProtocolMessage, str]] = [
         ),
         "0000 02 02 74 00000001 00 00",
     ),
+    (
+        0,
+        GetReplicaLogInfoRequest(
+            topic_partitions=[AskedReplicas(topic_id=TOPIC_ID, partitions=[3])],
+        ),
+        "02 00112233445566778899aabbccddeeff 02 00000003 00 00",
+    ),
+    (0, GetReplicaLogInfoRequest(topic_partitions=None), "00 00"),
+    (0, REPLICA_LOG_INFO_RESPONSE, REPLICA_LOG_INFO_RESPONSE_BYTES),
 ]
 
 

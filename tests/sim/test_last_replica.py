@@ -1,5 +1,5 @@
-"""The last in-sync replica loses power: the replicas that left the in-sync set before it have every
-acknowledged record."""
+"""The last in-sync replica loses power. Either replicas that left the in-sync set before it have every
+acknowledged record, or all members have lost the ends of their logs: then the longest log is the best."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from coordinator.znodes.topics import NO_LEADER
+from protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest
 from tests.models.world import World
 from tests.sim.cluster import Machine, logs_in_trace
+from tests.sim.mutants.controller import LAST_LEADER_PREFERRED
+from tests.sim.mutation import mutated
 from tests.sim.test_cluster import AT, Stage
 
 LOST = range(1, 7)
@@ -101,3 +105,123 @@ def test_one_broker_after_the_other_loses_power(world: World) -> None:
     second = trio.stage.cluster.machine(trio.stage.leader())
     fall(trio, second)
     trio.keeps_everything()
+
+
+class Outage:
+    """All three machines lose power in the same instant. The system had written everything of one of them to
+    its disk; the others lose the ends of their logs."""
+
+    def __init__(self, world: World) -> None:
+        self.trio = Trio(world)
+        self.longest = self.trio.others[world.rng("longest").randrange(2)]
+        self.longest.disk.write_back()
+        for machine in self.machines:
+            machine.lose_power()
+        world.run(8)
+
+    @property
+    def machines(self) -> list[Machine]:
+        return self.trio.stage.cluster.machines
+
+    def others(self) -> list[Machine]:
+        """The machines with shorter logs, the last leader's first."""
+        return [each for each in (self.trio.leader, *self.trio.others) if each is not self.longest]
+
+
+@pytest.mark.parametrize("world", LOST, indirect=True)
+def test_the_longest_log_leads_after_all_lost_power_and_came_back_at_once(world: World) -> None:
+    outage = Outage(world)
+    for machine in outage.machines:
+        machine.start()
+    outage.trio.keeps_everything()
+
+
+@pytest.mark.parametrize("world", LOST, indirect=True)
+def test_no_log_is_cut_after_all_machines_lost_the_ends_of_their_logs(world: World) -> None:
+    trio = Trio(world)
+    for machine in trio.stage.cluster.machines:
+        machine.lose_power()
+    world.run(8)
+    for machine in trio.stage.cluster.machines:
+        machine.start()
+    trio.stage.until(trio.stage.cluster.is_whole)
+    assert not [line for line in world.trace.lines if "Truncated the log of t-0" in line]
+
+
+@pytest.mark.parametrize("world", LOST, indirect=True)
+def test_the_longest_log_leads_although_the_last_leader_came_back_after_it(world: World) -> None:
+    outage = Outage(world)
+    for machine in (outage.longest, *reversed(outage.others())):
+        machine.start()
+        world.run(8)
+    outage.trio.keeps_everything()
+
+
+def controller(outage: Outage) -> Machine:
+    """The machine that has the controller."""
+    return next(
+        each
+        for each in outage.machines
+        if each.broker is not None
+        and each.broker.node is not None
+        and each.broker.node.cluster.controller.is_active
+    )
+
+
+def start_unheard(outage: Outage) -> Machine:
+    """Start all machines, and let nothing that the one with the longest log sends arrive at the controller.
+    Return the controller's machine once it can have asked for the ends of all logs."""
+    for machine in outage.others():
+        machine.start()
+        outage.trio.stage.world.run(8)
+    asking = controller(outage)
+    outage.trio.stage.cluster.network.cut(outage.longest.name, asking.name)
+    outage.longest.start()
+    outage.trio.stage.until(lambda: len(outage.trio.stage.cluster.states()[AT].unclean) == 3)
+    outage.trio.stage.world.run(3)
+    assert outage.trio.stage.leader() == NO_LEADER
+    return asking
+
+
+@pytest.mark.parametrize("world", LOST, indirect=True)
+def test_the_election_waits_for_a_late_answer(world: World) -> None:
+    outage = Outage(world)
+    start_unheard(outage)
+    world.run(5)
+    assert outage.trio.stage.leader() == NO_LEADER
+    outage.trio.keeps_everything()
+
+
+@pytest.mark.parametrize("world", LOST, indirect=True)
+def test_the_controller_dies_between_the_question_and_the_election(world: World) -> None:
+    outage = Outage(world)
+    start_unheard(outage).kill()
+    outage.trio.stage.cluster.network.heal()
+    world.run(8)
+    outage.trio.keeps_everything()
+
+
+@pytest.mark.parametrize("world", LOST, indirect=True)
+def test_questions_and_answers_are_lost_delayed_and_repeated(world: World) -> None:
+    outage = Outage(world)
+    key = GetReplicaLogInfoRequest.api.key
+    outage.trio.stage.cluster.network.meddled[key] = 1.0
+    for machine in outage.machines:
+        machine.start()
+    world.run(10)
+    assert any(f"a request {key} of" in line for line in world.trace.lines)
+    outage.trio.keeps_everything()
+
+
+@pytest.mark.parametrize("world", range(1, 2), indirect=True)
+def test_records_are_lost_if_the_last_leader_is_preferred(world: World) -> None:
+    """A check of the tests above: they catch this mutation."""
+    outage = Outage(world)
+    stage = outage.trio.stage
+    with mutated(LAST_LEADER_PREFERRED):
+        for machine in outage.machines:
+            machine.start()
+        stage.until(stage.cluster.is_whole, 60)
+    replica = outage.longest.partition(AT)
+    assert replica is not None
+    assert replica.log.log_end_offset < stage.acknowledged()

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from coordinator.controller.effects import (
     AnswerRequest,
+    CheckRecovery,
     ControllerEffect,
     CreateTopic,
     MarkDeleted,
@@ -41,10 +42,11 @@ from coordinator.controller.machine import Controller
 from coordinator.controller.state import LiveBroker, PartitionRecord, Snapshot, Topic
 from coordinator.znodes.topics import PartitionState, TopicAssignment
 from protocol.messages.alter_partition import AlterPartitionRequest
+from protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.topic_partition import TopicPartition
-from tests.coordinator.members import broker_info, healthy_answer, isr_proposal, policy
+from tests.coordinator.members import broker_info, healthy_answer, isr_proposal, log_ends, policy
 
 R = TypeVar("R")
 
@@ -185,7 +187,7 @@ class Machine:
                     del self.store.states[at]
             case RecordBrokers():
                 self.store.recorded_epochs = dict(effect.epochs)
-            case SendToBrokers() | AnswerRequest() | SetBrokers() | Pause():
+            case SendToBrokers() | AnswerRequest() | SetBrokers() | Pause() | CheckRecovery():
                 pass
         return None
 
@@ -218,6 +220,19 @@ class Machine:
         for broker_id, request in sent(effects):
             if isinstance(request, kind) and broker_id in self.brokers:
                 answered += self.answer(broker_id, request, healthy_answer(request))
+        return answered
+
+    def tell_log_ends(
+        self, effects: list[ControllerEffect], ends: Mapping[int, tuple[int, int]] | None = None
+    ) -> list[ControllerEffect]:
+        """Let the brokers that are asked among these effects say where their logs end: at the leader epochs
+        and offsets of `ends`, by broker id; by default all logs are empty."""
+        answered = []
+        for broker_id, request in sent(effects):
+            if isinstance(request, GetReplicaLogInfoRequest) and (ends is None or broker_id in ends):
+                leader_epoch, offset = (-1, 0) if ends is None else ends[broker_id]
+                epoch = self.brokers[broker_id].epoch
+                answered += self.answer(broker_id, request, log_ends(request, epoch, leader_epoch, offset))
         return answered
 
     def answer(self, broker_id: int, request: Any, response: Any) -> list[ControllerEffect]:

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from coordinator.controller.election import (
     ElectedLeader,
+    ReplicaEnd,
     elect_after_failure,
     elect_for_controlled_shutdown,
     elect_for_new_partition,
     elect_for_reassignment,
+    elect_longest,
     elect_preferred,
     isr_without,
 )
@@ -20,24 +22,36 @@ NOBODY = None
 
 
 @pytest.mark.parametrize(
-    ("replicas", "isr", "live", "unclean", "elected"),
+    ("replicas", "isr", "live", "elected"),
     [
-        ((1, 2, 3), (1, 2, 3), (2, 3), False, ElectedLeader(2, (2, 3))),
-        ((1, 2, 3), (3, 1), (2, 3), False, ElectedLeader(3, (3,))),
-        ((1, 2, 3), (1,), (2, 3), False, NOBODY),
-        ((1, 2, 3), (1,), (2, 3), True, ElectedLeader(2, (2,), unclean=True)),
-        ((1, 2, 3), (1, 3), (2, 3), True, ElectedLeader(3, (3,))),
-        ((1, 2), (1, 2), (), True, NOBODY),
+        ((1, 2, 3), (1, 2, 3), (2, 3), ElectedLeader(2, (2, 3))),
+        ((1, 2, 3), (3, 1), (2, 3), ElectedLeader(3, (3,))),
+        ((1, 2, 3), (1,), (2, 3), NOBODY),
+        ((1, 2), (1, 2), (), NOBODY),
     ],
 )
 def test_election_after_a_failure(
-    replicas: tuple[int, ...],
-    isr: tuple[int, ...],
-    live: tuple[int, ...],
-    unclean: bool,
-    elected: ElectedLeader | None,
+    replicas: tuple[int, ...], isr: tuple[int, ...], live: tuple[int, ...], elected: ElectedLeader | None
 ) -> None:
-    assert elect_after_failure(replicas, isr, live, unclean_allowed=lambda: unclean) == elected
+    assert elect_after_failure(replicas, isr, live) == elected
+
+
+@pytest.mark.parametrize(
+    ("ends", "last_known_leader", "leader"),
+    [
+        ({1: ReplicaEnd(5, 80), 2: ReplicaEnd(5, 90), 3: ReplicaEnd(5, 85)}, 1, 2),
+        ({1: ReplicaEnd(5, 100), 2: ReplicaEnd(6, 90), 3: ReplicaEnd(-1, 0)}, 1, 2),
+        ({1: ReplicaEnd(5, 90), 2: ReplicaEnd(5, 90), 3: ReplicaEnd(5, 90)}, 3, 3),
+        ({1: ReplicaEnd(5, 80), 2: ReplicaEnd(5, 90), 3: ReplicaEnd(5, 90)}, -1, 3),
+        ({1: ReplicaEnd(5, 80)}, 2, 1),
+    ],
+)
+def test_the_longest_log_leads(ends: dict[int, ReplicaEnd], last_known_leader: int, leader: int) -> None:
+    assert elect_longest((1, 3, 2), ends, last_known_leader) == ElectedLeader(leader, (leader,), unclean=True)
+
+
+def test_no_log_leads_that_is_not_a_replicas() -> None:
+    assert elect_longest((1, 2), {3: ReplicaEnd(5, 90)}, 3) is NOBODY
 
 
 def test_a_new_partition_is_led_by_its_first_live_replica_and_all_live_are_in_sync() -> None:
@@ -75,7 +89,7 @@ def test_a_clean_election_never_loses_a_committed_record(
     replicas: list[int], in_sync: set[int], live: set[int]
 ) -> None:
     isr = tuple(replica for replica in replicas if replica in in_sync)
-    elected = elect_after_failure(replicas, isr, live, unclean_allowed=lambda: False)
+    elected = elect_after_failure(replicas, isr, live)
     if elected is None:
         assert not live & set(isr)
     else:

@@ -121,7 +121,7 @@ def test_the_last_replica_in_sync_leads_again_if_no_other_replica_may_have_more(
     assert members(machine.state("t")) == (1, (1,), ())
     machine.lose(1)
     assert members(machine.state("t")) == (NO_LEADER, (1,), ())
-    machine.start(1)
+    machine.tell_log_ends(machine.start(1))
     assert members(machine.state("t")) == (1, (1,), ())
 
 
@@ -214,5 +214,5 @@ def test_an_unclean_election_prefers_the_last_known_leader(unclean: bool) -> Non
     machine.store.states["t", 0] = (state, known.version + 1)
     known.state, known.version = state, known.version + 1
     machine.lose(3)
-    machine.handle(UncleanElectionEnabled("t"))
+    machine.tell_log_ends(machine.handle(UncleanElectionEnabled("t")))
     assert machine.state("t").leader == (2 if unclean else NO_LEADER)

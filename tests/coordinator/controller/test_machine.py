@@ -215,11 +215,12 @@ def test_a_dead_leader_is_replaced_by_an_in_sync_replica_with_one_request_to_eac
 def test_the_last_in_sync_replica_stays_in_sync_and_no_other_may_lead() -> None:
     machine = with_topic(2, 1)
     machine.shrink("t", 2)
+    back = machine.continuation(2)
     machine.lose(2)
     assert machine.state("t") == PartitionState(NO_LEADER, 1, (2,), 1, last_known_leader=2)
-    effects = machine.start(2)
+    machine.come(back)
     assert machine.state("t") == PartitionState(2, 2, (2,), 1)
-    assert led(effects, 1) == {("t", 0): 2}
+    assert led(machine.effects, 1) == {("t", 0): 2}
 
 
 def test_an_unclean_election_needs_the_topics_permission() -> None:
@@ -669,7 +670,7 @@ def test_a_restarted_broker_does_not_lead_after_a_controller_missed_the_loss_of_
     assert machine.state("t") == PartitionState(NO_LEADER, 1, (2, 3), 2, last_known_leader=2)
     machine.start(2)
     assert (machine.state("t").leader, machine.state("t").isr) == (NO_LEADER, (3,))
-    machine.start(3)
+    machine.tell_log_ends(machine.start(3), {2: (0, 4), 3: (0, 5)})
     assert (machine.state("t").leader, machine.state("t").isr) == (3, (3,))
 
 
@@ -683,12 +684,12 @@ def test_a_broker_that_only_lost_its_session_leads_after_the_loss_of_all_members
     assert (machine.state("t").leader, machine.state("t").isr) == (2, (2,))
 
 
-def test_members_that_restarted_together_lead_because_no_other_replica_may_have_more() -> None:
+def test_the_longest_log_of_members_that_restarted_together_leads() -> None:
     machine = Machine(1, 2, 3)
     machine.create("t", (2, 3))
     machine.lose(2, 3)
-    machine.start(2, 3)
-    assert (machine.state("t").leader, machine.state("t").isr) == (2, (2, 3))
+    machine.tell_log_ends(machine.start(2, 3), {2: (0, 4), 3: (0, 5)})
+    assert (machine.state("t").leader, machine.state("t").isr) == (3, (3,))
 
 
 def test_a_restart_is_detected_although_the_last_controller_wrote_the_state_after_it() -> None:

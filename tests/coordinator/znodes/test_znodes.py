@@ -139,8 +139,8 @@ def test_a_partition_state_has_kafkas_json() -> None:
 
 
 def test_a_partition_state_with_eligible_replicas_and_without_a_leader() -> None:
-    """Kafka's format has neither field: Holdfast adds both."""
-    state = PartitionState(NO_LEADER, 7, (1,), 4, eligible=(2, 3), last_known_leader=1)
+    """Kafka's format has none of the last three fields: Holdfast adds them."""
+    state = PartitionState(NO_LEADER, 7, (1,), 4, eligible=(2, 3), last_known_leader=1, unclean=(4,))
     data = encode_partition_state(state)
     assert json.loads(data) == {
         "version": 1,
@@ -150,6 +150,7 @@ def test_a_partition_state_with_eligible_replicas_and_without_a_leader() -> None
         "controller_epoch": 4,
         "eligible_leader_replicas": [2, 3],
         "last_known_leader": 1,
+        "unclean_replicas": [4],
     }
     assert decode_partition_state("t", 0, data) == state
 

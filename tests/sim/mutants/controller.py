@@ -10,9 +10,10 @@ from broker.replication.partition import LeaderAndIsr
 from broker.replication.roles import Roles
 from coordinator.cluster.candidacy import Candidacy
 from coordinator.cluster.membership import ClusterMembership
-from coordinator.controller import election
+from coordinator.controller import election, recovery
 from coordinator.controller import writes as controller_writes
 from coordinator.controller.effects import DecisionSteps
+from coordinator.controller.election import ElectedLeader, ReplicaEnd
 from coordinator.controller.eligible import EligibleReplicas
 from coordinator.controller.isr import InSyncSets
 from coordinator.controller.machine import Controller
@@ -124,9 +125,21 @@ def _elect_anyone() -> Sequence[Patch]:
     elect = election.elect_after_failure
 
     def mutant(replicas: Sequence[int], isr: Sequence[int], live: Sequence[int], **more: Any) -> Any:
-        return elect(replicas, isr, live, **{**more, "unclean_allowed": lambda: True})
+        found = elect(replicas, isr, live, **more)
+        unclean = (ElectedLeader(each, (each,), unclean=True) for each in replicas if each in live)
+        return found or next(unclean, None)
 
     return [(election, "elect_after_failure", mutant)]
+
+
+def _prefer_the_last_leader() -> Sequence[Patch]:
+    """Every log counts as equally long."""
+    elect = election.elect_longest
+
+    def mutant(replicas: Sequence[int], ends: Mapping[int, ReplicaEnd], last_known_leader: int) -> Any:
+        return elect(replicas, dict.fromkeys(ends, ReplicaEnd(-1, -1)), last_known_leader)
+
+    return [(recovery, "elect_longest", mutant)]
 
 
 def _continue_after_expiry() -> Sequence[Patch]:
@@ -155,6 +168,14 @@ def _trust_every_restart() -> Sequence[Patch]:
     """The controller assumes that every restarted broker still has all its records."""
     return [(LiveBroker, "continues", lambda self, start_epoch: True)]
 
+
+LAST_LEADER_PREFERRED = Mutation(
+    "last-leader-preferred",
+    "the last leader leads after all members lost power, though another has a longer log (KIP-966)",
+    _prefer_the_last_leader,
+)
+"""Not in the list: in random plans all members of a partition lose power only where each has flushed what it
+acknowledged. `tests.sim.test_last_replica` catches it."""
 
 MUTATIONS = (
     Mutation(
