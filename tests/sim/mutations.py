@@ -10,6 +10,7 @@ import re
 from tests.sim.mutants import (
     access,
     controller,
+    elections,
     following,
     group_readers,
     groups,
@@ -17,6 +18,7 @@ from tests.sim.mutants import (
     log,
     ownership,
     replication,
+    sequences,
     storage,
 )
 from tests.sim.mutation import Mutation, mutated
@@ -29,7 +31,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     *following.MUTATIONS,
     *in_sync.MUTATIONS,
     *log.MUTATIONS,
+    *sequences.MUTATIONS,
     *controller.MUTATIONS,
+    *elections.MUTATIONS,
     *groups.MUTATIONS,
     *group_readers.MUTATIONS,
     *ownership.MUTATIONS,

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from broker.log.epochs import LeaderEpochs
 from broker.log.log import Log
-from broker.replication import following
-from broker.replication.partition import Partition
-from protocol.messages.fetch import FetchPartition
+from broker.replication import fetcher, following
+from broker.replication.fetch_sessions import FIRST_EPOCH
+from broker.replication.fetcher_session import FetcherSession
+from broker.replication.following import FetchOutcome
+from broker.replication.partition import LeaderAndIsr, Partition
+from broker.replication.roles import Roles
+from protocol.messages.fetch import FetchPartition, PartitionData
 from tests.sim.mutation import Mutation, Patch
 
 # Divergence of logs
@@ -19,7 +24,7 @@ def _count_diverging_positions() -> Sequence[Patch]:
 
     def mutant(self: Partition, replica_id: int, wanted: FetchPartition, *more: Any) -> bool:
         diverges = self._divergence
-        self._divergence = lambda offset, epoch: None  # type: ignore[method-assign]
+        self._divergence = lambda offset, last_fetched_epoch: None  # type: ignore[method-assign]
         try:
             return record(self, replica_id, wanted, *more)
         finally:
@@ -43,7 +48,59 @@ def _keep_epochs_at_truncation() -> Sequence[Patch]:
     return [(Log, "_truncate_epochs", lambda self, end_offset: None)]
 
 
-# Answers and positions
+def _overlook_unknown_epochs() -> Sequence[Patch]:
+    divergence = Partition._divergence
+
+    def mutant(self: Partition, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+        found = divergence(self, offset, last_fetched_epoch)
+        return found if found is not None and found[1] < offset else None
+
+    return [(Partition, "_divergence", mutant)]
+
+
+def _begin_no_epoch() -> Sequence[Patch]:
+    lead = Partition.lead
+
+    def mutant(self: Partition, assignment: LeaderAndIsr, now_ms: int) -> bool:
+        epochs, self.log.epochs = self.log.epochs, LeaderEpochs()
+        try:
+            return lead(self, assignment, now_ms)
+        finally:
+            self.log.epochs = epochs
+
+    return [(Partition, "lead", mutant)]
+
+
+def _start_at_the_high_watermark() -> Sequence[Patch]:
+    create = Roles._create
+
+    def mutant(self: Roles, *arguments: Any) -> Partition:
+        partition = create(self, *arguments)
+        partition.truncate_to(partition.high_watermark, 0)
+        return partition
+
+    return [(Roles, "_create", mutant)]
+
+
+# Copying that stops
+
+
+def _give_up_after_one_error() -> Sequence[Patch]:
+    take = following.take
+
+    def mutant(partition: Partition, data: PartitionData, now_ms: int) -> FetchOutcome:
+        outcome = take(partition, data, now_ms)
+        return FetchOutcome.WAIT if outcome is FetchOutcome.BACK_OFF else outcome
+
+    return [(fetcher, "take", mutant)]
+
+
+def _keep_the_positions_of_a_session() -> Sequence[Patch]:
+    def mutant(self: FetcherSession[Any]) -> None:
+        self._epoch = FIRST_EPOCH
+        self._left.clear()
+
+    return [(FetcherSession, "end", mutant)]
 
 
 MUTATIONS = (
@@ -61,5 +118,30 @@ MUTATIONS = (
         "epochs-kept-at-truncation",
         "truncation leaves the cache of leader epochs as it is",
         _keep_epochs_at_truncation,
+    ),
+    Mutation(
+        "unknown-epoch-overlooked",
+        "a leader compares the end offsets of epochs only, and overlooks an epoch that it lacks (KIP-279)",
+        _overlook_unknown_epochs,
+    ),
+    Mutation(
+        "epoch-begun-with-first-record",
+        "a new leader records its epoch with its first record, not when it begins to lead (KIP-101)",
+        _begin_no_epoch,
+    ),
+    Mutation(
+        "start-at-high-watermark",
+        "a broker that starts cuts its logs at the high watermarks of its checkpoint (before KIP-101)",
+        _start_at_the_high_watermark,
+    ),
+    Mutation(
+        "copying-ended-by-error",
+        "a follower stops copying a partition for ever after one error of its leader",
+        _give_up_after_one_error,
+    ),
+    Mutation(
+        "session-positions-kept",
+        "a follower that opens a new fetch session does not name unchanged partitions (KIP-227)",
+        _keep_the_positions_of_a_session,
     ),
 )

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from broker.groups.partition_log import PartitionLog
+from broker.log.log import Log, LogRead
+from broker.replication.partition import Partition
 from coordinator.groups import hosted_shard
 from coordinator.groups.classic_group import ClassicGroup
 from coordinator.groups.effects import ShardResult
 from coordinator.groups.hosted_shard import HostedShard, HostState
 from coordinator.groups.managed_group import ManagedGroup
+from coordinator.groups.partitions import OFFSETS_TOPIC
 from coordinator.groups.service import GroupService
 from coordinator.groups.shard import GroupShard
 from protocol.errors import BrokerError, ErrorCode
@@ -63,6 +67,34 @@ def _load_nothing() -> Sequence[Patch]:
     return [(PartitionLog, "_read_all", mutant)]
 
 
+_HIGH_WATERMARKS: WeakKeyDictionary[Log, int] = WeakKeyDictionary()
+"""The high watermark that this broker knew of each log when it began to lead."""
+
+
+def _load_up_to_the_high_watermark() -> Sequence[Patch]:
+    read, lead = Log.read, Partition.lead
+
+    def mutant(self: Log, offset: int, max_bytes: int, *, upper_offset: int, **more: Any) -> LogRead:
+        # Only a coordinator that loads its records reads without further arguments.
+        if not more and self.topic_partition.topic == OFFSETS_TOPIC:
+            upper_offset = min(upper_offset, _HIGH_WATERMARKS.get(self, 0))
+        return read(self, offset, max_bytes, upper_offset=upper_offset, **more)
+
+    def leading(self: Partition, *arguments: Any) -> bool:
+        _HIGH_WATERMARKS[self.log] = self.high_watermark
+        return lead(self, *arguments)
+
+    return [(Log, "read", mutant), (Partition, "lead", leading)]
+
+
+def _watch_no_loaded_members() -> Sequence[Patch]:
+    return [(GroupShard, "loaded", lambda self, now_ms: ShardResult())]
+
+
+def _answer_at_the_log_end() -> Sequence[Patch]:
+    return [(PartitionLog, "committed_offset", property(lambda self: self._partition.log.log_end_offset))]
+
+
 MUTATIONS = (
     Mutation(
         "reply-before-persisted",
@@ -93,5 +125,20 @@ MUTATIONS = (
         "groups-not-loaded",
         "a new coordinator serves its groups without having read their records",
         _load_nothing,
+    ),
+    Mutation(
+        "groups-loaded-to-high-watermark",
+        "a new coordinator reads its records up to a high watermark that lags behind",
+        _load_up_to_the_high_watermark,
+    ),
+    Mutation(
+        "group-answered-at-log-end",
+        "a coordinator answers when its own log has the records, even if it no longer leads",
+        _answer_at_the_log_end,
+    ),
+    Mutation(
+        "loaded-members-not-watched",
+        "a new coordinator sets no session timeout for the members that it has read from its records",
+        _watch_no_loaded_members,
     ),
 )

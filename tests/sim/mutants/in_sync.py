@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker.log.timestamps import TimestampOffset
-from broker.replication.appends import Append
+from broker.replication.appends import ACKS_ALL, ACKS_LEADER, Append
 from broker.replication.leadership import IsrProposal, Leadership
 from broker.replication.partition import LATEST, NO_TIMESTAMP, Partition
 from coordinator.controller.leaders import Leaders
+from protocol.errors import ErrorCode
 from tests.sim.mutation import Mutation, Patch
 
 
@@ -81,6 +82,21 @@ def _count_the_leader_alone() -> Sequence[Patch]:
     return [(Leadership, "committed_offset", mutant)]
 
 
+def _take_any_number_of_replicas() -> Sequence[Patch]:
+    prepare, is_settled = Append.prepare, Append.is_settled
+
+    def prepared(self: Append, partition: Partition, acks: int, now_ms: int) -> None:
+        prepare(self, partition, ACKS_LEADER if acks == ACKS_ALL else acks, now_ms)
+
+    def settled(self: Append, acks: int) -> bool:
+        done = is_settled(self, acks)
+        if self.error is not None and self.error.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
+            self.error = None
+        return done
+
+    return [(Append, "prepare", prepared), (Append, "is_settled", settled)]
+
+
 def _keep_the_leader_epoch() -> Sequence[Patch]:
     next_state = Leaders.next_state
 
@@ -125,6 +141,11 @@ MUTATIONS = (
         "majority-commits",
         "the high watermark is what a majority has, and leaders are elected from in-sync sets",
         _count_the_leader_alone,
+    ),
+    Mutation(
+        "min-isr-ignored",
+        "acks=all is answered although fewer than min.insync.replicas are in sync",
+        _take_any_number_of_replicas,
     ),
     Mutation(
         "leader-epoch-kept",

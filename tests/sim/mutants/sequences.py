@@ -1,0 +1,52 @@
+"""Bugs of idempotent producers' sequences (KIP-98)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from broker.log import producer_state
+from broker.log.log import Log
+from broker.log.producer_state import ProducerStates
+from tests.sim.mutation import Mutation, Patch
+
+
+def _accept_any_sequence() -> Sequence[Patch]:
+    return [(producer_state, "_check_sequence", lambda header, epoch, last_sequence: None)]
+
+
+def _remember_one_batch() -> Sequence[Patch]:
+    return [(producer_state, "REMEMBERED_BATCHES", 1)]
+
+
+def _copy_without_sequences() -> Sequence[Patch]:
+    append = Log.append_as_follower
+
+    def mutant(self: Log, *arguments: Any, **keywords: Any) -> Any:
+        producers, self.producers = self.producers, ProducerStates()
+        try:
+            return append(self, *arguments, **keywords)
+        finally:
+            self.producers = producers
+            producers.map_end_offset = self.log_end_offset
+
+    return [(Log, "append_as_follower", mutant)]
+
+
+MUTATIONS = (
+    Mutation(
+        "any-sequence",
+        "a leader accepts a batch although an earlier batch of the producer is missing",
+        _accept_any_sequence,
+    ),
+    Mutation(
+        "one-batch-remembered",
+        "a leader recognises only a producer's last batch, while five may be in flight",
+        _remember_one_batch,
+    ),
+    Mutation(
+        "sequences-not-copied",
+        "a follower does not record the sequences of the batches that it copies",
+        _copy_without_sequences,
+    ),
+)
