@@ -27,6 +27,8 @@ from tests.sim.shrink import Variant, shrink
 _SHRUNK_MAX = 3
 """Number of failing seeds that a campaign shrinks, because shrinking one takes about a minute. Later failing
 seeds are only reported."""
+_SEEDS_PER_ROUND = 20
+"""Number of seeds that each known bug gets in one round. It divides `SEEDS_PER_MUTATION`."""
 
 
 @dataclass(slots=True)
@@ -115,25 +117,30 @@ def _campaign(first: int, count: int, shape: str, processes: int) -> int:
 
 
 def _mutations(names: list[str], first: int, processes: int) -> int:
-    chosen = [mutation for mutation in MUTATIONS if not names or mutation.name in names]
-    caught = 0
-    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=1) as pool:
-        hunts = pool.imap(partial(_hunt, first), [mutation.name for mutation in chosen], chunksize=1)
-        for mutation, found in zip(chosen, hunts, strict=True):
-            if found is None:
-                print(f"MISSED  {mutation.name}: not caught within {SEEDS_PER_MUTATION} seeds", flush=True)
-            else:
-                caught += 1
-                seed, tried, violation = found
-                print(
-                    f"caught  {mutation.name}: by seed {seed}, after {tried} seeds: {violation}", flush=True
-                )
-    print(f"caught {caught} of {len(chosen)}")
-    return 0 if caught == len(chosen) else 1
+    """Put known bugs back and run seeds until each is caught.
+
+    In each round every bug that is not caught yet gets the next few seeds. So no process is idle for long
+    until fewer bugs than processes are left.
+    """
+    chosen = [mutation.name for mutation in MUTATIONS if not names or mutation.name in names]
+    uncaught = dict.fromkeys(chosen)
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for seed in range(first, first + SEEDS_PER_MUTATION, _SEEDS_PER_ROUND):
+            for name, found in pool.imap_unordered(partial(_hunt, seed), list(uncaught), chunksize=1):
+                if found is not None:
+                    del uncaught[name]
+                    catching, _, violation = found
+                    tried = catching - first + 1
+                    print(f"caught  {name}: by seed {catching}, after {tried} seeds: {violation}", flush=True)
+    for name in uncaught:
+        print(f"MISSED  {name}: not caught within {SEEDS_PER_MUTATION} seeds")
+    print(f"caught {len(chosen) - len(uncaught)} of {len(chosen)}")
+    return 1 if uncaught else 0
 
 
-def _hunt(first: int, name: str) -> tuple[int, int, str] | None:
-    return hunt(by_name(name), first)
+def _hunt(seed: int, name: str) -> tuple[str, tuple[int, int, str] | None]:
+    """The name, and the result of `hunt` in the seeds of one round, which begins with this seed."""
+    return name, hunt(by_name(name), seed, _SEEDS_PER_ROUND)
 
 
 def _parser() -> argparse.ArgumentParser:
