@@ -56,6 +56,8 @@ class UncleanRecovery:
         self._state = state
         self._batch = batch
         self._inquiries: dict[TopicPartition, _Inquiry] = {}
+        self._undecided: dict[TopicPartition, None] = {}
+        """The partitions without an election for lack of answers, in the present event."""
         self._is_check_due = False
         self._elected: dict[TopicPartition, str] = {}
 
@@ -86,6 +88,7 @@ class UncleanRecovery:
         if missing and not at_once:
             is_patient = inquiry.checks < _CHECKS_MAX and len(live) > 1
             if is_patient or any(broker_id in needed for broker_id in missing):
+                self._undecided[at] = None
                 return None
         found = elect_longest(replicas, ends or dict.fromkeys(live, _UNKNOWN), state.last_known_leader)
         if found is not None:
@@ -141,20 +144,24 @@ class UncleanRecovery:
     def ask(self) -> DecisionSteps[None]:
         """End an event: ask the replicas that have not been asked, and check later whether they answered."""
         self._log_elected()
-        is_waiting = False
-        for at in self.partitions():
-            inquiry = self._inquiries[at]
-            for broker_id in self._state.may_lead(at):
-                epoch = self._state.brokers[broker_id].epoch
-                is_answered = broker_id in self._ends(inquiry, (broker_id,))
-                is_waiting = is_waiting or not is_answered
-                if not is_answered and inquiry.asked.get(broker_id) != epoch:
-                    inquiry.asked[broker_id] = epoch
-                    inquiry.refused.pop(broker_id, None)
-                    self._batch.log_info(broker_id, at)
-        if is_waiting and not self._is_check_due:
+        self._forget_ended()
+        undecided, self._undecided = self._undecided, {}
+        for at in undecided:
+            if at in self._inquiries:
+                self._ask_replicas(at, self._inquiries[at])
+        if self._inquiries and not self._is_check_due:
             self._is_check_due = True
             yield CheckRecovery(CHECK_INTERVAL_S)
+
+    def _ask_replicas(self, at: TopicPartition, inquiry: _Inquiry) -> None:
+        live = self._state.may_lead(at)
+        ends = self._ends(inquiry, live)
+        for broker_id in live:
+            epoch = self._state.brokers[broker_id].epoch
+            if broker_id not in ends and inquiry.asked.get(broker_id) != epoch:
+                inquiry.asked[broker_id] = epoch
+                inquiry.refused.pop(broker_id, None)
+                self._batch.log_info(broker_id, at)
 
     def _forget_ended(self) -> None:
         """Forget the partitions that were removed or have a leader now."""
