@@ -19,15 +19,28 @@ from functools import partial
 from pathlib import Path
 
 from coordinator.tools.zookeeper_process import die_with_parent
-from tests.faults import namespaces
+from tests.faults import machines, namespaces
 from tests.faults.account import Findings
-from tests.faults.cells import CELLS, ZOOKEEPER_CELLS, Cell
-from tests.faults.run_cell import LOOPBACK, NAMESPACES, RELAYS, SESSION_TIMEOUT_MS, Verdict, needs_cut
+from tests.faults.cells import ALL_CELLS, Cell
+from tests.faults.run_cell import (
+    EXT4,
+    HOOKS,
+    LOOPBACK,
+    NAMESPACES,
+    PLAIN,
+    RELAYS,
+    SESSION_TIMEOUT_MS,
+    Verdict,
+    needs_cut,
+    needs_disk,
+    needs_hooks,
+    needs_relays,
+)
 
 TOGETHER = 2
 _CELL_TIMEOUT_S = 400.0
 _COLUMNS = "{:38} {:>10} {:>13} {:>9} {:>5} {:>10} {:>8}"
-_HEADINGS = ("cell", "network", "acknowledged", "consumed", "lost", "duplicated", "pause s")
+_HEADINGS = ("cell", "by", "acknowledged", "consumed", "lost", "duplicated", "pause s")
 
 
 def run_cells(
@@ -37,26 +50,46 @@ def run_cells(
     fault_s: float,
     session_timeout_ms: int = SESSION_TIMEOUT_MS,
     network: str | None = None,
+    machine: str | None = None,
     together: int = TOGETHER,
 ) -> Iterator[Verdict]:
-    """Yield verdicts as cells end. `network` is used for cuts; None: namespaces if possible, else relays."""
+    """Yield verdicts as cells end. `network` is used for cuts; None: namespaces if possible, else relays.
+    `machine` is used for full disks and power losses; None: ext4 if possible, else hooks."""
     if network is None and any(map(needs_cut, cells)):
         network = NAMESPACES if namespaces.are_possible() else RELAYS
+    if machine is None and any(map(needs_disk, cells)):
+        machine = EXT4 if machines.can_mount() else HOOKS
     run = partial(_run, directory=directory, fault_s=fault_s, session_timeout_ms=session_timeout_ms)
     with ThreadPoolExecutor(together) as pool:
         under_way = [
-            pool.submit(run, cell, network=(network or LOOPBACK) if needs_cut(cell) else LOOPBACK)
+            pool.submit(run, cell, network=_network(cell, network), machine=_machine(cell, machine))
             for cell in cells
         ]
         for done in as_completed(under_way):
             yield done.result()
 
 
-def _run(cell: Cell, directory: Path, fault_s: float, session_timeout_ms: int, network: str) -> Verdict:
+def _network(cell: Cell, for_cuts: str | None) -> str:
+    if needs_relays(cell):
+        return RELAYS
+    return for_cuts if needs_cut(cell) and for_cuts is not None else LOOPBACK
+
+
+def _machine(cell: Cell, for_disks: str | None) -> str:
+    if needs_hooks(cell):
+        return HOOKS
+    return for_disks if needs_disk(cell) and for_disks is not None else PLAIN
+
+
+def _run(
+    cell: Cell, directory: Path, fault_s: float, session_timeout_ms: int, network: str, machine: str
+) -> Verdict:
     own = directory / cell.name.replace("/", "-")
     own.mkdir(parents=True, exist_ok=True)
-    command = [*(namespaces.prefix() if network == NAMESPACES else []), sys.executable]
+    command = [*(namespaces.prefix() if network == NAMESPACES else [])]
+    command += [*(machines.prefix() if machine == EXT4 else []), sys.executable]
     command += ["-m", "tests.faults.run_cell", cell.name, "--directory", str(own), "--network", network]
+    command += ["--machine", machine]
     command += ["--seconds", str(fault_s), "--session-timeout-ms", str(session_timeout_ms)]
     with open(own / "cell.log", "wb") as log:
         child = subprocess.Popen(
@@ -89,7 +122,7 @@ def _print(verdict: Verdict) -> None:
     print(
         _COLUMNS.format(
             verdict.name,
-            verdict.network,
+            verdict.network if verdict.machine == PLAIN else verdict.machine,
             found.acknowledged,
             found.consumed,
             found.lost,
@@ -122,6 +155,11 @@ def main() -> int:
         "--network", choices=(NAMESPACES, RELAYS), help="how brokers are cut off [namespaces, if possible]"
     )
     parser.add_argument(
+        "--machine",
+        choices=(EXT4, HOOKS),
+        help="disks that fill up or lose power: mounted from a file, or hooks in Python [ext4, if possible]",
+    )
+    parser.add_argument(
         "--together",
         type=int,
         default=TOGETHER,
@@ -129,7 +167,7 @@ def main() -> int:
         help=f"number of cells run at the same time [{TOGETHER}]",
     )
     arguments = parser.parse_args()
-    cells = [cell for cell in (*CELLS, *ZOOKEEPER_CELLS) if fnmatch.fnmatchcase(cell.name, arguments.cells)]
+    cells = [cell for cell in ALL_CELLS if fnmatch.fnmatchcase(cell.name, arguments.cells)]
     if arguments.list:
         print(*(cell.name for cell in cells), sep="\n")
         return 0
@@ -143,6 +181,7 @@ def main() -> int:
         directory,
         fault_s=arguments.seconds,
         network=arguments.network,
+        machine=arguments.machine,
         together=arguments.together,
     ):
         _print(verdict)

@@ -1,21 +1,45 @@
 """Brokers behind relays: one relay in front of each broker, and one between the broker and ZooKeeper.
 
 While a broker is cut off, its relays forward nothing in either direction. Connections stay open, and bytes
-already sent arrive when the cut is healed.
+already sent arrive when the cut is healed. A broker can also be cut off from ZooKeeper alone, or from
+everything but ZooKeeper.
 """
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 import socket
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 from coordinator.tools.zookeeper_process import HOST, free_port
 from tests.faults.networks import Place
 
 _CHUNK = 1 << 16
+_NO_PROCESS = 0
+
+
+class _From(enum.Enum):
+    """What a broker is cut off from."""
+
+    ALL = "everything"
+    ZOOKEEPER = "ZooKeeper alone"
+    PEERS = "brokers and clients, but not ZooKeeper"
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A cut of one broker, whose process id is `pid`."""
+
+    pid: int
+    cut_from: _From
+
+    def holds(self, *, is_to_zookeeper: bool) -> bool:
+        """Whether a connection of the broker is cut, which leads to ZooKeeper or to a broker or client."""
+        return self.cut_from is _From.ALL or (self.cut_from is _From.ZOOKEEPER) == is_to_zookeeper
 
 
 class Relays:
@@ -25,16 +49,16 @@ class Relays:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._cut: dict[int, int] = {}
-        """Process ids of the brokers that are cut off, by broker number."""
+        self._cuts: dict[int, _Cut] = {}
+        """The present cuts, by broker number."""
         self._connections: list[_Connection] = []
         self._doors: list[socket.socket] = []
 
     def place(self, number: int, zookeeper_connect: str) -> Place:
         port = free_port()
-        outside = self._open_door(number, (HOST, port))
+        outside = self._open_door(number, (HOST, port), is_to_zookeeper=False)
         host, _, zookeeper_port = zookeeper_connect.rpartition(":")
-        zookeeper = self._open_door(number, (host, int(zookeeper_port)))
+        zookeeper = self._open_door(number, (host, int(zookeeper_port)), is_to_zookeeper=True)
         return Place(
             HOST,
             port,
@@ -44,17 +68,28 @@ class Relays:
         )
 
     def cut(self, number: int, pid: int) -> None:
-        ports = local_ports(pid)
-        with self._changed:
-            self._cut[number] = pid
-            for connection in self._connections:
-                if connection.client_port in ports:
-                    connection.brokers.add(number)
+        self._begin(number, _Cut(pid, _From.ALL))
+
+    def cut_from_zookeeper(self, number: int) -> None:
+        """Drop all traffic between broker `number` and ZooKeeper. Brokers and clients still reach it."""
+        self._begin(number, _Cut(_NO_PROCESS, _From.ZOOKEEPER))
+
+    def cut_from_peers(self, number: int, pid: int) -> None:
+        """Drop all traffic of broker `number`, whose process id is `pid`, but for that with ZooKeeper."""
+        self._begin(number, _Cut(pid, _From.PEERS))
 
     def heal(self, number: int) -> None:
         with self._changed:
-            del self._cut[number]
+            del self._cuts[number]
             self._changed.notify_all()
+
+    def _begin(self, number: int, cut: _Cut) -> None:
+        ports = local_ports(cut.pid)
+        with self._changed:
+            self._cuts[number] = cut
+            for connection in self._connections:
+                if connection.client_port in ports:
+                    connection.brokers.add(number)
 
     def close(self) -> None:
         for door in self._doors:
@@ -62,27 +97,30 @@ class Relays:
         with self._changed:
             for connection in self._connections:
                 connection.close()
-            self._cut.clear()
+            self._cuts.clear()
             self._changed.notify_all()
 
-    def _open_door(self, number: int, target: tuple[str, int]) -> int:
+    def _open_door(self, number: int, target: tuple[str, int], *, is_to_zookeeper: bool) -> int:
         door = socket.create_server((HOST, 0))
         self._doors.append(door)
-        threading.Thread(target=self._accept, args=(door, number, target), daemon=True).start()
+        arguments = (door, number, target, is_to_zookeeper)
+        threading.Thread(target=self._accept, args=arguments, daemon=True).start()
         port: int = door.getsockname()[1]
         return port
 
-    def _accept(self, door: socket.socket, number: int, target: tuple[str, int]) -> None:
+    def _accept(
+        self, door: socket.socket, number: int, target: tuple[str, int], is_to_zookeeper: bool
+    ) -> None:
         while True:
             try:
                 client, (_, client_port) = door.accept()
             except OSError:
                 return  # The relay was closed.
-            connection = _Connection(client, client_port, {number})
+            connection = _Connection(client, client_port, {number}, is_to_zookeeper=is_to_zookeeper)
             with self._changed:
                 # A cut-off broker still opens connections to other brokers and to ZooKeeper.
                 connection.brokers |= {
-                    cut for cut, pid in self._cut.items() if client_port in local_ports(pid)
+                    other for other, cut in self._cuts.items() if client_port in local_ports(cut.pid)
                 }
                 self._connections.append(connection)
             threading.Thread(target=self._connect, args=(connection, target), daemon=True).start()
@@ -112,16 +150,26 @@ class Relays:
 
     def _wait_until_whole(self, connection: _Connection) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: connection.brokers.isdisjoint(self._cut))
+            self._changed.wait_for(lambda: not self._is_cut(connection))
+
+    def _is_cut(self, connection: _Connection) -> bool:
+        return any(
+            self._cuts[number].holds(is_to_zookeeper=connection.is_to_zookeeper)
+            for number in connection.brokers
+            if number in self._cuts
+        )
 
 
 class _Connection:
-    """A relayed connection: the brokers at its ends, and the client's port."""
+    """A relayed connection: the brokers at its ends, the client's port, and whether it leads to ZooKeeper."""
 
-    def __init__(self, client: socket.socket, client_port: int, brokers: set[int]) -> None:
+    def __init__(
+        self, client: socket.socket, client_port: int, brokers: set[int], *, is_to_zookeeper: bool
+    ) -> None:
         self.client = client
         self.client_port = client_port
         self.brokers = brokers
+        self.is_to_zookeeper = is_to_zookeeper
         self.server: socket.socket | None = None
 
     def close(self) -> None:

@@ -9,11 +9,13 @@ import argparse
 import json
 import time
 import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.faults.account import Findings, compare
 from tests.faults.cells import Cell, Fault, Role, named
+from tests.faults.machines import Ext4Machine, HookedMachine, Machine
 from tests.faults.namespaces import Namespaces
 from tests.faults.networks import Loopback, Network
 from tests.faults.reader import diverged
@@ -22,13 +24,16 @@ from tests.faults.scene import BROKERS, PARTITIONS, Scene
 from tests.faults.strokes import strike
 
 LOOPBACK, NAMESPACES, RELAYS = "loopback", "namespaces", "relays"
+PLAIN, HOOKS, EXT4 = "plain", "hooks", "ext4"
+"""Machines: a direct start of the brokers, `HookedMachine`, and `Ext4Machine`."""
 SESSION_TIMEOUT_MS = 6000
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """How a cell ended. `error` is empty if the cell ran to its end. `longest_pause_s` is the longest time in
-    which any partition acknowledged nothing to its client."""
+    which any partition acknowledged nothing to its client. `network` and `machine` name the means by which
+    the fault was made."""
 
     name: str
     network: str
@@ -38,6 +43,7 @@ class Verdict:
     longest_pause_s: float = 0.0
     seconds: float = 0.0
     error: str = ""
+    machine: str = PLAIN
 
     @property
     def holds(self) -> bool:
@@ -61,7 +67,9 @@ class Verdict:
         return cls(**{**values, "findings": findings, "diverged": apart})
 
 
-def run(cell: Cell, directory: Path, network: str, fault_s: float, session_timeout_ms: int) -> Verdict:
+def run(
+    cell: Cell, directory: Path, network: str, machine: str, fault_s: float, session_timeout_ms: int
+) -> Verdict:
     """Run a cell and return its verdict."""
     began = time.monotonic()
     place = _open(network)
@@ -72,6 +80,8 @@ def run(cell: Cell, directory: Path, network: str, fault_s: float, session_timeo
             is_compressed=cell.is_compressed,
             session_timeout_ms=session_timeout_ms,
             zookeepers=3 if cell.fault is Fault.LEADER_CHANGE else 1,
+            new_machine=_NEW_MACHINES[machine],
+            properties={"flush.before.ack": "true"} if cell.fault is Fault.POWER_LOSS_FLUSHED else {},
         )
         with scene:
             strike(scene, cell, fault_s)
@@ -103,13 +113,22 @@ def run(cell: Cell, directory: Path, network: str, fault_s: float, session_timeo
                     account.longest_pause_s() for load in scene.loads for account in load.partitions
                 ),
                 seconds=time.monotonic() - began,
+                machine=machine,
             )
     except Exception as error:
         traceback.print_exc()
         said = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Verdict(cell.name, network, Findings(), seconds=time.monotonic() - began, error=said)
+        seconds = time.monotonic() - began
+        return Verdict(cell.name, network, Findings(), seconds=seconds, error=said, machine=machine)
     finally:
         place.close()
+
+
+_NEW_MACHINES: Mapping[str, Callable[[Path], Machine] | None] = {
+    PLAIN: None,
+    HOOKS: HookedMachine,
+    EXT4: Ext4Machine,
+}
 
 
 def _open(network: str) -> Network:
@@ -121,6 +140,21 @@ def _open(network: str) -> Network:
 def needs_cut(cell: Cell) -> bool:
     """Whether the cell cuts off a broker, which is not possible on loopback."""
     return cell.fault is Fault.CUT and cell.role is not Role.ZOOKEEPER
+
+
+def needs_relays(cell: Cell) -> bool:
+    """Whether the cell cuts some of a broker's connections, which only relays can do."""
+    return cell.fault in (Fault.ZOOKEEPER_CUT, Fault.CLOCK_STEP)
+
+
+def needs_hooks(cell: Cell) -> bool:
+    """Whether the cell sets a broker's clock, or removes its files."""
+    return cell.fault in (Fault.CLOCK_STEP, Fault.EMPTY_DISK)
+
+
+def needs_disk(cell: Cell) -> bool:
+    """Whether the cell needs a disk that can be filled and can lose unsynced writes."""
+    return cell.fault in (Fault.DISK_FULL, Fault.POWER_LOSS, Fault.POWER_LOSS_FLUSHED)
 
 
 def main() -> None:
@@ -136,6 +170,12 @@ def main() -> None:
         help=f"network of the brokers [{LOOPBACK}]",
     )
     parser.add_argument(
+        "--machine",
+        choices=(PLAIN, HOOKS, EXT4),
+        default=PLAIN,
+        help=f"machines of the brokers [{PLAIN}]",
+    )
+    parser.add_argument(
         "--seconds", type=float, default=30.0, help="length of a pause, cut or outage, in seconds [30]"
     )
     parser.add_argument(
@@ -149,6 +189,7 @@ def main() -> None:
         named(arguments.name),
         arguments.directory,
         arguments.network,
+        arguments.machine,
         arguments.seconds,
         arguments.session_timeout_ms,
     )

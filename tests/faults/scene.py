@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +15,7 @@ from broker.tools.broker_process import BackgroundBroker
 from broker.tools.cluster_view import ClusterView
 from coordinator.tools.zookeeper_process import ZooKeeperProcess, ensemble
 from tests.faults.cells import Role
+from tests.faults.machines import Machine
 from tests.faults.networks import Network, Place
 from tests.faults.reader import Stored, read_all
 
@@ -44,7 +45,11 @@ _CODECS = {"librdkafka": "lz4", "holdfast": "zstd"}
 
 class Scene:
     """A context manager that starts the processes and clients of a cell, and stops them at its exit.
-    `close_brokers` stops only the brokers, cleanly, so that their logs can be compared."""
+    `close_brokers` stops only the brokers, cleanly, so that their logs can be compared.
+
+    `new_machine` makes a broker's machine in a directory; None runs the brokers directly. `properties` are
+    added to the brokers' settings.
+    """
 
     def __init__(
         self,
@@ -54,17 +59,22 @@ class Scene:
         is_compressed: bool,
         session_timeout_ms: int,
         zookeepers: int = 1,
+        new_machine: Callable[[Path], Machine] | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         self.network = network
         self.session_timeout_ms = session_timeout_ms
         self.zookeepers: list[ZooKeeperProcess] = []
         self.brokers: list[BackgroundBroker] = []
+        self.machines: list[Machine] = []
         self.places: list[Place] = []
         self.loads: list[SteadyLoad] = []
         self.view: ClusterView
         self._directory = directory
         self._is_compressed = is_compressed
         self._zookeeper_count = zookeepers
+        self._new_machine = new_machine
+        self._properties = properties or {}
         self._stack = ExitStack()
 
     @property
@@ -107,6 +117,7 @@ class Scene:
     def _start_brokers(self) -> None:
         for number in range(1, BROKERS + 1):
             place = self.network.place(number, self.zookeeper_connect)
+            python_arguments, log_dirs = self._prepare_machine(number)
             broker = BackgroundBroker(
                 self._directory / f"broker-{number}",
                 broker_id=number,
@@ -114,12 +125,15 @@ class Scene:
                 host=place.host,
                 port=place.port,
                 launcher=place.launcher,
+                python_arguments=python_arguments,
                 properties={
                     "zookeeper.session.timeout.ms": str(self.session_timeout_ms),
                     "min.insync.replicas": "2",
                     "replica.lag.time.max.ms": "10000",
                     "controlled.shutdown.retry.backoff.ms": "200",
                     **place.properties,
+                    **log_dirs,
+                    **self._properties,
                 },
             )
             self.places.append(place)
@@ -128,6 +142,15 @@ class Scene:
             broker.start()
         for broker in self.brokers:
             broker.wait_ready(BROKERS)
+
+    def _prepare_machine(self, number: int) -> tuple[Sequence[str], Mapping[str, str]]:
+        """The interpreter's arguments, and the setting of the log directory."""
+        if self._new_machine is None:
+            return (), {}
+        machine = self._new_machine(self._directory / f"machine-{number}")
+        self.machines.append(machine)
+        self._stack.callback(machine.close)
+        return machine.python_arguments, {"log.dirs": str(machine.log_dir)}
 
     def _start_loads(self) -> None:
         """Create the topics and start writing. One broker leads all partitions; it is not the controller."""
@@ -159,16 +182,27 @@ class Scene:
         leader = self.view.leader(self.loads[0].topic, 0)
         controller = self.view.controller()
         match role:
-            case Role.LEADER:
+            case Role.LEADER | Role.LAST_IN_SYNC:
                 chosen = [leader]
             case Role.CONTROLLER:
                 chosen = [controller]
             case Role.LEADER_AND_CONTROLLER:
                 chosen = sorted({leader, controller})
+            case Role.ALL:
+                chosen = [broker.broker_id for broker in self.brokers]
             case _:
                 ids = (broker.broker_id for broker in self.brokers)
                 chosen = [next(number for number in ids if number not in (leader, controller))]
         return [self.brokers[number - 1] for number in chosen]
+
+    def machine_of(self, broker: BackgroundBroker) -> Machine:
+        return self.machines[broker.broker_id - 1]
+
+    def wait_for_in_sync(self, brokers: Collection[int]) -> None:
+        """Wait until these are the in-sync brokers of every partition."""
+        for load in self.loads:
+            for partition in range(PARTITIONS):
+                self.view.wait_for_in_sync(load.topic, partition, brokers, timeout_s=120)
 
     def write_more(self, count: int = SOME_RECORDS) -> None:
         """Wait until each client has had `count` more records acknowledged."""
@@ -179,9 +213,7 @@ class Scene:
         """Wait until every broker serves and every replica is in sync. Raises if a broker has died."""
         for broker in self.brokers:
             broker.wait_ready(BROKERS)
-        for load in self.loads:
-            for partition in range(PARTITIONS):
-                self.view.wait_for_in_sync(load.topic, partition, range(1, BROKERS + 1), timeout_s=120)
+        self.wait_for_in_sync(range(1, BROKERS + 1))
 
     def stop_loads(self) -> None:
         """Stop writing, and wait until the outcome of every record is known."""

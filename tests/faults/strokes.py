@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -9,11 +10,16 @@ from broker.tools.broker_process import BackgroundBroker
 from coordinator.tools.zookeeper_process import ZooKeeperProcess
 from tests.faults.cells import Cell, Fault, Role
 from tests.faults.outage import lose_zookeeper
+from tests.faults.relays import Relays
 from tests.faults.scene import BROKERS, Scene
 
 BOUNCES = 5
 _AWAY_S = 3.0
 """Time that a stopped or killed broker stays down after it has left the cluster."""
+_HOUR_S = 3600.0
+_FULL_TIMEOUT_S = 60.0
+_NO_SPACE = "No space left on device"
+_LOST_DIRECTORY = re.compile(r"set log\.dirs\.lost=(\S+)")
 
 
 def strike(scene: Scene, cell: Cell, fault_s: float) -> None:
@@ -71,6 +77,97 @@ def _cut(scene: Scene, role: Role, fault_s: float) -> None:
         scene.network.heal(broker.broker_id)
 
 
+def _cut_from_zookeeper(scene: Scene, role: Role, fault_s: float) -> None:
+    """Cut a broker off from ZooKeeper for longer than its session. Brokers and clients still reach it, so a
+    client that asks only this broker for the leader may write nothing until the cut is healed."""
+    (broker,) = scene.struck(role)
+    network = _relays(scene)
+    network.cut_from_zookeeper(broker.broker_id)
+    began = time.monotonic()
+    scene.view.wait_until_gone(broker.broker_id)
+    time.sleep(max(0.0, began + fault_s - time.monotonic()))
+    network.heal(broker.broker_id)
+
+
+def _step_clock(scene: Scene, role: Role, fault_s: float) -> None:
+    """Set a broker's clock back by an hour, then an hour ahead, then right. After each step a follower is cut
+    off from the other brokers, so that the leader must notice in time that the follower lags behind."""
+    (broker,) = scene.struck(role)
+    machine = scene.machine_of(broker)
+    network = _relays(scene)
+    for ahead_s in (-_HOUR_S, _HOUR_S, 0.0):
+        machine.set_clock(ahead_s)
+        scene.write_more()
+        (follower,) = scene.struck(Role.FOLLOWER)
+        network.cut_from_peers(follower.broker_id, follower.pid)
+        scene.write_more()
+        network.heal(follower.broker_id)
+        scene.wait_until_whole()
+
+
+def _fill_disk(scene: Scene, role: Role, fault_s: float) -> None:
+    """Leave no space on a broker's disk. A broker that ends is started again once there is space."""
+    (broker,) = scene.struck(role)
+    machine = scene.machine_of(broker)
+    machine.fill_disk()
+    began = time.monotonic()
+    while _NO_SPACE not in broker.log:
+        assert time.monotonic() < began + _FULL_TIMEOUT_S, "the broker has not noticed that its disk is full"
+        time.sleep(0.1)
+    scene.write_more()
+    time.sleep(max(0.0, began + fault_s - time.monotonic()))
+    machine.make_room()
+    if not broker.running:
+        _start([broker])
+
+
+def _empty_disk(scene: Scene, role: Role, fault_s: float) -> None:
+    """Kill a broker, and start it on an empty disk. It must refuse to start until the operator declares its
+    log directory lost."""
+    (broker,) = scene.struck(role)
+    others = _leave_alone(scene, broker) if role is Role.LAST_IN_SYNC else []
+    broker.kill()
+    scene.machine_of(broker).empty_disk()
+    broker.start()
+    assert broker.wait() != 0, "the broker served with an empty disk"
+    (lost,) = _LOST_DIRECTORY.findall(broker.log)
+    broker.properties["log.dirs.lost"] = lost
+    broker.start()
+    if others:
+        broker.wait_ready()
+        time.sleep(_AWAY_S)
+    _start(others)
+    broker.wait_ready(BROKERS)
+
+
+def _lose_power(scene: Scene, role: Role, fault_s: float) -> None:
+    """Kill brokers, remove what they have not synced, and start them after their sessions have expired."""
+    brokers = scene.struck(role)
+    others = _leave_alone(scene, brokers[0]) if role is Role.LAST_IN_SYNC else []
+    for broker in brokers:
+        broker.kill()
+    for broker in brokers:
+        scene.machine_of(broker).lose_power()
+    for broker in brokers:
+        scene.view.wait_until_gone(broker.broker_id)
+    time.sleep(_AWAY_S)
+    _start([*brokers, *others])
+
+
+def _leave_alone(scene: Scene, leader: BackgroundBroker) -> list[BackgroundBroker]:
+    """Kill the other brokers, and return them once they have left every in-sync set."""
+    others = [broker for broker in scene.brokers if broker is not leader]
+    for broker in others:
+        broker.kill()
+    scene.wait_for_in_sync([leader.broker_id])
+    return others
+
+
+def _relays(scene: Scene) -> Relays:
+    assert isinstance(scene.network, Relays), "only relays cut some of a broker's connections"
+    return scene.network
+
+
 def _start(brokers: Sequence[BackgroundBroker]) -> None:
     for broker in brokers:
         broker.start()
@@ -84,6 +181,12 @@ _STROKES: Mapping[Fault, Callable[[Scene, Role, float], None]] = {
     Fault.PAUSE: _pause,
     Fault.BOUNCE: _bounce,
     Fault.CUT: _cut,
+    Fault.ZOOKEEPER_CUT: _cut_from_zookeeper,
+    Fault.CLOCK_STEP: _step_clock,
+    Fault.DISK_FULL: _fill_disk,
+    Fault.EMPTY_DISK: _empty_disk,
+    Fault.POWER_LOSS: _lose_power,
+    Fault.POWER_LOSS_FLUSHED: _lose_power,
 }
 
 

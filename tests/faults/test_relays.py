@@ -141,3 +141,28 @@ def test_local_ports_lists_the_ports_of_open_connections(place: Place) -> None:
     with connect(place.address) as client:
         assert client.getsockname()[1] in local_ports(os.getpid())
     assert local_ports(1 << 30) == set()
+
+
+def test_a_broker_cut_off_from_zookeeper_alone_is_reached_by_clients(relays: Relays, place: Place) -> None:
+    with connect(place.zookeeper_connect) as session, connect(place.address) as client:
+        relays.cut_from_zookeeper(1)
+        session.sendall(b"ping")
+        client.sendall(b"hello")
+        assert hears(client) == b"hello"
+        with connect(place.zookeeper_connect) as new:
+            new.sendall(b"a new session")
+            assert hears(session, SHORT_S) == hears(new, SHORT_S) == b"(nothing)"
+            relays.heal(1)
+            assert hears(session) == b"ping"
+            assert hears(new) == b"a new session"
+
+
+def test_a_broker_cut_off_from_its_peers_reaches_zookeeper(relays: Relays, place: Place) -> None:
+    with connect(place.zookeeper_connect) as session, connect(place.address) as client:
+        relays.cut_from_peers(1, NOBODY)
+        client.sendall(b"hello")
+        session.sendall(b"ping")
+        assert hears(session) == b"ping"
+        assert hears(client, SHORT_S) == b"(nothing)"
+        relays.heal(1)
+        assert hears(client) == b"hello"

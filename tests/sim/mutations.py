@@ -20,6 +20,7 @@ from tests.sim.mutants import (
     replication,
     sequences,
     storage,
+    time,
 )
 from tests.sim.mutation import Mutation, mutated
 from tests.sim.scenario import Verdict, run_seed
@@ -39,6 +40,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *ownership.MUTATIONS,
     *access.MUTATIONS,
     *storage.MUTATIONS,
+    *time.MUTATIONS,
 )
 
 
