@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from broker.log import checkpoints, names, run_marks
@@ -43,16 +43,16 @@ class LogDirectory:
         self._high_watermark_lines = OffsetsEncoder()
         self.is_clean = False
         """Whether the last stop was clean: all logs closed and all checkpoints written."""
-        self.start_epoch = run_marks.NO_EPOCH
-        """The start epoch of the process that wrote last, if this directory holds all its writes; else
-        `NO_EPOCH` (see `broker.log.run_marks`)."""
+        self.lineage: tuple[int, ...] = ()
+        """The start epochs of the last processes, latest first, whose writes are all in this directory; empty
+        if records may be lost (see `broker.log.run_marks`)."""
 
     def open(self) -> list[TopicPartition]:
         """Read the files of the directory. Returns the partitions that it holds. Raises OSError."""
         disk = self.disk
         self._make()
         self.is_clean = disk.exists(self.path_of(names.CLEAN_SHUTDOWN))
-        self.start_epoch = self._last_start_epoch()
+        self.lineage = self._last_lineage()
         self.recovery_points = self._read(names.RECOVERY_POINTS, checkpoints.decode_offsets) or {}
         self.log_start_offsets = self._read(names.LOG_START_OFFSETS, checkpoints.decode_offsets) or {}
         self.high_watermarks = self._read(names.HIGH_WATERMARKS, checkpoints.decode_offsets) or {}
@@ -80,14 +80,21 @@ class LogDirectory:
         for path in reversed(missing):
             self.disk.fsync_directory(os.path.dirname(path) or ".")
 
-    def _last_start_epoch(self) -> int:
-        """The start epoch of the last process, if this directory holds all its writes; else `NO_EPOCH`."""
+    def _last_lineage(self) -> tuple[int, ...]:
+        """The start epochs of the last process, if this directory holds all its writes, and of those before
+        it."""
         try:
-            if self.is_clean:
-                return run_marks.decode_clean_mark(self.disk.read(self.path_of(names.CLEAN_SHUTDOWN)))
-            return run_marks.decode_run_mark(self.disk.read(self.path_of(names.RUN)), self._boot)
+            run = self.disk.read(self.path_of(names.RUN))
         except FileNotFoundError:
-            return run_marks.NO_EPOCH
+            run = b""
+        if self.is_clean:
+            last = run_marks.decode_clean_mark(self.disk.read(self.path_of(names.CLEAN_SHUTDOWN)))
+        else:
+            last = run_marks.decode_run_mark(run, self._boot)
+        if last == run_marks.NO_EPOCH:
+            return ()
+        lineage = run_marks.decode_lineage(run)
+        return lineage if last in lineage[:1] else (last,)
 
     def identity(self) -> MetaProperties | None:
         """The owner in meta.properties; None in a new directory. Raises `IdentityError` if unreadable."""
@@ -143,13 +150,13 @@ class LogDirectory:
         self.disk.remove(self.path_of(names.CLEAN_SHUTDOWN))
         self.disk.fsync_directory(self.path)
 
-    def mark_run(self, start_epoch: int) -> None:
+    def mark_run(self, start_epoch: int, earlier: Sequence[int] = ()) -> None:
         """Mark the directory as written by the process with this start epoch, before it writes to any log.
-        Raises OSError."""
-        self.start_epoch = start_epoch
+        `earlier` are the start epochs of processes whose writes are all there. Raises OSError."""
+        self.lineage = start_epoch, *earlier[: run_marks.LINEAGE_MAX - 1]
         if self._boot is not None:
             self.disk.write_atomically(
-                self.path_of(names.RUN), run_marks.encode_run_mark(start_epoch, self._boot)
+                self.path_of(names.RUN), run_marks.encode_run_mark(start_epoch, self._boot, self.lineage[1:])
             )
 
     def unmark_run(self) -> None:
@@ -160,7 +167,8 @@ class LogDirectory:
     def mark_clean(self) -> None:
         """Mark the stop as clean, once all logs are closed and checkpoints written. Raises OSError."""
         self.disk.write_atomically(
-            self.path_of(names.CLEAN_SHUTDOWN), run_marks.encode_clean_mark(self.start_epoch)
+            self.path_of(names.CLEAN_SHUTDOWN),
+            run_marks.encode_clean_mark(next(iter(self.lineage), run_marks.NO_EPOCH)),
         )
 
     def offset_checkpoints(self) -> dict[str, bytes]:

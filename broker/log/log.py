@@ -113,6 +113,8 @@ class Log:
         self.last_flush_ms = 0
         self.is_new = False
         """Whether the directory entry of the log may be lost in a power failure."""
+        self.is_cut_short = False
+        """Whether recovery removed records that an earlier process had written completely."""
         self.has_new_metadata = topic_id is not None
         """Whether `partition.metadata` may have been written without an fsync."""
         self.failure: OSError | None = None

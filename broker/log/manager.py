@@ -144,22 +144,30 @@ class LogManager:
     def start_epoch(self) -> int:
         """The start epoch of the process that wrote last, if the directories hold all its writes; `NO_EPOCH`
         if records may be lost. Until `begin_run` that is the previous process, then it is this one."""
-        epochs = {
-            NO_EPOCH if directory.failure is not None else directory.start_epoch
-            for directory in self.directories
-        }
-        return epochs.pop() if len(epochs) == 1 else NO_EPOCH
+        return next(iter(self.lineage), NO_EPOCH)
+
+    @property
+    def lineage(self) -> tuple[int, ...]:
+        """`start_epoch`, and before it the start epochs of earlier processes whose writes the directories all
+        hold, latest first; empty if records may be lost."""
+        lineages = [() if each.failure is not None else each.lineage for each in self.directories]
+        if len({lineage[:1] for lineage in lineages}) > 1:
+            return ()
+        return tuple(epoch for epoch in lineages[0] if all(epoch in lineage for lineage in lineages))
 
     def begin_run(self, start_epoch: int) -> Deferred[None]:
         """Mark the directories as written by this process, which is registered under `start_epoch`. Call it
         before anything is appended. A directory that cannot be marked goes offline."""
-        return all_back([self._mark_run(directory, start_epoch) for directory in self.live_directories])
+        earlier = self.lineage
+        return all_back(
+            [self._mark_run(directory, start_epoch, earlier) for directory in self.live_directories]
+        )
 
-    def _mark_run(self, directory: LogDirectory, start_epoch: int) -> Deferred[None]:
+    def _mark_run(self, directory: LogDirectory, start_epoch: int, earlier: Sequence[int]) -> Deferred[None]:
         marked = retried(
             self._clock,
             f"mark of {directory.path}",
-            lambda: self._workers.run(directory.mark_run, start_epoch),
+            lambda: self._workers.run(directory.mark_run, start_epoch, earlier),
         )
         return marked.addErrback(partial(self._directory_failed, directory))
 
@@ -199,6 +207,8 @@ class LogManager:
         and created again. The manager uses the more recent log until the controller names the topic's id
         (see `move_aside`), and keeps the other log unchanged.
         """
+        if log.is_cut_short:
+            directory.lineage = ()
         partition = log.topic_partition
         other = self.find(partition)
         if other is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from broker.log import checkpoints, names, scan
 from broker.log.damage import Damage, SuspectSegment, decode_damage, encode_damage
-from broker.log.disk import Disk
+from broker.log.disk import Disk, DiskFile
 from broker.log.epochs import LeaderEpochs
 from broker.log.log import Log
 from broker.log.open_files import OpenFiles
@@ -22,6 +22,7 @@ from broker.log.producer_state import ProducerStates
 from broker.log.segment import MAX_RELATIVE_OFFSET, Segment
 from broker.log.settings import LogSettings
 from broker.log.snapshots import remove_snapshots, restore_producers, snapshot_offsets, snapshot_path
+from protocol.batches import HEADER_SIZE, batch_size_at
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,8 @@ class _Loading:
     swapped: set[int] = field(default_factory=set)
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     begins_anew: bool = False
+    is_cut_short: bool = False
+    """Whether more was removed from the log's end than a write that the end of the process interrupted."""
 
     @property
     def disk(self) -> Disk:
@@ -123,7 +126,7 @@ def load_log(disk: Disk, request: LoadRequest) -> Log:
     )
     # The check has shown that the batches are valid, not that they are durable.
     recovery_point = end_offset if request.is_clean else min(max(request.recovery_point, 0), end_offset)
-    return Log(
+    log = Log(
         request.partition,
         request.directory,
         request.settings,
@@ -135,6 +138,8 @@ def load_log(disk: Disk, request: LoadRequest) -> Log:
         producers=producers,
         topic_id=request.topic_id or _load_topic_id(loading),
     )
+    log.is_cut_short = loading.is_cut_short
+    return log
 
 
 def _finish_interrupted_work(loading: _Loading) -> None:
@@ -246,7 +251,7 @@ def _check_segments(loading: _Loading) -> None:
             if not is_last and segment.damage is None:
                 _note_damage(loading, segment, end, next_offset)
         if is_last:
-            _find_end(segment)
+            _find_end(loading, segment)
 
 
 def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> None:
@@ -265,6 +270,7 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> N
         segment.index_batch(header)
         end, next_offset = header.end, header.next_offset
     if end < size:
+        loading.is_cut_short |= not is_last or not _is_unfinished(segment.file(), end, size)
         segment.file().truncate(end)
     segment.size = end
     # A segment ends where the next one begins, even if compaction left a gap before it.
@@ -272,6 +278,13 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> N
     segment.finish()
     if is_last or end < size:
         segment.resume_indexing()
+
+
+def _is_unfinished(file: DiskFile, position: int, size: int) -> bool:
+    """Whether the file ends before the batch at `position` does, as after a write that was interrupted."""
+    rest = file.pread(min(size - position, HEADER_SIZE), position)
+    batch_size = batch_size_at(rest, 0)
+    return len(rest) < HEADER_SIZE or (batch_size is not None and position + batch_size > size)
 
 
 def _drop_after(loading: _Loading, number: int) -> None:
@@ -318,7 +331,7 @@ def _remove_indexes(loading: _Loading, segment: Segment) -> None:
         index.begin_empty()
 
 
-def _find_end(segment: Segment) -> None:
+def _find_end(loading: _Loading, segment: Segment) -> None:
     """Read the end offset of a cleanly closed log from its last headers."""
     position, next_offset = segment.offset_index.position_up_to(segment.size), segment.base_offset
     for header in segment.headers(position):
@@ -332,6 +345,7 @@ def _find_end(segment: Segment) -> None:
             segment.size,
             position,
         )
+        loading.is_cut_short = True
         segment.file().truncate(position)
         segment.size = position
     segment.resume_indexing()

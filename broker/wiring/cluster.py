@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
@@ -34,7 +35,13 @@ from coordinator.controller.events import BrokerResponse
 from coordinator.controller.machine import ControllerPolicy
 from coordinator.controller.service import ControllerService
 from coordinator.controller.topic_rules import TopicDefaults
-from coordinator.znodes.brokers import ELIGIBLE_LEADERS, REPLICA_LOG_INFO, BrokerInfo, RegisteredEndpoint
+from coordinator.znodes.brokers import (
+    ELIGIBLE_LEADERS,
+    NO_EPOCH,
+    REPLICA_LOG_INFO,
+    BrokerInfo,
+    RegisteredEndpoint,
+)
 from protocol.api import Request
 
 _CONFLICT_MARGIN_MS = 1000
@@ -101,10 +108,10 @@ def build_cluster(
     identity: BrokerIdentity,
     metadata: MetadataCache,
     parts: SettingsParts,
-    previous_start_epoch: int,
+    lineage: Sequence[int],
 ) -> ClusterParts:
-    """`previous_start_epoch` is the start epoch of the broker's previous process, if this broker still has
-    all its writes; otherwise `NO_EPOCH`."""
+    """`lineage` are the start epochs of the broker's previous processes, latest first, whose writes this
+    broker still has; empty if records may be lost."""
     settings = read_group(ClusterSettings, parts.static)
     replication = read_group(ReplicationSettings, parts.static)
     clock, broker_id = around.clock, identity.broker_id
@@ -153,7 +160,7 @@ def build_cluster(
             around.zookeeper,
             clock,
             around.date_ms,
-            lambda: _info(identity, listeners.endpoints, settings.rack, previous_start_epoch),
+            lambda: _info(identity, listeners.endpoints, settings.rack, lineage),
             conflict_timeout_ms=settings.session_timeout_ms + _CONFLICT_MARGIN_MS,
         ),
         candidacy=candidacy,
@@ -168,7 +175,7 @@ def build_cluster(
 
 
 def _info(
-    identity: BrokerIdentity, endpoints: Endpoints | None, rack: str | None, previous_start_epoch: int
+    identity: BrokerIdentity, endpoints: Endpoints | None, rack: str | None, lineage: Sequence[int]
 ) -> BrokerInfo:
     """How this broker registers in the cluster."""
     assert endpoints is not None, "a broker listens before it registers"
@@ -180,7 +187,8 @@ def _info(
         ),
         rack,
         {ELIGIBLE_LEADERS: (1, 1), REPLICA_LOG_INFO: (1, 1)},
-        previous_start_epoch=previous_start_epoch,
+        previous_start_epoch=next(iter(lineage), NO_EPOCH),
+        earlier_start_epochs=tuple(lineage[1:]),
     )
 
 

@@ -48,7 +48,7 @@ def build_broker(
     """Build a broker, unconnected to ZooKeeper and clients. It calls `fatal(why)` if it cannot continue."""
     metadata = MetadataCache()
     settings = build_settings(static, around, identity.broker_id, logs, metadata)
-    cluster = build_cluster(around, identity, metadata, settings, logs.start_epoch)
+    cluster = build_cluster(around, identity, metadata, settings, logs.lineage)
     replication = build_replication(around, logs, settings.in_force, cluster)
     groups = build_groups(
         static,

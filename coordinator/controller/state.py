@@ -34,7 +34,10 @@ class LiveBroker:
     def continues(self, start_epoch: int | None) -> bool:
         """Whether the broker still has every record of its process with that start epoch: it is that process,
         or it started with all that process's writes. `None` stands for an unknown process."""
-        return start_epoch is not None and start_epoch in (self.start_epoch, self.info.previous_start_epoch)
+        if start_epoch is None:
+            return False
+        earlier = self.info.previous_start_epoch, *self.info.earlier_start_epochs
+        return start_epoch == self.start_epoch or start_epoch in earlier
 
 
 @dataclass(slots=True)

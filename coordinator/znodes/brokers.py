@@ -41,7 +41,8 @@ class BrokerInfo:
 
     `start_epoch` is the broker epoch of this process's first registration; `NO_EPOCH` if this is it.
     `previous_start_epoch` is the start epoch of the process before it, if all that process wrote is certainly
-    in this process's log directories; `NO_EPOCH` if records may be lost.
+    in this process's log directories; `NO_EPOCH` if records may be lost. `earlier_start_epochs` are those of
+    the processes before that one, as far back as their writes are all there too, latest first.
     """
 
     broker_id: int
@@ -50,13 +51,15 @@ class BrokerInfo:
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     start_epoch: int = NO_EPOCH
     previous_start_epoch: int = NO_EPOCH
+    earlier_start_epochs: tuple[int, ...] = ()
 
 
 def encode_broker(info: BrokerInfo, timestamp_ms: int) -> bytes:
     """Encode version 5. `host` and `port`, for readers that predate endpoints, are those of the first
     PLAINTEXT listener.
 
-    `start_epoch` and `previous_start_epoch` are not Kafka's fields; Kafka's decoders skip unknown fields.
+    `start_epoch`, `previous_start_epoch` and `earlier_start_epochs` are not Kafka's fields; Kafka's decoders
+    skip unknown fields.
     """
     plaintext = next(
         (endpoint for endpoint in info.endpoints if endpoint.security_protocol == "PLAINTEXT"), None
@@ -85,6 +88,8 @@ def encode_broker(info: BrokerInfo, timestamp_ms: int) -> bytes:
         value["start_epoch"] = info.start_epoch
     if info.previous_start_epoch != NO_EPOCH:
         value["previous_start_epoch"] = info.previous_start_epoch
+    if info.earlier_start_epochs:
+        value["earlier_start_epochs"] = list(info.earlier_start_epochs)
     return encode_json(value)
 
 
@@ -114,6 +119,7 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerInfo:
             },
             start_epoch=int(value.get("start_epoch", NO_EPOCH)),
             previous_start_epoch=int(value.get("previous_start_epoch", NO_EPOCH)),
+            earlier_start_epochs=tuple(int(epoch) for epoch in value.get("earlier_start_epochs") or ()),
         )
     except WRONG_SHAPE as error:
         raise BadZnode(f"{path} does not describe a broker: {error!r}") from None

@@ -153,6 +153,8 @@ def test_a_flipped_bit_anywhere_beyond_the_recovery_point_is_never_served(disk: 
             assert len(headers_of(found)) - byte // batch_size in (8, 9)
         else:
             assert headers_of(found) == whole[: 8 + byte // batch_size]
+        if not 0 <= inner < 12:
+            assert found.is_cut_short
         found.release()
 
 
@@ -163,6 +165,7 @@ def test_damage_in_an_older_segment_ends_the_log_there(disk: SimDisk, closed: Lo
     disk.write_atomically(ACTIVE + ".log", data)
     found = reopen(disk, closed, is_clean=False, recovery_point=9)
     assert headers_of(found) == whole[:7]
+    assert found.is_cut_short
     assert [segment.base_offset for segment in found.segments] == [0, 8]
     assert not disk.exists(f"{DIRECTORY}/{16:020d}.log")
     assert append(found) == 14

@@ -13,6 +13,7 @@ from broker.log.directory import LogDirectory
 from broker.log.flusher import Flusher
 from broker.log.manager import LogManager
 from broker.log.run_marks import (
+    LINEAGE_MAX,
     NO_EPOCH,
     decode_clean_mark,
     decode_run_mark,
@@ -89,6 +90,28 @@ def test_a_process_that_never_registered_keeps_the_mark_of_the_one_before() -> N
     stop(disk, logs)
     stop(disk, started(disk))
     assert started(disk, "two").start_epoch == EPOCH
+
+
+@pytest.mark.parametrize("end", [stop, kill])
+def test_a_process_names_every_process_before_it_whose_writes_are_all_there(
+    end: Callable[[SimDisk, LogManager], None],
+) -> None:
+    """A broker may restart twice before a controller records one of its start epochs."""
+    disk = sim_disk()
+    for epoch in range(EPOCH, EPOCH + 30):
+        logs = started(disk)
+        finished(logs.begin_run(epoch))
+        end(disk, logs)
+    assert started(disk).lineage == tuple(range(EPOCH + 29, EPOCH + 29 - LINEAGE_MAX, -1))
+
+
+def test_a_process_that_may_have_lost_records_begins_a_new_lineage() -> None:
+    disk = sim_disk()
+    for number, boot in enumerate(["one", "one", "two"]):
+        logs = started(disk, boot)
+        finished(logs.begin_run(EPOCH + number))
+        disk.kill_process()
+    assert started(disk, "two").lineage == (EPOCH + 2,)
 
 
 def test_one_empty_directory_makes_the_others_doubtful() -> None:

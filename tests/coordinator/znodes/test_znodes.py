@@ -94,6 +94,8 @@ def test_a_broker_that_lost_nothing_names_the_process_before_it() -> None:
     data = encode_broker(info, 0)
     assert decode_broker(1, data) == info
     assert json.loads(data)["previous_start_epoch"] == 7
+    info = replace(info, earlier_start_epochs=(5, 2))
+    assert decode_broker(1, encode_broker(info, 0)) == info
 
 
 @pytest.mark.parametrize(
