@@ -39,12 +39,21 @@ _log = logging.getLogger(__name__)
 
 REPAIR_INTERVAL_MS = 5000
 """Time between two checks of the damaged logs, in ms."""
-_HAND_OVER_S = 60.0
+_HAND_OVER_S = 30.0
 """Minimum time between two requests for other leaders of damaged partitions, in seconds."""
 _RESIGNATION_S = 15.0
 """Time that a leader waits to be replaced before it leads again, in seconds."""
 _LEADER_BEGINS_S = 0.2
 """Time between two attempts while the new leader has not begun to lead, in seconds."""
+_LEADER_BEGINS = frozenset(
+    {
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    }
+)
+"""Errors of a leader that has not begun to lead, and of a log that was truncated during the repair."""
 _FETCH_BYTES = 1 << 20
 REPAIRING_ID = -2
 """Replica id in a fetch that repairs: Kafka's debugging consumer, which reads below the high watermark and
@@ -149,7 +158,7 @@ class Repairs:
 
     def _failed(self, failure: Failure, partition: Partition, segment: Segment) -> bool:
         error = failure.value
-        if isinstance(error, BrokerError) and error.code is ErrorCode.UNKNOWN_LEADER_EPOCH:
+        if isinstance(error, BrokerError) and error.code in _LEADER_BEGINS:
             # Within seconds the preferred leader may lead again: this replica, which could not copy then.
             self._clock.callLater(_LEADER_BEGINS_S, self.look)
             return False

@@ -56,7 +56,7 @@ from coordinator.znodes.admin import PREFERRED_REPLICA_ELECTION
 from coordinator.znodes.brokers import NO_EPOCH
 from protocol.errors import ErrorCode
 from protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest, GetReplicaLogInfoResponse
-from protocol.messages.leader_and_isr import LeaderAndIsrResponse
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from protocol.topic_partition import TopicPartition
 
@@ -330,16 +330,23 @@ class Controller:
         if broker is None or broker.epoch != event.broker_epoch:
             return
         match event.request, event.response:
-            case _, LeaderAndIsrResponse() as response:
-                yield from self._replicas_reported(event.broker_id, response)
+            case LeaderAndIsrRequest() as request, LeaderAndIsrResponse() as response:
+                yield from self._replicas_reported(event.broker_id, request, response)
             case StopReplicaRequest() as request, StopReplicaResponse() as response:
                 yield from self._deletions.answered(event.broker_id, request, response)
             case GetReplicaLogInfoRequest() as request, GetReplicaLogInfoResponse() as response:
                 decidable = self._recovery.answered(event.broker_id, event.broker_epoch, request, response)
                 yield from self._leaders.elect_leaderless(decidable)
 
-    def _replicas_reported(self, broker_id: int, response: LeaderAndIsrResponse) -> DecisionSteps[None]:
-        """Handle a broker's report on its replicas: which are online, and which are on a failed disk."""
+    def _replicas_reported(
+        self, broker_id: int, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse
+    ) -> DecisionSteps[None]:
+        """Handle a broker's report on its replicas: which are online, and which are on a failed disk.
+
+        A report on an earlier leader epoch is ignored: it may come after the answer to a later request. The
+        broker gets a request for every leader epoch, and reports again.
+        """
+        outdated = self._outdated(request)
         offline = self.state.offline_replicas.setdefault(broker_id, {})
         lost, back = [], []
         for topic in response.topics:
@@ -348,6 +355,8 @@ class Controller:
                 if known is None or row.partition_index not in known.partitions:
                     continue
                 at = TopicPartition(known.name, row.partition_index)
+                if at in outdated:
+                    continue
                 if row.error_code == ErrorCode.KAFKA_STORAGE_ERROR and at not in offline:
                     lost.append(at)
                 elif row.error_code == ErrorCode.NONE and at in offline:
@@ -362,6 +371,20 @@ class Controller:
             yield from self._leaders.elect_leaderless(back)
             yield from self._reassignments.advance(back)
             yield from self._deletions.resume()
+
+    def _outdated(self, request: LeaderAndIsrRequest) -> set[TopicPartition]:
+        """The partitions whose leader epoch in `request` is not the latest."""
+        outdated = set()
+        for topic in request.topic_states:
+            known = self.state.topic_of(topic.topic_id)
+            if known is None:
+                continue
+            for row in topic.partition_states:
+                partition = known.partitions.get(row.partition_index)
+                state = None if partition is None else partition.state
+                if state is not None and row.leader_epoch < state.leader_epoch:
+                    outdated.add(TopicPartition(known.name, row.partition_index))
+        return outdated
 
     def _shut_down(self, event: ControlledShutdown) -> DecisionSteps[None]:
         broker = self.state.brokers.get(event.broker_id)

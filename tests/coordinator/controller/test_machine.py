@@ -34,6 +34,7 @@ from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartit
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
+from protocol.topic_partition import TopicPartition
 from tests.coordinator.controller.machine import Machine, answers, led, sent, sent_to, with_topic, writes
 from tests.coordinator.members import healthy_answer, isr_proposal
 
@@ -331,6 +332,18 @@ def test_a_leader_on_a_failed_disk_is_replaced_while_its_broker_is_alive() -> No
     assert machine.state("t") == PartitionState(2, 1, (2,), 1)
     told = sent_to(effects, 2, UpdateMetadataRequest)[0].topic_states[0].partition_states[0]
     assert told.offline_replicas == [1]
+
+
+def test_a_report_on_an_earlier_leader_epoch_is_ignored() -> None:
+    """Answers to two requests may come in another order than the broker gave them."""
+    machine = Machine(1, 2)
+    first = sent_to(machine.create("t", (1, 2)), 1, LeaderAndIsrRequest)[0]
+    failed = healthy_answer(first)
+    failed.topics[0].partition_errors[0].error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    second = sent_to(machine.answer(1, first, failed), 1, LeaderAndIsrRequest)[0]
+    machine.answer(1, second, healthy_answer(second))
+    machine.answer(1, first, failed)
+    assert machine.controller.state.may_lead(TopicPartition("t", 0)) == (1, 2)
 
 
 def test_an_answer_from_an_earlier_registration_of_a_broker_is_ignored() -> None:
