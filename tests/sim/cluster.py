@@ -160,7 +160,8 @@ class Machine:
         self.disk.switch_on()
         process = self.process = Process(world, self.name, self.life)
         process.clock.ahead_s = self._ahead_s
-        self.client = SimZooKeeper(self._zookeeper, process, SESSION_TIMEOUT_MS)
+        session_timeout_ms = int(self._settings["zookeeper.session.timeout.ms"])
+        self.client = SimZooKeeper(self._zookeeper, process, session_timeout_ms)
         if self._is_cut_off:
             self.client.cut()
         self._workers = SimWorkers(process, self._work_ms_max)

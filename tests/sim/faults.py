@@ -1,11 +1,15 @@
 """The faults of the faulty phase: drawn from the seed, one after another and several at once.
 
 Most faults may hit any machine at any time. Faults that destroy written data (`lose_power`, `wipe`) are made
-only while every partition has another in-sync replica on a running machine, and no further one is made until
-all replicas are in sync again: without an fsync for each record, no replicated log promises more (Kafka
-design §4.7). With min.insync.replicas=2, one machine may lose power even if it has the last in-sync replica,
-provided that the other machines lose nothing (KIP-966). If all topics have flush.before.ack, which makes that
-fsync, any machine may lose power at any time.
+only while each of the machine's partitions has another in-sync replica on a running machine with sound disks:
+without an fsync for each record, no replicated log promises more (Kafka design §4.7). No further fault begins
+until a controller has recorded that the machine has restarted. If a topic has min.insync.replicas=1, such
+faults wait until all other faults have ended: if the session of the other replica expired first, the machine
+that has lost records would be the last one in sync. With min.insync.replicas=2, one machine may lose power
+even if it has the last in-sync replica, provided that the other machines lose nothing (KIP-966). If all
+topics have flush.before.ack, which makes that fsync, any machine may lose power at any time.
+
+A fault that is not possible when its time comes is tried again for some seconds.
 """
 
 from __future__ import annotations
@@ -35,7 +39,10 @@ if TYPE_CHECKING:
 _RETURN_S_MAX = 10.0
 _TWO_FALL_SHARE = 0.3
 _FOLLOW_UP_S = 0.05
-_WHOLE_POLL_S = 0.25
+_POLL_S = 0.25
+_PATIENCE_S = 6.0
+"""Seconds for which a fault that is not possible yet is tried again."""
+_FALLS_AGAIN_SHARE = 0.5
 _AHEAD_POLL_S = 0.02
 _MEDDLED = (
     AlterPartitionRequest.api,
@@ -83,26 +90,37 @@ class Faults:
         self._story = story
         self._world = story.world
         self._active = 0
-        self._is_fragile = False
-        """Whether a machine has lost data and is not yet in sync again."""
+        self._fallen: dict[Machine, int] = {}
+        """The machines that have lost data, each with the number of the process that ran then, or that ran
+        last, until a controller has recorded the start of a later process."""
+        configs = [config for topic in story.plan.topics for config in topic.configs]
+        self._is_thin = False
+        """Whether a machine has lost data, and the cluster has not been whole since."""
+        self._commits_alone = ("min.insync.replicas", "1") in configs
+        """Whether the last in-sync replica of some topic commits records."""
         self._rotten: tuple[Machine, str, bytes] | None = None
         """The machine and path of the log file that `rot` damaged last, and its content before that."""
 
     def begin(self) -> None:
         for strike in self._story.plan.strikes:
-            self._world.clock.callLater(strike.at_s, self._strike, strike)
+            self._world.clock.callLater(strike.at_s, self._strike, strike, _PATIENCE_S)
 
-    def _strike(self, strike: Strike) -> None:
-        if not self._story.is_faulty or self._is_fragile:
+    def _strike(self, strike: Strike, patience_s: float) -> None:
+        """Begin a fault. If it is not possible now, try again until `patience_s` seconds have passed."""
+        if not self._story.is_faulty:
             return
         if self._story.plan.shape.is_gentle and (self._active or not self.cluster.is_whole()):
             return
         kind = _KINDS_BY_NAME[strike.kind]
         self.rng = self._world.rng(f"fault {strike.number}")
         machine = self._victim(strike)
-        self._world.trace(f"fault {strike.number}", f"{kind.name} on {machine.name}")
-        end = kind.begin(self, machine)
+        end = None
+        if not self._is_fragile():
+            self._world.trace(f"fault {strike.number}", f"{kind.name} on {machine.name}")
+            end = kind.begin(self, machine)
         if end is None:
+            if patience_s > 0:
+                self._world.clock.callLater(_POLL_S, self._strike, strike, patience_s - _POLL_S)
             return
         self._story.faults[kind.name] += 1
         self._story.recovery.fault_began()
@@ -115,7 +133,7 @@ class Faults:
         if self._story.is_faulty:
             self._world.trace(f"fault {strike.number}", f"{strike.kind} ends")
             end()
-            if not self._active and not self._is_fragile:
+            if not self._active and not self._is_fragile():
                 self._story.recovery.faults_ended()
 
     def _while_faulty(self, strike: Callable[[], None]) -> None:
@@ -235,16 +253,15 @@ class Faults:
 
     def lose_power(self, machine: Machine) -> End | None:
         """One machine loses power. Two lose it at the same moment if a third replica is in sync."""
-        if not self._may_lose_data(machine):
-            return None
         fallen = [machine]
         others = [other for other in self.cluster.machines if other is not machine and other.is_up]
-        states = self.cluster.states().values()
-        is_kept = self._story.plan.is_flushed or all(len(state.isr) > 2 for state in states)
-        if others and is_kept and self.rng.random() < _TWO_FALL_SHARE:
-            fallen.append(self.rng.choice(others))
+        if others and self.rng.random() < _TWO_FALL_SHARE:
+            both = [machine, self.rng.choice(others)]
+            fallen = both if self._may_lose_data(*both) else fallen
+        if not self._may_lose_data(*fallen):
+            return None
         for each in fallen:
-            each.lose_power()
+            self._lose_power(each)
 
         def end() -> None:
             for each in fallen:
@@ -260,7 +277,7 @@ class Faults:
             return None
         late = self.rng.choice(others)
         start_s, mend_s = self.rng.uniform(0.1, 1.5), self.rng.uniform(0.1, 4.0)
-        machine.lose_power()
+        self._lose_power(machine)
         self.cluster.zookeeper.stop()
 
         def end() -> None:
@@ -273,43 +290,35 @@ class Faults:
 
     def lose_last_power(self, machine: Machine) -> End | None:
         """The machine loses power soon after every other machine is paused or killed. All machines return in
-        any order. Between them the others have every acknowledged record, in sync or not. The fault waits
-        until the cluster is whole."""
-        configs = [config for topic in self._story.plan.topics for config in topic.configs]
-        if len(self.cluster.machines) > 1 and ("min.insync.replicas", "1") not in configs:
-            self._lose_last_power_when_whole(machine, self.rng)
-        return None  # This fault ends by itself, and may begin later.
-
-    def _lose_last_power_when_whole(self, last: Machine, rng: random.Random) -> None:
-        if not self._story.is_faulty:
-            return
-        clock, machines = self._world.clock, self.cluster.machines
-        if self._is_fragile or self._active or not self.cluster.is_whole():
-            clock.callLater(_WHOLE_POLL_S, self._lose_last_power_when_whole, last, rng)
-            return
-        self._is_fragile = True
-        self._story.faults["last replica without power"] += 1
-        for other in machines:
-            if other is not last:
-                strike = other.kill if rng.random() < 0.5 else other.pause
-                clock.callLater(rng.uniform(0, 2), self._while_faulty, strike)
+        any order. Between them the others have every acknowledged record, in sync or not."""
+        others = [other for other in self.cluster.machines if other is not machine]
+        if not others or self._commits_alone or self._is_thin or not self.is_restored():
+            return None
+        if not machine.is_running or not all(map(_has_sound_disks, self.cluster.machines)):
+            return None
+        clock, rng = self._world.clock, self.rng
+        self._has_fallen(machine)
+        for other in others:
+            strike = other.kill if rng.random() < 0.5 else other.pause
+            clock.callLater(rng.uniform(0, 2), self._while_faulty, strike)
         fall_s = rng.uniform(0.5, 12)
-        clock.callLater(fall_s, self._while_faulty, last.lose_power)
-        for machine in machines:
+        clock.callLater(fall_s, self._while_faulty, machine.lose_power)
+        for each in self.cluster.machines:
             back_s = fall_s + rng.uniform(0.2, _RETURN_S_MAX)
-            clock.callLater(back_s, self._while_faulty, machine.resume)
-            clock.callLater(back_s, self._while_faulty, machine.start)
-        clock.callLater(fall_s + _RETURN_S_MAX, self._look_whether_whole)
+            clock.callLater(back_s, self._while_faulty, each.resume)
+            clock.callLater(back_s, self._while_faulty, each.start)
+        return lambda: None
 
     def lose_power_unrecorded(self, machine: Machine) -> End | None:
         """A machine loses power and restarts before its session expires. The controller is killed after its
         next write to ZooKeeper, whether or not that write handles the restart."""
         zookeeper = self.cluster.zookeeper
-        if zookeeper.written is not None or len(self.cluster.machines) < 3 or _controls(machine):
+        if zookeeper.written is not None or len(self.cluster.machines) < 3:
             return None
+        machine = self._follower_of_controller(machine)
         if not self._may_lose_data(machine):
             return None
-        machine.lose_power()
+        self._lose_power(machine)
         machine.start()
         struck: list[Machine] = []
 
@@ -328,6 +337,12 @@ class Faults:
 
         zookeeper.written = written
         return end
+
+    def _follower_of_controller(self, machine: Machine) -> Machine:
+        """The machine, or another one if it has the controller."""
+        if not _controls(machine):
+            return machine
+        return self.rng.choice([other for other in self.cluster.machines if other is not machine])
 
     def leave_behind(self, machine: Machine) -> End | None:
         """A machine is cut off from the others until it has left an in-sync set. As soon as a leader has
@@ -391,7 +406,7 @@ class Faults:
 
         def struck() -> None:
             if rng.random() < 0.5 and self._may_lose_data(machine, active=1):
-                machine.lose_power()
+                self._lose_power(machine)
             else:
                 machine.kill()
 
@@ -431,6 +446,7 @@ class Faults:
     def wipe(self, machine: Machine) -> End | None:
         if len(self.cluster.machines) == 1 or not self._has_copies_elsewhere(machine):
             return None
+        self._has_fallen(machine)
         machine.wipe()
         return machine.start
 
@@ -510,25 +526,61 @@ class Faults:
             self._rotten = None
         return True
 
-    def _may_lose_data(self, machine: Machine, active: int = 0) -> bool:
-        """Whether the machine may lose unsynced writes now. `active` counts faults of the machine itself."""
-        if self._story.plan.is_flushed:
-            return machine.is_up
-        return self._has_copies_elsewhere(machine, active)
+    # Losses of data
 
-    def _has_copies_elsewhere(self, machine: Machine, active: int = 0) -> bool:
-        """Whether every partition of the machine has an in-sync replica on a machine without faults."""
-        if self._active > active or not self.cluster.is_whole() or not self.is_restored():
+    def _may_lose_data(self, *machines: Machine, active: int = 0) -> bool:
+        """Whether these machines may lose unsynced writes now."""
+        if self._story.plan.is_flushed:
+            return all(machine.is_up for machine in machines)
+        return self._has_copies_elsewhere(*machines, active=active)
+
+    def _has_copies_elsewhere(self, *machines: Machine, active: int = 0) -> bool:
+        """Whether every partition that has one of the machines in sync has another in-sync replica on a
+        machine that runs, whose disks are sound, and whose start a controller has recorded. Then the in-sync
+        set relies on no record that only an earlier process of that machine had. `active` counts faults that
+        are part of the present one."""
+        if self._commits_alone and (self._active > active or not self.cluster.is_whole()):
             return False
-        self._is_fragile = True
-        self._world.clock.callLater(_WHOLE_POLL_S, self._look_whether_whole)
-        return True
+        if any(machine not in machines for machine in self._fallen_now()) or not self.is_restored():
+            return False
+        fallen = {machine.broker_id for machine in machines}
+        sound = {
+            machine.broker_id
+            for machine in self.cluster.machines
+            if machine.is_running and _has_sound_disks(machine) and self.cluster.is_start_recorded(machine)
+        }
+        return all(
+            not fallen.intersection(state.isr) or sound.difference(fallen).intersection(state.isr)
+            for state in self.cluster.states().values()
+        )
+
+    def _lose_power(self, machine: Machine) -> None:
+        self._has_fallen(machine)
+        machine.lose_power()
+
+    def _has_fallen(self, machine: Machine) -> None:
+        """Record that a machine loses data now, or is about to."""
+        self._fallen[machine] = machine.life
+        if not self._is_thin:
+            self._is_thin = True
+            self._world.clock.callLater(_POLL_S, self._look_whether_whole)
 
     def _look_whether_whole(self) -> None:
-        if self.cluster.is_whole():
-            self._is_fragile = False
+        if self.cluster.is_whole() and not self._fallen_now():
+            self._is_thin = False
         else:
-            self._world.clock.callLater(_WHOLE_POLL_S, self._look_whether_whole)
+            self._world.clock.callLater(_POLL_S, self._look_whether_whole)
+
+    def _fallen_now(self) -> list[Machine]:
+        """The machines that have lost data, until a controller has recorded that they have restarted."""
+        for machine, life in list(self._fallen.items()):
+            if machine.is_up and machine.life > life and self.cluster.is_start_recorded(machine):
+                del self._fallen[machine]
+        return list(self._fallen)
+
+    def _is_fragile(self) -> bool:
+        """Whether a machine has lost data, and in-sync sets may still rely on it."""
+        return bool(self._fallen_now())
 
     def fail_directory(self, machine: Machine) -> End | None:
         if not machine.is_running or machine.disk.is_failing:
@@ -554,8 +606,8 @@ class Faults:
         snapshot, start_s = machine.disk.snapshot(), self.rng.uniform(0.5, 6.0)
 
         def end() -> None:
-            is_whole = machine.is_up and not machine.disk.unmounted and not self._is_fragile
-            if is_whole and self._has_copies_elsewhere(machine):
+            if machine.is_up and not machine.disk.unmounted and self._has_copies_elsewhere(machine):
+                self._has_fallen(machine)
                 machine.go_back(snapshot)
                 self._world.clock.callLater(start_s, machine.start)
 
@@ -678,19 +730,39 @@ class Faults:
         return end
 
     def rejoin_slowly(self, machine: Machine) -> End | None:
-        """A broker is killed and joins its in-sync sets again, while ZooKeeper is slow and the leaders'
-        AlterPartition requests are lost, delayed, repeated or left without an answer."""
+        """A broker is killed, or its machine loses power again and again, and joins its in-sync sets again,
+        while ZooKeeper is slow and the leaders' AlterPartition requests are lost, delayed, repeated or left
+        without an answer."""
         zookeeper, meddled, api_key = self.cluster.zookeeper, self.cluster.network.meddled, _MEDDLED[0].key
-        if zookeeper.slow_share or api_key in meddled or not machine.is_running or _controls(machine):
+        if zookeeper.slow_share or api_key in meddled or len(self.cluster.machines) == 1:
             return None
-        machine.kill()
-        self._world.clock.callLater(self.rng.uniform(0.5, 2.0), machine.start)
+        machine = self._follower_of_controller(machine)
+        if not machine.is_running:
+            return None
+        rng, is_over = self.rng, False
+
+        def fall() -> None:
+            if is_over or not self._story.is_faulty:
+                return
+            if machine.is_up and self._may_lose_data(machine, active=1):
+                self._lose_power(machine)
+                self._world.clock.callLater(rng.uniform(0.1, 1.0), self._while_faulty, machine.start)
+            self._world.clock.callLater(rng.uniform(0.2, 3.0), fall)
+
+        if rng.random() < _FALLS_AGAIN_SHARE and self._may_lose_data(machine):
+            fall()
+        else:
+            machine.kill()
+            self._world.clock.callLater(rng.uniform(0.5, 2.0), machine.start)
         zookeeper.slow_share = self.rng.choice([0.5, 1.0])
         zookeeper.slow_ms_max = self.rng.choice([1000.0, 3000.0])
         meddled[api_key] = 0.8
         self._world.trace("zookeeper", "is slow, and proposed in-sync sets are lost, late or unanswered")
 
         def end() -> None:
+            nonlocal is_over
+            is_over = True
+            machine.start()
             zookeeper.slow_share = 0.0
             meddled.pop(api_key, None)
 
@@ -762,6 +834,10 @@ class Faults:
             network.weather = before
 
         return calm
+
+
+def _has_sound_disks(machine: Machine) -> bool:
+    return not (machine.disk.unmounted or machine.disk.is_failing or machine.disk.is_bounded)
 
 
 def _controls(machine: Machine) -> bool:

@@ -28,6 +28,8 @@ from tests.sim.owner_history import Guard, OwnedBatch, OwnerHistory, Told
 from tests.sim.tenant import Tenant
 
 _IN_FLIGHT_MAX = 3
+_RARE_WRITE_SHARE = 0.1
+_SOON_LEAVE_SHARE = 0.2
 
 _NOT_THE_WRITER = frozenset(
     {
@@ -43,11 +45,14 @@ _NOT_THE_WRITER = frozenset(
 class WriterHabits:
     """How a writer writes. `is_conditional`: it states the expected end of the log. `guards`: other
     partitions whose expected end it may add as a condition. `may_be_rash`: it may send batches without
-    ownership, because the broker refuses them even if the partition has no owner."""
+    ownership, because the broker refuses them even if the partition has no owner. `writes_rarely`: it skips
+    most opportunities to write. `leaves_soon`: it keeps the partition only briefly."""
 
     is_conditional: bool
     guards: Sequence[TopicPartition] = ()
     may_be_rash: bool = False
+    writes_rarely: bool = False
+    leaves_soon: bool = False
 
 
 @dataclass(slots=True)
@@ -67,6 +72,8 @@ class Owner(Tenant):
     ) -> None:
         super().__init__(around, name, at, told)
         self._habits = habits
+        if habits.leaves_soon:
+            self.leave_share = _SOON_LEAVE_SHARE
         self._is_rash = habits.may_be_rash and self.rng.random() < 0.5
         self._expected = 0
         self._ends: dict[TopicPartition, int] = {}
@@ -107,7 +114,8 @@ class Owner(Tenant):
 
     def work(self, grant: Told) -> None:
         room = 1 if self._habits.is_conditional else _IN_FLIGHT_MAX
-        if self.is_making and not self.is_leaving and len(self._queue) < room:
+        is_due = not self._habits.writes_rarely or self.rng.random() < _RARE_WRITE_SHARE
+        if is_due and self.is_making and not self.is_leaving and len(self._queue) < room:
             self._make(grant)
         self._pump()
 

@@ -14,6 +14,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from protocol.messages.producer_access import ProducerAccessMode
 from tests.models.network import Weather
 from tests.models.zookeeper import NORMAL_DELAY_MS_MAX
 from tests.sim.consumer import IDS_VERSION, NAMES_VERSION
@@ -50,6 +51,9 @@ _LARGE_SHARE = 0.2
 _FOLLOW_UP_SHARE = 0.35
 _FOLLOW_UP_S = 0.05
 
+_EXCLUSIVE = tuple(mode for mode in ProducerAccessMode if mode is not ProducerAccessMode.SHARED)
+_SHARED_OR_FENCING = (ProducerAccessMode.SHARED, ProducerAccessMode.EXCLUSIVE_WITH_FENCING)
+
 SINGLE = Shape(brokers=1, replicas=1, min_in_sync=1)
 THREE = Shape()
 RESTARTS = Shape(is_gentle=True)
@@ -85,18 +89,23 @@ class TenantsPlan:
     """The tenants that contend for the partition of `topic`, and for a name.
 
     `are_conditional` has one entry per owner (own API): whether it appends conditionally. `producers` counts
-    producers that ask for access, `names` owners of a name, `readers` single readers. If the topic
-    `is_strict`, only its owner may write (single.writer=required); else others may while it has no owner.
+    producers that ask for access in one of these `modes`, `names` owners of a name, `readers` single readers.
+    If the topic `is_strict`, only its owner may write (single.writer=required); else others may while it has
+    no owner. If they `write_rarely`, they skip most opportunities to write; if they `leave_soon`, they keep
+    the partition only briefly.
     """
 
     topic: str
     is_strict: bool
     are_conditional: tuple[bool, ...] = ()
     producers: int = 0
+    modes: tuple[ProducerAccessMode, ...] = ()
     names: int = 0
     readers: int = 0
     has_guards: bool = False
     has_resets: bool = False
+    write_rarely: bool = False
+    leave_soon: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +165,10 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
             "min.insync.replicas": shape.min_in_sync,
             "flush.before.ack": is_flushed,
             # Bits change only in closed segments, so some seeds need several segments in each log.
-            "log.segment.bytes": rng.choice([32 * 1024, 2 * 1024]),
+            "log.segment.bytes": rng.choice([32 * 1024, 2 * 1024, 1024]),
+            # Kafka's defaults make a dead broker leave the cluster before it leaves in-sync sets. Where its
+            # session lasts longer than replica.lag.time.max.ms, it leaves them first.
+            "zookeeper.session.timeout.ms": rng.choice([6000, 3000]),
         },
         zookeeper_delay_ms_max=rng.choice([NORMAL_DELAY_MS_MAX] * 3 + [60.0, 400.0]),
     )
@@ -266,16 +278,22 @@ def _tenants(topics: Sequence[Topic], rng: random.Random) -> TenantsPlan | None:
     topic = next((topic for topic in topics if topic.is_owned), None)
     if topic is None:
         return None
-    owners, producers = rng.choice([(2, 0), (3, 0), (0, 3), (2, 2)])
+    is_strict = ("single.writer", "required") in topic.configs
+    owners, producers = rng.choice(
+        [(2, 0), (3, 0), (0, 3), (2, 2)] if is_strict else [(2, 0), (0, 3), (2, 2)]
+    )
     return TenantsPlan(
         topic.name,
-        ("single.writer", "required") in topic.configs,
+        is_strict,
         tuple(rng.random() < 0.5 for _ in range(owners)),
         producers,
+        _EXCLUSIVE if is_strict else rng.choice([tuple(ProducerAccessMode), _SHARED_OR_FENCING]),
         rng.choice([0, 2]),
         rng.choice([0, 2]),
         has_guards=rng.random() < 0.5,
         has_resets=rng.random() < 0.2,
+        write_rarely=rng.random() < 0.4,
+        leave_soon=rng.random() < 0.4,
     )
 
 

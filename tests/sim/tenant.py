@@ -40,6 +40,8 @@ class Tenant(Claimant):
     def __init__(self, around: Surroundings, name: str, at: TopicPartition, told: OwnerHistory) -> None:
         super().__init__(around, name, at, told)
         self._ticks = 0
+        self.leave_share = _LEAVE_SHARE
+        """The share of steps in which the tenant begins to release the resource."""
 
     def begin(self) -> None:
         super().begin()
@@ -88,11 +90,11 @@ class Tenant(Claimant):
         """Now and then release the resource, or close the connection."""
         chance = self.rng.random()
         address = self.decider()
-        if self.is_leaving or chance < _LEAVE_SHARE:
+        if self.is_leaving or chance < self.leave_share:
             self.is_leaving = True
             if self.is_idle:
                 self._release(grant)
-        elif chance < _LEAVE_SHARE + _BREAK_SHARE and address is not None:
+        elif chance < self.leave_share + _BREAK_SHARE and address is not None:
             self.world.trace(self.name, "closes its connection")
             self.drop(address)
             if self.rng.random() < 0.5:

@@ -19,7 +19,6 @@ from tests.sim.tenant import Tenant
 _MEAN_PAUSE_S = 4.0
 _GUARDS = (("t", 0), ("t", 1), ("t", 2))
 """Partitions of a topic that always exists and is always written."""
-_EXCLUSIVE = tuple(mode for mode in ProducerAccessMode if mode is not ProducerAccessMode.SHARED)
 
 
 class TenantLife:
@@ -106,12 +105,11 @@ def _tenants(around: Surroundings, plan: TenantsPlan, told: OwnerHistory) -> Ite
     at = (plan.topic, 0)
     guards = _GUARDS if plan.has_guards else ()
     for number, is_conditional in enumerate(plan.are_conditional):
-        habits = WriterHabits(is_conditional, guards, may_be_rash=plan.is_strict)
+        habits = WriterHabits(is_conditional, guards, plan.is_strict, plan.write_rarely, plan.leave_soon)
         yield Owner(around, f"o{number}", at, told, habits)
-    modes = _EXCLUSIVE if plan.is_strict else tuple(ProducerAccessMode)
     for number in range(plan.producers):
-        habits = WriterHabits(is_conditional=False, guards=guards, may_be_rash=plan.is_strict)
-        yield ExclusiveProducer(around, f"x{number}", at, told, habits, modes)
+        habits = WriterHabits(False, guards, plan.is_strict, plan.write_rarely, plan.leave_soon)
+        yield ExclusiveProducer(around, f"x{number}", at, told, habits, plan.modes)
     for number in range(plan.names):
         yield NameOwner(around, f"n{number}", "name", told)
     read = SingleReaderHistory(told)

@@ -121,6 +121,22 @@ def _trust_returned_members() -> Sequence[Patch]:
     return [(Controller, "_brokers_changed", mutant)]
 
 
+def _record_before_losing() -> Sequence[Patch]:
+    changed = Controller._brokers_changed
+
+    def mutant(self: Controller, now: Mapping[int, LiveBroker]) -> DecisionSteps[None]:
+        recorded = self._recorded_epochs
+        yield from self._record(now)
+        self._recorded_epochs = recorded
+        yield from changed(self, now)
+
+    return [(Controller, "_brokers_changed", mutant)]
+
+
+def _believe_late_reports() -> Sequence[Patch]:
+    return [(Controller, "_outdated", lambda self, request: set())]
+
+
 def _elect_anyone() -> Sequence[Patch]:
     elect = election.elect_after_failure
 
@@ -212,6 +228,16 @@ MUTATIONS = (
         "returned-member-trusted",
         "a restarted broker leads where all members were lost at once, though another may have more",
         _trust_returned_members,
+    ),
+    Mutation(
+        "recorded-before-lost",
+        "the controller records a broker's new start before it removes the broker from in-sync sets",
+        _record_before_losing,
+    ),
+    Mutation(
+        "late-report-believed",
+        "the controller believes a broker's late report on a replica in an earlier leader epoch",
+        _believe_late_reports,
     ),
     Mutation("unclean-election", "any live replica may lead", _elect_anyone),
 )

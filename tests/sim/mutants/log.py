@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker.log import recovery, scan, snapshots
+from broker.log import recovery, run_marks, scan, snapshots
 from broker.log.directory import LogDirectory
 from broker.log.disk import Disk
+from broker.log.log import Log
+from broker.log.manager import LogManager
 from broker.log.producer_state import ProducerStates
 from tests.sim.mutation import Mutation, Patch
 
@@ -50,6 +52,20 @@ def _read_no_epochs_in_recovery() -> Sequence[Patch]:
     return [(recovery, "_load_epochs", loaded)]
 
 
+def _trust_cut_logs() -> Sequence[Patch]:
+    loaded = LogManager._loaded
+
+    def mutant(self: LogManager, directory: LogDirectory, log: Log) -> None:
+        log.is_cut_short = False
+        loaded(self, directory, log)
+
+    return [(LogManager, "_loaded", mutant)]
+
+
+def _remember_one_restart() -> Sequence[Patch]:
+    return [(run_marks, "decode_lineage", lambda data: ())]
+
+
 MUTATIONS = (
     Mutation(
         "recovery-trusts-headers",
@@ -75,5 +91,15 @@ MUTATIONS = (
         "epochs-not-recovered",
         "recovery believes the file of leader epochs, which lags behind the log",
         _read_no_epochs_in_recovery,
+    ),
+    Mutation(
+        "cut-log-trusted",
+        "a broker claims to have every record although recovery removed complete batches",
+        _trust_cut_logs,
+    ),
+    Mutation(
+        "one-restart-remembered",
+        "a broker that restarted twice before a controller recorded it counts as one that lost records",
+        _remember_one_restart,
     ),
 )
