@@ -1,4 +1,4 @@
-"""Bugs of idempotent producers' sequences (KIP-98)."""
+"""Bugs of the ids and sequences of idempotent producers (KIP-98)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from broker.log import producer_state
 from broker.log.log import Log
 from broker.log.producer_state import ProducerStates
+from coordinator.cluster.producer_ids import ProducerIds
 from tests.sim.mutation import Mutation, Patch
 
 
@@ -33,6 +34,28 @@ def _copy_without_sequences() -> Sequence[Patch]:
     return [(Log, "append_as_follower", mutant)]
 
 
+class _BlindWrites:
+    """A ZooKeeper session whose writes replace every version of a znode."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def set(self, path: str, data: bytes, version: int) -> Any:
+        return self._session.set(path, data, -1)
+
+
+def _reserve_ids_blindly() -> Sequence[Patch]:
+    take_block = ProducerIds._take_block
+
+    async def mutant(self: ProducerIds, session: Any) -> Any:
+        return await take_block(self, _BlindWrites(session))  # type: ignore[arg-type]
+
+    return [(ProducerIds, "_take_block", mutant)]
+
+
 MUTATIONS = (
     Mutation(
         "any-sequence",
@@ -48,5 +71,10 @@ MUTATIONS = (
         "sequences-not-copied",
         "a follower does not record the sequences of the batches that it copies",
         _copy_without_sequences,
+    ),
+    Mutation(
+        "producer-ids-given-twice",
+        "two brokers that reserve producer ids at the same time get the same ids",
+        _reserve_ids_blindly,
     ),
 )
