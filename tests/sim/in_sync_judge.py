@@ -1,7 +1,8 @@
 """Checks in-sync sets and eligible replicas at every step.
 
-Two rules hold. A leader waits for every member of the in-sync set in ZooKeeper. No leader raises its high
-watermark past the end of an eligible replica's log (KIP-966).
+Three rules hold. A leader waits for every member of the in-sync set in ZooKeeper. No leader raises its high
+watermark past the end of an eligible replica's log (KIP-966). A reassignment is completed only when all its
+target replicas are in sync (KIP-455), because then the other replicas lose their logs.
 
 A leader commits a record when every member of its maximal in-sync set has it, but the controller elects the
 next leader from the set in ZooKeeper. If that set has a member for which the leader does not wait, the
@@ -20,6 +21,7 @@ from unittest import mock
 
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
+from coordinator.placement import ReplicaAssignment
 from coordinator.znodes.topics import (
     TOPICS,
     PartitionState,
@@ -51,6 +53,7 @@ class InSyncJudge:
         self._cluster = cluster
         self._violation = violation
         self._known: dict[tuple[str, int], _Known] = {}
+        self._assignments: dict[tuple[str, int], ReplicaAssignment] = {}
         cluster.zookeeper.observers.append(self._written)
 
     @contextmanager
@@ -121,6 +124,30 @@ class InSyncJudge:
                         self._check(at)
                     case Delete():
                         self._known.pop(at, None)
+
+            elif operation.path.rpartition("/")[0] == TOPICS:
+                topic = operation.path.rpartition("/")[2]
+                match operation:
+                    case Create() | SetData():
+                        for number, assignment in decode_topic(topic, operation.data).partitions.items():
+                            self._check_assignment((topic, number), assignment)
+                    case Delete():
+                        self._assignments = {
+                            at: each for at, each in self._assignments.items() if at[0] != topic
+                        }
+
+    def _check_assignment(self, at: tuple[str, int], now: ReplicaAssignment) -> None:
+        """Check, where a reassignment has ended and was not cancelled, that all new replicas are in sync."""
+        before, known = self._assignments.get(at), self._known.get(at)
+        self._assignments[at] = now
+        if before is None or known is None or now.is_reassigning or not before.is_reassigning:
+            return
+        missing = set(now.replicas) - set(known.state.isr)
+        if now.replicas == before.target and missing:
+            self._violation(
+                f"{at[0]}-{at[1]}: the reassignment to {list(now.replicas)} is completed, but only "
+                f"{list(known.state.isr)} are in sync"
+            )
 
     def _learn(self, at: tuple[str, int], state: PartitionState) -> None:
         known = self._known.get(at)

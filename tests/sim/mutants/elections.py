@@ -8,14 +8,14 @@ from typing import Any
 from twisted.python.failure import Failure
 
 from coordinator.cluster.candidacy import Candidacy
-from coordinator.controller import election, writes
+from coordinator.controller import election, reassignments, writes
 from coordinator.controller.channel import ControllerChannel
 from coordinator.controller.deletions import Deletions
 from coordinator.controller.effects import DecisionSteps, StateWrite, StateWritten
 from coordinator.controller.election import ElectedLeader
 from coordinator.controller.isr import InSyncSets
 from coordinator.controller.machine import Controller
-from coordinator.controller.state import LiveBroker, Topic
+from coordinator.controller.state import LiveBroker, PartitionRecord, Topic
 from coordinator.zookeeper.interface import WatchEvent, ZooKeeperSession
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import AlteredPartition, ProposedPartition
@@ -132,7 +132,22 @@ def _miss_changes_while_reading() -> Sequence[Patch]:
     return [(Candidacy, "_look", mutant)]
 
 
+def _complete_when_any_is_in_sync() -> Sequence[Patch]:
+    def mutant(partition: PartitionRecord) -> bool:
+        assignment, state = partition.assignment, partition.state
+        if state is None or not assignment.is_reassigning:
+            return False
+        return any(replica in state.isr for replica in assignment.target)
+
+    return [(reassignments, "_is_complete", mutant)]
+
+
 MUTATIONS = (
+    Mutation(
+        "moved-when-one-is-in-sync",
+        "a reassignment is completed when any of its new replicas is in sync, not all (KIP-455)",
+        _complete_when_any_is_in_sync,
+    ),
     Mutation(
         "preferred-out-of-sync",
         "the preferred replica is elected although it is not in sync",
