@@ -9,9 +9,7 @@ from broker.log.timestamps import TimestampOffset
 from broker.replication.appends import ACKS_ALL, ACKS_LEADER, Append
 from broker.replication.leadership import IsrProposal, Leadership
 from broker.replication.partition import LATEST, NO_TIMESTAMP, Partition
-from coordinator.controller.isr import InSyncSets
 from coordinator.controller.leaders import Leaders
-from coordinator.znodes.brokers import NO_EPOCH
 from protocol.errors import ErrorCode
 from tests.sim.mutation import Mutation, Patch
 
@@ -53,15 +51,6 @@ def _shrink_before_it_is_written() -> Sequence[Patch]:
         return proposal
 
     return [(Partition, "_propose", mutant)]
-
-
-def _join_in_any_registration() -> Sequence[Patch]:
-    eligible = InSyncSets._eligible
-
-    def mutant(self: InSyncSets, at: Any, members: dict[int, int], isr: Sequence[int]) -> bool:
-        return eligible(self, at, dict.fromkeys(members, NO_EPOCH), isr)
-
-    return [(InSyncSets, "_eligible", mutant)]
 
 
 def _settle_as_a_former_leader() -> Sequence[Patch]:
@@ -137,11 +126,6 @@ MUTATIONS = (
         "shrinks-before-written",
         "a leader stops waiting for a member whose removal it has only proposed (KIP-497)",
         _shrink_before_it_is_written,
-    ),
-    Mutation(
-        "any-registration-joins",
-        "a broker that has registered again since it caught up joins the in-sync set (KIP-903)",
-        _join_in_any_registration,
     ),
     Mutation(
         "settled-by-former-leader",
