@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker.log import recovery, run_marks, scan, snapshots
+from broker.log import recovery, scan, snapshots
 from broker.log.directory import LogDirectory
 from broker.log.disk import Disk
 from broker.log.log import Log
@@ -62,10 +62,6 @@ def _trust_cut_logs() -> Sequence[Patch]:
     return [(LogManager, "_loaded", mutant)]
 
 
-def _remember_one_restart() -> Sequence[Patch]:
-    return [(run_marks, "decode_lineage", lambda data: ())]
-
-
 MUTATIONS = (
     Mutation(
         "recovery-trusts-headers",
@@ -96,10 +92,5 @@ MUTATIONS = (
         "cut-log-trusted",
         "a broker claims to have every record although recovery removed complete batches",
         _trust_cut_logs,
-    ),
-    Mutation(
-        "one-restart-remembered",
-        "a broker that restarted twice before a controller recorded it counts as one that lost records",
-        _remember_one_restart,
     ),
 )
