@@ -1,6 +1,7 @@
 """Requests that wait for their answer: for ZooKeeper, and for the high watermark to reach their fences.
 
-Each request is answered exactly once: with its result, an error, or REQUEST_TIMED_OUT.
+Each request is answered exactly once: with its result, an error, or REQUEST_TIMED_OUT. A result is sent only
+while this broker holds its lease.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from twisted.internet.defer import Deferred
 
+from broker.ownership.confirming import unconfirmed
 from broker.ownership.effects import Fence
 from coordinator.clock import Clock, DelayedCall
 from protocol.errors import BrokerError, ErrorCode, error_for
@@ -33,11 +35,14 @@ class Answers:
     """The requests that have no answer yet, by ticket.
 
     `on_given_up` is called with the ticket of each request that is given up: its timeout has expired, or its
-    connection has closed.
+    connection has closed. `may_confirm` returns whether this broker holds its lease.
     """
 
-    def __init__(self, clock: Clock, on_given_up: Callable[[int], None]) -> None:
+    def __init__(
+        self, clock: Clock, on_given_up: Callable[[int], None], may_confirm: Callable[[], bool]
+    ) -> None:
         self._clock = clock
+        self._may_confirm = may_confirm
         self._on_given_up = on_given_up
         self._pending: dict[int, _Pending] = {}
         self._by_fence: dict[Fence, dict[int, None]] = {}
@@ -64,7 +69,7 @@ class Answers:
         for fence in fences:
             self._by_fence.setdefault(fence, {})[ticket] = None
         if not fences:
-            self._close(ticket).deferred.callback(list(standings))
+            self._fire(ticket)
 
     def committed(self, fence: Fence) -> None:
         """Everything before the fence is committed: answer the requests that waited for nothing else."""
@@ -72,7 +77,14 @@ class Answers:
             pending = self._pending[ticket]
             del pending.fences[fence]
             if not pending.fences:
-                self._close(ticket).deferred.callback(list(pending.standings))
+                self._fire(ticket)
+
+    def _fire(self, ticket: int) -> None:
+        pending = self._close(ticket)
+        if self._may_confirm():
+            pending.deferred.callback(list(pending.standings))
+        else:
+            pending.deferred.errback(unconfirmed())
 
     def abandon(self, fence: Fence, error: BrokerError) -> None:
         """Fail the requests that wait for a fence: this broker has stopped leading its partition."""
@@ -100,6 +112,9 @@ class Answers:
             )
             self._on_given_up(ticket)
             pending.deferred.errback(error)
+            return
+        if not self._may_confirm():
+            pending.deferred.errback(unconfirmed())
             return
         late = {(fence.key.topic, fence.key.index) for fence in pending.fences}
         pending.deferred.callback(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from broker.ownership.confirming import unconfirmed
 from broker.ownership.readers import unassigned
 from broker.ownership.resources import Entry, Holdings, Resource, partition_key
 from broker.replication.admission import Origin
@@ -29,10 +30,11 @@ _log = logging.getLogger(__name__)
 class WriterGuard:
     """Admits appends of the partition's owner, and of the client bound to it by `writer_client_id`.
 
-    `on_refused` is called with the resource for each refused append.
+    `on_refused` is called with the resource for each refused append. While `may_confirm` returns False, this
+    broker does not know who owns the partition.
     """
 
-    __slots__ = ("_logged", "_on_refused", "_partition", "_resource", "_writer")
+    __slots__ = ("_logged", "_may_confirm", "_on_refused", "_partition", "_resource", "_writer")
 
     def __init__(
         self,
@@ -40,7 +42,9 @@ class WriterGuard:
         resource: Resource,
         writer: Entry | None,
         on_refused: Callable[[Resource], None],
+        may_confirm: Callable[[], bool],
     ) -> None:
+        self._may_confirm = may_confirm
         self._partition = partition
         self._resource = resource
         self._writer = writer
@@ -50,11 +54,14 @@ class WriterGuard:
     def admit(self, origin: Origin | None, acks: int) -> None:
         """Return if `origin` may append.
 
-        Raises BrokerError: INVALID_REQUIRED_ACKS, PRODUCER_FENCED, TOPIC_AUTHORIZATION_FAILED.
+        Raises BrokerError: INVALID_REQUIRED_ACKS, PRODUCER_FENCED, TOPIC_AUTHORIZATION_FAILED;
+        NOT_LEADER_OR_FOLLOWER while this broker does not hold its lease.
         """
         writer = self._writer
         if origin is None:
             return
+        if not self._may_confirm():
+            raise unconfirmed()
         if writer is not None and (origin.id == writer.connection or _is_bound(writer, origin)):
             if acks != ACKS_ALL:
                 raise error_for(
@@ -107,11 +114,16 @@ class ReaderGuard:
     """Refuses fetches of a connection whose group has another reader. With `single.reader=required` it
     refuses all connections that are not the reader of some group."""
 
-    __slots__ = ("_holdings", "_partition", "_resource")
+    __slots__ = ("_holdings", "_may_confirm", "_partition", "_resource")
 
     def __init__(
-        self, partition: Partition, resource: Resource, holdings: Callable[[int], Holdings | None]
+        self,
+        partition: Partition,
+        resource: Resource,
+        holdings: Callable[[int], Holdings | None],
+        may_confirm: Callable[[], bool],
     ) -> None:
+        self._may_confirm = may_confirm
         self._partition = partition
         self._resource = resource
         self._holdings = holdings
@@ -119,8 +131,11 @@ class ReaderGuard:
     def admit(self, connection: int) -> None:
         """Return if a consumer may read.
 
-        Raises BrokerError: TOPIC_AUTHORIZATION_FAILED; for members of consumer groups OWNERSHIP_FENCED.
+        Raises BrokerError: TOPIC_AUTHORIZATION_FAILED; for members of consumer groups OWNERSHIP_FENCED;
+        NOT_LEADER_OR_FOLLOWER while this broker does not hold its lease.
         """
+        if not self._may_confirm():
+            raise unconfirmed()
         holdings = self._holdings(connection)
         is_owner = False
         for group in holdings.groups if holdings is not None else ():
@@ -145,13 +160,17 @@ class ReaderGuard:
 
 
 def writer_guard(
-    partition: Partition, resource: Resource | None, on_refused: Callable[[Resource], None]
+    partition: Partition,
+    resource: Resource | None,
+    on_refused: Callable[[Resource], None],
+    may_confirm: Callable[[], bool],
 ) -> WriterGuard | None:
     """The guard that `single.writer` and the partition's owner require; None if they require none."""
     policy = partition.log.settings.single_writer
     writer = None if resource is None else resource.writer
     if policy == REQUIRED or (writer is not None and policy == CLAIMED):
-        return WriterGuard(partition, resource or Resource(partition_key(partition)), writer, on_refused)
+        known = resource or Resource(partition_key(partition))
+        return WriterGuard(partition, known, writer, on_refused, may_confirm)
     return None
 
 
@@ -162,11 +181,15 @@ def _is_guarded(entry: Entry) -> bool:
 
 
 def reader_guard(
-    partition: Partition, resource: Resource | None, holdings: Callable[[int], Holdings | None]
+    partition: Partition,
+    resource: Resource | None,
+    holdings: Callable[[int], Holdings | None],
+    may_confirm: Callable[[], bool],
 ) -> ReaderGuard | None:
     """The guard that `single.reader` and the partition's readers require; None if they require none."""
     policy = partition.log.settings.single_reader
     is_read = resource is not None and any(map(_is_guarded, resource.entries.values()))
     if policy == REQUIRED or (is_read and policy == CLAIMED):
-        return ReaderGuard(partition, resource or Resource(partition_key(partition)), holdings)
+        known = resource or Resource(partition_key(partition))
+        return ReaderGuard(partition, known, holdings, may_confirm)
     return None

@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 
 from broker.network.connection import ServerConnection
 from broker.ownership.answers import Answers, Standings
+from broker.ownership.confirming import unconfirmed, unconfirmed_standing
 from broker.ownership.decided import DecidedResources
 from broker.ownership.effects import (
     AnswerTicket,
@@ -71,9 +72,12 @@ _STANDSTILL_MS = 250
 class OwnershipService:
     """The owners of the resources that this broker decides about.
 
-    `names_partition` returns the partition of `__consumer_offsets` that keeps a group. `date_ms` is the time
-    of day; `monotonic_s` is a monotonic clock, which times sessions. Call `role_changed` when a
-    partition's role has changed, and `append_mismatched` when the condition of an append did not hold.
+    `names_partition` returns the partition of `__consumer_offsets` that keeps a group. `may_confirm` returns
+    whether this broker holds its lease (`coordinator.cluster.lease`): without it no ownership is granted,
+    confirmed or acted upon. `date_ms` is the time of day.
+
+    Call `role_changed` when a partition's role has changed, and `append_mismatched` when the condition of an
+    append did not hold.
     """
 
     def __init__(
@@ -81,12 +85,14 @@ class OwnershipService:
         replicas: Replicas,
         store: OwnershipStore,
         names_partition: Callable[[str], int | None],
+        may_confirm: Callable[[], bool],
         settings: OwnershipSettings,
         *,
         clock: Clock,
         date_ms: TimeOfDay,
     ) -> None:
         self._clock = clock
+        self._may_confirm = may_confirm
         self._replicas = replicas
         self._store = store
         self._writing = DeferredSemaphore(WRITES_MAX)
@@ -94,7 +100,7 @@ class OwnershipService:
         self.decided = DecidedResources(
             replicas, self.table, self._store, names_partition, self.now_ms, self._perform
         )
-        self._answers = Answers(clock, self._give_up)
+        self._answers = Answers(clock, self._give_up, may_confirm)
         self._renewals = Renewals(clock, self._standings, self.table.renewed)
         self._connections: dict[int, ServerConnection] = {}
         self._tickets: dict[int, dict[int, None]] = {}
@@ -129,6 +135,8 @@ class OwnershipService:
             return fail(error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping"))
         if connection is not None and connection.is_closed:
             return fail(BrokerError(ErrorCode.NETWORK_EXCEPTION))
+        if not self._may_confirm():
+            return fail(unconfirmed())
         ticket, answer = self._answers.open(timeout_ms)
         if connection is not None:
             self._track(connection)
@@ -191,7 +199,8 @@ class OwnershipService:
         refusal = self.decided.refusal(named.key)
         if refusal is not None:
             return outcome(named.key, refusal.code, refusal.message)
-        return self.table.standing(requester, named)
+        standing = self.table.standing(requester, named)
+        return standing if self._may_confirm() else unconfirmed_standing(named.key, standing)
 
     # -- for the table ---------------------------------------------------------------------------------
 
@@ -242,8 +251,24 @@ class OwnershipService:
         partition.admission = partition.read_admission = None
         if isinstance(partition.role, Leadership):
             resource = self.table.resource(partition_key(partition))
-            partition.admission = writer_guard(partition, resource, self.table.append_refused)
-            partition.read_admission = reader_guard(partition, resource, self.table.holdings)
+            partition.admission = writer_guard(
+                partition, resource, self.table.append_refused, self._may_confirm
+            )
+            partition.read_admission = reader_guard(
+                partition, resource, self.table.holdings, self._may_confirm
+            )
+
+    def lease_lapsed(self) -> None:
+        """This broker has lost its lease: owners are detached, waiting claims are sent away."""
+        self._standings_changed()
+
+    def lease_held(self) -> None:
+        """This broker holds its lease again: owners are attached as before."""
+        self._standings_changed()
+
+    def _standings_changed(self) -> None:
+        for connection_id in list(self._connections):
+            self._renewals.changed(connection_id)
 
     def append_mismatched(self, partition: Partition) -> None:
         """The condition of an append did not hold: count it with the partition's owner."""

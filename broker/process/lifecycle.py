@@ -251,6 +251,7 @@ class Broker:
             if settings.is_enabled and node.cluster.membership.is_connected:
                 await hand_over(node.cluster, node.replication.replicas, settings, self._around.clock)
             node.cluster.membership.close()
+            node.cluster.lease.close()
             node.cluster.candidacy.stand_down()
             node.groups.service.stop()
             node.ownership.service.stop()

@@ -21,6 +21,7 @@ from broker.replication.reads import (
     AnswerReads,
     Read,
     ReadLimits,
+    admit_again,
     cold_slices,
     read_all,
     record_given,
@@ -178,5 +179,7 @@ class Fetches:
             return
         warmed = self._workers.run(warm, cold)
         warmed.addCallback(lambda damaged: refuse_damaged(self._replicas, reads, damaged))
+        if reader.replica_id < 0:
+            warmed.addCallback(lambda _: admit_again(self._replicas, reads))
         warmed.addErrback(lambda failure: _log.error("Reading ahead failed: %s", failure.value))
         warmed.addCallback(lambda _: answer(session_id, reads))

@@ -162,6 +162,18 @@ def _is_sound(piece: FileSlice) -> bool:
     return end == piece.offset + piece.length
 
 
+def admit_again(replicas: Replicas, reads: Sequence[Read]) -> None:
+    """Refuse the reads of a consumer that may not read any more. Call it when the device has answered."""
+    for read in reads:
+        partition = replicas.find(read.topic, read.wanted.partition)
+        if partition is None or partition.read_admission is None or read.connection == NO_CONNECTION:
+            continue
+        try:
+            partition.read_admission.admit(read.connection)
+        except BrokerError as error:
+            read.fail(error)
+
+
 def refuse_damaged(replicas: Replicas, reads: Sequence[Read], damaged: Sequence[FileSlice]) -> None:
     """Refuse the reads that returned damaged slices, and have the segments examined."""
     for read in reads:

@@ -90,6 +90,7 @@ class Replicas:
         self.throttle = leader_throttle(local_id)
         """Limits the rate of followers that are not in sync."""
         self._is_suspended = False
+        self._has_lost_lease = False
         self._is_handing_over = False
         self.readers = Waiting(clock, limits.waiting_requests_max)
         """Consumers, woken when a high watermark rises."""
@@ -193,9 +194,13 @@ class Replicas:
         registered."""
         self._is_suspended = True
 
+    def lose_lease(self) -> None:
+        """Send writers away until `resume`: another broker may lead by now, and accept their writes."""
+        self._has_lost_lease = True
+
     def resume(self) -> None:
         """Acknowledge writes again, also committed ones that waited: this broker is registered."""
-        self._is_suspended = False
+        self._is_suspended = self._has_lost_lease = False
         for partition in list(self):
             self.writers.wake(partition.key)
 
@@ -220,9 +225,13 @@ class Replicas:
     def append(self, appends: Sequence[Append], acks: int, origin: Origin | None) -> None:
         """Carry out the appends of one request; each records its own outcome."""
         if acks == ACKS_ALL and self._is_suspended:
+            code = ErrorCode.NOT_ENOUGH_REPLICAS
+            if self._has_lost_lease:
+                # Clients answer this error by asking for the leader.
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             for append in appends:
                 append.error = BrokerError(
-                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    code,
                     "this broker lost its ZooKeeper connection; acks=all writes are refused until it returns",
                 )
             return

@@ -27,6 +27,7 @@ from broker.settings.rows import ROWS
 from broker.wiring.settings import SettingsParts
 from broker.wiring.surroundings import Surroundings
 from coordinator.cluster.candidacy import Candidacy
+from coordinator.cluster.lease import MembershipLease
 from coordinator.cluster.log_dir_events import LogDirEvents
 from coordinator.cluster.membership import ClusterMembership
 from coordinator.cluster.producer_ids import ProducerIds
@@ -91,6 +92,7 @@ class ClusterParts:
     claim_peers: Peers
     fetch_peers: tuple[Peers, ...]
     membership: ClusterMembership
+    lease: MembershipLease
     candidacy: Candidacy
     controller: ControllerService
     active_controller: ActiveController
@@ -163,6 +165,7 @@ def build_cluster(
             lambda: _info(identity, listeners.endpoints, settings.rack, lineage),
             conflict_timeout_ms=settings.session_timeout_ms + _CONFLICT_MARGIN_MS,
         ),
+        lease=MembershipLease(clock, broker_id),
         candidacy=candidacy,
         controller=_controller(around, identity, parts, settings, candidacy, controller_peers),
         active_controller=active_controller,

@@ -59,7 +59,9 @@ def build_broker(
         send=cluster.peers.send,
         send_claims=cluster.claim_peers.send,
     )
-    ownership = build_ownership(static, around, replication.replicas, groups.topic.partition_of)
+    ownership = build_ownership(
+        static, around, replication.replicas, groups.topic.partition_of, cluster.lease.is_held
+    )
     orders = ControllerOrders(
         metadata,
         replication.replicas,
@@ -95,10 +97,15 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
 
     # Membership in the cluster, and the controller
     around.zookeeper.add_listener(cluster.membership)
+    cluster.membership.add_listener(cluster.lease)
     cluster.membership.add_listener(settings.dynamic_configs)
     cluster.membership.add_listener(cluster.candidacy)
     cluster.membership.add_listener(broker.zookeeper_outages)
     cluster.candidacy.add_listener(cluster.controller)
+
+    # The lease: without it nothing is confirmed
+    cluster.lease.add_listener(ownership.service)
+    cluster.lease.add_listener(broker.zookeeper_outages)
 
     # Settings: the broker's before the topics', which override them
     settings.dynamic_configs.add_listener(settings.broker.configs_changed)

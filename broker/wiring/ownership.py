@@ -27,13 +27,16 @@ def build_ownership(
     around: Surroundings,
     replicas: Replicas,
     names_partition: Callable[[str], int | None],
+    may_confirm: Callable[[], bool],
 ) -> OwnershipParts:
-    """`names_partition` returns the partition of `__consumer_offsets` that keeps a group's names."""
+    """`names_partition` returns the partition of `__consumer_offsets` that keeps a group's names;
+    `may_confirm` says whether this broker holds its lease."""
     return OwnershipParts(
         service=OwnershipService(
             replicas,
             OwnershipStore(around.zookeeper),
             names_partition,
+            may_confirm,
             read_group(OwnershipSettings, settings),
             clock=around.clock,
             date_ms=around.date_ms,

@@ -10,6 +10,7 @@ from coordinator.znodes.admin import DELETE_TOPICS
 from coordinator.znodes.brokers import BROKER_IDS
 from coordinator.znodes.cluster import BROKER_SEQUENCE, PRODUCER_ID_BLOCK
 from coordinator.znodes.configs import CONFIG, CONFIG_CHANGES, CONFIG_TYPES
+from coordinator.znodes.leases import LEASES
 from coordinator.znodes.log_dir_events import LOG_DIR_EVENTS
 from coordinator.znodes.topics import TOPICS
 
@@ -29,6 +30,7 @@ PERSISTENT_PATHS = (
     ISR_CHANGES,
     PRODUCER_ID_BLOCK,
     LOG_DIR_EVENTS,
+    LEASES,
     OWNED_TOPICS,
     OWNED_NAMES,
     *(f"{CONFIG}/{kind}" for kind in CONFIG_TYPES),

@@ -161,6 +161,12 @@ class ZooKeeperSession(Protocol):
         ...
 
     @property
+    def timeout_ms(self) -> int:
+        """Time in ms without contact after which ZooKeeper ends the session: what was asked for, bounded by
+        the server's limits. 0 before the first connection."""
+        ...
+
+    @property
     def expired(self) -> bool: ...
 
     def get(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[tuple[bytes, Stat]]:

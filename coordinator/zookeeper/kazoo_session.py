@@ -28,6 +28,7 @@ from kazoo.exceptions import (
     SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 from twisted.internet.defer import Deferred, succeed
@@ -120,6 +121,7 @@ class KazooSession:
     ) -> None:
         self.expired = False
         self.session_id = 0
+        self.timeout_ms = 0
         self.password = b""
         self._chroot = chroot
         self._hand_over = ReactorCallQueue(call_from_thread)
@@ -138,6 +140,9 @@ class KazooSession:
             ),
         )
         self._client.add_listener(self._state_changed)
+        self._granted_ms = 0
+        """The session timeout that the server has granted; kazoo's thread sets it."""
+        self._learn_granted_timeout()
 
     def start(self) -> None:
         self._client.start_async()
@@ -294,14 +299,28 @@ class KazooSession:
         if state == LOST:
             self._handler.barred = True
         client_id = self._client.client_id if state == CONNECTED else None
-        self._hand_over(self._on_state, state, client_id)
+        self._hand_over(self._on_state, state, client_id, self._granted_ms)
 
-    def _on_state(self, state: str, client_id: tuple[int, bytes] | None) -> None:
+    def _learn_granted_timeout(self) -> None:
+        """Kazoo uses the timeout that the server grants, but does not show it."""
+        connection = self._client._connection
+        invoke = connection._invoke
+
+        def noting(timeout: float, request: Any, *more: Any) -> Any:
+            answer = invoke(timeout, request, *more)
+            if isinstance(request, Connect):
+                self._granted_ms = answer[0].time_out
+            return answer
+
+        connection._invoke = noting
+
+    def _on_state(self, state: str, client_id: tuple[int, bytes] | None, granted_ms: int = 0) -> None:
         if self.expired or state == self._state:
             return
         self._state = state
         if client_id is not None:
             self.session_id, self.password = client_id
+            self.timeout_ms = granted_ms
         if state == LOST:
             self._expire()
         elif state == CONNECTED and self._waiting is not None:

@@ -95,6 +95,9 @@ class ProcessCall(SimCall):
     __slots__ = ("process",)
     process: Process
 
+    def getTime(self) -> float:
+        return self.due_s - START_S
+
     def run(self) -> None:
         self.process.run(self._call_unless_changed, self.turn)
 
@@ -288,7 +291,8 @@ class ProcessClock:
         """Seconds that the machine's time of day is ahead of the simulated time."""
 
     def seconds(self) -> float:
-        return self._clock.rightNow
+        # Not the time of day, so that code that mixes up the two clocks fails.
+        return self._clock.rightNow - START_S
 
     def date_ms(self) -> int:
         """The machine's time of day."""

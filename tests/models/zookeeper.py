@@ -497,6 +497,9 @@ class SimSession:
         self._written_zxid = 0
         self._connection = 0  # counts connections: events of earlier ones are ignored
         self.connected = False
+        self._is_dark = False
+        """Whether the connection is lost and the client does not know it yet."""
+        self._lost: list[ZnodeWatch] = []
         self._request_at_s = 0.0
         self._answer_at_s = 0.0
 
@@ -524,13 +527,26 @@ class SimSession:
 
     def disconnect(self) -> None:
         """Lose the connection. Writes under way are in doubt, reads are sent again, watches are lost."""
-        if not self.connected:
+        self.go_dark()
+        if not self._is_dark:
             return
-        self._leave()
-        lost = self.server.forget_watches(self.session_id)
+        self._is_dark = False
+        lost, self._lost = self._lost, []
         in_doubt, self._unanswered = self._unanswered, []
         self._unsent = [request for request in in_doubt if request.is_read]
         self.process.run(self._suspend, [request for request in in_doubt if not request.is_read], lost)
+
+    def go_dark(self) -> None:
+        """Lose the connection without a sign to the client, which goes on sending requests."""
+        if self.connected:
+            self._leave()
+            self._lost = self.server.forget_watches(self.session_id)
+            self._is_dark = True
+
+    def disconnect_if_dark(self) -> None:
+        """The client notices that the connection is lost."""
+        if self._is_dark:
+            self.disconnect()
 
     def die(self) -> None:
         """The process has ended: close the connection. Some of its pending writes still reach the leader."""
@@ -558,7 +574,7 @@ class SimSession:
     def expire(self) -> None:
         """Tell the client that the session has expired."""
         self.expired = True
-        self.connected = False
+        self.connected = self._is_dark = False
         self._connection += 1
         self._steps.clear()
         self.server.waiting.pop(self, None)
@@ -657,6 +673,8 @@ class SimSession:
         request = ZnodeRequest(answer, path, work, is_read)
         if self.connected:
             self._send(request)
+        elif self._is_dark:
+            self._unanswered.append(request)
         else:
             self._unsent.append(request)
         return answer
@@ -799,8 +817,18 @@ class SimZooKeeper:
         self._session.disconnect()
         self._run_out_later()
 
+    def cut_silently(self) -> None:
+        """Cut the process off from ZooKeeper, without a sign: packets are lost. The client notices it when
+        nothing has come for two thirds of its session timeout."""
+        self._cut = True
+        self._session.go_dark()
+        self._run_out_later()
+        notices_s = self.session_timeout_ms / 1000 * 2 / 3
+        self.model.world.clock.callLater(notices_s, self._session.disconnect_if_dark)
+
     def mend(self) -> None:
         self._cut = False
+        self._session.disconnect_if_dark()
         self._connect_later()
 
     def fall_silent(self) -> None:

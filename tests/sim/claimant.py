@@ -119,16 +119,6 @@ class Claimant(Client):
         epoch = broker.believed_epoch if leader_epoch == NO_EPOCH else leader_epoch
         return Home(address, broker.life, epoch, self.network.connections[address])
 
-    def is_current(self, home: Home | None) -> bool:
-        """Whether the broker at `home` still decides about the resource.
-
-        A replaced broker that does not know it yet may answer anything: nothing that it appends is committed.
-        """
-        if home is None:
-            return False
-        broker = self._judge_knows(home.address, self.at)
-        return broker.is_current and broker.believed_epoch == home.leader_epoch
-
     def stands_on(self, address: Address) -> bool:
         """Whether a request sent now uses the connection on which the client's grant was confirmed."""
         on = self._granted_on
@@ -241,9 +231,8 @@ class Claimant(Client):
         self._granted_on = home
         self._is_resuming = False
         self.has_gained(self.grant)
-        if self.is_current(home):
-            self.told.granted(self.grant)
-            self._sure_until_s = asked_s + SURE_S
+        self.told.granted(self.grant)
+        self._sure_until_s = asked_s + SURE_S
 
     # Waiting
 

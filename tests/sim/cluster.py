@@ -293,10 +293,15 @@ class Machine:
         if self.process is not None:
             self.process.clock.ahead_s = ahead_s
 
-    def cut_off_zookeeper(self) -> None:
+    def cut_off_zookeeper(self, *, silently: bool = False) -> None:
+        """Cut the machine off from ZooKeeper; `silently`: packets are lost, and no connection is reset."""
         self._is_cut_off = True
-        self._world.trace(self.name, "is cut off from ZooKeeper")
-        if self.client is not None:
+        self._world.trace(self.name, f"is cut off from ZooKeeper{' silently' if silently else ''}")
+        if self.client is None:
+            return
+        if silently:
+            self.client.cut_silently()
+        else:
             self.client.cut()
 
     def mend_zookeeper(self) -> None:

@@ -311,7 +311,8 @@ class Faults:
 
     def lose_power_unrecorded(self, machine: Machine) -> End | None:
         """A machine loses power and restarts before its session expires. The controller is killed after its
-        next write to ZooKeeper, whether or not that write handles the restart."""
+        next write to ZooKeeper, whether or not that write handles the restart; not where the two have the
+        only copies of a partition, because then nobody has promised that a copy is left."""
         zookeeper = self.cluster.zookeeper
         if zookeeper.written is not None or len(self.cluster.machines) < 3:
             return None
@@ -327,8 +328,10 @@ class Faults:
             if writer is None or writer is machine or not _controls(writer):
                 return
             zookeeper.written = None
-            struck.append(writer)
-            writer.kill()
+            both = {machine.broker_id, writer.broker_id}
+            if all(set(state.isr) - both for state in self.cluster.states().values()):
+                struck.append(writer)
+                writer.kill()
 
         def end() -> None:
             zookeeper.written = None
@@ -628,7 +631,7 @@ class Faults:
     # ZooKeeper
 
     def cut_off_zookeeper(self, machine: Machine) -> End | None:
-        machine.cut_off_zookeeper()
+        machine.cut_off_zookeeper(silently=self.rng.random() < 0.5)
         return machine.mend_zookeeper
 
     def stop_zookeeper(self, machine: Machine) -> End | None:

@@ -15,6 +15,7 @@ from tests.sim.mutants import (
     group_readers,
     groups,
     in_sync,
+    leases,
     log,
     ownership,
     replication,
@@ -39,6 +40,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *group_readers.MUTATIONS,
     *ownership.MUTATIONS,
     *access.MUTATIONS,
+    *leases.MUTATIONS,
     *storage.MUTATIONS,
     *time.MUTATIONS,
 )

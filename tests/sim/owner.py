@@ -149,7 +149,7 @@ class Owner(Tenant):
             topic_id=grant.place.topic_id,
         )  # fmt: skip
         self._made += 1
-        now_ms = int(self.process.clock.seconds() * 1000)
+        now_ms = self.process.clock.date_ms()
         producer_id, epoch = self._producer_id
         data = encoded(
             ((now_ms, None, value) for value in values),

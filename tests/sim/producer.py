@@ -232,7 +232,7 @@ class Producer(Client):
         encoded = lane.encoded.get(batch)
         if encoded is None:
             builder = BatchBuilder()
-            now_ms = int(self.process.clock.seconds() * 1000)
+            now_ms = self.process.clock.date_ms()
             for value in batch.values:
                 builder.append(now_ms, None, value)
             if self._producer_id is None:

@@ -61,7 +61,6 @@ class SingleReader(Tenant):
     def _answered(self, grant: Told, asked_s: float, response: FetchResponse) -> None:
         self.history.operations += 1
         self._is_fetching = False
-        is_current = self.is_current(self._granted_on)
         for topic in response.responses:
             for row in topic.partitions:
                 if row.error_code != ErrorCode.NONE:
@@ -73,4 +72,4 @@ class SingleReader(Tenant):
                     skipped = max(0, self._position - header.base_offset)
                     self.history.saw(self.name, grant.place, header.base_offset + skipped, values[skipped:])
                     self._position = max(self._position, header.next_offset)
-                    self._read.got(grant, asked_s, header.base_offset, values, is_current=is_current)
+                    self._read.got(grant, asked_s, header.base_offset, values)

@@ -16,9 +16,8 @@ class SingleReaderHistory:
     _made_s: dict[bytes, float] = field(default_factory=dict)
     _batches_known: int = 0
 
-    def got(self, grant: Told, asked_s: float, offset: int, values: list[bytes], *, is_current: bool) -> None:
-        """Check values that a reader requested at `asked_s` and got from `offset` on. `is_current`: the
-        current leader answered. A replaced leader may serve its old records until it learns of that."""
+    def got(self, grant: Told, asked_s: float, offset: int, values: list[bytes]) -> None:
+        """Check values that a reader requested at `asked_s` and got from `offset` on."""
         next_s = min(
             (
                 other.told_s
@@ -30,7 +29,7 @@ class SingleReaderHistory:
         if next_s is None:
             return
         history = self.told.history
-        if is_current and asked_s > next_s:
+        if asked_s > next_s:
             history.violation(f"{grant} got {offset} although another reads since {next_s:.4f} s")
         elif any(self._made(value) > next_s for value in values):
             history.violation(f"{grant} got {offset}, made after another began to read at {next_s:.4f} s")

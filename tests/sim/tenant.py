@@ -119,7 +119,7 @@ class Tenant(Claimant):
                 continue
             if standing.error_code == ErrorCode.NONE:
                 home = self._home(address, standing.leader_epoch)
-                if self._granted_on == home and self.is_current(home):
+                if self._granted_on == home:
                     self.told.stands(grant, asked_s)
                     self._sure_until_s = asked_s + SURE_S
                 continue
@@ -196,9 +196,8 @@ class Tenant(Claimant):
         """Called when `grant` was renewed on this connection."""
         self._is_resuming = False
         self._granted_on = self._home(address, leader_epoch)
-        if self.is_current(self._granted_on):
-            self.told.resumed(grant, asked_s)
-            self._sure_until_s = asked_s + SURE_S
+        self.told.resumed(grant, asked_s)
+        self._sure_until_s = asked_s + SURE_S
         if self.is_ready:
             self.work(grant)
 

@@ -32,23 +32,16 @@ def read() -> SingleReaderHistory:
 
 
 def test_a_replaced_reader_may_get_records_it_requested_before(read: SingleReaderHistory) -> None:
-    read.got(FIRST, 4.9, 0, [b"early"], is_current=True)
-    read.got(NEXT, 7.0, 0, [b"early", b"late"], is_current=True)
+    read.got(FIRST, 4.9, 0, [b"early"])
+    read.got(NEXT, 7.0, 0, [b"early", b"late"])
     assert read.told.history.violations == []
 
 
 def test_a_request_after_the_next_reader_began_is_found(read: SingleReaderHistory) -> None:
-    read.got(FIRST, 5.1, 0, [b"early"], is_current=True)
-    assert len(read.told.history.violations) == 1
-
-
-def test_a_replaced_leader_may_serve_old_records_but_no_new_ones(read: SingleReaderHistory) -> None:
-    read.got(FIRST, 5.1, 0, [b"early"], is_current=False)
-    assert read.told.history.violations == []
-    read.got(FIRST, 5.1, 1, [b"late"], is_current=False)
+    read.got(FIRST, 5.1, 0, [b"early"])
     assert len(read.told.history.violations) == 1
 
 
 def test_a_waiting_fetch_answered_with_newer_records_is_found(read: SingleReaderHistory) -> None:
-    read.got(FIRST, 4.9, 0, [b"early", b"late"], is_current=True)
+    read.got(FIRST, 4.9, 0, [b"early", b"late"])
     assert len(read.told.history.violations) == 1

@@ -33,11 +33,13 @@ class OwnershipWorld(World):
         self.zookeeper = InstantZooKeeper()
         for path in (OWNED_TOPICS, OWNED_NAMES):
             self.zookeeper.znodes[path] = (b"", 0)
+        self.holds_lease = True
         self.ownership = build_ownership(
             Settings(ownership_settings.SETTINGS, own),
             self.surroundings(self.zookeeper),
             self.replicas,
             lambda group: 0,
+            lambda: self.holds_lease,
         )
         service = self.ownership.service
         self.replicas.add_role_listener(service.role_changed)

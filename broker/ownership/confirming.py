@@ -1,0 +1,26 @@
+"""What a broker without its lease answers: another broker may lead what it believes to lead."""
+
+from __future__ import annotations
+
+from broker.ownership.standings import outcome
+from coordinator.ownership.records import ResourceKey
+from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.messages.ownership import ResourceStanding
+
+_WHY = "this broker has had no answer from ZooKeeper for too long, so another broker may have replaced it"
+
+
+def unconfirmed() -> BrokerError:
+    """The error for requests. Clients look for the leader again."""
+    return error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{_WHY}: look for the leader and try again")
+
+
+def unconfirmed_standing(key: ResourceKey, standing: ResourceStanding) -> ResourceStanding:
+    """The standing for an owner whose ownership this broker cannot confirm; all others are sent away."""
+    is_owner = standing.error_code in (ErrorCode.NONE, ErrorCode.OWNERSHIP_DETACHED) and standing.incarnation
+    if not is_owner:
+        error = unconfirmed()
+        return outcome(key, error.code, error.message)
+    standing.error_code = ErrorCode.OWNERSHIP_DETACHED
+    standing.error_message = f"{_WHY}: resume at the leader"
+    return standing

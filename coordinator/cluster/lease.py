@@ -1,0 +1,180 @@
+"""A broker's lease: how long it may answer for what it leads without asking anybody.
+
+A broker that is cut off from ZooKeeper does not learn that its session has expired and that others lead its
+partitions; one whose process stood still does not know for how long. Each broker therefore holds a lease
+that ends, by its own clock, before its session can have expired. It renews the lease by writing a znode.
+
+A read would prove less than a write: a ZooKeeper server that has lost its leader still answers reads while
+the leader ends the session. The lease counts from the moment at which the write was sent. ZooKeeper ends a
+session no sooner than its timeout after the leader last heard of it, which lags by the time from one write to
+the next and half a tick at most; the third of the timeout that the lease leaves out covers both.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from twisted.internet.defer import ensureDeferred
+from twisted.python.failure import Failure
+
+from coordinator.clock import Clock, DelayedCall
+from coordinator.cluster.identity import create_if_missing
+from coordinator.znodes.leases import lease_path
+from coordinator.zookeeper.interface import (
+    NoNode,
+    SessionExpired,
+    ZooKeeperConnectionLost,
+    ZooKeeperSession,
+)
+
+LEASE_SHARE = 2 / 3
+"""The part of the session timeout for which a renewal extends the lease."""
+RENEWALS_PER_TIMEOUT = 6
+
+_log = logging.getLogger(__name__)
+
+
+class LeaseListener(Protocol):
+    """Reacts to the end and the return of this broker's lease. Its methods must not raise."""
+
+    def lease_lapsed(self) -> None:
+        """The lease has ended: nothing may be confirmed any more."""
+        ...
+
+    def lease_held(self) -> None:
+        """The broker holds its lease again."""
+        ...
+
+
+class MembershipLease:
+    """This broker's lease: a `MembershipListener` that renews it while the broker is registered.
+
+    Ask `is_held` at the moment of each answer: when a process that stood still goes on, its timers have not
+    run yet.
+    """
+
+    def __init__(self, clock: Clock, broker_id: int) -> None:
+        self._clock = clock
+        self._path = lease_path(broker_id)
+        self._listeners: list[LeaseListener] = []
+        self._session: ZooKeeperSession | None = None
+        """The session on which the broker is registered."""
+        self._held_until_s = clock.seconds()
+        self._is_reported = False
+        """Whether the listeners were last told that the lease is held."""
+        self._next: DelayedCall | None = None
+        self._end: DelayedCall | None = None
+        self._renewals = 0
+
+    def add_listener(self, listener: LeaseListener) -> None:
+        """Report the end and the return of the lease to `listener` from now on."""
+        self._listeners.append(listener)
+
+    def is_held(self) -> bool:
+        """Whether this broker's session cannot have expired yet."""
+        return self._clock.seconds() < self._held_until_s
+
+    # MembershipListener
+
+    def registered(self, session: ZooKeeperSession, broker_epoch: int) -> None:
+        self._session = session
+        self._renew()
+
+    def suspended(self) -> None:
+        pass  # The lease runs until its end: the session cannot have expired before.
+
+    def resumed(self) -> None:
+        if self._session is not None:
+            self._renew()
+
+    def expired(self) -> None:
+        self.close()
+        self._held_until_s = self._clock.seconds()
+        self._lapse()
+
+    def registration_failed(self, error: Exception) -> None:
+        pass
+
+    def close(self) -> None:
+        """Renew no more."""
+        self._session = None
+        self._renewals += 1
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+
+    # Renewals
+
+    def _renew(self) -> None:
+        """Send a write. Of several under way, only the last one leads to the next."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        session = self._session
+        if session is None:
+            return
+        self._renewals += 1
+        number, sent_s = self._renewals, self._clock.seconds()
+        written = ensureDeferred(_write(session, self._path))
+        written.addCallbacks(
+            self._renewed, self._failed, callbackArgs=(session, number, sent_s), errbackArgs=(number, session)
+        )
+
+    def _renewed(self, _: None, session: ZooKeeperSession, number: int, sent_s: float) -> None:
+        if session is not self._session:
+            return
+        timeout_s = session.timeout_ms / 1000
+        self._extend(sent_s + timeout_s * LEASE_SHARE)
+        if number == self._renewals:
+            pause_s = max(0.0, sent_s + timeout_s / RENEWALS_PER_TIMEOUT - self._clock.seconds())
+            self._next = self._clock.callLater(pause_s, self._due)
+
+    def _failed(self, failure: Failure, number: int, session: ZooKeeperSession) -> None:
+        if failure.check(SessionExpired) or number != self._renewals:
+            return
+        if not failure.check(ZooKeeperConnectionLost):
+            _log.error("The lease could not be renewed; trying again: %s", failure.getErrorMessage())
+        self._next = self._clock.callLater(session.timeout_ms / 1000 / RENEWALS_PER_TIMEOUT, self._due)
+
+    def _due(self) -> None:
+        self._next = None
+        self._renew()
+
+    # Its end
+
+    def _extend(self, until_s: float) -> None:
+        self._held_until_s = max(self._held_until_s, until_s)
+        if not self.is_held():
+            return  # The answer came too late.
+        if not self._is_reported:
+            self._is_reported = True
+            for listener in self._listeners:
+                listener.lease_held()
+        if self._end is None:
+            self._end = self._clock.callLater(self._held_until_s - self._clock.seconds(), self._ended)
+
+    def _ended(self) -> None:
+        self._end = None
+        left_s = self._held_until_s - self._clock.seconds()
+        if left_s > 0:
+            self._end = self._clock.callLater(left_s, self._ended)
+        else:
+            self._lapse()
+
+    def _lapse(self) -> None:
+        if self._is_reported:
+            self._is_reported = False
+            _log.warning(
+                "ZooKeeper has not answered for so long that this broker may have been replaced: it confirms "
+                "no ownership until it has heard of ZooKeeper"
+            )
+            for listener in self._listeners:
+                listener.lease_lapsed()
+
+
+async def _write(session: ZooKeeperSession, path: str) -> None:
+    try:
+        await session.set(path, b"")
+    except NoNode:
+        await create_if_missing(session, path)

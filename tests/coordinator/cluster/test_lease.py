@@ -1,0 +1,107 @@
+"""A broker's lease, on the model of ZooKeeper."""
+
+from __future__ import annotations
+
+import pytest
+from twisted.internet.defer import ensureDeferred
+
+from coordinator.cluster.identity import prepare_layout
+from coordinator.cluster.lease import LEASE_SHARE, MembershipLease
+from tests.models.world import Process, World
+from tests.models.zookeeper import SimZooKeeper, ZooKeeperModel
+
+TIMEOUT_MS = 6000
+LEASE_S = TIMEOUT_MS / 1000 * LEASE_SHARE
+
+
+class Holder:
+    """A registered broker's lease. `heard` lists what its listener was called with."""
+
+    def __init__(self) -> None:
+        self.world = World(1)
+        self.zookeeper = ZooKeeperModel(self.world)
+        self.process = Process(self.world, "broker")
+        self.client = SimZooKeeper(self.zookeeper, self.process, TIMEOUT_MS)
+        self.lease = MembershipLease(self.process.clock, 1)
+        self.lease.add_listener(self)
+        self.heard: list[str] = []
+        self.client.add_listener(self)
+        self.client.start()
+        self.world.run(1)
+        ensureDeferred(prepare_layout(self.client.session))
+        self.world.run(1)
+        self.lease.registered(self.client.session, 1)
+        self.world.run(0.1)
+
+    def lease_lapsed(self) -> None:
+        self.heard.append("lapsed")
+
+    def lease_held(self) -> None:
+        self.heard.append("held")
+
+    def session_connected(self, session: object) -> None:
+        self.lease.resumed()
+
+    def session_suspended(self, session: object) -> None:
+        self.lease.suspended()
+
+    def session_expired(self, session: object) -> None:
+        self.lease.expired()
+
+
+@pytest.fixture
+def holder() -> Holder:
+    return Holder()
+
+
+def test_a_registered_broker_holds_its_lease_for_as_long_as_zookeeper_answers(holder: Holder) -> None:
+    for _ in range(100):
+        assert holder.lease.is_held()
+        holder.world.run(0.5)
+    assert holder.heard == ["held"]
+
+
+@pytest.mark.parametrize("silently", [True, False])
+def test_a_broker_without_zookeeper_loses_its_lease_before_its_session_can_expire(
+    holder: Holder, silently: bool
+) -> None:
+    session_id = holder.client.session.session_id
+    if silently:
+        holder.client.cut_silently()
+    else:
+        holder.client.cut()
+    while holder.lease.is_held():
+        assert holder.zookeeper.has_session(session_id)
+        holder.world.run(0.01)
+    holder.world.run(0.01)
+    assert holder.heard == ["held", "lapsed"]
+
+
+def test_a_broker_that_hears_from_zookeeper_again_in_its_session_holds_its_lease_again(
+    holder: Holder,
+) -> None:
+    holder.zookeeper.stop()  # A stopped ZooKeeper ends no session.
+    holder.world.run(LEASE_S + 1)
+    assert not holder.lease.is_held()
+    holder.zookeeper.start()
+    holder.world.run(1)
+    assert holder.lease.is_held()
+    assert holder.heard == ["held", "lapsed", "held"]
+
+
+def test_a_process_that_stood_still_does_not_hold_its_lease_when_it_goes_on(holder: Holder) -> None:
+    held: list[bool] = []
+    holder.process.clock.callLater(0.001, lambda: held.append(holder.lease.is_held()))
+    holder.process.pause()
+    holder.world.run(LEASE_S + 0.1)
+    holder.process.resume()
+    holder.world.run(0)
+    assert held == [False]
+
+
+def test_a_broker_whose_session_has_expired_does_not_hold_its_lease(holder: Holder) -> None:
+    holder.zookeeper.end_session(holder.client.session.session_id, "a test ends it")
+    holder.client.break_connection()
+    holder.world.run(1)
+    assert not holder.lease.is_held()
+    assert holder.heard == ["held", "lapsed"]
