@@ -26,6 +26,7 @@ from coordinator.znodes.brokers import broker_path
 from coordinator.zookeeper.interface import Delete, WriteOperation
 from protocol.batches import split
 from protocol.messages.alter_partition import AlterPartitionRequest
+from protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
@@ -49,6 +50,7 @@ _MEDDLED = (
     LeaderAndIsrRequest.api,
     UpdateMetadataRequest.api,
     StopReplicaRequest.api,
+    GetReplicaLogInfoRequest.api,
 )
 """Requests between brokers that `meddle` may lose, delay, repeat or leave without an answer."""
 

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from broker.replication.leadership import Leadership
-from coordinator.znodes.topics import PartitionState, encode_partition_state, partition_state_path
+from coordinator.placement import ReplicaAssignment
+from coordinator.znodes.topics import (
+    PartitionState,
+    TopicAssignment,
+    encode_partition_state,
+    encode_topic,
+    partition_state_path,
+    topic_path,
+)
 from coordinator.zookeeper.interface import Delete, SetData
 from tests.models.world import World
 from tests.sim.cluster import logs_in_trace
@@ -43,6 +51,11 @@ class Judged:
         )
         path = partition_state_path(*AT)
         self.stage.cluster.zookeeper.write([SetData(path, encode_partition_state(changed))], 0)
+
+    def assign(self, assignment: ReplicaAssignment) -> None:
+        """Write the partition's assignment into ZooKeeper, without the controller."""
+        topic = TopicAssignment(self.stage.cluster.topics()[AT[0]].topic_id, {AT[1]: assignment})
+        self.stage.cluster.zookeeper.write([SetData(topic_path(AT[0]), encode_topic(topic))], 0)
 
     def others(self) -> tuple[int, int]:
         """The brokers that are not the leader."""
@@ -122,4 +135,35 @@ def test_a_partition_without_a_leader_and_a_deleted_partition_are_not_judged(jud
     judged.write((1, 2, 3), leader=-1, epochs=1)
     path = partition_state_path(*AT)
     judged.stage.cluster.zookeeper.write([Delete(path)], 0)
+    assert judged.found == []
+
+
+def test_a_reassignment_that_ends_before_all_new_replicas_are_in_sync_is_found(judged: Judged) -> None:
+    leader, (other, joins) = judged.stage.leader(), judged.others()
+    judged.write((leader, other))
+    before = ReplicaAssignment((leader, other))
+    judged.assign(before)
+    judged.assign(before.reassigned_to((leader, joins)))
+    judged.assign(ReplicaAssignment((leader, joins)))
+    assert len(judged.found) == 1
+    assert f"the reassignment to [{leader}, {joins}] is completed, but only" in judged.found[0]
+
+
+def test_a_reassignment_whose_new_replicas_are_in_sync_may_end(judged: Judged) -> None:
+    leader, (other, joins) = judged.stage.leader(), judged.others()
+    judged.write((leader, other, joins))
+    before = ReplicaAssignment((leader, other))
+    judged.assign(before)
+    judged.assign(before.reassigned_to((leader, joins)))
+    judged.assign(ReplicaAssignment((leader, joins)))
+    assert judged.found == []
+
+
+def test_a_cancelled_reassignment_may_end_before_new_replicas_are_in_sync(judged: Judged) -> None:
+    leader, (other, joins) = judged.stage.leader(), judged.others()
+    judged.write((leader, other))
+    before = ReplicaAssignment((leader, other))
+    judged.assign(before)
+    judged.assign(before.reassigned_to((leader, joins)))
+    judged.assign(before)
     assert judged.found == []

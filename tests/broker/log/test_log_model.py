@@ -70,8 +70,10 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.recovery_point == self.end
 
     @precondition(lambda self: self.end > self.start)
-    @rule(removed=st.integers(0, 12))
-    def truncate(self, removed: int) -> None:
+    @rule(removed=st.integers(0, 40), continues_epoch=st.booleans())
+    def truncate(self, removed: int, continues_epoch: bool) -> None:
+        """Truncate the log, as a follower does. With `continues_epoch` the leader never had the removed
+        records: the next batches are of the same leader epoch as the last batch that is left."""
         offset = max(self.start, self.end - removed)
         self.log.truncate_to(offset)
         self.model = [entry for entry in self.model if entry[0] + len(entry[2]) <= offset]
@@ -81,6 +83,8 @@ class LogMachine(RuleBasedStateMachine):
                 self.log.segments[0].base_offset,
             )
         self.start = min(self.start, self.end)
+        if continues_epoch:
+            self.epoch = self.model[-1][1] if self.model else 0
         # The producer continues at the end of the log, or of its remembered batches.
         entry = self.log.producers.get(3)
         self.sequence = entry.last_sequence + 1 if entry and entry.batches else 0
@@ -147,6 +151,14 @@ class LogMachine(RuleBasedStateMachine):
             (base, epoch) for base, epoch, timestamps in self.model if base + len(timestamps) > self.start
         ]
         assert [(header.base_offset, header.leader_epoch) for header in headers_of(self.log)] == expected
+
+    @invariant()
+    def it_knows_the_leader_epoch_of_every_batch(self) -> None:
+        if not hasattr(self, "log"):
+            return
+        for base, epoch, timestamps in self.model:
+            if base + len(timestamps) > self.start:
+                assert self.log.epochs.epoch_at(max(base, self.start)) == epoch
 
     @invariant()
     def its_indexes_are_those_that_would_be_made_anew(self) -> None:

@@ -228,6 +228,24 @@ def test_a_half_written_epoch_checkpoint_is_rebuilt_from_the_batches(
     assert found.epochs.entries == [(0, 0), (1, 6), (2, 12), (3, 18)]
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_truncated_leader_epoch_is_not_found_again_among_older_records(
+    disk: SimDisk, is_clean: bool
+) -> None:
+    """A follower truncates the records of epoch 5, which its leader never had. Then it copies more records of
+    epoch 4, and makes them durable. No epoch begins with these records."""
+    log = new_log(disk)
+    append(log, 1, leader_epoch=4)
+    append(log, 2, leader_epoch=5)
+    flush_at_once(log)
+    log.truncate_to(1)
+    append(log, 3, leader_epoch=4)
+    append(log, 4, leader_epoch=4)
+    flush_at_once(log)
+    again = reopen(disk, log, is_clean=is_clean, recovery_point=log.recovery_point)
+    assert again.epochs.entries == [(4, 0)]
+
+
 def test_leader_epochs_beyond_the_log_end_are_dropped(disk: SimDisk, closed: Log) -> None:
     disk.write_atomically(f"{DIRECTORY}/{names.LEADER_EPOCHS}", b"0\n3\n0 0\n3 18\n9 22\n")
     assert reopen(disk, closed, is_clean=True).epochs.entries == [(0, 0), (3, 18)]
