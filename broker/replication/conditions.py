@@ -77,11 +77,7 @@ class Conditions:
                     "nothing was appended: the condition on another partition of the request failed",
                 )
                 append.settles_at = None
-        if origin is not None:
-            self._remember(
-                [append for append in appends if append.condition is not None and append.error is not None],
-                origin,
-            )
+        self.remember(appends, origin)
 
     def _refusal(self, append: Append, origin: Origin | None, acks: int) -> BrokerError | None:
         partition, condition = append.partition, append.condition
@@ -116,7 +112,11 @@ class Conditions:
         refusal = self._refusals.get(origin, {}).get(append.topic_partition)
         return refusal is not None and refusal.covers(condition, origin)
 
-    def _remember(self, refused: Sequence[Append], origin: Origin) -> None:
+    def remember(self, appends: Sequence[Append], origin: Origin | None) -> None:
+        """Remember the conditional appends among these that were refused, for whatever reason."""
+        refused = [append for append in appends if append.condition is not None and append.error is not None]
+        if origin is None or not refused:
+            return
         self._has_refused = True
         of_origin = self._refusals.setdefault(origin, {})
         for append in refused:

@@ -224,17 +224,6 @@ class Replicas:
 
     def append(self, appends: Sequence[Append], acks: int, origin: Origin | None) -> None:
         """Carry out the appends of one request; each records its own outcome."""
-        if acks == ACKS_ALL and self._is_suspended:
-            code = ErrorCode.NOT_ENOUGH_REPLICAS
-            if self._has_lost_lease:
-                # Clients answer this error by asking for the leader.
-                code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            for append in appends:
-                append.error = BrokerError(
-                    code,
-                    "this broker lost its ZooKeeper connection; acks=all writes are refused until it returns",
-                )
-            return
         date_ms = self._date_ms()
         is_guarded = is_conditional = False
         for append in appends:
@@ -242,6 +231,9 @@ class Replicas:
             partition = append.partition
             is_guarded = is_guarded or (partition is not None and partition.admission is not None)
             is_conditional = is_conditional or append.condition is not None
+        if acks == ACKS_ALL and self._is_suspended:
+            self._refuse_suspended(appends, origin)
+            return
         if is_guarded:
             for append in appends:
                 append.admit(origin, acks)
@@ -251,6 +243,21 @@ class Replicas:
             append.append(date_ms)
             if append.result is not None and append.partition is not None:
                 self.grown(append.partition)
+
+    def _refuse_suspended(self, appends: Sequence[Append], origin: Origin | None) -> None:
+        """Refuse all appends. Those with a condition are remembered: the client may have sent more of the
+        same attempt, which must not be appended if this broker resumes before they arrive."""
+        code = ErrorCode.NOT_ENOUGH_REPLICAS
+        if self._has_lost_lease:
+            # Clients answer this error by asking for the leader.
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        for append in appends:
+            append.settles_at = None
+            append.error = BrokerError(
+                code,
+                "this broker lost its ZooKeeper connection; acks=all writes are refused until it returns",
+            )
+        self.conditions.remember(appends, origin)
 
     def _prepare(self, append: Append, acks: int, date_ms: int) -> None:
         if append.topic in INTERNAL_TOPICS and append.origin is AppendOrigin.CLIENT:

@@ -261,6 +261,21 @@ def test_the_number_of_remembered_refusals_is_bounded(world: World, monkeypatch:
     assert list(kept) == [("none", index) for index in range(14, 24)]
 
 
+def test_a_batch_sent_behind_one_that_a_suspended_broker_refused_is_refused_after_it_resumes(
+    world: World,
+) -> None:
+    client = world.client()
+    world.replicas.suspend()
+    assert one(client, 0, b"first", attempt=0).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    world.replicas.resume()
+
+    behind = one(client, 0, b"second", attempt=0)
+
+    assert behind.error_code == ErrorCode.OFFSET_MISMATCH
+    assert values_in(world) == 0
+    assert one(client, 0, b"first", attempt=1).error_code == 0
+
+
 def test_unnumbered_attempts_received_before_a_refusal_are_refused(world: World) -> None:
     other, client = world.client(), world.client()
     one(other, 0)
