@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import repeat
 
 from clients.connection.network import ClientNetwork
@@ -15,6 +15,7 @@ from clients.sending.partitioner import Partitioner
 from clients.sending.queues import BULK_OVERHEAD, RECORD_OVERHEAD, UNPLACED, Queues, TopicQueues
 from clients.sending.record import SerializedRecord
 from clients.sending.responses import RecordResponse, SpanResponse
+from protocol.batches import HEADER_SIZE
 from protocol.records import TYPICAL_OVERHEAD
 
 
@@ -86,19 +87,21 @@ class RecordAccumulator:
         return RecordResponse(batch, index)
 
     def enqueue_at(
-        self, topic: str, partition: int, expected: Expectation, record: SerializedRecord
-    ) -> RecordResponse:
-        """As `enqueue`, for a record that is written only at the offset that it expects."""
-        size = record[4]
+        self, topic: str, partition: int, expected: Expectation, records: Sequence[SerializedRecord]
+    ) -> list[RecordResponse]:
+        """As `enqueue`, for records of one batch that is written, all or none of it, only at the offset that
+        it expects. Returns their responses, in order."""
+        size = sum(record[4] for record in records)
         with self._mutex:
-            error = self._refusal(size) or self._make_room(size + RECORD_OVERHEAD)
+            error = self._refusal_at(size, len(records))
+            error = error or self._make_room(size + len(records) * RECORD_OVERHEAD)
             if error is not None:
-                return self._failed(topic, partition, record, error)
+                return [self._failed(topic, partition, record, error) for record in records]
             queue = self._queues.topic(topic).queue(partition)
-            batch, index, should_wake = self._queues.append_at(queue, expected, record, self._now_ms())
+            batch, first, should_wake = self._queues.append_at(queue, expected, records, size, self._now_ms())
         if should_wake:
             self._network.wake()
-        return RecordResponse(batch, index)
+        return [RecordResponse(batch, first + index) for index in range(len(records))]
 
     def _enqueue_unplaced(self, queues: TopicQueues, record: SerializedRecord) -> RecordResponse:
         if not queues.unplaced:
@@ -177,6 +180,19 @@ class RecordAccumulator:
         if size > self._size_max:
             return RecordTooLargeError(
                 f"a message of {size} bytes: max.request.size and buffer.memory allow {self._size_max}"
+            )
+        return None
+
+    def _refusal_at(self, size: int, count: int) -> Exception | None:
+        """As `_refusal`, for records that must fit into one batch."""
+        if count == 1 or self.is_closed or self._queues.fatal_error is not None:
+            return self._refusal(size)
+        if HEADER_SIZE + size > self._size_max:
+            return RecordTooLargeError(
+                f"the {count} messages of one send_at make a batch of {HEADER_SIZE + size} bytes, which must "
+                "fit into one request, because they are written all or none. max.request.size and "
+                f"buffer.memory allow {self._size_max} bytes. Nothing was sent: raise these, or send fewer "
+                "messages at once"
             )
         return None
 

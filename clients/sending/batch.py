@@ -54,6 +54,7 @@ class Batch:
         "retry_at_ms",
         "timestamps",
         "topic",
+        "unit_starts",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +80,8 @@ class Batch:
         """The leader epoch that the record before it must have; -1 for any."""
         self.guards: tuple[Guard, ...] = ()
         """Other partitions, and where their logs must end for it."""
+        self.unit_starts: list[int] = []
+        """With a condition: the indices at which records begin that are written all or none."""
         self.attempt = -1
         """The attempt with which a batch with a condition was sent (`PartitionQueue.attempt`)."""
         self.mismatch: Exception | None = None
@@ -156,16 +159,23 @@ class Batch:
         callbacks, self._callbacks = self._callbacks, []
         return callbacks
 
+    @property
+    def middle(self) -> int:
+        """The index at which it can be divided into two batches; 0 if it cannot."""
+        if self.expected_offset < 0:
+            return len(self) // 2
+        return self.unit_starts[len(self.unit_starts) // 2]
+
     def halves(self, new_builder: Callable[[], BatchBuilder]) -> tuple[Batch, Batch]:
-        """Two batches with the records of this one, which must be encoded and have more than one.
+        """Two batches with the records of this one, which must be encoded and have a `middle`.
 
         They take over its memory, its sequence numbers and its place in the order. The caller then calls
         `hand_over`.
         """
-        assert self.encoded is not None and len(self) > 1
+        middle = self.middle
+        assert self.encoded is not None and middle > 0
         columns = decode_columns(self.encoded)
         builders = [new_builder(), new_builder()]
-        middle = len(self) // 2
         headers = columns.headers or [()] * len(self)
         rows = zip(self.timestamps, columns.keys, columns.values, headers, strict=True)
         for index, row in enumerate(rows):
@@ -184,7 +194,9 @@ class Batch:
             first.expected_offset, first.expected_epoch = self.expected_offset, self.expected_epoch
             first.guards = self.guards
             second.expected_offset = self.expected_offset + middle
-        first.cost = self.cost // 2
+            first.unit_starts = [start for start in self.unit_starts if start < middle]
+            second.unit_starts = [start - middle for start in self.unit_starts if start >= middle]
+        first.cost = self.cost * middle // len(self)
         second.cost = self.cost - first.cost
         self.cost = 0
         self.encoded = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any, TypeAlias
 
@@ -11,6 +11,7 @@ from clients.message import UNKNOWN_OFFSET, Message
 from clients.sending.columns import RecordColumns, as_bytes, in_chunks
 from clients.sending.engine import SendingEngine
 from clients.sending.expectations import ANY_EPOCH, NO_GUARDS, Expectation, guards_in
+from clients.sending.record import SerializedRecord
 from clients.sending.responses import BulkResponse, GroupResponse, SendResponse, SpanResponse
 from protocol.record_codec import encode_headers
 from protocol.records import TYPICAL_OVERHEAD
@@ -76,7 +77,7 @@ class MessageSender:
             return GroupResponse(tuple([self.send(message) for message in messages]))
         message = messages[0]
         if message.offset != UNKNOWN_OFFSET:
-            return self._send_at(message, Expectation(message.offset))
+            return self._send_at(Expectation(message.offset), messages)[0]
         topic, key, value, headers = message.topic, message.key, message.value, message.headers
         if self._has_serializers or type(value) is not bytes or key is not None:
             # Plain names, because they are faster to call than attributes.
@@ -104,11 +105,14 @@ class MessageSender:
     ) -> SendResponse:
         """Queue messages of one partition, to be written only if its log ends at `expected_offset` (KIP-27).
 
-        As `send` of messages with that `offset` and the ones after it. With a `last_leader_epoch`, the record
-        before the first message must have that leader epoch. If the log ends elsewhere the messages fail with
-        OffsetMismatchError, which has the actual end, and so do all other messages with an `offset` that wait
-        for the partition. Messages that fit in `batch.size` together are one batch, all or none. Raises
-        ConfigError without `enable.idempotence`, UnsupportedRequestError if the broker is not Holdfast's.
+        The messages are one batch, written all or none, even if it is larger than `batch.size`. Messages
+        that together are larger than `max.request.size` fail with RecordTooLargeError before any of them is
+        sent; if the broker allows less (`max.message.bytes`), it writes none of them.
+
+        With a `last_leader_epoch`, the record before the first message must have that leader epoch. If the
+        log ends elsewhere the messages fail with OffsetMismatchError, which has the actual end, and so do all
+        other messages with an `offset` that wait for the partition. Raises ConfigError without
+        `enable.idempotence`, UnsupportedRequestError if the broker is not Holdfast's.
 
         `guards` are other partitions and the offsets at which their logs must end; nothing is written to
         them. If one ends elsewhere the messages fail with GuardMismatchError, which has the actual ends. One
@@ -117,34 +121,34 @@ class MessageSender:
         """
         if not messages:
             raise ValueError("no message to send")
-        with self._lock:
-            responses: list[SendResponse] = []
-            for index, message in enumerate(messages):
-                if (message.topic, message.partition) != (messages[0].topic, messages[0].partition):
-                    raise ValueError("all messages must name the same topic and partition")
-                expected = Expectation(expected_offset + index)
-                if index == 0 and message.partition is not None:
-                    partition = TopicPartition(message.topic, message.partition)
-                    all_guards = guards_in(partition, guards)
-                    expected = Expectation(expected_offset, last_leader_epoch, all_guards)
-                responses.append(self._send_at(message, expected))
+        if any(
+            (other.topic, other.partition) != (messages[0].topic, messages[0].partition) for other in messages
+        ):
+            raise ValueError("all messages must name the same topic and partition")
+        topic, partition = messages[0].topic, messages[0].partition
+        all_guards = () if partition is None else guards_in(TopicPartition(topic, partition), guards)
+        responses = self._send_at(Expectation(expected_offset, last_leader_epoch, all_guards), messages)
         return responses[0] if len(responses) == 1 else GroupResponse(tuple(responses))
 
-    def _send_at(self, message: Message, expected: Expectation) -> SendResponse:
-        if expected.offset < 0 or message.partition is None:
-            place = f"offset {expected.offset} of partition {message.partition}"
+    def _send_at(self, expected: Expectation, messages: Sequence[Message]) -> Sequence[SendResponse]:
+        topic, partition = messages[0].topic, messages[0].partition
+        if expected.offset < 0 or partition is None:
+            place = f"offset {expected.offset} of partition {partition}"
             raise ValueError(f"{place}: a conditional message must name both")
         if not self._is_idempotent:
             raise ConfigError(
                 "a message with an offset needs enable.idempotence=true, or its retry would fail"
             )
+        records = [self._record(message) for message in messages]
+        return self._accumulator.enqueue_at(topic, partition, expected, records)
+
+    def _record(self, message: Message) -> SerializedRecord:
         key = as_bytes(message.topic, self._key_serializer(message.topic, message.key))
         value = as_bytes(message.topic, self._value_serializer(message.topic, message.value))
         headers = tuple(message.headers)
         size = TYPICAL_OVERHEAD + len(key or b"") + len(value or b"") + len(encode_headers(headers))
         timestamp = self._network.wall_ms() if message.timestamp is None else _time(message.timestamp)
-        record = (timestamp, key, value, headers, size)
-        return self._accumulator.enqueue_at(message.topic, message.partition, expected, record)
+        return timestamp, key, value, headers, size
 
     def send_many(
         self,

@@ -61,8 +61,10 @@ class Outcomes:
         if not was_sent or is_bystander:
             batch.attempts -= 1
         may_help = is_lost or is_bystander or is_retriable(error)
-        if code is ErrorCode.MESSAGE_TOO_LARGE and len(batch) > 1 and not batch.is_done:
+        if code is ErrorCode.MESSAGE_TOO_LARGE and batch.middle and not batch.is_done:
             self._split(queue, batch, error)
+        elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.expected_offset >= 0 and len(batch) > 1:
+            self.give_up(queue, batch, _unit_too_large(batch, error))
         elif batch.is_done or not may_help or batch.attempts > self._settings.retries:
             self.give_up(queue, batch, error)
         elif now_ms - batch.created_ms >= self._settings.delivery_timeout_ms:
@@ -137,6 +139,15 @@ class Outcomes:
                 callback()
             except Exception:
                 sys.excepthook(*sys.exc_info())  # An error of the application must not stop the sending.
+
+
+def _unit_too_large(batch: Batch, error: Exception) -> BrokerError:
+    return BrokerError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"nothing was appended to {batch.topic}-{batch.partition}: the {len(batch)} messages of one send_at "
+        f"are one batch of {batch.size} bytes, because they are written all or none, and the broker accepts "
+        f"no batch of that size. Raise the topic's max.message.bytes, or send fewer messages at once ({error})",
+    )
 
 
 def _is_not_written(error: Exception) -> bool:

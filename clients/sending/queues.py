@@ -241,15 +241,16 @@ class Queues:
         self,
         queue: PartitionQueue,
         expected: Expectation,
-        record: SerializedRecord,
+        records: Sequence[SerializedRecord],
+        size: int,
         now_ms: int,
     ) -> tuple[Batch, int, bool]:
-        """Add a record that is written only at the offset that it expects, behind those expected before it.
+        """Add records of `size` bytes that are written together, and only at the offset that they expect.
 
-        Its batch takes no record without a condition and does not linger. Returns the batch, the record's
-        index in it, and whether to wake the sending thread.
+        They share one batch, however large: together with the records expected right before them if
+        `batch.size` allows it. It takes no record without a condition and does not linger. Returns the batch,
+        the index of the first record in it, and whether to wake the sending thread.
         """
-        timestamp, key, value, headers, size = record
         topic = self.topics[queue.topic]
         batch = queue.batches[-1] if queue.batches else None
         builder = None if batch is None or batch.expected_offset < 0 else batch.builder
@@ -269,11 +270,14 @@ class Queues:
             builder = batch.builder
             assert builder is not None
             should_wake = True
-        index = len(batch)
-        builder.append(timestamp, key, value, headers)
-        batch.cost += size + RECORD_OVERHEAD
-        self.used += size + RECORD_OVERHEAD
-        return batch, index, should_wake
+        first = len(batch)
+        batch.unit_starts.append(first)
+        for timestamp, key, value, headers, _ in records:
+            builder.append(timestamp, key, value, headers)
+        cost = size + len(records) * RECORD_OVERHEAD
+        batch.cost += cost
+        self.used += cost
+        return batch, first, should_wake
 
     def room_for(self, topic: TopicQueues, partition: int, ends: Sequence[int], start: int) -> int:
         """How many records from `start` on go into one batch, at least one. `ends` has the running sums of
@@ -344,7 +348,8 @@ class Queues:
     def split(self, queue: PartitionQueue, batch: Batch) -> list[Callable[[], object]]:
         """Queue the records of a batch that is too large as two batches; returns the callbacks to run now.
 
-        The batch must no longer be in the queue. The topic's batches are smaller from now on.
+        The batch must have a `middle`, and no longer be in the queue. The topic's batches are smaller from
+        now on.
         """
         topic = self.topics[batch.topic]
         topic.batch_size = min(topic.batch_size, max(batch.size // 2, 1))

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from clients.errors import ConfigError, UnsupportedRequestError
+from clients.errors import ConfigError, RecordTooLargeError, UnsupportedRequestError
 from clients.message import Message
 from clients.producer import Producer
 from clients.sending.conditions import FEATURE
 from protocol.batches import split
-from protocol.errors import ErrorCode, OffsetMismatchError
+from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
 from protocol.messages.produce import PartitionProduceData, ProduceRequest
 from tests.models.fake_cluster import FakeCluster
 
@@ -101,6 +101,57 @@ def test_messages_of_one_send_at_are_one_batch_all_or_none(cluster: FakeCluster)
         (0, -1),
     ]
     assert values_in(cluster) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_send_at_that_is_larger_than_a_batch_is_still_one_batch(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster, **{"batch.size": 1000})
+    first = producer.send_at(0, Message(LOG, value="a", partition=0))
+    large = producer.send_at(1, *[Message(LOG, value="b" * 900, partition=0)] * 5)
+    assert producer.flush(10_000)
+
+    assert first.error is None and large.error is None
+    assert [(data.expected_offset, len(split(data.records or b""))) for data in sent(cluster)] == [
+        (0, 1),
+        (1, 1),
+    ]
+    assert len(values_in(cluster)) == 6
+
+
+def test_a_send_at_that_fits_into_no_request_is_refused_before_anything_is_sent(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster, **{"max.request.size": 2000})
+    refused = producer.send_at(0, *[Message(LOG, value="b" * 900, partition=0)] * 5)
+    assert producer.flush(10_000)
+
+    assert isinstance(refused.error, RecordTooLargeError)
+    assert "max.request.size" in str(refused.error) and "5 messages" in str(refused.error)
+    assert sent(cluster) == []
+
+
+def test_a_send_at_that_is_too_large_for_the_broker_is_not_divided(cluster: FakeCluster) -> None:
+    cluster.topics[LOG][0].max_batch_bytes = 3000
+    producer = producer_on(cluster)
+    refused = producer.send_at(0, *[Message(LOG, value="b" * 900, partition=0)] * 5)
+    assert producer.flush(10_000)
+
+    error = refused.error
+    assert isinstance(error, BrokerError) and error.code == ErrorCode.MESSAGE_TOO_LARGE
+    assert "max.message.bytes" in str(error)
+    assert values_in(cluster) == []
+
+
+def test_a_batch_that_is_too_large_for_the_broker_is_divided_between_calls_of_send_at(
+    cluster: FakeCluster,
+) -> None:
+    cluster.topics[LOG][0].max_batch_bytes = 3000
+    producer = producer_on(cluster)
+    pairs = [
+        producer.send_at(offset, *[Message(LOG, value="b" * 900, partition=0)] * 2) for offset in (0, 2, 4)
+    ]
+    assert producer.flush(10_000)
+
+    assert [pair.error for pair in pairs] == [None, None, None]
+    assert [data.expected_offset for data in sent(cluster)] == [0, 0, 2, 2, 4]
+    assert len(values_in(cluster)) == 6
 
 
 def test_the_epoch_of_the_last_record_may_be_named(cluster: FakeCluster) -> None:

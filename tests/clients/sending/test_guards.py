@@ -91,6 +91,35 @@ def test_a_guard_that_does_not_hold_refuses_the_message_and_says_where_its_log_e
     assert again.error is None and values_in(cluster) == [b"y"]
 
 
+def test_the_guards_of_one_send_at_cover_all_its_messages_however_large_they_are(
+    cluster: FakeCluster,
+) -> None:
+    producer = producer_on(cluster)
+    messages = [Message("log", value="x" * 50_000, partition=0)] * 6
+
+    moved = producer.send_at(0, *messages, guards={TERM: 1})
+    assert producer.flush(10_000)
+    assert isinstance(moved.error, GuardMismatchError) and values_in(cluster) == []
+    held = producer.send_at(0, *messages, guards={TERM: 2})
+    assert producer.flush(10_000)
+
+    assert held.error is None and len(values_in(cluster)) == 6
+    assert [[data.index for data in request] for request in sent(cluster)] == [[0, 1], [0, 1]]
+
+
+def test_a_guard_that_moves_while_a_large_send_at_is_under_way_refuses_all_of_it(
+    cluster: FakeCluster,
+) -> None:
+    producer, other = producer_on(cluster), producer_on(cluster)
+    messages = [Message("log", value="x" * 50_000, partition=0)] * 6
+    late = producer.send_at(0, *messages, guards={TERM: 2})
+    other.send(Message("log", value="next term", partition=TERM.partition))
+    assert other.flush(10_000) and producer.flush(10_000)
+
+    assert isinstance(late.error, GuardMismatchError)
+    assert values_in(cluster) == []
+
+
 def test_a_guard_mismatch_names_the_guards_that_failed(cluster: FakeCluster) -> None:
     producer = producer_on(cluster)
     guards = {TERM: 2, PLAIN: 7, TopicPartition("log", 3): 8}
