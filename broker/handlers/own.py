@@ -20,7 +20,14 @@ from broker.ownership.service import OwnershipService
 from broker.ownership.settings import SessionTimeouts
 from coordinator.ownership.records import ResourceKey
 from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.ownership import IF_FREE, OwnRequest, OwnResponse, ResourceClaim
+from protocol.messages.ownership import (
+    IF_FREE,
+    NO_PARTITION,
+    Access,
+    OwnRequest,
+    OwnResponse,
+    ResourceClaim,
+)
 
 
 @dataclass(eq=False)
@@ -36,6 +43,7 @@ class OwnHandler(Handler[OwnRequest, OwnResponse]):
         for claim in request.resources:
             check_generation(claim.generation)
         _check_wait(request)
+        _check_access(request)
         requester = requests.requester_of(
             context,
             request.group,
@@ -69,4 +77,16 @@ def _check_wait(request: OwnRequest) -> None:
         raise error_for(
             ErrorCode.INVALID_REQUEST,
             "only a claim of one resource with generation -1 can wait: send one request for each resource",
+        )
+
+
+def _check_access(request: OwnRequest) -> None:
+    """Refuse to make an owner of a partition that may neither write nor read it: it would exclude nobody."""
+    partitions = [each for each in request.resources if each.partition != NO_PARTITION]
+    if request.access == Access.NONE and partitions:
+        raise error_for(
+            ErrorCode.INVALID_REQUEST,
+            f"a claim of {partitions[0].name}-{partitions[0].partition} with access 0 would exclude nobody: "
+            "use 1 to be its only writer, 2 to be its only reader, 3 for both, or claim a name (partition "
+            "-1)",
         )

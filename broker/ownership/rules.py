@@ -12,7 +12,7 @@ from broker.ownership.resources import Entry, Resource
 from coordinator.ownership.records import Grant, Owner
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import (
-    GENERATION_MAX,
+    GENERATION_RAISE_MAX,
     IF_FREE,
     PRODUCERS_GROUP,
     RESET_GENERATION,
@@ -62,11 +62,11 @@ Verdict: TypeAlias = Granted | Shared | Repeated | Queued | ClaimRefused
 
 def check_generation(generation: int) -> None:
     """Raises BrokerError INVALID_GENERATION for a generation that no claim may name."""
-    if not IF_FREE <= generation <= GENERATION_MAX:
+    if generation < IF_FREE:
         raise error_for(
             ErrorCode.INVALID_GENERATION,
-            f"generation {generation} cannot be claimed: name the one in force, at most {GENERATION_MAX}; "
-            "0 resets it, and -1 claims a free resource",
+            f"generation {generation} cannot be claimed: name the one in force; 0 resets it, and -1 claims a "
+            "free resource",
         )
 
 
@@ -106,6 +106,14 @@ def judge_claim(
             error_for(
                 ErrorCode.STALE_GENERATION,
                 f"generation {in_force} of {resource.key} is in force, but the claim names {generation}",
+            )
+        )
+    if in_force and generation - in_force > GENERATION_RAISE_MAX:
+        return ClaimRefused(
+            error_for(
+                ErrorCode.INVALID_GENERATION,
+                f"the claim names generation {generation} of {resource.key}, more than "
+                f"{GENERATION_RAISE_MAX} above {in_force}, which is in force: name {in_force}",
             )
         )
     foreign = _foreign_writer(resource, group, owner)

@@ -146,7 +146,8 @@ def _unit_too_large(batch: Batch, error: Exception) -> BrokerError:
         ErrorCode.MESSAGE_TOO_LARGE,
         f"nothing was appended to {batch.topic}-{batch.partition}: the {len(batch)} messages of one send_at "
         f"are one batch of {batch.size} bytes, because they are written all or none, and the broker accepts "
-        f"no batch of that size. Raise the topic's max.message.bytes, or send fewer messages at once ({error})",
+        "no batch of that size. Raise the topic's max.message.bytes, or send fewer messages at once "
+        f"({error})",
     )
 
 

@@ -25,8 +25,10 @@ RESET_GENERATION = 0
 """A claim of this generation is always granted, and resets the generation in force to 1."""
 IF_FREE = -1
 """A claim of this generation is granted only if the resource has no owner."""
-GENERATION_MAX = 2**62
-"""The largest generation that a claim may name. It leaves the server 2^62 further grants to count."""
+GENERATION_RAISE_MAX = 2**20
+"""How far above the generation in force a claim may name one. Nobody has seen a higher generation unless it
+was reset since, so a million grants are ample; and one that is raised so far at a time does not reach the end
+of 64 bits, where it could be raised no more, in 2^42 claims."""
 
 
 class Access(enum.IntFlag):

@@ -36,7 +36,7 @@ class OwnershipRequests:
             owner_id=self.owner_id,
             session_timeout_ms=fields.pop("session_timeout_ms", self.session_timeout_ms),
             timeout_ms=fields.pop("timeout_ms", self.timeout_ms),
-            access=self.access,
+            access=fields.pop("access", self.access),
             resources=[ResourceClaim(name=topic, partition=partition, generation=generation)],
             **fields,
         )

@@ -31,6 +31,8 @@ SURE_S = 2.4
 TIMEOUT_MS = 3000
 NO_EPOCH = -1
 _WAITS_MS = (0, 0, 1500, 6000, -1)
+ABSURD_RAISE = 2**40
+"""How far above the last generation seen a claim sometimes names one. The broker has to refuse it."""
 _WAITING = -1
 """Incarnation named by a client without a grant."""
 
@@ -173,6 +175,8 @@ class Claimant(Client):
             return RESET_GENERATION
         if chance < 0.5 or self._seen == 0:
             return IF_FREE
+        if chance > 0.97:
+            return self._seen + ABSURD_RAISE
         return max(1, self._seen - (chance > 0.9))
 
     def asks(self, address: Address, place: Incarnation, named: int, wait_ms: int) -> Asked:

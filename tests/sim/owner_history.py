@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from protocol.messages.ownership import PRODUCERS_GROUP, RESET_GENERATION, Access, LossReason
+from protocol.messages.ownership import (
+    GENERATION_RAISE_MAX,
+    PRODUCERS_GROUP,
+    RESET_GENERATION,
+    Access,
+    LossReason,
+)
 from tests.sim.checkers import StoredLog
 from tests.sim.history import Batch, History, Incarnation, TopicPartition
 from tests.sim.queue_history import QueueHistory
@@ -93,6 +99,8 @@ class OwnerHistory:
         than every earlier grant, and every record before a writer's fence is committed."""
         if Access.WRITE in told.access:
             self.history.told_committed(told.place, told.fence_offset, f"fence of {told}")
+        if told.generation > GENERATION_RAISE_MAX:
+            self.history.violation(f"{told} has a generation that no number of grants can have reached")
         for other in self.grants:
             if other.place != told.place or other.is_shared or told.is_shared:
                 continue

@@ -546,7 +546,8 @@ def test_claims_steals_refusals_and_fenced_appends_are_counted(world: OwnershipW
     [
         ({"session_timeout_ms": 1}, ErrorCode.INVALID_SESSION_TIMEOUT),
         ({"session_timeout_ms": 2**31 - 1}, ErrorCode.INVALID_SESSION_TIMEOUT),
-        ({"generation": 2**63 - 1}, ErrorCode.INVALID_GENERATION),
+        ({"generation": -2}, ErrorCode.INVALID_GENERATION),
+        ({"access": 0}, ErrorCode.INVALID_REQUEST),
         ({"wait_timeout_ms": 5}, ErrorCode.INVALID_REQUEST),
         ({"partition": -2}, ErrorCode.INVALID_REQUEST),
     ],

@@ -12,7 +12,7 @@ from broker.ownership.rules import check_generation
 from broker.ownership.settings import OwnershipSettings
 from coordinator.ownership.records import GROUPS_MAX, HISTORY_MAX
 from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership import Access, LossReason
+from protocol.messages.ownership import GENERATION_RAISE_MAX, Access, LossReason
 from protocol.messages.producer_access import ProducerAccessMode
 from tests.broker.ownership.machine import NAME, P0, P1, SESSION_MS, Client, Machine
 
@@ -558,12 +558,25 @@ def test_case_19_a_waiter_is_promoted_when_the_last_sharer_leaves(machine: Machi
 def test_case_20_generations_are_64_bits_wide(machine: Machine, anna: Client) -> None:
     """ "Generations are int64; absurd requests are refused"."""
     ben = machine.client("ben")
-    assert anna.claim(P0, 2**62).generation == 2**62
-    assert ben.claim(P0, 2**62).generation == 2**62 + 1
-    check_generation(2**62)
-    for absurd in (-2, 2**62 + 1, 2**63 - 1):
-        with pytest.raises(BrokerError):
-            check_generation(absurd)
+    assert anna.claim(P0, 2**62).generation == 1
+    assert ben.claim(P0, 1 + GENERATION_RAISE_MAX).generation == 1 + GENERATION_RAISE_MAX
+    with pytest.raises(BrokerError):
+        check_generation(-2)
+
+
+@pytest.mark.parametrize("absurd", [2 + GENERATION_RAISE_MAX, 2**62, 2**63 - 1])
+def test_a_claim_cannot_raise_the_generation_so_far_that_nobody_can_claim_after_it(
+    machine: Machine, anna: Client, absurd: int
+) -> None:
+    ben = machine.client("ben")
+    assert anna.claim(P0, 1).generation == 1
+
+    refused = ben.claim(P0, absurd)
+
+    assert (refused.error_code, refused.generation) == (ErrorCode.INVALID_GENERATION, 1)
+    assert "name 1" in (refused.error_message or "")
+    assert machine.owner_of(P0, anna.group) == "anna"
+    assert ben.claim(P0, refused.generation).generation == 2
 
 
 def test_a_reset_revives_no_old_owner(machine: Machine) -> None:

@@ -229,7 +229,7 @@ def test_an_administrator_can_release_an_owned_resource(machine: Machine, anna: 
     assert (fenced.error_code, fenced.reason) == (ErrorCode.OWNERSHIP_FENCED, LossReason.FORCED)
 
 
-@pytest.mark.parametrize("generation", [-2, -(2**63), 2**62 + 1, 2**63 - 1])
+@pytest.mark.parametrize("generation", [-2, -(2**63)])
 def test_generations_out_of_range_are_refused(generation: int) -> None:
     with pytest.raises(BrokerError) as raised:
         check_generation(generation)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from broker.ownership import claims, operations
+from broker.ownership import claims, operations, rules
 from broker.ownership.claims import Claim
 from broker.ownership.decided import DecidedResources
 from broker.ownership.effects import Write
@@ -119,6 +119,10 @@ def _take_without_a_raise() -> Sequence[Patch]:
     return [(claims, "judge_claim", mutant)]
 
 
+def _raise_without_a_bound() -> Sequence[Patch]:
+    return [(rules, "GENERATION_RAISE_MAX", 2**62)]
+
+
 def _let_stale_claims_take() -> Sequence[Patch]:
     def mutant(
         resource: Resource, group: str, owner: Owner, generation: int, *, may_wait: bool = False
@@ -169,6 +173,11 @@ MUTATIONS = (
         "equal-generation-not-raised",
         "a claim with the generation in force takes the resource under the same number",
         _take_without_a_raise,
+    ),
+    Mutation(
+        "raised-without-a-bound",
+        "a claim may name any higher generation, so that no claim can name one above it",
+        _raise_without_a_bound,
     ),
     Mutation(
         "stale-claim-granted",
