@@ -52,6 +52,7 @@ class OwnHandler(Handler[OwnRequest, OwnResponse]):
             request.access,
             request.writer_client_id,
             request.writer_principal,
+            secret=request.secret,
         )
         connection = requests.connection_of(context)
 

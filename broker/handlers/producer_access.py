@@ -50,6 +50,7 @@ class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessRespons
             Access.WRITE,
             request.writer_client_id,
             request.writer_principal,
+            secret=request.secret,
         )
         until_ms = wait_until_ms(self.ownership.now_ms(), request.wait_timeout_ms)
         claim = AccessClaim(requester, key, mode, request.epoch, until_ms)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 
 from broker.handler import Handler, RequestContext
 from broker.ownership import requests
@@ -27,12 +28,18 @@ class ReleaseHandler(Handler[ReleaseRequest, ReleaseResponse]):
 
     def handle(self, context: RequestContext, request: ReleaseRequest) -> Deferred[ReleaseResponse]:
         requests.check_resources(request.group, request.resources)
-        requester = requests.requester_of(context, request.group, request.owner_id)
+        requester = requests.requester_of(context, request.group, request.owner_id, secret=request.secret)
 
         def submit(found: list[tuple[HeldResource, ResourceKey]]) -> Deferred[Standings]:
             named = [NamedGrant(key, each.incarnation) for each, key in found]
+            some = [
+                named[at : at + requests.RESOURCES_MAX] for at in range(0, len(named), requests.RESOURCES_MAX)
+            ]
             # Carried out even if the connection closes before: the owner has requested it.
-            return self.ownership.submit(None, ReleaseHeld(requester, named), _TIMEOUT_MS)
+            parts = [self.ownership.submit(None, ReleaseHeld(requester, part), _TIMEOUT_MS) for part in some]
+            return gatherResults(parts, consumeErrors=True).addCallback(
+                lambda answers: list(chain.from_iterable(answers))
+            )
 
         standings = requests.for_each(self.ownership.decided, request.group, request.resources, submit)
         return standings.addCallback(

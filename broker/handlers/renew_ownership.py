@@ -26,7 +26,7 @@ class RenewHandler(Handler[RenewRequest, RenewResponse]):
 
     def handle(self, context: RequestContext, request: RenewRequest) -> Deferred[RenewResponse]:
         requests.check_resources(request.group, request.resources)
-        requester = requests.requester_of(context, request.group, request.owner_id)
+        requester = requests.requester_of(context, request.group, request.owner_id, secret=request.secret)
         connection = requests.connection_of(context)
 
         def renew(found: list[tuple[HeldResource, ResourceKey]]) -> Deferred[Standings]:

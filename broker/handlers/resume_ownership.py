@@ -31,7 +31,7 @@ class ResumeHandler(Handler[ResumeRequest, ResumeResponse]):
         requests.check_resources(request.group, request.resources)
         self.session_timeouts.check(request.session_timeout_ms)
         requester = requests.requester_of(
-            context, request.group, request.owner_id, request.session_timeout_ms
+            context, request.group, request.owner_id, request.session_timeout_ms, secret=request.secret
         )
         connection = requests.connection_of(context)
 

@@ -98,7 +98,7 @@ class Claim(Operation):
     def _judge(self, resource: Resource, wanted: WantedResource) -> Verdict:
         requester = self._requester
         may_wait = self._wait_until_ms is not None
-        return judge_claim(resource, requester.group, requester.owner, wanted.generation, may_wait=may_wait)
+        return judge_claim(resource, requester, wanted.generation, may_wait=may_wait)
 
     def _draft(self, state: TableState, wanted: WantedResource, verdict: Verdict) -> None:
         """Draft the record that must be durable before `verdict` is carried out."""
@@ -106,7 +106,7 @@ class Claim(Operation):
         resource = state.resource(key)
         match verdict:
             case Repeated() if resource.peek(group).grant is None:
-                self._written[key] = resource.record_with_revival(group, owner.session_timeout_ms)
+                self._written[key] = resource.record_with_revival(group, owner)
             case Shared() if resource.has_absent_writer:
                 self._written[key] = resource.record_with_sharers()
             case Granted(generation, reason):
@@ -149,11 +149,10 @@ class Claim(Operation):
                 state.effects.append(AwaitCommit(fence))
         else:
             assert isinstance(verdict, Repeated)
-            timeout_ms = requester.owner.session_timeout_ms
-            state.revive(resource, entry, timeout_ms, is_written=key in self._written)
+            state.revive(resource, entry, requester.owner, is_written=key in self._written)
             state.attach(resource, entry, requester.connection, now_ms)
             fences += pending_fence(resource, entry)
-        leave_queue(state, resource, requester.group, requester.owner.owner_id)
+        leave_queue(state, resource, requester)
         return standings.owned(resource, entry, state.leader_epoch(key))
 
     def _turn_away(
@@ -177,7 +176,7 @@ class Claim(Operation):
 
     def _queue(self, state: TableState, resource: Resource, now_ms: int) -> ResourceStanding:
         requester = self._requester
-        found = resource.waiter(requester.group, requester.owner.owner_id)
+        found = resource.waiter(requester.claimant)
         if found is not None:
             position, waiter = found
             if waiter.connection == requester.connection:
@@ -218,7 +217,7 @@ class AccessClaim(Claim):
     def _judge(self, resource: Resource, wanted: WantedResource) -> Verdict:
         requester, mode, epoch = self._requester, self._mode, wanted.generation
         may_wait = mode is ProducerAccessMode.WAIT_FOR_EXCLUSIVE and self._wait_until_ms is not None
-        return judge_access(resource, requester.owner, requester.connection, mode, epoch, may_wait=may_wait)
+        return judge_access(resource, requester, mode, epoch, may_wait=may_wait)
 
 
 class Promote(Operation):

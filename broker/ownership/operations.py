@@ -11,7 +11,7 @@ for clients, and `readers` those for members of consumer groups.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.ownership import standings
@@ -97,12 +97,12 @@ class Resume(Operation):
     def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
         if is_gone(state, self._requester):
             return {}
-        timeout_ms = self._requester.owner.session_timeout_ms
         for each in self._named:
             entry = self._entry(state, each)
             if entry is not None and entry.grant is None:
                 resource = state.resource(each.key)
-                self._revived[each.key] = resource.record_with_revival(entry.group, timeout_ms)
+                owner = self._requester.owner
+                self._revived[each.key] = resource.record_with_revival(entry.group, owner)
         return self._revived
 
     def _entry(self, state: TableState, named: NamedGrant) -> Entry | None:
@@ -112,7 +112,7 @@ class Resume(Operation):
         grant = None if entry is None else entry.find(named.incarnation)
         if entry is None or grant is None:
             return None
-        return entry if can_resume(resource, entry, grant, self._requester.owner.owner_id) else None
+        return entry if can_resume(resource, entry, grant, self._requester) else None
 
     def carry_out(self, state: TableState, now_ms: int) -> OperationAnswer:
         requester = self._requester
@@ -126,8 +126,7 @@ class Resume(Operation):
             if entry is None:
                 answers.append(standings.fenced(resource, requester.group, each.incarnation))
                 continue
-            timeout_ms = requester.owner.session_timeout_ms
-            state.revive(resource, entry, timeout_ms, is_written=each.key in self._revived)
+            state.revive(resource, entry, requester.owner, is_written=each.key in self._revived)
             state.attach(resource, entry, requester.connection, now_ms)
             fences += pending_fence(resource, entry)
             answers.append(standings.owned(resource, entry, state.leader_epoch(each.key)))
@@ -135,18 +134,37 @@ class Resume(Operation):
 
 
 class ReleaseHeld(Operation):
-    """End grants, waiting or shared access, as their owner asks. Each resource succeeds or fails
-    separately."""
+    """End grants, waiting or shared access, as their owner asks. Each resource succeeds or fails separately.
 
-    __slots__ = ("_named", "_requester")
+    The end of a grant is durable before it is answered: otherwise a next leader would restore the grant, and
+    would keep the resource from others for a session timeout.
+    """
+
+    __slots__ = ("_named", "_requester", "_written")
 
     def __init__(self, requester: Requester, named: Sequence[NamedGrant]) -> None:
         super().__init__(each.key for each in named)
         self._requester = requester
         self._named = named
+        self._written: RecordsByKey = {}
 
     def begin(self, state: TableState, now_ms: int) -> RecordsByKey:
-        return {}
+        for each in self._named:
+            entry = self._entry(state, each)
+            if entry is not None:
+                resource = state.resource(each.key)
+                self._written[each.key] = resource.record_with_end(
+                    entry.group, LossReason.RELEASED, state.date_ms()
+                )
+        return self._written
+
+    def _entry(self, state: TableState, named: NamedGrant) -> Entry | None:
+        """The entry whose grant in force the requester names, and owns."""
+        entry = state.resource(named.key).entries.get(self._requester.group)
+        grant = None if entry is None else entry.grant
+        if entry is None or grant is None or grant.incarnation != named.incarnation:
+            return None
+        return entry if self._requester.owns(grant, entry.connection) else None
 
     def carry_out(self, state: TableState, now_ms: int) -> OperationAnswer:
         return OperationAnswer([self._release(state, each) for each in self._named])
@@ -154,15 +172,9 @@ class ReleaseHeld(Operation):
     def _release(self, state: TableState, named: NamedGrant) -> ResourceStanding:
         requester = self._requester
         resource = state.resource(named.key)
-        entry = resource.entries.get(requester.group)
-        grant = None if entry is None else entry.grant
-        if (
-            entry is not None
-            and grant is not None
-            and grant.incarnation == named.incarnation
-            and grant.owner.owner_id == requester.owner.owner_id
-        ):
-            state.free(resource, entry, LossReason.RELEASED)
+        if named.key in self._written:
+            # Its session may have ended meanwhile; its release is what was written.
+            state.free(resource, resource.entry(requester.group), LossReason.RELEASED, is_written=True)
             return standings.released(resource, requester.group)
         if named.incarnation == NO_GRANT and self._leave(state, resource):
             return standings.released(resource, requester.group)
@@ -171,11 +183,14 @@ class ReleaseHeld(Operation):
     def _leave(self, state: TableState, resource: Resource) -> bool:
         """Stop waiting or sharing. Returns False where the requester does neither."""
         requester = self._requester
-        owner_id = requester.owner.owner_id
-        if leave_queue(state, resource, requester.group, owner_id):
+        if leave_queue(state, resource, requester):
             return True
         sharer = resource.sharers.get(requester.connection)
-        if requester.group != PRODUCERS_GROUP or sharer is None or sharer.owner.owner_id != owner_id:
+        if (
+            requester.group != PRODUCERS_GROUP
+            or sharer is None
+            or sharer.owner.owner_id != requester.owner.owner_id
+        ):
             return False
         state.unshare(resource, requester.connection)
         return True
@@ -204,9 +219,8 @@ class ForceRelease(Operation):
         for each in self._forced:
             entry = self._entry(state, each)
             if entry is not None and entry.last is not None:
-                record = state.resource(each.key).record()
-                ended = (*entry.history[:-1], entry.last.ended(LossReason.FORCED, state.date_ms()))
-                records[each.key] = replace(record, histories={**record.histories, self._group: ended})
+                resource = state.resource(each.key)
+                records[each.key] = resource.record_with_end(self._group, LossReason.FORCED, state.date_ms())
         return records
 
     def carry_out(self, state: TableState, now_ms: int) -> OperationAnswer:
@@ -257,9 +271,9 @@ def pending_fence(resource: Resource, entry: Entry) -> list[Fence]:
     return [Fence(resource.key, entry.group, grant.incarnation, grant.fence_offset)]
 
 
-def leave_queue(state: TableState, resource: Resource, group: str, owner_id: str) -> bool:
-    """Remove an owner's claim from the queue. Returns False where it does not wait."""
-    found = resource.waiter(group, owner_id)
+def leave_queue(state: TableState, resource: Resource, requester: Requester) -> bool:
+    """Remove the requester's claim from the queue. Returns False where it does not wait."""
+    found = resource.waiter(requester.claimant)
     if found is None:
         return False
     state.dequeue(resource, found[1])

@@ -14,6 +14,7 @@ from broker.ownership import standings
 from broker.ownership.answers import Standings
 from broker.ownership.decided import DecidedResources
 from broker.ownership.resources import Requester
+from coordinator.ownership.credentials import SECRET_BYTES_MAX, SECRET_BYTES_MIN, digest_of
 from coordinator.ownership.records import OWNER_BYTES_MAX, Owner, ResourceKey, owner_bytes
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP, Access, ResourceStanding
@@ -52,14 +53,21 @@ def requester_of(
     access: int = Access.NONE,
     writer_client_id: str | None = None,
     writer_principal: str | None = None,
+    *,
+    secret: bytes = b"",
 ) -> Requester:
-    """The sender of a request. Raises BrokerError INVALID_REQUEST for names of a wrong length or an unknown
-    access."""
+    """The sender of a request. Raises BrokerError INVALID_REQUEST for names or a secret of a wrong length, and
+    for an unknown access."""
     connection = connection_of(context)
     _check_name("owner id", owner_id)
     for what, text in (("writer_client_id", writer_client_id), ("writer_principal", writer_principal)):
         if text is not None:
             _check_name(what, text)
+    if secret and not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
+        raise error_for(
+            ErrorCode.INVALID_REQUEST,
+            f"the secret has {len(secret)} bytes, not {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}: draw 16 at random",
+        )
     if not 0 <= access <= Access.READ | Access.WRITE:
         raise error_for(
             ErrorCode.INVALID_REQUEST, f"access {access} is not one of 1 (write), 2 (read), 3 (both)"
@@ -73,6 +81,7 @@ def requester_of(
         Access(access),
         writer_client_id,
         writer_principal,
+        secret_digest=digest_of(secret),
     )
     taken = owner_bytes(owner)
     if taken > OWNER_BYTES_MAX:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from broker.replication.partition import Partition
+from coordinator.ownership.credentials import NO_SECRET, is_proof
 from coordinator.ownership.records import (
     HISTORY_MAX,
     NEVER_MS,
@@ -31,6 +33,14 @@ NAMED_GROUPS_MAX = 1000
 """Maximum number of groups remembered for one connection."""
 
 
+Claimant: TypeAlias = tuple[str, str, bytes | int]
+"""The group and the owner id of a claimant, and the digest of its secret; its connection if it sent none."""
+
+
+def _claimant(group: str, owner: Owner, connection: int) -> Claimant:
+    return (group, owner.owner_id, owner.secret_digest or connection)
+
+
 def partition_key(partition: Partition) -> PartitionKey:
     return PartitionKey(partition.topic_id, partition.index, partition.topic)
 
@@ -42,6 +52,27 @@ class Requester:
     group: str
     owner: Owner
     connection: int
+
+    @property
+    def claimant(self) -> Claimant:
+        """What distinguishes this requester from all others that claim or wait."""
+        return _claimant(self.group, self.owner, self.connection)
+
+    def owns(self, grant: Grant, connection: int | None) -> bool:
+        """Whether the requester proves that `grant` is its own. `connection` is the one through which the
+        grant's owner is attached.
+
+        The proof is the secret of the claim; where the claim came without one, the connection. The record of
+        a broker that knew no secrets has only the owner id to compare.
+        """
+        owner = grant.owner
+        if owner.owner_id != self.owner.owner_id or owner.assignment is not None:
+            return False
+        if owner.secret_digest is None:
+            return True
+        if owner.secret_digest == NO_SECRET:
+            return connection == self.connection
+        return is_proof(self.owner.secret_digest or NO_SECRET, owner.secret_digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +174,14 @@ class Entry:
 
 
 def _pushed(history: History, grant: Grant) -> History:
-    """The history with one more grant; beyond `HISTORY_MAX` the oldest is forgotten."""
+    """The history with one more grant; beyond `HISTORY_MAX` the oldest is forgotten.
+
+    Only the latest grant can be resumed, so only the latest keeps the digest of its secret.
+    """
+    before = history[-1:]
+    if before and before[0].owner.secret_digest:
+        owner = replace(before[0].owner, secret_digest=NO_SECRET)
+        history = (*history[:-1], replace(before[0], owner=owner))
     return (*history, grant)[-HISTORY_MAX:]
 
 
@@ -155,6 +193,11 @@ class Waiter:
     owner: Owner
     connection: int
     until_ms: int
+
+    @property
+    def claimant(self) -> Claimant:
+        """What distinguishes this waiter from all others."""
+        return _claimant(self.group, self.owner, self.connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +227,8 @@ class Resource:
     waiters: deque[Waiter] = field(default_factory=deque)
     sharers: dict[int, Sharer] = field(default_factory=dict)
     former_owners: dict[int, None] = field(default_factory=dict)
-    _positions: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Positions of the waiters, by group and owner id; empty after the queue has moved."""
+    _positions: dict[Claimant, int] = field(default_factory=dict)
+    """Positions of the waiters; empty after the queue has moved."""
 
     def entry(self, group: str) -> Entry:
         """The resource in a group; a new entry if the group has never owned it."""
@@ -259,11 +302,18 @@ class Resource:
         written = self.write_incarnation_with(grant)
         return trimmed(OwnershipRecord(grant.incarnation, histories, written, self.floor))
 
-    def record_with_revival(self, group: str, session_timeout_ms: int) -> OwnershipRecord:
-        """The record once the latest grant of `group`, which has ended, is in force again."""
+    def record_with_end(self, group: str, reason: LossReason, date_ms: int) -> OwnershipRecord:
+        """The record once the latest grant of `group` has ended at `date_ms`, without a successor."""
         record = self.record()
         *before, grant = record.histories[group]
-        histories = {**record.histories, group: (*before, revived(grant, session_timeout_ms))}
+        histories = {**record.histories, group: (*before, grant.ended(reason, date_ms))}
+        return replace(record, histories=histories)
+
+    def record_with_revival(self, group: str, owner: Owner) -> OwnershipRecord:
+        """The record once the latest grant of `group`, which has ended, is in force again for `owner`."""
+        record = self.record()
+        *before, grant = record.histories[group]
+        histories = {**record.histories, group: (*before, revived(grant, owner))}
         return replace(record, histories=histories)
 
     def record_with_sharers(self) -> OwnershipRecord:
@@ -295,7 +345,7 @@ class Resource:
         """Append a waiter to the queue."""
         self.waiters.append(waiter)
         if self._positions:
-            self._positions[waiter.group, waiter.owner.owner_id] = len(self.waiters)
+            self._positions[waiter.claimant] = len(self.waiters)
 
     def leave(self, leaving: Collection[Waiter]) -> None:
         """Remove waiters from the queue. All of them have to be in it."""
@@ -306,16 +356,24 @@ class Resource:
             gone = set(leaving)
             self.waiters = deque(waiter for waiter in self.waiters if waiter not in gone)
 
-    def waiter(self, group: str, owner_id: str) -> tuple[int, Waiter] | None:
+    def waiter(self, claimant: Claimant) -> tuple[int, Waiter] | None:
         """A waiter and its position, counted from 1; None if it is not in the queue."""
         if self.waiters and not self._positions:
             for position, waiter in enumerate(self.waiters, 1):
-                self._positions.setdefault((waiter.group, waiter.owner.owner_id), position)
-        found = self._positions.get((group, owner_id))
+                self._positions.setdefault(waiter.claimant, position)
+        found = self._positions.get(claimant)
         return None if found is None else (found, self.waiters[found - 1])
 
 
-def revived(grant: Grant, session_timeout_ms: int) -> Grant:
-    """The grant in force again, with this session timeout, whether it had ended or not."""
-    owner = replace(grant.owner, session_timeout_ms=session_timeout_ms)
-    return replace(grant, owner=owner, reason=LossReason.NONE, until_ms=NEVER_MS)
+def revived(grant: Grant, owner: Owner) -> Grant:
+    """The grant in force again, with the session timeout of `owner`, whether it had ended or not.
+
+    A grant recorded by a broker that knew no secrets is bound to the secret of `owner`.
+    """
+    digest = grant.owner.secret_digest
+    continued = replace(
+        grant.owner,
+        session_timeout_ms=owner.session_timeout_ms,
+        secret_digest=owner.secret_digest if digest is None else digest,
+    )
+    return replace(grant, owner=continued, reason=LossReason.NONE, until_ms=NEVER_MS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from broker.ownership.resources import Entry, Resource
+from broker.ownership.resources import Entry, Requester, Resource
 from coordinator.ownership.records import Grant, Owner
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import (
@@ -71,7 +71,7 @@ def check_generation(generation: int) -> None:
 
 
 def judge_claim(
-    resource: Resource, group: str, owner: Owner, generation: int, *, may_wait: bool = False
+    resource: Resource, requester: Requester, generation: int, *, may_wait: bool = False
 ) -> Verdict:
     """The own API's rule, for one resource.
 
@@ -80,6 +80,7 @@ def judge_claim(
     an equal or lower generation the existing owner's connection is severed. Generation 0 will always succeed
     in claiming the resource, and will reset the generation." (own API)
     """
+    group, owner = requester.group, requester.owner
     entry = resource.peek(group)
     in_force = entry.generation
     if generation == RESET_GENERATION:
@@ -92,11 +93,11 @@ def judge_claim(
                 "join that group, or claim it in another"
             )
         )
-    if grant is not None and grant.owner.owner_id == owner.owner_id and _repeats(grant, generation):
+    if grant is not None and requester.owns(grant, entry.connection) and _repeats(grant, generation):
         return Repeated()
     if generation == IF_FREE:
         obstacle = _obstacle(resource, group, owner)
-        if obstacle is None and not _is_awaited(resource, group, owner):
+        if obstacle is None and not _is_awaited(resource, requester):
             return _raised(in_force)
         return (
             Queued() if may_wait else ClaimRefused(obstacle or _busy(f"other claims wait for {resource.key}"))
@@ -126,8 +127,7 @@ def judge_claim(
 
 def judge_access(
     resource: Resource,
-    owner: Owner,
-    connection: int,
+    requester: Requester,
     mode: ProducerAccessMode,
     epoch: int,
     *,
@@ -137,17 +137,18 @@ def judge_access(
 
     The topic epoch is the generation of `PRODUCERS_GROUP`.
     """
+    owner, connection = requester.owner, requester.connection
     entry = resource.peek(PRODUCERS_GROUP)
     if epoch != NO_EPOCH:
-        return _judge_return(resource, entry, owner, epoch)
+        return _judge_return(resource, entry, requester, epoch)
     grant = entry.grant
-    if grant is not None and grant.owner.owner_id == owner.owner_id:
+    if grant is not None and requester.owns(grant, entry.connection):
         return Repeated()
     if mode is ProducerAccessMode.EXCLUSIVE_WITH_FENCING:
         verdict = _raised(entry.generation)
         return Granted(verdict.generation, LossReason.EVICTED) if isinstance(verdict, Granted) else verdict
     obstacle = _obstacle(resource, PRODUCERS_GROUP, owner, connection, ignore_sharers=_shares(mode))
-    if obstacle is None and _is_awaited(resource, PRODUCERS_GROUP, owner):
+    if obstacle is None and _is_awaited(resource, requester):
         obstacle = _busy(f"other producers wait for exclusive access to {resource.key}")
     if obstacle is None:
         return Shared() if _shares(mode) else _raised(entry.generation)
@@ -186,16 +187,16 @@ def _raised(in_force: int) -> Granted | ClaimRefused:
     return Granted(in_force + 1)
 
 
-def _judge_return(resource: Resource, entry: Entry, owner: Owner, epoch: int) -> Verdict:
+def _judge_return(resource: Resource, entry: Entry, requester: Requester, epoch: int) -> Verdict:
     """ "When a producer reconnects, it will pass the existing topic epoch and if it's lower than the current
     topic epoch that the broker has, the producer will be considered fenced permanently." (PIP-68)"""
     last = entry.last
-    if last is not None and last.generation == epoch and can_resume(resource, entry, last, owner.owner_id):
+    if last is not None and last.generation == epoch and can_resume(resource, entry, last, requester):
         return Repeated()
     reasons = (
         grant.reason
         for grant in reversed(entry.history)
-        if grant.generation == epoch and grant.owner.owner_id == owner.owner_id
+        if grant.generation == epoch and grant.owner.owner_id == requester.owner.owner_id
     )
     return ClaimRefused(
         error_for(
@@ -207,22 +208,23 @@ def _judge_return(resource: Resource, entry: Entry, owner: Owner, epoch: int) ->
     )
 
 
-def can_resume(resource: Resource, entry: Entry, grant: Grant, owner_id: str) -> bool:
-    """Whether an owner may resume `grant`: no other client has been granted the resource since."""
-    if grant is not entry.last or grant.owner.owner_id != owner_id or not grant.may_resume:
+def can_resume(resource: Resource, entry: Entry, grant: Grant, requester: Requester) -> bool:
+    """Whether the requester may resume `grant`: the grant is its own, and no other client has been granted
+    the resource since."""
+    if grant is not entry.last or not grant.may_resume or not requester.owns(grant, entry.connection):
         return False
     if Access.WRITE not in grant.owner.access:
         return True
     return not resource.sharers and not resource.was_written_since(grant.incarnation)
 
 
-def _is_awaited(resource: Resource, group: str, owner: Owner) -> bool:
+def _is_awaited(resource: Resource, requester: Requester) -> bool:
     """Whether other claims wait for what this claim would take."""
-    writes = Access.WRITE in owner.access
+    writes = Access.WRITE in requester.owner.access
     return any(
-        waiter.group == group or (writes and Access.WRITE in waiter.owner.access)
+        waiter.group == requester.group or (writes and Access.WRITE in waiter.owner.access)
         for waiter in resource.waiters
-        if waiter.owner.owner_id != owner.owner_id or waiter.group != group
+        if waiter.claimant != requester.claimant
     )
 
 

@@ -26,7 +26,7 @@ def current(
     group, owner_id = requester.group, requester.owner.owner_id
     entry = resource.entries.get(group)
     grant = None if entry is None else entry.grant
-    if entry is not None and grant is not None and grant.owner.owner_id == owner_id:
+    if entry is not None and grant is not None and requester.owns(grant, entry.connection):
         if entry.connection == requester.connection:
             if not entry.is_complete:
                 return queued(resource, group, 0)
@@ -35,7 +35,7 @@ def current(
             return detached(resource, entry, leader_epoch)
     if named.incarnation != NO_GRANT:
         return fenced(resource, group, named.incarnation)
-    waiting = resource.waiter(group, owner_id)
+    waiting = resource.waiter(requester.claimant)
     if waiting is not None:
         return queued(resource, group, waiting[0])
     sharer = resource.sharers.get(requester.connection)
@@ -123,6 +123,8 @@ def fenced(resource: Resource, group: str, incarnation: int) -> ResourceStanding
     standing.generation = resource.peek(group).generation
     standing.reason = reason
     why = _LOSSES.get(reason, "another client has owned it since")
+    if entry is not None and past is not None and past is entry.grant:
+        why = "the grant in force is another client's: the request lacks the secret of the claim"
     standing.error_message = (
         f"this owner has lost {resource.key}: {why}; generation {standing.generation} is in force. "
         "Claim it again only if this process is meant to take it"

@@ -90,11 +90,12 @@ class TableState:
 
     # -- grants ----------------------------------------------------------------------------------------
 
-    def revive(self, resource: Resource, entry: Entry, session_timeout_ms: int, *, is_written: bool) -> None:
-        """Put the latest grant into force again, with this session timeout, whether it had ended or not."""
+    def revive(self, resource: Resource, entry: Entry, owner: Owner, *, is_written: bool) -> None:
+        """Put the latest grant into force again, for `owner` as it describes itself now, whether the grant
+        had ended or not."""
         grant = entry.last
         assert grant is not None
-        again = revived(grant, session_timeout_ms)
+        again = revived(grant, owner)
         if again == grant:
             return
         entry.amend(again)
@@ -121,11 +122,11 @@ class TableState:
         event = "granted"
         for loser in resource.losers(group, grant.owner.access):
             assert loser.last is not None
-            owner_id = loser.last.owner.owner_id
-            if owner_id != grant.owner.owner_id:
-                stolen_from.append(owner_id)
+            before = loser.last.owner
+            if (before.owner_id, before.secret_digest) != (grant.owner.owner_id, grant.owner.secret_digest):
+                stolen_from.append(before.owner_id)
                 if loser.group == group:
-                    event = f"granted, taken from {owner_id!r} ({loss.name})"
+                    event = f"granted, taken from {before.owner_id!r} ({loss.name})"
             # A change of owner within the group is one line of the audit log, not two.
             self._lose(resource, loser, loss, to=connection, is_audited=loser.group != group)
         if Access.WRITE in grant.owner.access:
@@ -190,10 +191,11 @@ class TableState:
         else:
             self.free(resource, entry, LossReason.DISCONNECTED)
 
-    def free(self, resource: Resource, entry: Entry, reason: LossReason) -> None:
-        """End an ownership without a successor."""
+    def free(self, resource: Resource, entry: Entry, reason: LossReason, *, is_written: bool = False) -> None:
+        """End an ownership without a successor. `is_written`: its record says so already."""
         self._lose(resource, entry, reason)
-        self.unwritten[resource.key] = None
+        if not is_written:
+            self.unwritten[resource.key] = None
         self.offer(resource)
 
     def _lose(

@@ -6,6 +6,7 @@ The dialects differ in how a claim and its resumption are sent; renewals and rel
 from __future__ import annotations
 
 import enum
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -88,6 +89,10 @@ class ClaimDialect(Protocol):
     def owner_id(self) -> str: ...
 
     @property
+    def secret(self) -> bytes:
+        """Proves that a request is this owner's; sent with all of them, and never shown."""
+
+    @property
     def session_timeout_ms(self) -> int: ...
 
     @property
@@ -101,6 +106,12 @@ class ClaimDialect(Protocol):
         """The request to continue grants on another connection."""
 
 
+def draw_secret() -> bytes:
+    """The secret of one claimant, in 16 random bytes. Two processes configured with the same owner id draw
+    different ones, so they exclude each other."""
+    return secrets.token_bytes(16)
+
+
 @dataclass(frozen=True, slots=True)
 class OwnDialect:
     """The own API: claims in a group, of several resources each."""
@@ -110,6 +121,7 @@ class OwnDialect:
     session_timeout_ms: int
     access: Access = Access.WRITE
     writer: Writer = NO_WRITER
+    secret: bytes = field(default_factory=draw_secret, repr=False)
     resources_max: int = field(default=100, init=False)
 
     def claim(self, resources: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
@@ -127,6 +139,7 @@ class OwnDialect:
             resources=claims,
             writer_client_id=self.writer.client_id,
             writer_principal=self.writer.principal,
+            secret=self.secret,
         )
 
     def resume(self, resources: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
@@ -147,6 +160,7 @@ class OwnDialect:
             session_timeout_ms=self.session_timeout_ms,
             timeout_ms=timeout_ms,
             resources=resumed,
+            secret=self.secret,
         )
 
 
@@ -161,6 +175,7 @@ class ProducerAccessDialect:
     owner_id: str
     session_timeout_ms: int
     mode: ProducerAccessMode
+    secret: bytes = field(default_factory=draw_secret, repr=False)
     group: str = field(default=PRODUCERS_GROUP, init=False)
     resources_max: int = field(default=1, init=False)
 
@@ -183,6 +198,7 @@ class ProducerAccessDialect:
             session_timeout_ms=self.session_timeout_ms,
             timeout_ms=timeout_ms,
             wait_timeout_ms=wait_ms,
+            secret=self.secret,
         )
 
 
@@ -199,12 +215,15 @@ def request_for(dialect: ClaimDialect, resources: Sequence[ResourceRequest], tim
         name, partition = split(wanted.resource)
         held.append(HeldResource(name=name, partition=partition, incarnation=wanted.incarnation))
     if kind is RequestKind.RELEASE:
-        return ReleaseRequest(group=dialect.group, owner_id=dialect.owner_id, resources=held)
+        return ReleaseRequest(
+            group=dialect.group, owner_id=dialect.owner_id, resources=held, secret=dialect.secret
+        )
     return RenewRequest(
         group=dialect.group,
         owner_id=dialect.owner_id,
         max_wait_ms=max(wanted.wait_ms for wanted in resources),
         resources=held,
+        secret=dialect.secret,
     )
 
 

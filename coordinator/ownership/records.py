@@ -6,6 +6,7 @@ under the same name begins without one. Generations are never removed: they outl
 
 from __future__ import annotations
 
+import base64
 import json
 import uuid
 from collections.abc import Mapping
@@ -31,9 +32,11 @@ OWNER_BYTES_MAX = 3072
 NO_OFFSET = -1
 NEVER_MS = -1
 _VERSION = 1
+_DIGEST_BYTES = 56
+"""Bytes that the digest of a secret takes in a written grant."""
 _NUMBERS_BYTES = 410
 """Maximum bytes of a grant without its names."""
-GRANT_BYTES_MAX = OWNER_BYTES_MAX + _NUMBERS_BYTES
+GRANT_BYTES_MAX = OWNER_BYTES_MAX + _NUMBERS_BYTES + _DIGEST_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,9 @@ class Owner:
 
     A member of a consumer group has an `assignment`, and no session: the group's coordinator decides whether
     it is alive.
+
+    `secret_digest` is the digest of the secret by which the owner proves that a request is its own:
+    `NO_SECRET` if it sent none; None in the records of brokers that knew no secrets, and for members.
     """
 
     owner_id: str
@@ -122,6 +128,7 @@ class Owner:
     writer_client_id: str | None = None
     writer_principal: str | None = None
     assignment: ReaderAssignment | None = None
+    secret_digest: bytes | None = field(default=None, repr=False)
 
     def binds(self, client_id: str, principal: str) -> bool:
         """Whether a connection with this client id and principal may write as this owner does."""
@@ -183,7 +190,8 @@ class OwnershipRecord:
 
 def grant_bytes(grant: Grant, group: str = "") -> int:
     """Maximum bytes of a written grant, and of the name of its group if given."""
-    return owner_bytes(grant.owner) + _NUMBERS_BYTES + len(encode_basestring_ascii(group))
+    digest_bytes = _DIGEST_BYTES if grant.owner.secret_digest is not None else 0
+    return owner_bytes(grant.owner) + _NUMBERS_BYTES + digest_bytes + len(encode_basestring_ascii(group))
 
 
 def record_bytes(record: OwnershipRecord) -> int:
@@ -274,6 +282,7 @@ def _grant_value(grant: Grant) -> dict[str, Any]:
         "writer_client": (owner.writer_client_id, None),
         "writer_principal": (owner.writer_principal, None),
         "assigned": (_assignment_value(owner.assignment), None),
+        "secret": (_digest_value(owner.secret_digest), None),
         "fence": (grant.fence_offset, NO_OFFSET),
         "until": (grant.until_ms, NEVER_MS),
         "reason": (int(grant.reason), int(LossReason.NONE)),
@@ -284,6 +293,10 @@ def _grant_value(grant: Grant) -> dict[str, Any]:
 
 def _assignment_value(assignment: ReaderAssignment | None) -> list[int] | None:
     return None if assignment is None else [assignment.epoch, assignment.offset, assignment.generation]
+
+
+def _digest_value(digest: bytes | None) -> str | None:
+    return None if digest is None else base64.b64encode(digest).decode()
 
 
 def decode_ownership(path: str, data: bytes) -> OwnershipRecord:
@@ -325,6 +338,7 @@ def _decode_grant(value: Mapping[str, Any]) -> Grant:
         value.get("writer_client"),
         value.get("writer_principal"),
         _decode_assignment(value.get("assigned")),
+        _decode_digest(value.get("secret")),
     )
     return Grant(
         int(value["generation"]),
@@ -336,6 +350,10 @@ def _decode_grant(value: Mapping[str, Any]) -> Grant:
         int(value.get("until", NEVER_MS)),
         LossReason(int(value.get("reason", LossReason.NONE))),
     )
+
+
+def _decode_digest(value: str | None) -> bytes | None:
+    return None if value is None else base64.b64decode(value, validate=True)
 
 
 def _decode_assignment(value: Any) -> ReaderAssignment | None:

@@ -116,7 +116,9 @@ class OwnResponse(Response):
 class OwnRequest(Request[OwnResponse]):
     """The own API's own_request: claims all the resources named, or none.
 
-    `owner_id` names the owner: unique, and the same on every connection of the owner. `access`
+    `owner_id` names the owner to people. `secret` proves that a request comes from the owner: random bytes
+    that the claimant draws once and sends with all its requests; no response contains it. Without it, only the
+    connection of the claim can renew, repeat and release the grant, and no connection can resume it. `access`
     (`Access`) is what the owner does with partitions. The ownership ends when the owner has sent nothing for
     `session_timeout_ms`. A claim of one resource with generation -1 waits in its queue for `wait_timeout_ms`.
     The answer comes within `timeout_ms`.
@@ -134,6 +136,7 @@ class OwnRequest(Request[OwnResponse]):
     resources: list[ResourceClaim]
     writer_client_id: str | None = wire(default=None, tag=0)
     writer_principal: str | None = wire(default=None, tag=1)
+    secret: bytes = wire(tag=2)
 
 
 @struct
@@ -163,6 +166,8 @@ class ReleaseRequest(Request[ReleaseResponse]):
     group: str
     owner_id: str
     resources: list[HeldResource]
+    secret: bytes = wire(tag=0)
+    """As in OwnRequest."""
 
 
 @struct
@@ -188,6 +193,8 @@ class RenewRequest(Request[RenewResponse]):
     owner_id: str
     max_wait_ms: Int32
     resources: list[HeldResource]
+    secret: bytes = wire(tag=0)
+    """As in OwnRequest."""
 
 
 @struct
@@ -222,3 +229,5 @@ class ResumeRequest(Request[ResumeResponse]):
     session_timeout_ms: Int32
     timeout_ms: Int32
     resources: list[ResumedResource]
+    secret: bytes = wire(tag=0)
+    """As in OwnRequest."""

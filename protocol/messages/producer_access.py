@@ -69,3 +69,4 @@ class ProducerAccessRequest(Request[ProducerAccessResponse]):
     wait_timeout_ms: Int32 = 0
     writer_client_id: str | None = wire(default=None, tag=0)
     writer_principal: str | None = wire(default=None, tag=1)
+    secret: bytes = wire(tag=2)

@@ -16,7 +16,7 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.ownership import IF_FREE, HeldResource, ReleaseRequest
+from protocol.messages.ownership import IF_FREE
 from tests.broker.groups.group_broker import (
     GroupBroker,
     commit_request,
@@ -334,11 +334,7 @@ class TestOwnership:
 
 
 def release(owner: Owner) -> None:
-    resource = HeldResource(name="t", partition=0, incarnation=owner.incarnation)
-    response = owner.client.call(
-        ReleaseRequest(group=owner.group, owner_id=owner.owner_id, resources=[resource])
-    )
-    check_code(response, ErrorCode.NONE)
+    check_code(owner.client.call(owner.release_request("t")), ErrorCode.NONE)
 
 
 def check_code(response: object, expected: ErrorCode) -> None:

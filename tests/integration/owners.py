@@ -104,6 +104,7 @@ class Owner(OwnershipRequests):
                 session_timeout_ms=SESSION_MS,
                 timeout_ms=TIMEOUT_MS,
                 wait_timeout_ms=wait_ms,
+                secret=self.secret,
             )
         )
         if response.error_code == 0:

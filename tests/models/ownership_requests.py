@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from protocol.messages.ownership import (
@@ -17,6 +18,11 @@ from protocol.messages.ownership import (
 )
 
 
+def secret_of(owner_id: str) -> bytes:
+    """The secret of the one process that a test means by an owner id."""
+    return hashlib.md5(owner_id.encode()).digest()
+
+
 class OwnershipRequests:
     """Makes requests about one partition, with the generation and incarnation granted last (-1: none)."""
 
@@ -25,6 +31,7 @@ class OwnershipRequests:
 
     def __init__(self, owner_id: str, group: str, access: Access) -> None:
         self.owner_id = owner_id
+        self.secret = secret_of(owner_id)
         self.group = group
         self.access = access
         self.generation = -1
@@ -34,6 +41,7 @@ class OwnershipRequests:
         return OwnRequest(
             group=self.group,
             owner_id=self.owner_id,
+            secret=self.secret,
             session_timeout_ms=fields.pop("session_timeout_ms", self.session_timeout_ms),
             timeout_ms=fields.pop("timeout_ms", self.timeout_ms),
             access=fields.pop("access", self.access),
@@ -48,6 +56,7 @@ class OwnershipRequests:
         return ResumeRequest(
             group=self.group,
             owner_id=self.owner_id,
+            secret=self.secret,
             session_timeout_ms=self.session_timeout_ms,
             timeout_ms=self.timeout_ms,
             resources=[resource],
@@ -55,11 +64,17 @@ class OwnershipRequests:
 
     def renew_request(self, topic: str, partition: int = 0, max_wait_ms: int = 0) -> RenewRequest:
         held = [self._held(topic, partition)]
-        return RenewRequest(group=self.group, owner_id=self.owner_id, max_wait_ms=max_wait_ms, resources=held)
+        return RenewRequest(
+            group=self.group,
+            owner_id=self.owner_id,
+            max_wait_ms=max_wait_ms,
+            resources=held,
+            secret=self.secret,
+        )
 
     def release_request(self, topic: str, partition: int = 0) -> ReleaseRequest:
         held = [self._held(topic, partition)]
-        return ReleaseRequest(group=self.group, owner_id=self.owner_id, resources=held)
+        return ReleaseRequest(group=self.group, owner_id=self.owner_id, resources=held, secret=self.secret)
 
     def take(self, standing: ResourceStanding) -> None:
         """Keep the generation and incarnation that a response granted."""

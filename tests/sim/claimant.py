@@ -30,6 +30,8 @@ SURE_S = 2.4
 """Seconds after a request during which the broker must not expire the client."""
 TIMEOUT_MS = 3000
 NO_EPOCH = -1
+_COMMON_ID = "everyone"
+_COMMON_SHARE = 0.3
 _WAITS_MS = (0, 0, 1500, 6000, -1)
 ABSURD_RAISE = 2**40
 """How far above the last generation seen a claim sometimes names one. The broker has to refuse it."""
@@ -69,7 +71,12 @@ class Claimant(Client):
         super().__init__(around, name)
         self.at = at
         self.told = told
+        self._stranger_rng = around.world.rng(f"{name}: owner ids and secrets")
+        self.claimant_id = name
+        """The name of this claimant in the histories: its owner id may be another's too."""
         self.owner_id = name
+        self.secret = b""
+        self.be_known_as(name)
         self.grant: Told | None = None
         self.in_queue: Place | None = None
         self.is_making = True
@@ -85,6 +92,12 @@ class Claimant(Client):
         """Until this time the deciding broker must not have expired the client."""
         self._is_asking = False
         self._is_resuming = False
+
+    def be_known_as(self, claimant_id: str) -> None:
+        """Draw an owner id and a secret. Some claimants are configured with the same owner id."""
+        self.claimant_id = claimant_id
+        self.owner_id = _COMMON_ID if self._stranger_rng.random() < _COMMON_SHARE else claimant_id
+        self.secret = self._stranger_rng.randbytes(16)
 
     # Overridden in subclasses
 
@@ -132,7 +145,9 @@ class Claimant(Client):
 
     def _ask_how_it_stands(self, address: Address, incarnation: int):  # type: ignore[no-untyped-def]
         held = HeldResource(name=self.at[0], partition=self.at[1], incarnation=incarnation)
-        request = RenewRequest(group=self.group, owner_id=self.owner_id, max_wait_ms=0, resources=[held])
+        request = RenewRequest(
+            group=self.group, owner_id=self.owner_id, max_wait_ms=0, resources=[held], secret=self.secret
+        )
         return self.send(address, request)
 
     def _unanswered(self, failure: Failure) -> None:
@@ -157,6 +172,7 @@ class Claimant(Client):
             wait_timeout_ms=wait_ms,
             access=self.access,
             resources=[ResourceClaim(name=self.at[0], partition=self.at[1], generation=named)],
+            secret=self.secret,
         )
 
         def answered(response: OwnResponse) -> None:
@@ -201,7 +217,7 @@ class Claimant(Client):
             patience_s = None if asked.wait_ms < 0 else asked.wait_ms / 1000
             home = self._decided_at(asked, standing)
             self.in_queue = Place(
-                self.owner_id, asked.place, self.access, home, asked.asked_s, now_s, patience_s
+                self.claimant_id, asked.place, self.access, home, asked.asked_s, now_s, patience_s
             )
             self.told.queues.queued(self.in_queue, standing.position)
         elif standing.error_code == ErrorCode.REQUEST_TIMED_OUT:
@@ -219,7 +235,7 @@ class Claimant(Client):
     ) -> None:
         self.in_queue = None
         self.grant = Told(
-            self.owner_id,
+            self.claimant_id,
             place,
             standing.generation,
             standing.incarnation,
@@ -229,6 +245,7 @@ class Claimant(Client):
             self.world.seconds(),
             self.group,
             self.access,
+            self.owner_id,
         )
         self.world.trace(self.name, f"has {self.grant}")
         self._seen = standing.generation

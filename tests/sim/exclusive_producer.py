@@ -45,7 +45,7 @@ class ExclusiveProducer(Owner):
 
     def _be_another(self) -> None:
         self._producers += 1
-        self.owner_id = f"{self.name}.{self._producers}"
+        self.be_known_as(f"{self.name}.{self._producers}")
         self._mode = self.rng.choice(self._modes)
 
     def _ask_for_access(self, epoch: int, wait_ms: int) -> ProducerAccessRequest:
@@ -58,6 +58,7 @@ class ExclusiveProducer(Owner):
             session_timeout_ms=SESSION_TIMEOUT_MS,
             timeout_ms=TIMEOUT_MS,
             wait_timeout_ms=wait_ms,
+            secret=self.secret,
         )
 
     def _claim(self) -> None:

@@ -39,6 +39,8 @@ class Told:
     told_s: float
     group: str = "owners"
     access: Access = Access.WRITE
+    owner_id: str = ""
+    """The owner id in the requests. Several claimants may have the same."""
 
     @property
     def is_shared(self) -> bool:

@@ -31,6 +31,7 @@ _RENEW_EVERY = 3
 _CLAIM_SHARE = 0.25
 _LEAVE_SHARE = 0.02
 _BREAK_SHARE = 0.02
+_IMPERSONATE_SHARE = 0.02
 _SILENT = frozenset({LossReason.DISCONNECTED, LossReason.SESSION_TIMED_OUT})
 
 
@@ -73,6 +74,7 @@ class Tenant(Claimant):
         grant = self.grant
         if not self.is_ready:
             return
+        self._perhaps_impersonate()
         if grant is None:
             if self.in_queue is not None:
                 self._ask_for_place(self.in_queue)
@@ -99,6 +101,60 @@ class Tenant(Claimant):
             self.drop(address)
             if self.rng.random() < 0.5:
                 self.lose_touch(grant)
+
+    # Posing as another owner
+
+    def _perhaps_impersonate(self) -> None:
+        """Now and then resume or release the grant of another tenant by its owner id, which every refusal
+        publishes. A broker must refuse that."""
+        rng, place, address = self._stranger_rng, self.place, self.decider()
+        if rng.random() >= _IMPERSONATE_SHARE or place is None or address is None:
+            return
+        others = [
+            grant
+            for grant in self.told.grants
+            if grant.place == place and grant.group == self.group and not grant.is_shared
+            if grant.owner != self.claimant_id
+        ]
+        if not others:
+            return
+        victim = others[-1]
+        secret = self.secret if rng.random() < 0.7 else b""
+        if rng.random() < 0.5:
+            self._impersonate(address, victim, self._stolen_resumption(victim, secret))
+        else:
+            held = HeldResource(name=self.at[0], partition=self.at[1], incarnation=victim.incarnation)
+            self._impersonate(
+                address,
+                victim,
+                ReleaseRequest(group=self.group, owner_id=victim.owner_id, resources=[held], secret=secret),
+            )
+
+    def _stolen_resumption(self, victim: Told, secret: bytes) -> ResumeRequest:
+        resumed = ResumedResource(
+            name=self.at[0],
+            partition=self.at[1],
+            generation=victim.generation,
+            incarnation=victim.incarnation,
+        )
+        return ResumeRequest(
+            group=self.group,
+            owner_id=victim.owner_id,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            timeout_ms=TIMEOUT_MS,
+            resources=[resumed],
+            secret=secret,
+        )
+
+    def _impersonate(self, address: Address, victim: Told, request: ResumeRequest | ReleaseRequest) -> None:
+        def answered(response: ResumeResponse | ReleaseResponse) -> None:
+            self.history.operations += 1
+            for standing in response.resources:
+                if standing.error_code == ErrorCode.NONE:
+                    did = "resumed" if isinstance(request, ResumeRequest) else "released"
+                    self.history.violation(f"{self.claimant_id} {did} {victim} by naming its owner id")
+
+        self.send(address, request).addCallbacks(answered, lambda failure: None)
 
     # Keeping the resource
 
@@ -170,6 +226,7 @@ class Tenant(Claimant):
             session_timeout_ms=SESSION_TIMEOUT_MS,
             timeout_ms=TIMEOUT_MS,
             resources=[resumed],
+            secret=self.secret,
         )
 
         def answered(response: ResumeResponse) -> None:
@@ -225,7 +282,9 @@ class Tenant(Claimant):
             return
         self._is_asking = True
         held = HeldResource(name=self.at[0], partition=self.at[1], incarnation=grant.incarnation)
-        request = ReleaseRequest(group=self.group, owner_id=self.owner_id, resources=[held])
+        request = ReleaseRequest(
+            group=self.group, owner_id=self.owner_id, resources=[held], secret=self.secret
+        )
 
         def answered(response: ReleaseResponse) -> None:
             self._is_asking = False

@@ -67,7 +67,7 @@ class TenantLife:
     def stuck(self) -> str:
         """The tenants that still own or wait for something."""
         return ", ".join(
-            f"{tenant.owner_id}: {tenant.grant or tenant.in_queue}"
+            f"{tenant.claimant_id}: {tenant.grant or tenant.in_queue}"
             for tenant in self._living
             if not tenant.is_away
         )

@@ -12,6 +12,7 @@ from broker.ownership.operations import ForcedResource, ForceRelease, ReleaseHel
 from broker.ownership.resources import Entry, NamedGrant, Requester, Resource
 from broker.ownership.settings import OwnershipSettings
 from broker.ownership.state import LogEnd
+from coordinator.ownership.credentials import digest_of
 from coordinator.ownership.records import (
     NameKey,
     Owner,
@@ -23,6 +24,7 @@ from coordinator.ownership.records import (
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import PRODUCERS_GROUP, Access, LossReason, ResourceStanding
 from protocol.messages.producer_access import ProducerAccessMode
+from tests.models.ownership_requests import secret_of
 from tests.models.table_host import TableHost
 
 TOPIC_ID = uuid.UUID(int=7)
@@ -43,6 +45,7 @@ class Client:
     group: str = "app"
     access: Access = Access.WRITE
     writer_client_id: str | None = None
+    secret: bytes = b""
     is_open: bool = True
     incarnations: dict[ResourceKey, int] = field(default_factory=dict)
 
@@ -56,6 +59,7 @@ class Client:
             SESSION_MS,
             self.access,
             self.writer_client_id,
+            secret_digest=digest_of(self.secret),
         )
         return Requester(self.group, owner, self.connection)
 
@@ -102,10 +106,14 @@ class Client:
         return standing
 
     def release(self, key: ResourceKey, incarnation: int | None = None) -> ResourceStanding:
+        (standing,) = self.machine.answer(self.ask_release(key, incarnation))
+        return standing
+
+    def ask_release(self, key: ResourceKey, incarnation: int | None = None) -> int:
+        """Release without taking the answer; the operation's ticket."""
         self.heard()
         named = [NamedGrant(key, self.incarnations.get(key, -1) if incarnation is None else incarnation)]
-        (standing,) = self.machine.answer(self.machine.submit(ReleaseHeld(self.requester, named)))
-        return standing
+        return self.machine.submit(ReleaseHeld(self.requester, named))
 
     def renew(self, key: ResourceKey) -> ResourceStanding:
         self.heard()
@@ -149,8 +157,18 @@ class Machine(TableHost):
         if is_ping:
             self.pings.append(connection)
 
-    def client(self, owner_id: str, group: str = "app", access: Access = Access.WRITE) -> Client:
-        client = Client(self, owner_id, -1, group, access)
+    def client(
+        self,
+        owner_id: str,
+        group: str = "app",
+        access: Access = Access.WRITE,
+        *,
+        secret: bytes | None = None,
+    ) -> Client:
+        """A client with a connection. Clients with the same owner id have the same secret, unless one is
+        given; b"" is a client that sends none."""
+        given = secret_of(owner_id) if secret is None else secret
+        client = Client(self, owner_id, -1, group, access, secret=given)
         self.connect(client)
         return client
 

@@ -11,7 +11,7 @@ from broker.ownership.metrics import read_metrics
 from coordinator.ownership.records import HISTORY_MAX, PartitionKey
 from coordinator.znodes.topics import PartitionState, encode_partition_state, partition_state_path
 from protocol.errors import ErrorCode
-from protocol.messages.ownership import Access, HeldResource, LossReason, ReleaseRequest, ResourceClaim
+from protocol.messages.ownership import Access, LossReason, ResourceClaim
 from protocol.messages.ownership_sight import (
     DescribeOwnersRequest,
     ForceReleaseRequest,
@@ -103,13 +103,9 @@ def test_with_single_writer_required_only_an_owner_writes(tmp_path: Path) -> Non
     assert write(stock) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     anna.claim(T)
     assert anna.write(T) == 0
-    anna.client.call(ReleaseRequest(group="app", owner_id="anna", resources=[held(anna.incarnation)]))
+    anna.client.call(anna.release_request(T))
     assert anna.write(T) == ErrorCode.PRODUCER_FENCED
     assert write(stock) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-
-
-def held(incarnation: int) -> HeldResource:
-    return HeldResource(name=T, partition=0, incarnation=incarnation)
 
 
 def test_with_single_writer_off_former_owners_are_severed_and_appends_not_checked(tmp_path: Path) -> None:
@@ -192,7 +188,7 @@ def test_a_waiting_fetch_is_refused_after_its_group_gets_another_reader(world: O
     ben = world.owner("ben", "readers", Access.READ)
     anna.claim(T)
     ben.claim(T, generation=-1)
-    anna.client.call(ReleaseRequest(group="readers", owner_id="anna", resources=[held(anna.incarnation)]))
+    anna.client.call(anna.release_request(T))
     ben.ask(fetch_request(world.topic_id(T), max_wait_ms=5000))
     anna.claim(T, generation=-1)
 

@@ -15,7 +15,7 @@ from broker.ownership.service import WRITES_MAX
 from broker.ownership.settings import OwnershipSettings
 from coordinator.ownership.records import NameKey, PartitionKey
 from protocol.errors import ErrorCode
-from protocol.messages.ownership import Access, HeldResource, ReleaseRequest, ResourceStanding
+from protocol.messages.ownership import Access, ReleaseRequest, ResourceStanding
 from protocol.messages.ownership_sight import DescribeOwnersRequest
 from tests.broker.ownership.machine import NAME, P0, Machine
 from tests.broker.ownership.world import OwnershipWorld
@@ -117,9 +117,8 @@ def test_a_queued_release_is_carried_out_although_its_connection_closes(world: O
     anna.claim(T)
     world.zookeeper.is_held = True
     ben.ask(ben.claim_request(T))
-    held = HeldResource(name=T, partition=0, incarnation=anna.incarnation)
     anna.reconnect()
-    anna.ask(ReleaseRequest(group="app", owner_id="anna", resources=[held]))
+    anna.ask(anna.release_request(T))
     anna.client.connection.close("done")
     (resource,) = world.ownership.service.resources()
     assert resource.writer is not None

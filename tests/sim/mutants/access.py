@@ -58,9 +58,9 @@ def _promote_without_a_raise() -> Sequence[Patch]:
 
 def _share_what_is_owned() -> Sequence[Patch]:
     def mutant(
-        resource: Resource, owner: Any, connection: int, mode: ProducerAccessMode, epoch: int, **waiting: bool
+        resource: Resource, requester: Requester, mode: ProducerAccessMode, epoch: int, **waiting: bool
     ) -> Verdict:
-        verdict = judge_access(resource, owner, connection, mode, epoch, **waiting)
+        verdict = judge_access(resource, requester, mode, epoch, **waiting)
         is_refused = isinstance(verdict, ClaimRefused) and mode is ProducerAccessMode.SHARED
         return Shared() if is_refused else verdict
 

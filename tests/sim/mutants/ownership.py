@@ -11,14 +11,14 @@ from broker.ownership.claims import Claim
 from broker.ownership.decided import DecidedResources
 from broker.ownership.effects import Write
 from broker.ownership.guards import WriterGuard
-from broker.ownership.resources import Entry, Resource
+from broker.ownership.resources import Entry, Requester, Resource
 from broker.ownership.rules import ClaimRefused, Granted, Verdict, judge_claim
 from broker.ownership.service import OwnershipService
 from broker.ownership.state import TableState
 from broker.ownership.table import OwnershipTable
 from broker.replication.appends import Append
 from broker.replication.conditions import Conditions
-from coordinator.ownership.records import Grant, Owner, OwnershipRecord
+from coordinator.ownership.records import Grant, OwnershipRecord
 from coordinator.ownership.store import FoundRecord, Replacement
 from protocol.errors import ErrorCode
 from protocol.messages.ownership import LossReason
@@ -73,10 +73,17 @@ def _begin_anew_at_one() -> Sequence[Patch]:
 
 
 def _let_zombies_resume() -> Sequence[Patch]:
-    def mutant(resource: Resource, entry: Entry, grant: Grant, owner_id: str) -> bool:
-        return grant.owner.owner_id == owner_id
+    def mutant(resource: Resource, entry: Entry, grant: Grant, requester: Requester) -> bool:
+        return grant.owner.owner_id == requester.owner.owner_id
 
     return [(operations, "can_resume", mutant)]
+
+
+def _believe_owner_ids() -> Sequence[Patch]:
+    def mutant(self: Requester, grant: Grant, connection: int | None) -> bool:
+        return grant.owner.assignment is None and grant.owner.owner_id == self.owner.owner_id
+
+    return [(Requester, "owns", mutant)]
 
 
 def _judge_the_condition_first() -> Sequence[Patch]:
@@ -108,10 +115,10 @@ def _evict_before_the_claim_is_judged() -> Sequence[Patch]:
 
 def _take_without_a_raise() -> Sequence[Patch]:
     def mutant(
-        resource: Resource, group: str, owner: Owner, generation: int, *, may_wait: bool = False
+        resource: Resource, requester: Requester, generation: int, *, may_wait: bool = False
     ) -> Verdict:
-        verdict = judge_claim(resource, group, owner, generation, may_wait=may_wait)
-        entry = resource.entries.get(group)
+        verdict = judge_claim(resource, requester, generation, may_wait=may_wait)
+        entry = resource.entries.get(requester.group)
         if isinstance(verdict, Granted) and entry is not None and generation == entry.generation > 0:
             return Granted(generation, verdict.reason)
         return verdict
@@ -125,10 +132,10 @@ def _raise_without_a_bound() -> Sequence[Patch]:
 
 def _let_stale_claims_take() -> Sequence[Patch]:
     def mutant(
-        resource: Resource, group: str, owner: Owner, generation: int, *, may_wait: bool = False
+        resource: Resource, requester: Requester, generation: int, *, may_wait: bool = False
     ) -> Verdict:
-        verdict = judge_claim(resource, group, owner, generation, may_wait=may_wait)
-        entry = resource.entries.get(group)
+        verdict = judge_claim(resource, requester, generation, may_wait=may_wait)
+        entry = resource.entries.get(requester.group)
         is_stale = isinstance(verdict, ClaimRefused) and verdict.error.code == ErrorCode.STALE_GENERATION
         return Granted(entry.generation + 1) if is_stale and entry is not None else verdict
 
@@ -157,6 +164,11 @@ MUTATIONS = (
     ),
     Mutation(
         "generations-begin-anew", "a new leader starts counting generations at 1 again", _begin_anew_at_one
+    ),
+    Mutation(
+        "owner-id-believed",
+        "a client that names the owner id of another repeats its claim, and resumes and releases its grant",
+        _believe_owner_ids,
     ),
     Mutation("zombie-resumes", "an owner that was fenced may resume when it wakes up", _let_zombies_resume),
     Mutation(
