@@ -56,8 +56,8 @@ def requester_of(
     *,
     secret: bytes = b"",
 ) -> Requester:
-    """The sender of a request. Raises BrokerError INVALID_REQUEST for names or a secret of a wrong length, and
-    for an unknown access."""
+    """The sender of a request. Raises BrokerError INVALID_REQUEST for names or a secret of a wrong length,
+    and for an unknown access."""
     connection = connection_of(context)
     _check_name("owner id", owner_id)
     for what, text in (("writer_client_id", writer_client_id), ("writer_principal", writer_principal)):
@@ -66,7 +66,7 @@ def requester_of(
     if secret and not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
         raise error_for(
             ErrorCode.INVALID_REQUEST,
-            f"the secret has {len(secret)} bytes, not {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}: draw 16 at random",
+            f"the secret has {len(secret)} bytes, not {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}",
         )
     if not 0 <= access <= Access.READ | Access.WRITE:
         raise error_for(

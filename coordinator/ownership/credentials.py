@@ -1,8 +1,8 @@
 """The secret by which an owner proves that a request is its own, and the digest that brokers keep of it.
 
-The claimant draws the secret and sends it with its claim: a claim that is repeated because its answer was lost
-proves itself, although the claimant has received nothing. Owner ids prove nothing, because refusals and
-DescribeOwners publish them.
+The claimant draws the secret and sends it with its claim: a claim that is repeated because its answer was
+lost proves itself, although the claimant has received nothing. Owner ids prove nothing, because refusals
+and DescribeOwners publish them.
 """
 
 from __future__ import annotations

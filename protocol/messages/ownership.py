@@ -116,10 +116,10 @@ class OwnResponse(Response):
 class OwnRequest(Request[OwnResponse]):
     """The own API's own_request: claims all the resources named, or none.
 
-    `owner_id` names the owner to people. `secret` proves that a request comes from the owner: random bytes
-    that the claimant draws once and sends with all its requests; no response contains it. Without it, only the
-    connection of the claim can renew, repeat and release the grant, and no connection can resume it. `access`
-    (`Access`) is what the owner does with partitions. The ownership ends when the owner has sent nothing for
+    `owner_id` names the owner to people. `secret` proves that a request comes from the owner: 16 to 64 random
+    bytes that the claimant draws once and sends with all its requests. No response contains it. Without a
+    secret only the connection of the claim can renew, repeat and release the grant, and no other can resume
+    it. `access` (`Access`) is what the owner does with partitions. The ownership ends when the owner has sent nothing for
     `session_timeout_ms`. A claim of one resource with generation -1 waits in its queue for `wait_timeout_ms`.
     The answer comes within `timeout_ms`.
 

@@ -215,3 +215,10 @@ def test_only_the_most_recently_answered_standings_are_remembered() -> None:
     kept = renewals._seen[anna.connection]
     assert "owner-99" in {owner_id for _, owner_id in kept}
     assert sum(map(len, kept.values())) <= _SEEN_MAX + 300
+
+
+@pytest.mark.parametrize("length", [1, 15, 65])
+def test_a_secret_has_16_to_64_bytes(world: OwnershipWorld, length: int) -> None:
+    anna = world.owner("anna")
+    anna.secret = b"x" * length
+    assert anna.client.call(anna.claim_request(T)).error_code == ErrorCode.INVALID_REQUEST

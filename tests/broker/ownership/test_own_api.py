@@ -6,7 +6,7 @@ import pytest
 
 from broker.ownership.rules import check_generation
 from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership import Access, LossReason
+from protocol.messages.ownership import IF_FREE, Access, LossReason
 from tests.broker.ownership.machine import NAME, P0, P1, SESSION_MS, Client, Machine
 
 
@@ -234,3 +234,46 @@ def test_generations_out_of_range_are_refused(generation: int) -> None:
     with pytest.raises(BrokerError) as raised:
         check_generation(generation)
     assert raised.value.code is ErrorCode.INVALID_GENERATION
+
+
+def test_a_release_is_answered_when_it_is_durable() -> None:
+    machine = Machine()
+    anna = machine.client("anna")
+    anna.claim(P0)
+    machine.flush()
+    machine.holds_writes = True
+    ticket = anna.ask_release(P0)
+    assert not machine.is_answered(ticket)
+    machine.settle_writes()
+    assert machine.answer(ticket)[0].error_code == 0
+    machine.fail_over()
+    assert machine.client("ben").claim(P0, generation=IF_FREE).error_code == 0
+
+
+def test_a_release_that_cannot_be_written_changes_nothing() -> None:
+    machine = Machine()
+    anna = machine.client("anna")
+    anna.claim(P0)
+    machine.flush()
+    machine.holds_writes = True
+    ticket = anna.ask_release(P0)
+    machine.settle_writes(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    with pytest.raises(BrokerError):
+        machine.answer(ticket)
+    assert anna.renew(P0).error_code == 0
+
+
+def test_an_owner_that_disconnects_while_its_release_is_written_has_released() -> None:
+    machine = Machine()
+    anna = machine.client("anna")
+    anna.claim(P0)
+    machine.flush()
+    machine.holds_writes = True
+    ticket = anna.ask_release(P0)
+    anna.close()
+    machine.settle_writes()
+    assert machine.answer(ticket)[0].error_code == 0
+    machine.holds_writes = False
+    anna.reconnect()
+    refused = anna.resume(P0)
+    assert (refused.error_code, refused.reason) == (ErrorCode.OWNERSHIP_FENCED, LossReason.RELEASED)

@@ -1,4 +1,4 @@
-"""Owner ids prove nothing: an owner proves by its secret that a claim, a resumption or a release is its own."""
+"""Owner ids prove nothing: an owner proves by its secret that a claim, a resume or a release is its own."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from broker.ownership import claims
 from broker.ownership.claims import Promote
 from broker.ownership.effects import Sever
 from broker.ownership.operations import RecordsByKey
-from broker.ownership.resources import Entry, Resource
+from broker.ownership.resources import Entry, Requester, Resource
 from broker.ownership.rules import ClaimRefused, Shared, Verdict, judge_access
 from broker.ownership.state import TableState
 from broker.replication import plain_fetch
