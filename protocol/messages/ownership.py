@@ -119,9 +119,11 @@ class OwnRequest(Request[OwnResponse]):
     `owner_id` names the owner to people. `secret` proves that a request comes from the owner: 16 to 64 random
     bytes that the claimant draws once and sends with all its requests. No response contains it. Without a
     secret only the connection of the claim can renew, repeat and release the grant, and no other can resume
-    it. `access` (`Access`) is what the owner does with partitions. The ownership ends when the owner has sent nothing for
-    `session_timeout_ms`. A claim of one resource with generation -1 waits in its queue for `wait_timeout_ms`.
-    The answer comes within `timeout_ms`.
+    it.
+
+    `access` (`Access`) is what the owner does with partitions. The ownership ends when the owner has sent
+    nothing for `session_timeout_ms`. A claim of one resource with generation -1 waits in its queue for
+    `wait_timeout_ms`. The answer comes within `timeout_ms`.
 
     If `writer_client_id` or `writer_principal` is given, connections that match may write as the owner does.
     This is for clients that cannot be changed.

@@ -246,6 +246,7 @@ def test_a_release_is_answered_when_it_is_durable() -> None:
     assert not machine.is_answered(ticket)
     machine.settle_writes()
     assert machine.answer(ticket)[0].error_code == 0
+    machine.holds_writes = False
     machine.fail_over()
     assert machine.client("ben").claim(P0, generation=IF_FREE).error_code == 0
 
