@@ -41,8 +41,9 @@ class Lease:
     `generation` is what the claim names, for all resources or for each: IF_FREE takes only what is free, 0
     takes the resource and restarts its generations, any other takes it unless a higher one is in force. Only
     a claim with IF_FREE waits for resources that another owner has: `wait_ms` for all together, 0 for not at
-    all, FOR_EVER for no limit. `owner_id` is unique to the process; the default is a random one. The thread
-    that runs the loop calls `on_event` for every event; the callback must neither block nor call the lease.
+    all, FOR_EVER for no limit. `owner_id` names the owner to others; the default is a random one. Two leases
+    with one `owner_id` exclude each other. The thread that runs the loop calls `on_event` for every event;
+    the callback must neither block nor call the lease.
 
     All resources are granted, or none. A lost resource is not claimed again: create another lease for it.
     Raises ConfigError, ValueError.

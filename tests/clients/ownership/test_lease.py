@@ -108,6 +108,16 @@ def test_a_claim_that_names_an_equal_or_higher_generation_severs_the_owner(
     assert ben.is_held
 
 
+def test_two_leases_with_one_owner_id_exclude_each_other(cluster: FakeCluster) -> None:
+    """Two hosts with one configured `owner_id` are two owners: the broker tells them apart by secrets."""
+    anna = lease_on(cluster, owner_id="the-service")
+    anna.claim(WAIT_MS)
+    with pytest.raises(OwnershipRefusedError):
+        lease_on(cluster, owner_id="the-service").claim(WAIT_MS)
+    anna.poll(1000)
+    assert anna.is_held
+
+
 def test_generation_0_always_succeeds_and_resets(cluster: FakeCluster) -> None:
     """ "Generation 0 will have special meaning. It will always succeed in claiming the resource, and will
     reset the generation" (own API)."""
