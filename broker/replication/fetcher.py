@@ -331,7 +331,8 @@ class ReplicaFetcher:
     def flushed(self, partition: Partition) -> None:
         """A flush of the partition's log has ended, with or without success."""
         copy = self._copies.get(partition.key)
-        if copy is None or not copy.is_flushing:
+        # The partition may belong to a deleted topic: another one of the same name may be copied now.
+        if copy is None or copy.partition is not partition or not copy.is_flushing:
             return
         copy.is_flushing = False
         if partition.is_offline:

@@ -40,8 +40,15 @@ class _Inode:
         if self.sound is None:
             self.sound = bytes(self.data)
 
+    def is_rotten(self) -> bool:
+        """Whether the file has other bytes than processes wrote."""
+        return self.sound is not None and self.sound != self.data
+
     def truncate(self, size: int) -> None:
-        self.sound = None
+        if self.sound is not None:
+            self.sound = self.sound[:size]
+            if size > len(self.data) or self.sound == self.data[:size]:
+                self.sound = None
         if size > len(self.data):
             self.data.extend(bytes(size - len(self.data)))
             return
@@ -62,6 +69,9 @@ class _Inode:
             self.data[cut:] = rest
         elif len(self.data) > self.durable_size:
             self._tear(rng)
+        if self.sound is not None:
+            # A file that was damaged is read from the disk as it is from now on, also behind the damage.
+            self.sound = self.sound[: len(self.data)] + self.data[len(self.sound) :]
         self.sync()
 
     def _tear(self, rng: random.Random) -> None:
@@ -142,7 +152,9 @@ class SimFile:
         self._disk.check_fault(self.path, writing=True)
         data = b"".join(buffers)
         room = self._disk.take_room(len(data))
-        inode.sound = None
+        if inode.sound is not None:
+            # After a lost end, what is appended makes a new file.
+            inode.sound = inode.sound + data[:room] if len(inode.sound) == len(inode.data) else None
         inode.data.extend(data[:room])
         inode.modified_ms = self._disk.now_ms()
         if room < len(data):
@@ -300,6 +312,12 @@ class SimDisk:
         inode.rot()
         inode.data[position] ^= 1 << bit
         self.cold.add(inode)
+
+    def is_rotten(self, path: str) -> bool:
+        """Whether a file has other bytes than processes wrote to it, because of `rot` or `cut`. A file that
+        does not exist is not rotten."""
+        inode = self._files.get(path)
+        return inode is not None and inode.is_rotten()
 
     def rewrite(self, path: str, position: int, bit: int) -> None:
         """Change one bit of a file as if a process had written it so."""

@@ -264,3 +264,21 @@ def test_contents_are_those_written_before_the_disk_changed_them() -> None:
     assert disk.contents("/data", ".log") == [b"written"]
     file.append([b"!"])
     assert disk.contents("/data", ".log") == [b"vri!"]
+
+
+def test_a_file_is_rotten_until_it_is_replaced_or_truncated_before_the_damage() -> None:
+    disk = make_disk()
+    file = disk.open("/data/1.log", create=True)
+    file.append([b"written"])
+    assert not disk.is_rotten("/data/1.log")
+    disk.rot("/data/1.log", 3, 0)
+    file.truncate(5)
+    file.append([b"more"])
+    assert disk.is_rotten("/data/1.log")
+    assert disk.contents("/data", ".log") == [b"writtmore"]
+    file.truncate(3)
+    file.append([b"t"])
+    assert not disk.is_rotten("/data/1.log")
+    disk.rot("/data/1.log", 3, 0)
+    disk.write_atomically("/data/1.log", b"writ")
+    assert not disk.is_rotten("/data/1.log")

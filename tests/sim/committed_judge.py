@@ -322,7 +322,11 @@ class CommittedJudge:
 
     def _truncate(self, method: Any, partition: Partition, *arguments: Any) -> None:
         place = Incarnation(partition.key, partition.topic_id)
-        is_judged = partition.topic not in self._history.may_lose and place in self._promised
+        is_judged = (
+            partition.topic not in self._history.may_lose
+            and place in self._promised
+            and not self._is_damaged_outside(partition)
+        )
         stored = self._stored(partition) if is_judged else {}
         method(partition, *arguments)
         if not is_judged:
@@ -342,6 +346,12 @@ class CommittedJudge:
                     f"{partition.leader_epoch}, though it agrees with the leader's there, and committed is "
                     f"everything before {committed}",
                 )
+
+    def _is_damaged_outside(self, partition: Partition) -> bool:
+        """Whether a replica is damaged and out of sync. It may truncate records that agree with the leader's:
+        where no batch can be read, it truncates its log to the damage, and copies the rest again."""
+        state = self._state(partition.key)
+        return bool(partition.log.damages) and (state is None or partition.local_id not in state.isr)
 
     def _stored(self, partition: Partition) -> dict[int, tuple[int, int]]:
         return stored_batches(self._cluster.machine(partition.local_id).disk, partition.log.directory)

@@ -100,8 +100,8 @@ class Faults:
         """Whether a machine has lost data, and the cluster has not been whole since."""
         self._commits_alone = ("min.insync.replicas", "1") in configs
         """Whether the last in-sync replica of some topic commits records."""
-        self._rotten: tuple[Machine, str, bytes] | None = None
-        """The machine and path of the log file that `rot` damaged last, and its content before that."""
+        self._rotten: tuple[Machine, str] | None = None
+        """The machine and path of the log file that `rot` damaged last."""
 
     def begin(self) -> None:
         for strike in self._story.plan.strikes:
@@ -498,7 +498,7 @@ class Faults:
         if not content:
             return None
         if path.endswith(".log"):
-            self._rotten = (machine, path, content)
+            self._rotten = (machine, path)
         position = self.rng.randrange(len(content))
         if self.rng.random() < 0.25:
             if path.endswith(".log") and self.rng.random() < 0.5:
@@ -523,10 +523,11 @@ class Faults:
         )
 
     def is_restored(self) -> bool:
-        """Whether the log file that `rot` damaged last has its former content again, or has been removed."""
+        """Whether the damage that `rot` did last to a log file is no longer there: the file was replaced by a
+        copy, was removed, or was truncated before the damage."""
         if self._rotten is not None:
-            machine, path, content = self._rotten
-            if machine.disk.peek(path) not in (None, content):
+            machine, path = self._rotten
+            if machine.disk.is_rotten(path):
                 return False
             self._rotten = None
         return True

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from broker.log.damage import Damage
 from broker.replication.leadership import Leadership
 from broker.replication.partition import LeaderAndIsr, Partition
 from coordinator.znodes.topics import encode_partition_state, partition_state_path
@@ -161,6 +163,21 @@ def test_a_follower_that_truncates_committed_records_is_found(judged: Judged) ->
     follower.truncate_to(offset, 0)
     (found,) = judged.found()
     assert found.startswith(f"t-0: broker {follower.local_id} truncates its log to {offset} in epoch 0")
+
+
+@pytest.mark.parametrize("is_in_sync", [True, False])
+def test_a_damaged_follower_may_truncate_committed_records_only_out_of_sync(
+    judged: Judged, is_in_sync: bool
+) -> None:
+    follower, state = judged.follower, judged.stage.cluster.states()[AT]
+    offset = follower.log.log_end_offset - 1
+    follower.log.segments[0].damage = Damage(0, 0, 0, "a bit has changed")
+    if not is_in_sync:
+        isr = tuple(member for member in state.isr if member != follower.local_id)
+        data = encode_partition_state(replace(state, isr=isr))
+        judged.stage.cluster.zookeeper.write([SetData(partition_state_path(*AT), data)], 0)
+    follower.truncate_to(offset, 0)
+    assert len(judged.found()) == is_in_sync
 
 
 def test_a_follower_may_truncate_records_that_were_never_committed(judged: Judged) -> None:

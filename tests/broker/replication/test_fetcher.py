@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from broker.log.flush_job import flush_at_once
 from broker.replication.fetcher import Asked, FetchLimits, ReplicaFetcher
 from broker.replication.partition import Partition
 from broker.replication.throttle import follower_throttle
@@ -185,6 +187,29 @@ def test_a_response_for_a_partition_no_longer_copied_is_ignored() -> None:
     pair.answer(fetch)
     assert [each.log.log_end_offset for each in pair.followers] == [0, 1]
     assert len(pair.fetcher) == 1
+
+
+def test_a_late_flush_of_a_deleted_log_does_not_stop_the_copying_of_a_topic_of_the_same_name() -> None:
+    """The topic is deleted and created again while a flush of its first log is running. That flush ends
+    late, and the log of the new topic is being flushed then."""
+    pair = Pair(1)
+    deleted, remade = (replica(FOLLOWER, "t0", 0, uuid.UUID(int=number)) for number in (8, 9))
+    leader = replica(LEADER, "t0", 0, uuid.UUID(int=9))
+    for each in (deleted, remade, leader):
+        each.log.settings = dataclasses.replace(each.log.settings, flush_before_ack=True)
+    pair.leaders = [elect(LEADER, 0, [leader, remade])]
+    elect(LEADER, 0, [replica(LEADER), deleted])
+    append(leader, b"a")
+    pair.fetcher.follow(deleted, NOW_MS)
+    pair.fetcher.forget(deleted)
+    pair.fetcher.follow(remade, NOW_MS)
+    pair.answer(pair.ask())
+    assert pair.fetcher.take_unflushed() == [remade]
+    deleted.log.fail(OSError("the log was deleted"))
+    pair.fetcher.flushed(deleted)
+    flush_at_once(remade.log)
+    pair.fetcher.flushed(remade)
+    assert pair.ask().named[remade.topic_id, 0][1].fetch_offset == 1
 
 
 def test_a_failed_fetch_is_repeated_after_a_growing_pause() -> None:
