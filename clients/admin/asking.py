@@ -82,6 +82,11 @@ class Asking:
                     raise
             wait_for_metadata(self.connection, min(self._backoff_ms, max(0, deadline_ms - now_ms())))
 
+    def pause(self) -> None:
+        """Wait for the backoff between two attempts, and count a retry."""
+        self.retries += 1
+        wait_for_metadata(self.connection, self._backoff_ms)
+
     def know_nodes(self, nodes: Iterable[int]) -> None:
         """Wait until the metadata has the addresses of these brokers. Raises RequestTimeoutError."""
         metadata = self.connection.metadata

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from clients.admin.asking import Asking, raise_first
-from clients.admin.topics import by_leader
+from clients.admin.asking import Asking
+from clients.admin.leaders import ask_leaders
 from clients.fetching.offsets import OffsetAndTimestamp, look_up_offsets
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from protocol.messages.describe_producers import DescribeProducersRequest, PartitionResponse, TopicRequest
 from protocol.topic_partition import TopicPartition
 
 
@@ -36,43 +36,45 @@ def list_offsets(
 
 def delete_records(asking: Asking, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Delete the records before these offsets; -1 deletes all records."""
-    found: dict[TopicPartition, int] = {}
-    for node, led in by_leader(asking, before).items():
+
+    def ask(
+        node: int, led: Sequence[TopicPartition]
+    ) -> Iterator[tuple[TopicPartition, int, str | None, int]]:
         topics: dict[str, DeleteRecordsTopic] = {}
-        for partition in led:
-            row = topics.setdefault(partition.topic, DeleteRecordsTopic(name=partition.topic, partitions=[]))
-            row.partitions.append(
-                DeleteRecordsPartition(partition_index=partition.partition, offset=before[partition])
-            )
+        for at in led:
+            topic = topics.setdefault(at.topic, DeleteRecordsTopic(name=at.topic, partitions=[]))
+            topic.partitions.append(DeleteRecordsPartition(partition_index=at.partition, offset=before[at]))
         request = DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=asking.timeout_ms)
-        response = asking.ask(node, request)
-        rows = [(topic.name, row) for topic in response.topics for row in topic.partitions]
-        raise_first((f"{name}-{row.partition_index}", row.error_code, None) for name, row in rows)
-        for name, deleted in rows:
-            found[TopicPartition(name, deleted.partition_index)] = deleted.low_watermark
-    return found
+        for answered in asking.ask(node, request).topics:
+            for row in answered.partitions:
+                at = TopicPartition(answered.name, row.partition_index)
+                yield at, row.error_code, None, row.low_watermark
+
+    return ask_leaders(asking, before, ask)
 
 
 def describe_producers(
     asking: Asking, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, list[ProducerDescription]]:
     """The idempotent producers that each partition's leader remembers."""
-    found: dict[TopicPartition, list[ProducerDescription]] = {}
-    for node, led in by_leader(asking, partitions).items():
+
+    def ask(
+        node: int, led: Sequence[TopicPartition]
+    ) -> Iterator[tuple[TopicPartition, int, str | None, list[ProducerDescription]]]:
         topics: dict[str, TopicRequest] = {}
         for name, number in led:
-            row = topics.setdefault(name, TopicRequest(name=name, partition_indexes=[]))
-            row.partition_indexes.append(number)
-        response = asking.ask(node, DescribeProducersRequest(topics=list(topics.values())))
-        rows = [(topic.name, row) for topic in response.topics for row in topic.partitions]
-        raise_first(
-            (f"{name}-{row.partition_index}", row.error_code, row.error_message) for name, row in rows
-        )
-        for name, described in rows:
-            found[TopicPartition(name, described.partition_index)] = [
-                ProducerDescription(
-                    each.producer_id, each.producer_epoch, each.last_sequence, each.last_timestamp
-                )
-                for each in described.active_producers
-            ]
-    return found
+            topic = topics.setdefault(name, TopicRequest(name=name, partition_indexes=[]))
+            topic.partition_indexes.append(number)
+        for answered in asking.ask(node, DescribeProducersRequest(topics=list(topics.values()))).topics:
+            for row in answered.partitions:
+                at = TopicPartition(answered.name, row.partition_index)
+                yield at, row.error_code, row.error_message, _producers(row)
+
+    return ask_leaders(asking, partitions, ask)
+
+
+def _producers(row: PartitionResponse) -> list[ProducerDescription]:
+    return [
+        ProducerDescription(each.producer_id, each.producer_epoch, each.last_sequence, each.last_timestamp)
+        for each in row.active_producers
+    ]
