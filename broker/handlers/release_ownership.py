@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, FirstError, gatherResults
+from twisted.python.failure import Failure
 
 from broker.handler import Handler, RequestContext
 from broker.ownership import requests
@@ -37,8 +38,8 @@ class ReleaseHandler(Handler[ReleaseRequest, ReleaseResponse]):
             ]
             # Carried out even if the connection closes before: the owner has requested it.
             parts = [self.ownership.submit(None, ReleaseHeld(requester, part), _TIMEOUT_MS) for part in some]
-            return gatherResults(parts, consumeErrors=True).addCallback(
-                lambda answers: list(chain.from_iterable(answers))
+            return gatherResults(parts, consumeErrors=True).addCallbacks(
+                lambda answers: list(chain.from_iterable(answers)), _first_error
             )
 
         standings = requests.for_each(self.ownership.decided, request.group, request.resources, submit)
@@ -50,3 +51,10 @@ class ReleaseHandler(Handler[ReleaseRequest, ReleaseResponse]):
         return ReleaseResponse(
             group=request.group, error_code=error.code, error_message=error.message, resources=[]
         )
+
+
+def _first_error(failure: Failure) -> Failure:
+    """The error of the part that failed first."""
+    failure.trap(FirstError)
+    assert isinstance(failure.value, FirstError)
+    return failure.value.subFailure

@@ -56,6 +56,17 @@ def test_a_waiting_claim_is_sent_away(world: OwnershipWorld, owner: Owner) -> No
     assert bert.renew("t").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+def test_an_owner_cannot_release_until_the_broker_holds_its_lease_again(
+    world: OwnershipWorld, owner: Owner
+) -> None:
+    world.holds_lease = False
+    refused = owner.client.call(owner.release_request("t"))
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    world.holds_lease = True
+    (standing,) = owner.client.call(owner.release_request("t")).resources
+    assert standing.error_code == ErrorCode.NONE
+
+
 def test_neither_the_owner_nor_a_stranger_can_write(world: OwnershipWorld, owner: Owner) -> None:
     """Who owns the partition now is unknown here, so a stranger is not refused for good either."""
     world.holds_lease = False
