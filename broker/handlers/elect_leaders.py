@@ -60,6 +60,15 @@ def _named(request: ElectLeadersRequest) -> list[TopicPartition] | None:
     ]
 
 
+def _message(code: ErrorCode) -> str | None:
+    if code == ErrorCode.REQUEST_TIMED_OUT:
+        return (
+            "not elected within the timeout: the present leader has not answered the controller's request to "
+            "yield, or the controller is busy. The leader may still be elected"
+        )
+    return error_for(code).message if code else None
+
+
 def _response(results: Mapping[TopicPartition, ErrorCode]) -> ElectLeadersResponse:
     topics: dict[str, ReplicaElectionResult] = {}
     for (name, number), code in results.items():
@@ -68,7 +77,7 @@ def _response(results: Mapping[TopicPartition, ErrorCode]) -> ElectLeadersRespon
             PartitionResult(
                 partition_id=number,
                 error_code=code,
-                error_message=error_for(code).message if code else None,
+                error_message=_message(code),
             )
         )
     return ElectLeadersResponse(

@@ -113,6 +113,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             context.answer_nothing()
 
     def _response(self, context: RequestContext, appends: list[Append]) -> ProduceResponse:
+        self.replicas.conditions.confirm(appends)
         topics: dict[str, TopicProduceResponse] = {}
         for append in appends:
             topic = topics.get(append.topic)

@@ -1,5 +1,5 @@
-"""Carries out the controller's requests (LeaderAndIsr, UpdateMetadata, StopReplica, GetReplicaLogInfo) in
-order of arrival.
+"""Carries out the controller's requests (LeaderAndIsr, UpdateMetadata, StopReplica, GetReplicaLogInfo,
+YieldLeadership) in order of arrival.
 
 A request for an earlier registration of this broker (a lower broker epoch, KIP-380), or from a controller
 that has been replaced, changes nothing.
@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 from broker.metadata import MetadataCache
 from broker.orders.strays import Strays
 from broker.replication.replicas import Replicas
+from broker.replication.right_to_confirm import RightToConfirm
 from broker.replication.roles import Roles
 from broker.settings.changes import TOPICS
 from coordinator.cluster.dynamic_configs import DynamicConfigs
@@ -32,6 +33,7 @@ from protocol.messages.get_replica_log_info import (
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from protocol.messages.update_metadata import UpdateMetadataRequest
+from protocol.messages.yield_leadership import YieldLeadershipRequest, YieldLeadershipResponse
 
 
 class Registration(Protocol):
@@ -63,7 +65,9 @@ class ControllerOrders:
         prepare: Callable[[LeaderAndIsrRequest], Deferred[None]],
         registration: Registration,
         strays: Strays,
+        right: RightToConfirm,
     ) -> None:
+        self._right = right
         self._metadata = metadata
         self._replicas = replicas
         self._roles = roles
@@ -101,9 +105,11 @@ class ControllerOrders:
         assigned = self._roles.apply_leader_and_isr(
             request, lambda: self._check_broker_epoch(request.broker_epoch)
         )
-        return assigned.addCallback(self._assigned)
+        return assigned.addCallback(self._assigned, request)
 
-    def _assigned(self, response: LeaderAndIsrResponse) -> LeaderAndIsrResponse:
+    def _assigned(self, response: LeaderAndIsrResponse, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        if response.error_code == ErrorCode.NONE:
+            self._right.assigned(request, self._replicas.find)
         # This broker now knows which partitions it leads in its present registration.
         if response.error_code == ErrorCode.NONE and self._registration.is_connected:
             self._replicas.resume()
@@ -152,6 +158,22 @@ class ControllerOrders:
             log_end_offset=partition.log.log_end_offset,
             error_code=ErrorCode.NONE,
         )
+
+    # -- YieldLeadership ---------------------------------------------------------------------------------
+
+    def yield_leadership(self, request: YieldLeadershipRequest) -> Deferred[YieldLeadershipResponse]:
+        """Stop confirming what concerns the partitions of the request, or confirm it again.
+
+        Fails also with BrokerError STALE_CONTROLLER_EPOCH if that controller has been replaced.
+        """
+        return self._roles_in_order.run(self._yield, request)
+
+    def _yield(self, request: YieldLeadershipRequest) -> YieldLeadershipResponse:
+        self._check_broker_epoch(request.broker_epoch)
+        if request.controller_epoch < self._roles.controller_epoch:
+            raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        self._right.obey(request)
+        return YieldLeadershipResponse(error_code=ErrorCode.NONE)
 
     # -- UpdateMetadata ----------------------------------------------------------------------------------
 

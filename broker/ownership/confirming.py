@@ -1,4 +1,4 @@
-"""What a broker without its lease answers: another broker may lead what it believes to lead."""
+"""What a broker answers that may not confirm: another broker may lead in its place, now or soon."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from coordinator.ownership.records import ResourceKey
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import ResourceStanding
 
-_WHY = "this broker has had no answer from ZooKeeper for too long, so another broker may have replaced it"
+_WHY = (
+    "this broker cannot confirm who owns it: it has had no answer from ZooKeeper for too long, or its "
+    "leadership is being moved"
+)
 
 
 def unconfirmed() -> BrokerError:

@@ -302,15 +302,24 @@ class DecidedResources:
             raise BrokerError(otherwise)
         return led
 
-    def deciding_partition(self, key: ResourceKey) -> DecidingPartition:
+    def led_for(self, key: ResourceKey) -> Partition:
         """The partition by whose leadership this broker decides about a resource.
 
         Raises BrokerError if this broker does not decide about it.
         """
+        return self._led_for(key).partition
+
+    def _led_for(self, key: ResourceKey) -> _LedPartition:
         if isinstance(key, NameKey):
-            led = self._led_of_group(key.group)
-        else:
-            led = self._led_at(TopicPartition(key.topic, key.index), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return self._led_of_group(key.group)
+        return self._led_at(TopicPartition(key.topic, key.index), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def deciding_partition(self, key: ResourceKey) -> DecidingPartition:
+        """The leadership by which this broker decides about a resource; its record is written under it.
+
+        Raises BrokerError if this broker does not decide about it.
+        """
+        led = self._led_for(key)
         partition = led.partition
         return DecidingPartition(
             partition.topic, partition.index, partition.local_id, led.leader_epoch, partition.partition_epoch

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred, fail
@@ -40,6 +41,7 @@ from broker.ownership.table import OwnershipTable
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
 from broker.replication.replicas import Replicas
+from broker.replication.right_to_confirm import RightToConfirm
 from broker.replication.waiting import MAX_WAIT_MS
 from coordinator.clock import Clock, DelayedCall, TimeOfDay, now_ms
 from coordinator.ownership.records import PartitionKey, ResourceKey
@@ -72,9 +74,8 @@ _STANDSTILL_MS = 250
 class OwnershipService:
     """The owners of the resources that this broker decides about.
 
-    `names_partition` returns the partition of `__consumer_offsets` that keeps a group. `may_confirm` returns
-    whether this broker holds its lease (`coordinator.cluster.lease`): without it no ownership is granted,
-    confirmed or acted upon. `date_ms` is the time of day.
+    `names_partition` returns the partition of `__consumer_offsets` that keeps a group. Where `right` does not
+    let this broker confirm, no ownership is granted, confirmed or acted upon. `date_ms` is the time of day.
 
     Call `role_changed` when a partition's role has changed, and `append_mismatched` when the condition of an
     append did not hold.
@@ -85,14 +86,14 @@ class OwnershipService:
         replicas: Replicas,
         store: OwnershipStore,
         names_partition: Callable[[str], int | None],
-        may_confirm: Callable[[], bool],
+        right: RightToConfirm,
         settings: OwnershipSettings,
         *,
         clock: Clock,
         date_ms: TimeOfDay,
     ) -> None:
         self._clock = clock
-        self._may_confirm = may_confirm
+        self._right = right
         self._replicas = replicas
         self._store = store
         self._writing = DeferredSemaphore(WRITES_MAX)
@@ -100,7 +101,7 @@ class OwnershipService:
         self.decided = DecidedResources(
             replicas, self.table, self._store, names_partition, self.now_ms, self._perform
         )
-        self._answers = Answers(clock, self._give_up, may_confirm)
+        self._answers = Answers(clock, self._give_up, right.may_confirm_any)
         self._renewals = Renewals(clock, self._standings, self.table.renewed)
         self._connections: dict[int, ServerConnection] = {}
         self._tickets: dict[int, dict[int, None]] = {}
@@ -135,7 +136,8 @@ class OwnershipService:
             return fail(error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is stopping"))
         if connection is not None and connection.is_closed:
             return fail(BrokerError(ErrorCode.NETWORK_EXCEPTION))
-        if not self._may_confirm():
+        keys = operation.keys
+        if not self._right.may_confirm_any() or (keys and not any(map(self._may_confirm, keys))):
             return fail(unconfirmed())
         ticket, answer = self._answers.open(timeout_ms)
         if connection is not None:
@@ -143,7 +145,7 @@ class OwnershipService:
             self._give_up_when_closed(connection, ticket, answer)
         self.table.submit(operation, self.now_ms(), ticket)
         self._perform()
-        return answer
+        return answer.addCallback(self._confirmed, keys)
 
     def renew(
         self,
@@ -200,7 +202,22 @@ class OwnershipService:
         if refusal is not None:
             return outcome(named.key, refusal.code, refusal.message)
         standing = self.table.standing(requester, named)
-        return standing if self._may_confirm() else unconfirmed_standing(named.key, standing)
+        return standing if self._may_confirm(named.key) else unconfirmed_standing(named.key, standing)
+
+    def _confirmed(self, standings: Standings, keys: Sequence[ResourceKey]) -> Standings:
+        """An answer that is about to be sent, without what this broker may not confirm."""
+        error = unconfirmed()
+        return [
+            standing if self._may_confirm(key) else outcome(key, error.code, error.message)
+            for key, standing in zip(keys, standings, strict=True)
+        ]
+
+    def _may_confirm(self, key: ResourceKey) -> bool:
+        try:
+            partition = self.decided.led_for(key)
+        except BrokerError:
+            return True  # Another broker decides about it now; the table answers that.
+        return self._right.may_confirm(partition)
 
     # -- for the table ---------------------------------------------------------------------------------
 
@@ -251,12 +268,9 @@ class OwnershipService:
         partition.admission = partition.read_admission = None
         if isinstance(partition.role, Leadership):
             resource = self.table.resource(partition_key(partition))
-            partition.admission = writer_guard(
-                partition, resource, self.table.append_refused, self._may_confirm
-            )
-            partition.read_admission = reader_guard(
-                partition, resource, self.table.holdings, self._may_confirm
-            )
+            may_confirm = partial(self._right.may_confirm, partition)
+            partition.admission = writer_guard(partition, resource, self.table.append_refused, may_confirm)
+            partition.read_admission = reader_guard(partition, resource, self.table.holdings, may_confirm)
 
     def lease_lapsed(self) -> None:
         """This broker has lost its lease: owners are detached, waiting claims are sent away."""
@@ -264,6 +278,11 @@ class OwnershipService:
 
     def lease_held(self) -> None:
         """This broker holds its lease again: owners are attached as before."""
+        self._standings_changed()
+
+    def right_changed(self) -> None:
+        """This broker has yielded partitions, or may confirm again: owners are detached or attached, and
+        waiting claims are sent away."""
         self._standings_changed()
 
     def _standings_changed(self) -> None:

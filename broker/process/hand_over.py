@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred, DeferredList
 
 from broker.network.outbound import ChannelError
 from broker.replication.replicas import Replicas
+from broker.replication.right_to_confirm import RightToConfirm
 from broker.setting_groups import settings_group
 from broker.settings.rows import BROKER_ROWS
 from broker.wiring.cluster import ClusterParts
@@ -39,15 +40,21 @@ class HandOverSettings:
 
 
 async def hand_over(
-    cluster: ClusterParts, replicas: Replicas, settings: HandOverSettings, clock: Clock
+    cluster: ClusterParts,
+    replicas: Replicas,
+    right: RightToConfirm,
+    settings: HandOverSettings,
+    clock: Clock,
 ) -> None:
     """Have the controller move this broker's leadership away. Repeats the request, up to the number of
-    retries, while this broker leads partitions that another live broker could lead."""
+    retries, while this broker leads partitions that another live broker could lead. From the first request on
+    this broker confirms no ownership: the controller may have moved the leadership already."""
     tries = 1 + settings.retries_max
     for number in range(1, tries + 1):
         if _is_alone(cluster):
             return
         await _followers_catch_up(replicas, settings.catch_up_ms, clock)
+        right.hand_over()
         outcome = await _ask(cluster)
         if outcome is None:
             return

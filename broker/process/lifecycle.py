@@ -249,7 +249,13 @@ class Broker:
         if node is not None:
             settings = read_group(HandOverSettings, self._settings)
             if settings.is_enabled and node.cluster.membership.is_connected:
-                await hand_over(node.cluster, node.replication.replicas, settings, self._around.clock)
+                await hand_over(
+                    node.cluster,
+                    node.replication.replicas,
+                    node.replication.right,
+                    settings,
+                    self._around.clock,
+                )
             node.cluster.membership.close()
             node.cluster.lease.close()
             node.cluster.candidacy.stand_down()

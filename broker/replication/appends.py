@@ -43,6 +43,7 @@ class Append:
         "condition",
         "error",
         "index",
+        "judged_epoch",
         "origin",
         "partition",
         "prepared",
@@ -69,6 +70,8 @@ class Append:
         self.result: AppendResult | None = None
         self.error: BrokerError | None = None
         self.condition = condition
+        self.judged_epoch = ANY_EPOCH
+        """Leader epoch of the partition in which its condition was judged."""
         self.settles_at: int | None = None
         """Offset that must be committed before the client is answered, for a condition that failed or that
         held without batches to append; None for any other append."""

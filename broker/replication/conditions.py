@@ -2,6 +2,10 @@
 
 The conditions of a request are judged after all its appends have been prepared and admitted, and before the
 first append. A condition that fails, or cannot be judged, refuses the whole request.
+
+A condition on one partition on which appends to others depend says something about the present: only the
+current leader can judge it. It is judged only while this broker may confirm that it leads the partition. The
+appends are acknowledged only if it still may, in the same leader epoch, once what was judged is committed.
 """
 
 from __future__ import annotations
@@ -42,9 +46,13 @@ class _Refusal:
 
 
 class Conditions:
-    """Judges conditions, and remembers refusals until their connection closes."""
+    """Judges conditions, and remembers refusals until their connection closes.
 
-    def __init__(self) -> None:
+    `may_confirm` returns whether this broker may confirm that it leads a partition.
+    """
+
+    def __init__(self, may_confirm: Callable[[Partition], bool]) -> None:
+        self._may_confirm = may_confirm
         self._refusals: weakref.WeakKeyDictionary[Origin, dict[TopicPartition, _Refusal]] = (
             weakref.WeakKeyDictionary()
         )
@@ -64,6 +72,12 @@ class Conditions:
         for append in appends:
             if append.condition is None:
                 continue
+            if append.error is None and append.partition is not None:
+                append.judged_epoch = append.partition.leader_epoch
+                is_judged = not append.is_duplicate and _is_depended_on(append, appends)
+                if is_judged and not self._may_confirm(append.partition):
+                    append.settles_at = None
+                    append.fail(_unconfirmed(append))
             # Batches that the log already has are not judged again: a retry succeeds.
             if append.error is None and not append.is_duplicate:
                 append.error = self._refusal(append, origin, acks)
@@ -78,6 +92,34 @@ class Conditions:
                 )
                 append.settles_at = None
         self.remember(appends, origin)
+
+    def confirm(self, appends: Sequence[Append]) -> None:
+        """Call this when the request is about to be answered: it fails the appends that depend on a condition
+        which this broker cannot confirm. Their records may be in the logs, so their outcome is unknown."""
+        lost = False
+        for append in appends:
+            if append.condition is None or not _is_depended_on(append, appends):
+                continue
+            if append.error is None and not append.is_duplicate and not self._is_confirmed(append):
+                append.settles_at = None
+                append.fail(_unconfirmed(append))
+            lost = lost or append.error is not None
+        if not lost:
+            return
+        for append in appends:
+            if append.error is None and append.result is not None and not append.is_duplicate:
+                append.fail(
+                    BrokerError(
+                        ErrorCode.REQUEST_TIMED_OUT,
+                        "the outcome is unknown: the records were appended, but a condition on another "
+                        "partition of the request could not be confirmed",
+                    )
+                )
+
+    def _is_confirmed(self, append: Append) -> bool:
+        partition = append.partition
+        assert partition is not None
+        return partition.leader_epoch == append.judged_epoch and self._may_confirm(partition)
 
     def _refusal(self, append: Append, origin: Origin | None, acks: int) -> BrokerError | None:
         partition, condition = append.partition, append.condition
@@ -137,3 +179,15 @@ class Conditions:
         refusal = self._refusals.get(origin, {}).get(append.topic_partition)
         if refusal is not None:
             refusal.last_request = origin.received_requests
+
+
+def _is_depended_on(append: Append, appends: Sequence[Append]) -> bool:
+    """Whether a condition is about more than the partition to which its own batches go."""
+    return append.is_guard or len(appends) > 1
+
+
+def _unconfirmed(append: Append) -> BrokerError:
+    return BrokerError(
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        f"this broker cannot confirm that it leads {append.topic}-{append.index}: look for the leader",
+    )

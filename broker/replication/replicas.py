@@ -25,6 +25,7 @@ from broker.replication.partition import (
     Partition,
     PartitionRead,
 )
+from broker.replication.right_to_confirm import RightToConfirm
 from broker.replication.settings import SETTINGS
 from broker.replication.throttle import leader_throttle
 from broker.replication.waiting import Waiting
@@ -82,6 +83,7 @@ class Replicas:
         propose_isr: Callable[[IsrProposal], None],
         sessions: FetchSessions,
         date_ms: TimeOfDay,
+        right: RightToConfirm,
     ) -> None:
         self._date_ms = date_ms
         self.local_id = local_id
@@ -107,7 +109,7 @@ class Replicas:
         self._limits = limits
         self._propose_isr = propose_isr
         self._topics: dict[str, dict[int, Partition]] = {}
-        self.conditions = Conditions()
+        self.conditions = Conditions(right.may_confirm)
         self._role_listeners: list[Callable[[Partition], None]] = []
 
     def add_role_listener(self, listener: Callable[[Partition], None]) -> None:

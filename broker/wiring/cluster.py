@@ -40,6 +40,7 @@ from coordinator.znodes.brokers import (
     ELIGIBLE_LEADERS,
     NO_EPOCH,
     REPLICA_LOG_INFO,
+    YIELDS_LEADERSHIP,
     BrokerInfo,
     RegisteredEndpoint,
 )
@@ -189,7 +190,7 @@ def _info(
             for endpoint in endpoints.advertised
         ),
         rack,
-        {ELIGIBLE_LEADERS: (1, 1), REPLICA_LOG_INFO: (1, 1)},
+        {ELIGIBLE_LEADERS: (1, 1), REPLICA_LOG_INFO: (1, 1), YIELDS_LEADERSHIP: (1, 1)},
         previous_start_epoch=next(iter(lineage), NO_EPOCH),
         earlier_start_epochs=tuple(lineage[1:]),
     )

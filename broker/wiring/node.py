@@ -60,7 +60,7 @@ def build_broker(
         send_claims=cluster.claim_peers.send,
     )
     ownership = build_ownership(
-        static, around, replication.replicas, groups.topic.partition_of, cluster.lease.is_held
+        static, around, replication.replicas, groups.topic.partition_of, replication.right
     )
     orders = ControllerOrders(
         metadata,
@@ -70,6 +70,7 @@ def build_broker(
         ownership.service.prepare,
         cluster.membership,
         replication.strays,
+        replication.right,
     )
     broker = WiredBroker(
         settings=settings,
@@ -103,9 +104,10 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     cluster.membership.add_listener(broker.zookeeper_outages)
     cluster.candidacy.add_listener(cluster.controller)
 
-    # The lease: without it nothing is confirmed
+    # The right to confirm, by the lease and by what was yielded
     cluster.lease.add_listener(ownership.service)
     cluster.lease.add_listener(broker.zookeeper_outages)
+    replication.right.add_listener(ownership.service.right_changed)
 
     # Settings: the broker's before the topics', which override them
     settings.dynamic_configs.add_listener(settings.broker.configs_changed)

@@ -9,6 +9,7 @@ from typing import Any
 from broker.ownership.service import OwnershipService
 from broker.ownership.settings import OwnershipSettings, SessionTimeouts
 from broker.replication.replicas import Replicas
+from broker.replication.right_to_confirm import RightToConfirm
 from broker.setting_groups import read_group
 from broker.wiring.surroundings import Surroundings
 from coordinator.ownership.store import OwnershipStore
@@ -27,16 +28,16 @@ def build_ownership(
     around: Surroundings,
     replicas: Replicas,
     names_partition: Callable[[str], int | None],
-    may_confirm: Callable[[], bool],
+    right: RightToConfirm,
 ) -> OwnershipParts:
-    """`names_partition` returns the partition of `__consumer_offsets` that keeps a group's names;
-    `may_confirm` says whether this broker holds its lease."""
+    """`names_partition` returns the partition of `__consumer_offsets` that keeps a group's names; `right`
+    says what this broker may confirm."""
     return OwnershipParts(
         service=OwnershipService(
             replicas,
             OwnershipStore(around.zookeeper),
             names_partition,
-            may_confirm,
+            right,
             read_group(OwnershipSettings, settings),
             clock=around.clock,
             date_ms=around.date_ms,

@@ -17,6 +17,7 @@ from broker.replication.isr_proposals import IsrProposals
 from broker.replication.record_deletions import RecordDeletions
 from broker.replication.repair import Repairs
 from broker.replication.replicas import ReplicaLimits, Replicas
+from broker.replication.right_to_confirm import RightToConfirm
 from broker.replication.roles import Roles
 from broker.replication.settings import ThrottleRates
 from broker.replication.throttled_rates import ThrottledRates
@@ -32,6 +33,7 @@ class ReplicationParts:
     """This broker's replicas, and the parts that serve and copy them."""
 
     logs: LogManager
+    right: RightToConfirm
     replicas: Replicas
     roles: Roles
     fetchers: Fetchers
@@ -70,6 +72,7 @@ def build_replication(
         return cluster.membership.broker_epoch
 
     isr_proposals = IsrProposals(broker_id, clock, metadata, broker_epoch, cluster.active_controller.ask)
+    right = RightToConfirm(cluster.lease.is_held)
     replicas = Replicas(
         broker_id,
         clock,
@@ -79,6 +82,7 @@ def build_replication(
         isr_proposals.propose,
         FetchSessions(around.random.getrandbits, read_group(SessionLimits, settings)),
         around.date_ms,
+        right,
     )
     fetchers = Fetchers(
         broker_id,
@@ -92,6 +96,7 @@ def build_replication(
     roles = Roles(replicas, logs, fetchers, clock)
     return ReplicationParts(
         logs=logs,
+        right=right,
         replicas=replicas,
         roles=roles,
         fetchers=fetchers,

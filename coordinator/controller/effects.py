@@ -18,10 +18,15 @@ from protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
+from protocol.messages.yield_leadership import YieldLeadershipRequest
 from protocol.topic_partition import TopicPartition
 
 BrokerRequest: TypeAlias = (
-    LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest | GetReplicaLogInfoRequest
+    LeaderAndIsrRequest
+    | UpdateMetadataRequest
+    | StopReplicaRequest
+    | GetReplicaLogInfoRequest
+    | YieldLeadershipRequest
 )
 
 
@@ -164,7 +169,8 @@ class AnswerRequest:
     """Answer the part `key` of the request `token`. No result.
 
     With `after_brokers_answered` the answer waits until all requests sent so far by this event are answered;
-    at the request's timeout it is enough that the brokers in `needed` have answered.
+    at the request's timeout it is enough that the brokers in `needed` have answered. An `is_provisional`
+    answer is sent only at the request's timeout, if no other answer has come until then.
     """
 
     token: int
@@ -172,6 +178,7 @@ class AnswerRequest:
     result: Any
     after_brokers_answered: bool = False
     needed: tuple[int, ...] = ()
+    is_provisional: bool = False
 
 
 ControllerEffect: TypeAlias = (

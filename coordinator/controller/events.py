@@ -19,10 +19,15 @@ from protocol.messages.get_replica_log_info import GetReplicaLogInfoResponse
 from protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaResponse
 from protocol.messages.update_metadata import UpdateMetadataResponse
+from protocol.messages.yield_leadership import YieldLeadershipResponse
 from protocol.topic_partition import TopicPartition
 
 BrokerResponse: TypeAlias = (
-    LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse | GetReplicaLogInfoResponse
+    LeaderAndIsrResponse
+    | UpdateMetadataResponse
+    | StopReplicaResponse
+    | GetReplicaLogInfoResponse
+    | YieldLeadershipResponse
 )
 
 NO_ID = uuid.UUID(int=0)

@@ -16,12 +16,16 @@ from coordinator.controller.eligible import EligibleReplicas, trusted
 from coordinator.controller.recovery import UncleanRecovery
 from coordinator.controller.requests import RequestBatch
 from coordinator.controller.state import ControllerState, PartitionRecord
+from coordinator.controller.yields import Yields
 from coordinator.znodes.topics import NO_LEADER, PartitionState
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
 Decide = Callable[[TopicPartition, PartitionRecord], PartitionState | None]
 """A partition's next state; None leaves it unchanged."""
+
+ELECTION_PENDING = ErrorCode.REQUEST_TIMED_OUT
+"""Result of an election that waits for the present leader, and its error at the request's timeout."""
 
 
 class Leaders:
@@ -33,12 +37,16 @@ class Leaders:
         batch: RequestBatch,
         eligible: EligibleReplicas,
         recovery: UncleanRecovery,
+        yields: Yields,
         unclean_allowed: Callable[[str], bool],
     ) -> None:
         self._state = state
         self._batch = batch
         self._eligible = eligible
         self._recovery = recovery
+        self._yields = yields
+        self._preferred: dict[TopicPartition, None] = {}
+        """The partitions whose preferred leaders are elected once their present leaders have yielded."""
         self._unclean_allowed = unclean_allowed
 
     def elect_leaderless(
@@ -133,7 +141,10 @@ class Leaders:
     def elect_preferred(
         self, partitions: Sequence[TopicPartition]
     ) -> DecisionSteps[dict[TopicPartition, ErrorCode]]:
-        """Elect preferred leaders; an error code for each partition."""
+        """Elect preferred leaders; an error code for each partition.
+
+        It is `ELECTION_PENDING` where the present leader has not yielded yet: `elect_yielded` goes on then.
+        """
         known, results = self._known(partitions)
 
         def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
@@ -147,7 +158,19 @@ class Leaders:
             return self.next_state(at, state, found) if state and found else None
 
         yield from self.write(known, decide)
+        for at, code in results.items():
+            self._preferred.pop(at, None)
+            preferred = None if code else self._state.partition(at).assignment.target[0]
+            if preferred is not None and self._leader(at) != preferred and self._yields.is_asked(at):
+                results[at] = ELECTION_PENDING
+                self._preferred[at] = None
         return results
+
+    def elect_yielded(
+        self, partitions: Sequence[TopicPartition]
+    ) -> DecisionSteps[dict[TopicPartition, ErrorCode]]:
+        """Decide the pending elections of preferred leaders again, among these partitions."""
+        return (yield from self.elect_preferred([at for at in partitions if at in self._preferred]))
 
     def elect_unclean(
         self, partitions: Sequence[TopicPartition]
@@ -219,7 +242,10 @@ class Leaders:
     def write(
         self, partitions: Iterable[TopicPartition], decide: Decide
     ) -> DecisionSteps[list[TopicPartition]]:
-        """Decide and write states, and batch the requests for brokers; the partitions that changed."""
+        """Decide and write states, and batch the requests for brokers; the partitions that changed.
+
+        A partition whose leadership would move stays unchanged until its leader has yielded (`Yields`).
+        """
         changed: list[TopicPartition] = []
         pending = list(partitions)
         while pending:
@@ -227,7 +253,7 @@ class Leaders:
             for at in pending:
                 partition = self._state.partition(at)
                 state = decide(at, partition)
-                if state is not None:
+                if state is not None and self._may_write(at, partition.state, state):
                     writes.append(StateWrite(at, state, partition.version if partition.state else None))
             pending = []
             if writes:
@@ -241,10 +267,14 @@ class Leaders:
                         pending.append(write.at)
         return changed
 
+    def _may_write(self, at: TopicPartition, now: PartitionState | None, then: PartitionState) -> bool:
+        return now is None or now.leader == then.leader or self._yields.may_move(at, now)
+
     def learn(self, at: TopicPartition, written: StateWritten) -> None:
         """Remember what a partition's znode holds."""
         partition = self._state.partition(at)
         partition.state, partition.version = written.state, written.version
+        self._yields.learned(at)
 
     def _batch_requests(self, write: StateWrite) -> None:
         if write.state.leader != NO_LEADER:

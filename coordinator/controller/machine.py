@@ -2,7 +2,8 @@
 
 `handle` takes one event and yields effects (`effects.py`), whose results are sent back into it; the next
 event is handled when it has returned. This file dispatches events and orders the steps. The decisions are in
-`leaders`, `recovery`, `isr`, `reassignments`, `topics` (creation and new partitions) and `deletions`.
+`leaders`, `yields`, `recovery`, `isr`, `reassignments`, `topics` (creation and new partitions) and
+`deletions`.
 """
 
 from __future__ import annotations
@@ -45,19 +46,22 @@ from coordinator.controller.events import (
     ZnodeRequested,
 )
 from coordinator.controller.isr import InSyncSets
-from coordinator.controller.leaders import Leaders
+from coordinator.controller.leaders import ELECTION_PENDING, Leaders
 from coordinator.controller.reassignments import Reassignments
 from coordinator.controller.recovery import UncleanRecovery
 from coordinator.controller.requests import RequestBatch
 from coordinator.controller.state import ControllerState, LiveBroker, Snapshot, TopicDeletion
 from coordinator.controller.topic_rules import TopicDefaults, ValidateConfigs
 from coordinator.controller.topics import TopicChanges
+from coordinator.controller.unanswered import UnansweredRequests
+from coordinator.controller.yields import Yields
 from coordinator.znodes.admin import PREFERRED_REPLICA_ELECTION
 from coordinator.znodes.brokers import NO_EPOCH
 from protocol.errors import ErrorCode
 from protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest, GetReplicaLogInfoResponse
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from protocol.messages.yield_leadership import YieldLeadershipRequest, YieldLeadershipResponse
 from protocol.topic_partition import TopicPartition
 
 
@@ -89,9 +93,11 @@ class Controller:
         self._batch = RequestBatch(self.state, policy.inter_broker_listener)
         self._eligible = EligibleReplicas(self.state, policy.min_in_sync)
         self._recovery = UncleanRecovery(self.state, self._batch)
+        self._yields = Yields(self.state, self._batch)
         self._leaders = Leaders(
-            self.state, self._batch, self._eligible, self._recovery, policy.unclean_allowed
+            self.state, self._batch, self._eligible, self._recovery, self._yields, policy.unclean_allowed
         )
+        self._elections: UnansweredRequests[ErrorCode] = UnansweredRequests()
         self._isr = InSyncSets(self.state, self._batch, self._leaders)
         self._deletions = Deletions(self.state, self._batch)
         self._topics = TopicChanges(
@@ -103,7 +109,7 @@ class Controller:
             policy.validate_configs,
             policy.new_topic_id,
         )
-        self._reassignments = Reassignments(self.state, self._batch, self._leaders)
+        self._reassignments = Reassignments(self.state, self._batch, self._leaders, self._yields)
 
     def handle(self, event: ControllerEvent) -> DecisionSteps[None]:
         """Handle one event. The next event may be handled only after this has returned."""
@@ -113,6 +119,7 @@ class Controller:
                 yield from self._begin(event.snapshot)
             case BrokersChanged():
                 yield from self._brokers_changed(event.brokers)
+                self._yields.cluster_changed()
             case TopicReadAgain():
                 yield from self._take_up(event)
             case BrokerAnswered():
@@ -123,6 +130,7 @@ class Controller:
                 yield from self._topics.grow(event)
             case DeleteTopics():
                 yield from self._deletions.delete(event)
+                self._yields.cluster_changed()
                 yield from self._reassignments.forget_deleted()
             case AlterPartitions():
                 changed = yield from self._isr.alter(event.requests)
@@ -146,6 +154,9 @@ class Controller:
                 yield from self._leaders.elect_preferred(lost)
             case RecoveryCheckDue():
                 yield from self._leaders.elect_leaderless(self._recovery.check())
+        while outdated := self._yields.outdated():
+            yield from self._decide_again(outdated)
+        self._yields.ask()
         yield from self._recovery.ask()
         yield from self._batch.flush()
 
@@ -337,6 +348,19 @@ class Controller:
             case GetReplicaLogInfoRequest() as request, GetReplicaLogInfoResponse() as response:
                 decidable = self._recovery.answered(event.broker_id, event.broker_epoch, request, response)
                 yield from self._leaders.elect_leaderless(decidable)
+            case YieldLeadershipRequest() as request, YieldLeadershipResponse() as response:
+                yielded = self._yields.answered(event.broker_id, event.broker_epoch, request, response)
+                yield from self._decide_again(yielded)
+
+    def _decide_again(self, partitions: Sequence[TopicPartition]) -> DecisionSteps[None]:
+        """Decide what waited for the leaders of these partitions: they have yielded, or lead no longer."""
+        yield from self._reassignments.decide_again(partitions)
+        results = yield from self._leaders.elect_yielded(partitions)
+        self._yields.resume(partitions)
+        decided = {at: code for at, code in results.items() if code != ELECTION_PENDING}
+        yield from self._batch.flush()
+        for token, complete in self._elections.decided(decided):
+            yield AnswerRequest(token, None, complete, after_brokers_answered=True)
 
     def _replicas_reported(
         self, broker_id: int, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse
@@ -439,4 +463,9 @@ class Controller:
         if asked is None:
             results = {at: code for at, code in results.items() if code != ErrorCode.ELECTION_NOT_NEEDED}
         yield from self._batch.flush()
-        yield AnswerRequest(event.token, None, results, after_brokers_answered=True)
+        pending = [at for at, code in results.items() if code == ELECTION_PENDING]
+        if pending:
+            self._elections.add(event.token, results, pending)
+        yield AnswerRequest(
+            event.token, None, results, after_brokers_answered=not pending, is_provisional=bool(pending)
+        )

@@ -4,7 +4,8 @@ A reassignment goes through these steps, each durable in ZooKeeper before the ne
 
 1. the topic's znode gets the target and old replicas, with the lists of those being added and removed;
 2. the added replicas copy from the leader; replicas to remove stay in sync, and may lead, meanwhile;
-3. when all target replicas are in sync, one write reduces the in-sync set to them and moves leadership;
+3. when all target replicas are in sync, one write reduces the in-sync set to them and moves leadership, once
+   a leader that is no target has yielded;
 4. the brokers of removed replicas are asked to remove their logs, and the znode drops those replicas.
 
 A new controller finds the progress in ZooKeeper and repeats the rest. Cancelling reverts at once; it is
@@ -32,6 +33,8 @@ from coordinator.controller.events import AlterReassignments, ListReassignments
 from coordinator.controller.leaders import Leaders
 from coordinator.controller.requests import RequestBatch
 from coordinator.controller.state import ControllerState, PartitionRecord
+from coordinator.controller.unanswered import UnansweredRequests
+from coordinator.controller.yields import Yields
 from coordinator.placement import ReplicaAssignment
 from coordinator.znodes.topics import PartitionState
 from protocol.errors import BrokerError, ErrorCode
@@ -46,10 +49,14 @@ _log = logging.getLogger(__name__)
 class Reassignments:
     """Starts, cancels and completes reassignments."""
 
-    def __init__(self, state: ControllerState, batch: RequestBatch, leaders: Leaders) -> None:
+    def __init__(self, state: ControllerState, batch: RequestBatch, leaders: Leaders, yields: Yields) -> None:
         self._state = state
         self._batch = batch
         self._leaders = leaders
+        self._yields = yields
+        self._waiting: dict[TopicPartition, ReassignmentTarget] = {}
+        """The targets that can be judged once the present leader, an abandoned replica, has yielded."""
+        self._unanswered: UnansweredRequests[BrokerError | None] = UnansweredRequests()
         self._requested: dict[TopicPartition, tuple[int, ...]] = {}
         """The unfinished targets of /admin/reassign_partitions."""
 
@@ -59,7 +66,27 @@ class Reassignments:
         withdrawn = [at for at in event.targets if at in self._requested and results[at] is None]
         yield from self._forget_requested(withdrawn)
         yield from self._batch.flush()
-        yield AnswerRequest(event.token, None, results)
+        waiting = [at for at in results if at in self._waiting]
+        if waiting:
+            self._unanswered.add(event.token, results, waiting)
+        yield AnswerRequest(event.token, None, results, is_provisional=bool(waiting))
+        yield from self._answer({at: result for at, result in results.items() if at not in self._waiting})
+
+    def decide_again(self, partitions: Sequence[TopicPartition]) -> DecisionSteps[None]:
+        """Decide what waited for the leaders of these partitions: they have yielded, or lead no longer."""
+        targets = {at: self._waiting[at] for at in partitions if at in self._waiting}
+        results: dict[TopicPartition, BrokerError | None] = yield from self._move(targets)
+        decided = {at: result for at, result in results.items() if at not in self._waiting}
+        running = self._reassigning()
+        yield from self._forget_requested([at for at in decided if at not in running])
+        yield from self.advance([at for at in partitions if at in running])
+        yield from self._batch.flush()
+        yield from self._answer(decided)
+
+    def _answer(self, results: Mapping[TopicPartition, BrokerError | None]) -> DecisionSteps[None]:
+        """Answer the requests that waited for nothing but these partitions."""
+        for token, complete in self._unanswered.decided(results):
+            yield AnswerRequest(token, None, complete)
 
     def listed(self, event: ListReassignments) -> DecisionSteps[None]:
         """Answer with the running reassignments."""
@@ -81,10 +108,12 @@ class Reassignments:
         }
         refused: dict[TopicPartition, BrokerError | None] = yield from self._move(new)
         for at, error in refused.items():
-            if error is not None:
+            if error is not None and at not in self._waiting:
                 _log.warning("%s-%d cannot be reassigned to %s: %s", *at, new[at], error)
         running = self._reassigning()
-        yield from self._forget_requested([at for at in self._requested if at not in running])
+        yield from self._forget_requested(
+            [at for at in self._requested if at not in running and at not in self._waiting]
+        )
         if asked is not None and not asked:
             yield WriteReassignmentZnode({})  # It was empty or malformed.
 
@@ -128,6 +157,7 @@ class Reassignments:
         results: dict[TopicPartition, BrokerError | None] = dict.fromkeys(targets)
         moves: dict[TopicPartition, ReplicaAssignment] = {}
         for at, target in targets.items():
+            self._waiting.pop(at, None)
             try:
                 move = self._judge(at, target)
             except BrokerError as error:
@@ -141,6 +171,14 @@ class Reassignments:
             state = self._state.partition(at).state
             if state is not None and any(replica in (state.leader, *state.isr) for replica in gone):
                 del moves[at]
+                if self._yields.is_asked(at):
+                    self._waiting[at] = targets[at]
+                    results[at] = BrokerError(
+                        ErrorCode.REQUEST_TIMED_OUT,
+                        f"broker {state.leader}, which leads the partition, has not answered the request of "
+                        "the controller to yield it; the reassignment begins once it has",
+                    )
+                    continue
                 results[at] = BrokerError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     f"no replica that would be left is alive and in sync; in sync are {state.isr}",

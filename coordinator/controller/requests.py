@@ -30,6 +30,12 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+from protocol.messages.yield_leadership import (
+    YIELDED_MAX,
+    YieldedPartition,
+    YieldedTopic,
+    YieldLeadershipRequest,
+)
 from protocol.topic_partition import TopicPartition
 
 LEADER_DURING_DELETE = -2
@@ -54,6 +60,8 @@ class RequestBatch:
         self._metadata: dict[int, dict[TopicPartition, None]] = {}
         self._stops: dict[int, dict[TopicPartition, bool]] = {}
         self._log_info: dict[int, list[TopicPartition]] = {}
+        self._yields: dict[int, list[tuple[TopicPartition, YieldedPartition]]] = {}
+        self._yield_requests = 0
         self._complete: dict[int, None] = {}
 
     def leader_and_isr(
@@ -99,6 +107,13 @@ class RequestBatch:
         """Ask a broker where the log of its replica ends, after everything else in this batch."""
         self._log_info.setdefault(broker_id, []).append(at)
 
+    def yield_leadership(
+        self, broker_id: int, at: TopicPartition, leader_epoch: int, *, is_yielded: bool
+    ) -> None:
+        """Ask a leader to stop confirming for a partition in a leader epoch, or to confirm again."""
+        row = YieldedPartition(partition=at[1], leader_epoch=leader_epoch, is_yielded=is_yielded)
+        self._yields.setdefault(broker_id, []).append((at, row))
+
     def flush(self) -> DecisionSteps[None]:
         """Send what was collected."""
         requests = self.take()
@@ -127,8 +142,12 @@ class RequestBatch:
             for start in range(0, len(asked), REPLICA_LOG_INFO_MAX):
                 part = asked[start : start + REPLICA_LOG_INFO_MAX]
                 requests.append((broker_id, self._log_info_request(part)))
+            yields = self._yields.get(broker_id, [])
+            for start in range(0, len(yields), YIELDED_MAX):
+                part_of_yields = yields[start : start + YIELDED_MAX]
+                requests.append((broker_id, self._yield_request(broker_id, part_of_yields)))
         self._replicas, self._metadata, self._stops, self._complete = {}, {}, {}, {}
-        self._log_info = {}
+        self._log_info, self._yields = {}, {}
         return requests
 
     def _leader_and_isr_request(
@@ -271,6 +290,25 @@ class RequestBatch:
                 topic = topics[name] = AskedReplicas(topic_id=topic_id, partitions=[])
             topic.partitions.append(number)
         return GetReplicaLogInfoRequest(topic_partitions=list(topics.values()))
+
+    def _yield_request(
+        self, broker_id: int, rows: Iterable[tuple[TopicPartition, YieldedPartition]]
+    ) -> YieldLeadershipRequest:
+        self._yield_requests += 1
+        topics: dict[str, YieldedTopic] = {}
+        for (name, _), row in rows:
+            topic = topics.get(name)
+            if topic is None:
+                topic_id = self._state.topics[name].topic_id
+                topic = topics[name] = YieldedTopic(topic_id=topic_id, partitions=[])
+            topic.partitions.append(row)
+        return YieldLeadershipRequest(
+            controller_id=self._state.controller_id,
+            controller_epoch=self._state.controller_epoch,
+            broker_epoch=self._broker_epoch(broker_id),
+            number=self._yield_requests,
+            topics=list(topics.values()),
+        )
 
     def _broker_epoch(self, broker_id: int) -> int:
         return self._state.brokers[broker_id].epoch

@@ -277,7 +277,9 @@ class ControllerRuntime:
         request = self._waiting.get(answer.token)
         if request is None:
             return  # It has timed out.
-        if answer.after_brokers_answered:
+        if answer.is_provisional:
+            request.answer_at_timeout(answer.key, answer.result)
+        elif answer.after_brokers_answered:
             request.answer_after(answer.key, answer.result, self._sent, answer.needed)
         else:
             request.answer(answer.key, answer.result)

@@ -60,6 +60,10 @@ class WaitingRequest:
         everyone = DeferredList([answered for _, answered in sent])
         everyone.addCallback(lambda outcome: self.answer(key, result))
 
+    def answer_at_timeout(self, key: Any, result: Any) -> None:
+        """Set the result that the part `key` has at the timeout, if it gets no other before."""
+        self._results_after_answers[key] = (result, [])
+
     def fail(self, error: BrokerError) -> None:
         """Fail the whole request with `error`."""
         if not self.ended:

@@ -20,6 +20,10 @@ replicas (KIP-966). Under other leaders the controller records none."""
 REPLICA_LOG_INFO = "holdfast.replica.log.info"
 """The feature of a broker that answers GetReplicaLogInfo (KIP-966)."""
 
+YIELDS_LEADERSHIP = "holdfast.yields.leadership"
+"""The feature of a broker that answers YieldLeadership, and confirms no ownership from the moment at which it
+asks for a controlled shutdown. From other brokers the controller moves leadership without asking."""
+
 
 def broker_path(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"

@@ -28,6 +28,7 @@ def test_an_assignment_for_a_registration_that_has_ended_changes_nothing(broker_
         lambda request: succeed(None),
         cast(Any, SimpleNamespace(broker_epoch=7, is_connected=True)),
         cast(Any, None),
+        cast(Any, None),
     )
     orders.begin()
     request = leader_and_isr("t", uuid.UUID(int=1), broker_epoch=broker_epoch)

@@ -45,6 +45,7 @@ class Asked:
             lambda request: self.prepared,
             SimpleNamespace(broker_epoch=BROKER_EPOCH, is_connected=True),
             cast(Strays, SimpleNamespace(before_roles=lambda request: None)),
+            self.world.right,
         )
         self.orders.begin()
         self.world.dispatcher.add([GetReplicaLogInfoHandler(self.orders)])

@@ -66,6 +66,7 @@ class Told:
             lambda request: succeed(None),
             self.registration,
             cast(Strays, self.strays),
+            self.world.right,
         )
         if is_registered:
             self.orders.begin()

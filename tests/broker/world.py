@@ -34,6 +34,7 @@ from broker.replication.leadership import IsrProposal
 from broker.replication.partition import Partition
 from broker.replication.record_deletions import RecordDeletions
 from broker.replication.replicas import ReplicaLimits, Replicas
+from broker.replication.right_to_confirm import RightToConfirm
 from broker.replication.roles import Roles
 from broker.wiring.surroundings import Surroundings
 from coordinator.zookeeper.interface import ZooKeeper
@@ -161,6 +162,8 @@ class World:
             topic_config or {},
         )
         self.logs.start()
+        self.holds_lease = True
+        self.right = RightToConfirm(lambda: self.holds_lease)
         self.replicas = Replicas(
             local_id,
             self.clock,
@@ -170,6 +173,7 @@ class World:
             self.proposals.append,
             FetchSessions(random.Random(2).getrandbits, session_limits),
             self.now_ms,
+            self.right,
         )
         self.roles = Roles(self.replicas, self.logs, self.copier, self.clock)
         self.deletions = RecordDeletions(self.replicas, self.metadata)

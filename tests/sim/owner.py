@@ -189,7 +189,7 @@ class Owner(Tenant):
             topics.append(TopicProduceData(name=guard.at[0], partition_data=[guarded]))
         request = ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=topics)
         self.send(address, request).addCallbacks(
-            lambda response: self._answered(address, sent, guard, response),
+            lambda response: self._answered(sent, guard, response),
             lambda failure: self._not_answered(sent),
         )
 
@@ -205,22 +205,19 @@ class Owner(Tenant):
         sent.is_under_way = False
         self.lose_touch(sent.owned.grant)
 
-    def _answered(
-        self, address: Address, sent: _Sent, guard: Guard | None, response: ProduceResponse
-    ) -> None:
+    def _answered(self, sent: _Sent, guard: Guard | None, response: ProduceResponse) -> None:
         self.history.operations += 1
         sent.is_under_way = False
         rows = {
             (topic.name, row.index): row for topic in response.responses for row in topic.partition_responses
         }
         if guard is not None:
-            self._judge_guard(address, sent, guard, rows[guard.at], rows[self.at])
+            self._judge_guard(sent, guard, rows[guard.at], rows[self.at])
         if sent in self._queue:
             self._settle(sent, rows[self.at])
 
     def _judge_guard(
         self,
-        address: Address,
         sent: _Sent,
         guard: Guard,
         row: PartitionProduceResponse,
@@ -228,8 +225,7 @@ class Owner(Tenant):
     ) -> None:
         if row.next_offset >= 0:
             self._ends[guard.at] = row.next_offset
-        # A replaced leader's answer about the guarded partition proves nothing.
-        if row.error_code == ErrorCode.NONE and self._judge_knows(address, guard.at).is_current:
+        if row.error_code == ErrorCode.NONE:
             self.told.guard_held(sent.owned, guard)
         is_first = sent.owned.batch.sends == 1
         if row.error_code == ErrorCode.OFFSET_MISMATCH and own.error_code == ErrorCode.NONE and is_first:

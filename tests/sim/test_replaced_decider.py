@@ -1,14 +1,24 @@
-"""A broker that is cut off from ZooKeeper confirms no ownership after another may have replaced it."""
+"""A broker confirms no ownership after another may have replaced it: it was cut off from ZooKeeper, or the
+controller has moved its leadership without reaching it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
 
 from broker.network.interfaces import Address
+from protocol.api import Request
 from protocol.errors import ErrorCode
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.ownership import (
     IF_FREE,
@@ -21,6 +31,8 @@ from protocol.messages.ownership import (
     ResumedResource,
     ResumeRequest,
 )
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.models.batches import batch
 from tests.models.world import World
 from tests.sim.client import Client, Surroundings
 from tests.sim.cluster import SESSION_TIMEOUT_MS, Machine, logs_in_trace
@@ -110,15 +122,17 @@ def world() -> Iterator[World]:
 
 
 class Story:
-    """Three brokers, one of which, the leader, is cut off from ZooKeeper until another leads."""
+    """Three brokers, of which the leader is cut off. `follows`: the controller does not lead."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, follows: bool = False) -> None:
         self.stage = Stage(world, 3, {"min.insync.replicas": "2"})
         self.stage.produce(1)
         self.owner, self.other, self.waiter = (
             Reader(self.stage.around, name) for name in ("owner", "other", "waiter")
         )
         self.leader = self.machine()
+        if follows:
+            self._let_another_lead_than_the_controller()
         assert self.owner.claim(self.leader.address) is ErrorCode.NONE
         assert self.owner.fetch(self.leader.address) is ErrorCode.NONE
 
@@ -132,6 +146,127 @@ class Story:
         self.stage.until(lambda: self.machine() is not self.leader)
         self.stage.world.run(0.5)
         return self.machine()
+
+    # Moving the leadership of a live broker
+
+    def controller(self) -> Machine:
+        return next(each for each in self.stage.cluster.machines if _controls(each))
+
+    def _let_another_lead_than_the_controller(self) -> None:
+        self.order(next(each for each in self.stage.cluster.machines if not _controls(each)))
+        self.elect()
+        self.stage.until(lambda: self.machine() is not self.controller())
+        self.leader = self.machine()
+        self.order(next(each for each in self.stage.cluster.machines if each is not self.leader))
+
+    def order(self, preferred: Machine) -> None:
+        """Make another broker the preferred leader. The present leader stays."""
+        others = [each for each in self.stage.cluster.machines if each is not preferred]
+        found = self.move([preferred, *others])
+        self.stage.until(lambda: bool(found))
+        self.stage.world.run(0.5)
+
+    def cut_off_peers(self) -> None:
+        """Cut the leader off from the controller and the other brokers, not from ZooKeeper and clients."""
+        network = self.stage.cluster.network
+        for other in self.stage.cluster.machines:
+            if other is not self.leader:
+                network.cut(self.leader.name, other.name)
+                network.cut(other.name, self.leader.name)
+
+    def move(self, replicas: list[Machine], timeout_ms: int = 3000) -> list[Any]:
+        """Ask the controller to reassign the partition; the list gets the answer."""
+        moved = ReassignablePartition(
+            partition_index=AT[1], replicas=[machine.broker_id for machine in replicas]
+        )
+        topics = [ReassignableTopic(name=AT[0], partitions=[moved])]
+        return self.ask(AlterPartitionReassignmentsRequest(timeout_ms=timeout_ms, topics=topics))
+
+    def elect(self, timeout_ms: int = 3000) -> list[Any]:
+        """Ask the controller to elect the preferred leader; the list gets the answer."""
+        topics = [TopicPartitions(topic=AT[0], partitions=[AT[1]])]
+        request = ElectLeadersRequest(election_type=0, topic_partitions=topics, timeout_ms=timeout_ms)
+        return self.ask(request)
+
+    def leave(self, timeout_ms: int = 3000) -> list[Any]:
+        """Ask the controller to reassign the partition to the other brokers."""
+        return self.move(
+            [each for each in self.stage.cluster.machines if each is not self.leader], timeout_ms
+        )
+
+    def ask(self, request: Request[Any]) -> list[Any]:
+        """Send the controller a request; the list gets the answer."""
+        found: list[Any] = []
+        self.other.send(self.controller().address, request).addBoth(found.append)
+        return found
+
+    def confirms_after_replacement(self) -> bool:
+        """Whether the leader confirms the owner although another client was granted the partition at a new
+        leader; False if there is no new leader."""
+        here, machine = self.leader.address, self.machine()
+        if machine is self.leader:
+            return False
+        assert self.owner.held is not None
+        assert self.other.claim(machine.address, self.owner.held.generation + 1) is ErrorCode.NONE
+        answers = [self.owner.renew(here), self.owner.resume(here), self.owner.fetch(here)]
+        return ErrorCode.NONE in answers
+
+
+def _controls(machine: Machine) -> bool:
+    node = None if machine.broker is None else machine.broker.node
+    return node is not None and node.cluster.controller.is_active
+
+
+MOVES = [Story.elect, Story.leave]
+"""The ways to have the leadership of a live broker moved."""
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_leader_that_the_controller_cannot_reach_is_not_replaced_while_it_is_registered(
+    world: World, move: Callable[[Story], list[Any]]
+) -> None:
+    story = Story(world, follows=True)
+    story.cut_off_peers()
+    move(story)
+    world.run(5)
+    assert not story.confirms_after_replacement()
+    assert story.machine() is story.leader
+    assert story.owner.renew(story.leader.address) is ErrorCode.NONE
+    story.leader.kill()
+    story.stage.until(lambda: story.machine() is not story.leader)
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_the_leadership_moves_once_the_controller_reaches_the_leader_again(
+    world: World, move: Callable[[Story], list[Any]]
+) -> None:
+    story = Story(world, follows=True)
+    story.cut_off_peers()
+    move(story)
+    world.run(2)
+    story.stage.cluster.network.heal()
+    story.stage.until(lambda: story.machine() is not story.leader)
+    assert not story.confirms_after_replacement()
+
+
+def test_the_leadership_of_a_broker_that_answers_moves_at_once(world: World) -> None:
+    story = Story(world, follows=True)
+    found = story.elect()
+    story.stage.until(lambda: bool(found))
+    (result,) = found[0].replica_election_results[0].partition_result
+    assert result.error_code == ErrorCode.NONE
+    assert story.machine() is not story.leader
+    assert not story.confirms_after_replacement()
+
+
+def test_an_election_that_waits_for_the_present_leader_says_so_at_its_timeout(world: World) -> None:
+    story = Story(world, follows=True)
+    story.cut_off_peers()
+    found = story.elect(timeout_ms=1000)
+    story.stage.until(lambda: bool(found))
+    (result,) = found[0].replica_election_results[0].partition_result
+    assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert "the present leader has not answered" in result.error_message
 
 
 @pytest.mark.parametrize("silently", [False, True])
@@ -173,6 +308,43 @@ def test_a_broker_that_stood_still_confirms_nothing_when_it_goes_on(world: World
     story.stage.until(lambda: bool(found))
     (standing,) = found[0].resources
     assert standing.error_code == ErrorCode.OWNERSHIP_DETACHED
+
+
+def test_a_broker_that_stood_still_judges_no_condition_on_what_another_leads(world: World) -> None:
+    """It appends to a partition of which it has the only replica, so nobody else can refuse that."""
+    story = Story(world)
+    alone = CreatableTopic(
+        name="alone",
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=0, broker_ids=[story.leader.broker_id]),
+        ],
+        configs=[],
+    )
+    found = story.ask(CreateTopicsRequest(topics=[alone], timeout_ms=5000, validate_only=False))
+    story.stage.until(lambda: bool(found) and story.leader.partition(("alone", 0)) is not None)
+    led = story.leader.partition(AT)
+    assert led is not None
+    data = PartitionProduceData(index=0, records=batch(b"x"))
+    guard = PartitionProduceData(index=AT[1], records=None, expected_offset=led.log.log_end_offset)
+    request = ProduceRequest(
+        acks=-1,
+        timeout_ms=5000,
+        topic_data=[
+            TopicProduceData(name="alone", partition_data=[data]),
+            TopicProduceData(name=AT[0], partition_data=[guard]),
+        ],
+    )
+    story.leader.pause()
+    story.stage.until(lambda: story.machine() is not story.leader)
+    story.stage.produce(1)
+    answers: list[Any] = []
+    story.owner.send(story.leader.address, request).addBoth(answers.append)
+    world.run(0.1)
+    story.leader.resume()
+    story.stage.until(lambda: bool(answers))
+    assert all(topic.partition_responses[0].error_code for topic in answers[0].responses)
 
 
 def test_an_owner_is_confirmed_as_long_as_its_broker_may(world: World) -> None:

@@ -33,15 +33,15 @@ class OwnershipWorld(World):
         self.zookeeper = InstantZooKeeper()
         for path in (OWNED_TOPICS, OWNED_NAMES):
             self.zookeeper.znodes[path] = (b"", 0)
-        self.holds_lease = True
         self.ownership = build_ownership(
             Settings(ownership_settings.SETTINGS, own),
             self.surroundings(self.zookeeper),
             self.replicas,
             lambda group: 0,
-            lambda: self.holds_lease,
+            self.right,
         )
         service = self.ownership.service
+        self.right.add_listener(service.right_changed)
         self.replicas.add_role_listener(service.role_changed)
         self.replicas.conditions.add_mismatch_listener(service.append_mismatched)
         self.dispatcher.add(handlers_about(OwnershipService, self.ownership))

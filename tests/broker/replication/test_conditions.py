@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -317,3 +318,68 @@ def test_without_check_expected_offsets_base_offsets_are_ignored(world: World) -
 
 def test_an_impossible_expectation_is_an_invalid_request(world: World) -> None:
     assert one(world.client(), -2).error_code == ErrorCode.INVALID_REQUEST
+
+
+# Whether this broker is the leader that can judge
+
+
+def test_a_guard_is_not_judged_by_a_broker_that_may_have_been_replaced(world: World) -> None:
+    world.holds_lease = False
+    guarded, guard = produce(world.client(), part(batch(b"a"), -1, 0), part(None, 0, 1))
+    assert guarded.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED
+    assert guard.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert values_in(world) == 0
+
+
+def test_a_condition_on_the_partition_of_its_own_batches_needs_no_lease(world: World) -> None:
+    """Another leader would not let them be committed."""
+    world.holds_lease = False
+    assert one(world.client(), 0).error_code == 0
+
+
+def lose_lease(world: World) -> None:
+    world.holds_lease = False
+
+
+def begin_another_epoch(world: World) -> None:
+    world.assign(T, 1, leader_epoch=1)
+
+
+@pytest.mark.parametrize("lose", [lose_lease, begin_another_epoch])
+def test_a_guarded_append_is_not_acknowledged_once_its_guard_cannot_be_confirmed(
+    world: World, lose: Callable[[World], None]
+) -> None:
+    world.assign(T, replicas=(1, 2), leader_epoch=1)
+    client = world.client()
+    client.ask(request(part(batch(b"a"), -1, 0), part(None, 0, 1)))
+    lose(world)
+    assert client.answers() == []
+    follow(world, 1)
+    (answer,) = client.answers()
+    guarded, guard = answer.responses[0].partition_responses
+    assert guarded.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert "the outcome is unknown" in guarded.error_message
+    assert guard.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_guarded_append_is_acknowledged_once_it_and_its_guard_are_committed(world: World) -> None:
+    world.assign(T, replicas=(1, 2), leader_epoch=1)
+    client = world.client()
+    client.ask(request(part(batch(b"a"), -1, 0), part(None, 0, 1)))
+    follow(world, 1)
+    (answer,) = client.answers()
+    assert [row.error_code for row in answer.responses[0].partition_responses] == [0, 0]
+
+
+def test_a_guarded_append_times_out_with_its_guard(world: World) -> None:
+    """The guard cites a record that no follower has: it may be lost, and the guard would not have held."""
+    world.assign(T, replicas=(1, 2), leader_epoch=1)
+    client = world.client()
+    client.ask(request(part(batch(b"a"), -1, 0)))
+    client.ask(request(part(batch(b"b"), -1, 1), part(None, 1, 0)))
+    world.clock.advance(2)
+    _, answer = client.answers()
+    assert [row.error_code for row in answer.responses[0].partition_responses] == [
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ]

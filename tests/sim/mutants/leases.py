@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker.ownership.answers import Answers
@@ -10,7 +10,10 @@ from broker.ownership.guards import ReaderGuard
 from broker.ownership.resources import NamedGrant, Requester
 from broker.ownership.service import OwnershipService
 from broker.ownership.standings import outcome
+from broker.replication.conditions import Conditions
+from broker.replication.partition import Partition
 from coordinator.cluster.lease import MembershipLease
+from coordinator.controller.yields import Yields
 from protocol.messages.ownership import ResourceStanding
 from tests.sim.mutation import Mutation, Patch
 
@@ -40,7 +43,29 @@ def _renew_without_lease() -> Sequence[Patch]:
     return [(OwnershipService, "_standing", mutant)]
 
 
+def _move_without_yielding() -> Sequence[Patch]:
+    return [(Yields, "may_move", lambda self, at, state: True)]
+
+
+def _judge_without_right() -> Sequence[Patch]:
+    def judging(self: Conditions, may_confirm: Callable[[Partition], bool]) -> None:
+        initialize(self, lambda partition: True)
+
+    initialize = Conditions.__init__
+    return [(Conditions, "__init__", judging), (Conditions, "confirm", lambda self, appends: None)]
+
+
 MUTATIONS = (
+    Mutation(
+        "moved-without-yielding",
+        "the controller moves leadership away from a live leader that may not learn of it",
+        _move_without_yielding,
+    ),
+    Mutation(
+        "guard-judged-without-right",
+        "a broker that another may have replaced judges conditions on partitions that it believes to lead",
+        _judge_without_right,
+    ),
     Mutation(
         "lease-never-ends",
         "a broker that is cut off from ZooKeeper, or has stood still, confirms ownership as before",
