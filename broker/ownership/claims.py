@@ -153,7 +153,7 @@ class Claim(Operation):
             state.attach(resource, entry, requester.connection, now_ms)
             fences += pending_fence(resource, entry)
         leave_queue(state, resource, requester)
-        return standings.owned(resource, entry, state.leader_epoch(key))
+        return standings.owned(resource, entry, state.leader_epoch(key), state.settings)
 
     def _turn_away(
         self, state: TableState, verdicts: Sequence[tuple[WantedResource, Verdict]], now_ms: int

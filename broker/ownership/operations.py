@@ -129,7 +129,7 @@ class Resume(Operation):
             state.revive(resource, entry, requester.owner, is_written=each.key in self._revived)
             state.attach(resource, entry, requester.connection, now_ms)
             fences += pending_fence(resource, entry)
-            answers.append(standings.owned(resource, entry, state.leader_epoch(each.key)))
+            answers.append(standings.owned(resource, entry, state.leader_epoch(each.key), state.settings))
         return OperationAnswer(answers, fences)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.ownership.resources import NO_GRANT, Entry, NamedGrant, Requester, Resource
+from broker.ownership.settings import OwnershipSettings
 from coordinator.ownership.records import NameKey, Owner, ResourceKey
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import NO_PARTITION, LossReason, ResourceStanding
@@ -20,7 +21,11 @@ _LOSSES = {
 
 
 def current(
-    resource: Resource, requester: Requester, named: NamedGrant, leader_epoch: int
+    resource: Resource,
+    requester: Requester,
+    named: NamedGrant,
+    leader_epoch: int,
+    settings: OwnershipSettings,
 ) -> ResourceStanding:
     """The present standing of an owner, a waiter or a sharer."""
     group, owner_id = requester.group, requester.owner.owner_id
@@ -30,9 +35,9 @@ def current(
         if entry.connection == requester.connection:
             if not entry.is_complete:
                 return queued(resource, group, 0)
-            return owned(resource, entry, leader_epoch)
+            return owned(resource, entry, leader_epoch, settings)
         if named.incarnation == grant.incarnation:
-            return detached(resource, entry, leader_epoch)
+            return detached(resource, entry, leader_epoch, settings)
     if named.incarnation != NO_GRANT:
         return fenced(resource, group, named.incarnation)
     waiting = resource.waiter(requester.claimant)
@@ -87,7 +92,9 @@ def queued(resource: Resource, group: str, position: int) -> ResourceStanding:
     return standing
 
 
-def owned(resource: Resource, entry: Entry, leader_epoch: int) -> ResourceStanding:
+def owned(
+    resource: Resource, entry: Entry, leader_epoch: int, settings: OwnershipSettings
+) -> ResourceStanding:
     """A resource that the requester owns."""
     grant = entry.last
     assert grant is not None
@@ -97,6 +104,8 @@ def owned(resource: Resource, entry: Entry, leader_epoch: int) -> ResourceStandi
     standing.fence_offset = grant.fence_offset
     standing.leader_epoch = leader_epoch
     standing.is_contended = entry.is_contended
+    if grant.owner.assignment is None:
+        standing.session_bound_ms = min(grant.owner.session_timeout_ms, settings.ping_timeout_ms)
     return standing
 
 
@@ -133,9 +142,11 @@ def fenced(resource: Resource, group: str, incarnation: int) -> ResourceStanding
     return standing
 
 
-def detached(resource: Resource, entry: Entry, leader_epoch: int) -> ResourceStanding:
+def detached(
+    resource: Resource, entry: Entry, leader_epoch: int, settings: OwnershipSettings
+) -> ResourceStanding:
     """A resource that the requester owns through another connection."""
-    standing = owned(resource, entry, leader_epoch)
+    standing = owned(resource, entry, leader_epoch, settings)
     standing.error_code = ErrorCode.OWNERSHIP_DETACHED
     standing.error_message = f"{resource.key} is owned through another connection: resume it on this one"
     return standing

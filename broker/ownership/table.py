@@ -108,7 +108,9 @@ class OwnershipTable:
     def standing(self, requester: Requester, named: NamedGrant) -> ResourceStanding:
         """How an owner, a waiter or a sharer stands with a resource."""
         resource = self._state.resources.get(named.key) or Resource(named.key)
-        return standings.current(resource, requester, named, self._state.leader_epoch(named.key))
+        return standings.current(
+            resource, requester, named, self._state.leader_epoch(named.key), self._state.settings
+        )
 
     @property
     def next_deadline_ms(self) -> int | None:

@@ -50,10 +50,13 @@ class ClaimSettings:
     held_wait_ms: int = 0
     queued_wait_ms: int = 0
 
-    @property
-    def renewal_interval_ms(self) -> int:
-        """Longest time between two requests about a held resource."""
-        return self.session_timeout_ms // 3
+    def bound_ms(self, told_ms: int) -> int:
+        """How long after a request the broker keeps the owner's session at least, by the `session_bound_ms`
+        that it has answered; -1 for an older broker, which does not say."""
+        if self.held_wait_ms == 0 or told_ms < 0:
+            # A broker shortens the session only when it answers a Renew that it has held back.
+            return self.session_timeout_ms
+        return min(self.session_timeout_ms, told_ms)
 
 
 class OwnershipClaim:
@@ -82,7 +85,8 @@ class OwnershipClaim:
         self.last_error: Exception | None = None
         """Why the last attempt failed, if another attempt may succeed."""
         self.valid_until_ms = 0
-        """Time, by the client's clock, before which the broker cannot have ended the owner's session."""
+        """Time, by the client's clock, before which the broker does not end the owner's session for want of a
+        request. Another client's claim with a generation, and an administrator, may end it earlier."""
         self.events: list[OwnershipEvent] = []
         self.may_queue = wait_ms != 0 and generation == IF_FREE
         self.queues_alone = False
@@ -91,6 +95,7 @@ class OwnershipClaim:
         self._phase = ClaimPhase.UNCLAIMED
         self._connection = connection
         self._settings = settings
+        self._bound_ms = settings.session_timeout_ms
         self._named_generation = generation
         self._wait_ms = wait_ms if self.may_queue else 0
         self._wait_until_ms: int | None = None
@@ -130,8 +135,13 @@ class OwnershipClaim:
         """Whether the next request to the broker is sent on the connection that owns the resource."""
         return self._phase is ClaimPhase.HELD and self._is_attached()
 
+    @property
+    def renewal_interval_ms(self) -> int:
+        """Longest time between two requests about the resource."""
+        return self._bound_ms // 3
+
     def is_valid(self, now_ms: int) -> bool:
-        """Whether it is held, and the broker has received a request less than a session timeout ago."""
+        """Whether it is held, and the broker has received a request so recently that the session lasts."""
         return self.is_held and now_ms < self.valid_until_ms
 
     def _is_attached(self) -> bool:
@@ -218,7 +228,7 @@ class OwnershipClaim:
             settings = self._settings
             is_held = self._phase is ClaimPhase.HELD
             longest_ms = settings.held_wait_ms if is_held else settings.queued_wait_ms
-            wait_ms = min(longest_ms, settings.renewal_interval_ms)
+            wait_ms = min(longest_ms, self.renewal_interval_ms)
         return ResourceRequest(kind, self.resource, generation, incarnation, wait_ms)
 
     def sent(self, call: Call, now_ms: int) -> None:
@@ -320,13 +330,12 @@ class OwnershipClaim:
         if self._enter(ClaimInput.GRANTED) is not ClaimPhase.HELD:
             return
         self.last_error = None
-        self.valid_until_ms = self._sent_at_ms + self._settings.session_timeout_ms
+        self._bound_ms = self._settings.bound_ms(standing.session_bound_ms)
+        self.valid_until_ms = self._sent_at_ms + self._bound_ms
         is_news = was is not ClaimPhase.HELD or standing.is_contended
         if is_news:
             self._report(standing, is_resumed=was is ClaimPhase.DETACHED)
-        self._renew_later(
-            now_ms, self._settings.held_wait_ms, self._settings.renewal_interval_ms, is_news=is_news
-        )
+        self._renew_later(now_ms, self._settings.held_wait_ms, self.renewal_interval_ms, is_news=is_news)
 
     def _take_place(self, standing: ResourceStanding, now_ms: int) -> None:
         was = self._phase
@@ -350,7 +359,7 @@ class OwnershipClaim:
             is_early = not is_news and now_ms < self._sent_at_ms + self._settings.retry_backoff_ms
             self._early_answers = self._early_answers + 1 if is_early else 0
             gap_ms = self._settings.retry_backoff_ms if self._early_answers > 1 else 0
-        self._not_before_ms = max(now_ms, self._sent_at_ms + min(gap_ms, self._settings.renewal_interval_ms))
+        self._not_before_ms = max(now_ms, self._sent_at_ms + min(gap_ms, self.renewal_interval_ms))
 
     def _time_out(self, error: BrokerError, now_ms: int) -> None:
         was = self._phase

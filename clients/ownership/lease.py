@@ -7,8 +7,9 @@ A lease has connections of its own. That suits names, and partitions that anothe
 To write partitions from this process use `clients.exclusive_producer`, which sends its
 claim on the connections of its records.
 
-A background thread claims and renews. Without that thread (`is_threaded` false) the
-application must call `poll` at least three times in each session timeout.
+A background thread claims and renews. Without that thread (`is_threaded` false) the application must call
+`poll` at least three times in each session timeout. If the brokers' `own.ping.timeout.ms` (3 s by default) is
+shorter, it counts instead, because they end the session of an owner so soon that ignores another claim.
 """
 
 from __future__ import annotations
@@ -128,7 +129,8 @@ class Lease:
 
     @property
     def is_held(self) -> bool:
-        """Whether all resources are held, and every broker received a renewal within the session timeout.
+        """Whether all resources are held, and every broker received a renewal so recently that it keeps the
+        session: within the session timeout, or `own.ping.timeout.ms` if that is shorter.
 
         This is no proof, because time passes after the check. Fence what must never happen twice: by the
         generation, or by a broker that refuses the records of a former owner.

@@ -73,7 +73,9 @@ class ResourceStanding:
     `owner_id`, `owner_client_id`, `owner_host` and `owner_since_ms` (ms since the epoch) describe another
     owner. `reason` (a `LossReason`) is how the requester's ownership ended, with OWNERSHIP_FENCED and
     PRODUCER_FENCED. `is_contended`: other clients wait for the resource, or were refused it since the owner's
-    last Renew.
+    last Renew. `session_bound_ms` is how long an owner's session lasts at least after a request of it, if the
+    broker may hold back the answer to a Renew: the session timeout, or `own.ping.timeout.ms` if that is
+    shorter. -1: not said.
     """
 
     name: str
@@ -91,6 +93,7 @@ class ResourceStanding:
     owner_client_id: str | None = None
     owner_host: str | None = None
     owner_since_ms: Int64 = -1
+    session_bound_ms: Int32 = wire(default=-1, tag=0, ignorable=True)
 
 
 @struct

@@ -94,7 +94,8 @@ class FakeOwnership(TableHost):
                 self._close(channel)
 
     def notify(self, connection: int, is_ping: bool) -> None:
-        self.renewals.changed(connection)
+        if self.renewals.changed(connection) and is_ping:
+            self.table.pinged(connection, self.time_ms())
 
     # What happens in the cluster
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.ownership.settings import OwnershipSettings
 from clients.errors import ClosedError, RequestTimeoutError
 from clients.ownership.claim import FOR_EVER
 from clients.ownership.events import ClaimState, OwnedResource
@@ -20,6 +21,7 @@ LOG = TopicPartition("log", 0)
 NAME = "leader"
 WAIT_MS = 30_000
 SESSION_MS = 9000
+PING_MS = OwnershipSettings().ping_timeout_ms
 
 
 @pytest.fixture
@@ -158,6 +160,36 @@ def test_an_owner_that_does_not_poll_loses_its_lease(cluster: FakeCluster) -> No
     with pytest.raises(OwnershipFencedError):
         anna.claim(WAIT_MS)
     assert [event.reason for event in anna.poll()][-1] is LossReason.SESSION_TIMED_OUT
+
+
+@pytest.mark.parametrize("session_ms", [60_000, 9000, 1000])
+def test_a_lease_is_not_held_longer_than_the_broker_keeps_it_while_another_client_waits(
+    cluster: FakeCluster, session_ms: int
+) -> None:
+    """The broker ends the session of an owner early that does not react to the claim of another client."""
+    anna = lease_on(cluster, session_timeout_ms=session_ms)
+    anna.claim(WAIT_MS)
+    while len(asked(cluster, RenewRequest)) < 2:  # The broker answers only the first one at once.
+        anna.poll(100)
+    ben = lease_on(cluster, wait_ms=FOR_EVER)
+    began_ms = cluster.time_ms
+
+    while not ben.is_held:
+        ben.poll(10)
+        assert not (anna.is_held and ben.is_held)
+
+    assert cluster.time_ms - began_ms < 2 * min(session_ms, PING_MS) + 1000
+
+
+def test_a_lease_renews_often_enough_to_be_held_while_another_client_waits(cluster: FakeCluster) -> None:
+    anna = lease_on(cluster, session_timeout_ms=60_000)
+    ben = lease_on(cluster, session_timeout_ms=60_000, wait_ms=FOR_EVER)
+    anna.claim(WAIT_MS)
+    until_ms = cluster.time_ms + 10 * PING_MS
+    while cluster.time_ms < until_ms:
+        anna.poll(100)
+        ben.poll(100)
+        assert (anna.is_held, ben.is_held) == (True, False)
 
 
 def test_an_owner_gets_an_event_when_others_wait_for_its_resource(cluster: FakeCluster) -> None:
