@@ -100,6 +100,15 @@ class GuardElsewhereError(ClientError):
     that leads both can judge them. Nothing was written."""
 
 
+class TopicRecreatedError(ClientError):
+    """The topic of a conditional message, or of its guard, was deleted and created again since this producer
+    began to send conditional messages to it. An offset in the old log says nothing about the new one.
+
+    The message is not in the new log. The producer means the new topic with the messages that are sent from
+    now on: find the end of its log first.
+    """
+
+
 def is_retriable(error: Exception) -> bool:
     """Whether another attempt may succeed. False for exceptions of neither family, which are bugs."""
     return isinstance(error, ClientError | BrokerError) and error.retriable

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         GuardMismatchError,
         LogTruncatedError,
         RequestTimeoutError,
+        TopicRecreatedError,
     )
     from clients.exclusive_consumer import ExclusiveConsumer
     from clients.exclusive_producer import ExclusiveProducer
@@ -57,7 +58,7 @@ __all__ = [
     "OffsetAndMetadata", "OffsetMismatchError", "OwnershipEvent", "OwnershipFencedError",
     "OwnershipRefusedError", "Producer", "ProducerAccessMode", "ProducerFencedError", "RebalanceListener",
     "RecordMetadata", "Reply", "RequestTimeoutError", "SendResponse", "TenureState", "TopicPartition",
-    "Writer",
+    "TopicRecreatedError", "Writer",
 ]  # fmt: skip
 
 _MODULES = {
@@ -71,6 +72,7 @@ _MODULES = {
         "GuardMismatchError",
         "LogTruncatedError",
         "RequestTimeoutError",
+        "TopicRecreatedError",
     ),
     "clients.fetching.fetched": ("FetchedBatch",),
     "clients.groups.listener": ("RebalanceListener",),

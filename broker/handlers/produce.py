@@ -189,4 +189,4 @@ def _condition(data: PartitionProduceData) -> Condition:
         raise BrokerError(
             ErrorCode.INVALID_REQUEST, f"a log cannot end at {data.expected_offset}; -1 means no expectation"
         )
-    return Condition(data.expected_offset, data.expected_leader_epoch, data.attempt)
+    return Condition(data.expected_offset, data.expected_leader_epoch, data.attempt, data.expected_topic_id)

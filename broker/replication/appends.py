@@ -7,12 +7,14 @@ partition can refuse the whole request (KIP-27).
 from __future__ import annotations
 
 from typing import NamedTuple
+from uuid import UUID
 
 from broker.log.append import AppendOrigin, AppendResult, PreparedAppend
 from broker.replication.admission import Origin
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
 from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
+from protocol.schema import ZERO_UUID
 from protocol.topic_partition import TopicPartition
 
 ACKS_ALL = -1
@@ -26,11 +28,13 @@ UNNUMBERED = -1
 
 
 class Condition(NamedTuple):
-    """The log end offset that a client expects, and the expected leader epoch of the last record."""
+    """The log end offset that a client expects, the expected leader epoch of the last record, and the id of
+    the topic that the client means; ZERO_UUID for any of that name."""
 
     expected_offset: int
     expected_leader_epoch: int = ANY_EPOCH
     attempt: int = UNNUMBERED
+    topic_id: UUID = ZERO_UUID
 
 
 class Append:

@@ -17,6 +17,7 @@ from broker.replication.admission import Origin
 from broker.replication.appends import ACKS_ALL, ANY_EPOCH, UNNUMBERED, Append, Condition
 from broker.replication.partition import Partition
 from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
+from protocol.schema import ZERO_UUID
 from protocol.topic_partition import TopicPartition
 
 REFUSALS_MAX = 10_000
@@ -128,6 +129,14 @@ class Conditions:
             return BrokerError(
                 ErrorCode.INVALID_REQUIRED_ACKS,
                 "a conditional append needs acks=all: otherwise the records before it could be lost",
+            )
+        if ZERO_UUID != condition.topic_id != partition.topic_id != ZERO_UUID:
+            append.settles_at = None
+            return BrokerError(
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+                f"nothing was appended to {append.topic}-{append.index}: the condition is on topic id "
+                f"{condition.topic_id}, and topic {append.topic} has id {partition.topic_id}: it was deleted "
+                "and created again, or one of client and broker has not learned of it yet",
             )
         log = partition.log
         end_offset = log.log_end_offset

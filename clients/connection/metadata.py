@@ -180,6 +180,11 @@ class Metadata:
             return None
         return info.partitions[partition]
 
+    def topic_id(self, topic: str) -> UUID:
+        """The id of a topic; ZERO_UUID while that is unknown."""
+        info = self.topics.get(topic)
+        return ZERO_UUID if info is None else info.id
+
     def leader(self, topic: str, partition: int) -> int:
         """The id of the broker that leads a partition; -1 while that is unknown."""
         info = self.partition(topic, partition)

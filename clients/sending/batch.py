@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from clients.sending.expectations import Guard
 from clients.sending.sequences import SEQUENCE_MASK
 from protocol.records import BatchBuilder, decode_columns
+from protocol.schema import ZERO_UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Batch:
         "retry_at_ms",
         "timestamps",
         "topic",
+        "topic_id",
         "unit_starts",
     )  # fmt: skip
 
@@ -78,6 +80,8 @@ class Batch:
         """The offset at which the log must end for it (KIP-27); -1 for any."""
         self.expected_epoch = -1
         """The leader epoch that the record before it must have; -1 for any."""
+        self.topic_id = ZERO_UUID
+        """With a condition: the id of the topic that it is on; ZERO_UUID until it is first sent."""
         self.guards: tuple[Guard, ...] = ()
         """Other partitions, and where their logs must end for it."""
         self.unit_starts: list[int] = []
@@ -193,6 +197,7 @@ class Batch:
         if self.expected_offset >= 0:
             first.expected_offset, first.expected_epoch = self.expected_offset, self.expected_epoch
             first.guards = self.guards
+            first.topic_id = second.topic_id = self.topic_id
             second.expected_offset = self.expected_offset + middle
             first.unit_starts = [start for start in self.unit_starts if start < middle]
             second.unit_starts = [start - middle for start in self.unit_starts if start >= middle]

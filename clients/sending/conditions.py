@@ -12,14 +12,16 @@ They are sent in the same request, without records.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from uuid import UUID
 
 from clients.connection.metadata import NO_NODE, Metadata
-from clients.errors import ConnectionFailedError, GuardElsewhereError, GuardMismatchError
+from clients.errors import ConnectionFailedError, GuardElsewhereError, GuardMismatchError, TopicRecreatedError
 from clients.sending.batch import Batch
 from clients.sending.expectations import Guard
 from clients.sending.queues import PartitionQueue, Queues
 from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError, error_for
 from protocol.messages.produce import PartitionProduceResponse
+from protocol.schema import ZERO_UUID
 from protocol.topic_partition import TopicPartition
 
 FEATURE = "holdfast.expected.offset"
@@ -67,6 +69,46 @@ def number_guards(queues: Queues, batch: Batch) -> None:
     for guard in batch.guards:
         topic, partition = guard.partition
         guard.attempt = queues.topic(topic).queue(partition).attempt
+
+
+def recreated(queues: Queues, batch: Batch, metadata: Metadata) -> Exception | None:
+    """Why a conditional batch means a topic that no longer exists; None if it does not, as far as is known.
+
+    The first batch that is about to be sent, of each partition, decides which topic is meant from then on.
+    """
+    queue = queues.queue_of(batch)
+    batch.topic_id = batch.topic_id if batch.topic_id != ZERO_UUID else _meant(queue, metadata)
+    if _is_recreated(queue, batch.topic_id, metadata):
+        return _recreated_error(batch, batch.topic)
+    for guard in batch.guards:
+        topic, partition = guard.partition
+        queue = queues.topic(topic).queue(partition)
+        guard.topic_id = guard.topic_id if guard.topic_id != ZERO_UUID else _meant(queue, metadata)
+        if _is_recreated(queue, guard.topic_id, metadata):
+            return _recreated_error(batch, f"{topic} of its guard")
+    return None
+
+
+def _meant(queue: PartitionQueue, metadata: Metadata) -> UUID:
+    if queue.topic_id == ZERO_UUID:
+        queue.topic_id = metadata.topic_id(queue.topic)
+    return queue.topic_id
+
+
+def _is_recreated(queue: PartitionQueue, meant: UUID, metadata: Metadata) -> bool:
+    present = metadata.topic_id(queue.topic)
+    if ZERO_UUID in (meant, present) or meant == present:
+        return False
+    queue.topic_id = present
+    return True
+
+
+def _recreated_error(batch: Batch, topic: str) -> TopicRecreatedError:
+    return TopicRecreatedError(
+        f"a conditional message for {batch.topic}-{batch.partition} is not in its log: topic {topic} was "
+        "deleted and created again, so the expected offset is one of another log. Find where the log ends, "
+        "and send the message again if it still applies"
+    )
 
 
 def misplaced(batch: Batch, node: int, metadata: Metadata) -> Exception | None:

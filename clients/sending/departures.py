@@ -9,7 +9,7 @@ from clients.connection.connection import Connection
 from clients.connection.metadata import NO_NODE
 from clients.errors import UnsupportedRequestError, is_retriable
 from clients.sending.batch import Batch
-from clients.sending.conditions import FEATURE, misplaced, number_guards
+from clients.sending.conditions import FEATURE, misplaced, number_guards, recreated
 from clients.sending.outcomes import Outcomes
 from clients.sending.producer_id import ProducerId
 from clients.sending.queues import PartitionQueue, Queues, TopicQueues
@@ -84,7 +84,7 @@ class Departures:
                 f"broker {node} does not support messages with an offset ({FEATURE}): send without one"
             )
         else:
-            error = misplaced(batch, node, self._metadata)
+            error = recreated(self._queues, batch, self._metadata) or misplaced(batch, node, self._metadata)
         if error is None:
             return True
         if is_retriable(error):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
+from uuid import UUID
 
+from protocol.schema import ZERO_UUID
 from protocol.topic_partition import TopicPartition
 
 NO_ATTEMPT = -1
@@ -18,7 +20,8 @@ NO_GUARDS: Mapping[TopicPartition, int] = {}
 class Guard:
     """A partition whose log must end at `expected_offset`, though nothing is written to it.
 
-    `attempt` is the one with which it was last sent (`clients.sending.queues.PartitionQueue.attempt`).
+    `topic_id` is the id of the topic that is meant, ZERO_UUID until it is first sent. `attempt` is the one
+    with which it was last sent (`clients.sending.queues.PartitionQueue.attempt`).
     `elsewhere_since` is the count of metadata updates at which it was first seen to have another leader than
     the batch's partition; -1 while the leader is the same.
     """
@@ -27,6 +30,7 @@ class Guard:
     expected_offset: int
     attempt: int = NO_ATTEMPT
     elsewhere_since: int = -1
+    topic_id: UUID = ZERO_UUID
 
 
 class Expectation(NamedTuple):

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from uuid import UUID
 
 from clients.sending.batch import Batch, ReplacementSpan
 from clients.sending.columns import RecordColumns
@@ -23,6 +24,7 @@ from clients.sending.record import SerializedRecord
 from clients.sending.sequences import Sequences
 from protocol.batches import HEADER_SIZE, Compression
 from protocol.records import BatchBuilder
+from protocol.schema import ZERO_UUID
 
 UNPLACED = -1
 """The partition number of records and batches that have none yet."""
@@ -62,6 +64,9 @@ class PartitionQueue:
     next_number: int = 0
     attempt: int = 0
     """Counts refused batches with conditions, so that a broker knows what was sent before it refused one."""
+    topic_id: UUID = ZERO_UUID
+    """The id of the topic that conditions mean; ZERO_UUID until the first one is sent. If the topic is
+    created again, the waiting conditional batches fail, and later ones mean the new topic."""
 
     @property
     def is_idle(self) -> bool:

@@ -63,13 +63,18 @@ def produce_request(
                 data.expected_offset = batch.expected_offset
                 data.expected_leader_epoch = batch.expected_epoch
                 data.attempt = batch.attempt
+                data.expected_topic_id = batch.topic_id
         topic.partition_data.append(data)
         for guard in batch.guards:
             name, index = guard.partition
             topic = topics.setdefault(name, TopicProduceData(name=name, partition_data=[]))
             topic.partition_data.append(
                 PartitionProduceData(
-                    index=index, records=None, expected_offset=guard.expected_offset, attempt=guard.attempt
+                    index=index,
+                    records=None,
+                    expected_offset=guard.expected_offset,
+                    attempt=guard.attempt,
+                    expected_topic_id=guard.topic_id,
                 )
             )
     return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=list(topics.values()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from protocol.api import Request, Response, request
 from protocol.messages.leader_hint import LeaderIdAndEpoch, NodeEndpoint
 from protocol.schema import Int16, Int32, Int64, Records, struct, wire
@@ -60,7 +62,8 @@ class PartitionProduceData:
 
     Holdfast's own fields make the append conditional (KIP-27). They are sent only to brokers with the
     feature `holdfast.expected.offset`. The log must end at `expected_offset`, and the record before it must
-    have `expected_leader_epoch`; -1: any. Without records the partition is a guard for the others of the
+    have `expected_leader_epoch`; -1: any. It must be the log of the topic with `expected_topic_id`, not of
+    another one of that name; zero: of any. Without records the partition is a guard for the others of the
     request. A client raises `attempt` after a refusal: requests of the refused attempt are refused as well;
     -1: the client has one request in flight.
     """
@@ -70,6 +73,7 @@ class PartitionProduceData:
     expected_offset: Int64 = wire("9+", default=-1, tag=FIRST_OWN_TAG)
     expected_leader_epoch: Int32 = wire("9+", default=-1, tag=FIRST_OWN_TAG + 1)
     attempt: Int32 = wire("9+", default=-1, tag=FIRST_OWN_TAG + 2)
+    expected_topic_id: UUID = wire("9+", tag=FIRST_OWN_TAG + 3)
 
 
 @struct

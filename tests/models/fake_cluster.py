@@ -517,6 +517,7 @@ class FakeCluster:
     def __init__(self, brokers: int = 1, group_config: GroupSettings = GROUP_CONFIG) -> None:
         self.brokers = {node: FakeBroker(self, node) for node in range(1, brokers + 1)}
         self.topics: dict[str, list[FakePartition]] = {}
+        self.topic_ids: dict[str, uuid.UUID] = {}
         self.producer_id = 100
         self.controller_id = 1
         self.time_ms = 0
@@ -535,8 +536,9 @@ class FakeCluster:
         return ",".join(f"broker-{node}:9092" for node in self.brokers)
 
     def add_topic(self, name: str, partitions: int = 1) -> list[FakePartition]:
-        """Add a topic, with its leaders spread over the brokers."""
+        """Add a topic, with its leaders spread over the brokers. It replaces one of the same name."""
         nodes = list(self.brokers)
+        self.topic_ids[name] = uuid.uuid5(self.topic_ids.get(name, uuid.NAMESPACE_DNS), name)
         self.topics[name] = [FakePartition(nodes[index % len(nodes)]) for index in range(partitions)]
         return self.topics[name]
 
@@ -594,8 +596,7 @@ class FakeCluster:
             )
             for index, partition in enumerate(known)
         ]
-        topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, name)
-        return MetadataResponseTopic(error_code=0, name=name, topic_id=topic_id, partitions=rows)
+        return MetadataResponseTopic(error_code=0, name=name, topic_id=self.topic_ids[name], partitions=rows)
 
     def serve(self) -> None:
         """Carry out everything that is due."""

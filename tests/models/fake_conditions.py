@@ -36,6 +36,10 @@ class FakeConditions:
                 answers[place] = PartitionProduceResponse(
                     index=data.index, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, base_offset=-1
                 )
+            elif data.expected_offset >= 0 and data.expected_topic_id != broker.cluster.topic_ids[place[0]]:
+                answers[place] = PartitionProduceResponse(
+                    index=data.index, error_code=ErrorCode.INCONSISTENT_TOPIC_ID, base_offset=-1
+                )
             elif data.expected_offset >= 0 and not _is_duplicate(partition, data):
                 is_poisoned = data.attempt <= self.refused.get(place, -1)
                 if is_poisoned or data.expected_offset != partition.end_offset:

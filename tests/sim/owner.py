@@ -181,6 +181,7 @@ class Owner(Tenant):
             index=self.at[1],
             records=sent.data,
             expected_offset=-1 if owned.expected_offset is None else owned.expected_offset,
+            expected_topic_id=owned.batch.topic_id,
         )
         topics = [TopicProduceData(name=self.at[0], partition_data=[data])]
         guard = self._guard(address)

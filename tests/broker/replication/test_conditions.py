@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def world(tmp_path: Path) -> World:
     return world
 
 
-def part(records: bytes | None, expected: int = -1, index: int = 0, **fields: int) -> PartitionProduceData:
+def part(records: bytes | None, expected: int = -1, index: int = 0, **fields: Any) -> PartitionProduceData:
     return PartitionProduceData(index=index, records=records, expected_offset=expected, **fields)
 
 
@@ -45,7 +46,7 @@ def produce(client: Client, *parts: PartitionProduceData, **options: Any) -> lis
     return client.call(request(*parts, **options)).responses[0].partition_responses
 
 
-def one(client: Client, expected: int, *values: bytes, **fields: int) -> PartitionProduceResponse:
+def one(client: Client, expected: int, *values: bytes, **fields: Any) -> PartitionProduceResponse:
     (answer,) = produce(client, part(batch(*(values or (b"x",))), expected, **fields))
     return answer
 
@@ -260,6 +261,21 @@ def test_the_number_of_remembered_refusals_is_bounded(world: World, monkeypatch:
         client.call(request(*parts, topic="none"))
     kept = world.replicas.conditions._refusals[client.connection]
     assert list(kept) == [("none", index) for index in range(14, 24)]
+
+
+def test_a_condition_names_the_topic_that_it_means(world: World) -> None:
+    """A topic that was deleted and created again may end at the same offset, in the same leader epoch."""
+    client = world.client()
+    topic_id = world.replicas.partition(T, 0).topic_id
+    assert one(client, 0, expected_topic_id=topic_id).error_code == 0
+
+    other, guarded = produce(
+        client, part(None, 1, expected_topic_id=uuid.UUID(int=7)), part(batch(b"x"), index=1)
+    )
+
+    assert other.error_code == ErrorCode.INCONSISTENT_TOPIC_ID and str(topic_id) in other.error_message
+    assert guarded.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED
+    assert (values_in(world, 0), values_in(world, 1)) == (1, 0)
 
 
 def test_a_batch_sent_behind_one_that_a_suspended_broker_refused_is_refused_after_it_resumes(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clients.errors import ConfigError, RecordTooLargeError, UnsupportedRequestError
+from clients.errors import ConfigError, RecordTooLargeError, TopicRecreatedError, UnsupportedRequestError
 from clients.message import Message
 from clients.producer import Producer
 from clients.sending.conditions import FEATURE
@@ -152,6 +152,35 @@ def test_a_batch_that_is_too_large_for_the_broker_is_divided_between_calls_of_se
     assert [pair.error for pair in pairs] == [None, None, None]
     assert [data.expected_offset for data in sent(cluster)] == [0, 0, 2, 2, 4]
     assert len(values_in(cluster)) == 6
+
+
+def test_a_condition_on_a_topic_that_was_created_again_is_refused(cluster: FakeCluster) -> None:
+    """The new log may end at the expected offset by chance."""
+    producer, other = producer_on(cluster), producer_on(cluster)
+    producer.send(at(0), at(1), at(2))
+    assert producer.flush(10_000)
+    cluster.add_topic(LOG, 2)
+    other.send(*[Message(LOG, value="new", partition=0)] * 3)
+    assert other.flush(10_000)
+
+    refused, behind = producer.send(at(3)), producer.send(at(4))
+    assert producer.flush(10_000)
+
+    assert isinstance(refused.error, TopicRecreatedError) and isinstance(behind.error, TopicRecreatedError)
+    assert values_in(cluster) == [b"new"] * 3
+    again = producer.send(at(3, "again"))
+    assert producer.flush(10_000)
+    assert again.error is None and len(values_in(cluster)) == 4
+
+
+def test_a_condition_waits_for_a_broker_that_does_not_know_yet_that_a_topic_was_created_again(
+    cluster: FakeCluster,
+) -> None:
+    producer = producer_on(cluster)
+    cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.INCONSISTENT_TOPIC_ID)
+    response = producer.send(at(0))
+    assert producer.flush(10_000)
+    assert response.error is None and values_in(cluster) == [b"x"]
 
 
 def test_the_epoch_of_the_last_record_may_be_named(cluster: FakeCluster) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clients.errors import DeliveryTimeoutError, GuardElsewhereError, GuardMismatchError
+from clients.errors import DeliveryTimeoutError, GuardElsewhereError, GuardMismatchError, TopicRecreatedError
 from clients.message import Message
 from clients.producer import Producer
 from clients.sending.conditions import FEATURE
@@ -118,6 +118,22 @@ def test_a_guard_that_moves_while_a_large_send_at_is_under_way_refuses_all_of_it
 
     assert isinstance(late.error, GuardMismatchError)
     assert values_in(cluster) == []
+
+
+def test_a_guard_in_a_topic_that_was_created_again_refuses_the_message(cluster: FakeCluster) -> None:
+    """The new log of the terms may end at the expected offset by chance."""
+    (terms,) = cluster.add_topic("terms")
+    terms.leader, term = 1, TopicPartition("terms", 0)
+    producer = producer_on(cluster)
+    producer.send_at(0, Message("log", value="x", partition=0), guards={term: 0})
+    assert producer.flush(10_000)
+    cluster.add_topic("terms")[0].leader = 1
+
+    late = producer.send_at(1, Message("log", value="late", partition=0), guards={term: 0})
+    assert producer.flush(10_000)
+
+    assert isinstance(late.error, TopicRecreatedError) and "terms" in str(late.error)
+    assert values_in(cluster) == [b"x"]
 
 
 def test_a_guard_mismatch_names_the_guards_that_failed(cluster: FakeCluster) -> None:
