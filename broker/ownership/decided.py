@@ -8,7 +8,7 @@ when this broker begins to lead, and unloaded when it stops.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, succeed
@@ -22,7 +22,7 @@ from broker.replication.partition import Partition
 from broker.replication.replicas import Replicas
 from coordinator.groups.partitions import OFFSETS_TOPIC
 from coordinator.ownership.records import NameKey, PartitionKey, ResourceKey
-from coordinator.ownership.store import DecidingPartition, FoundRecord, OwnershipStore
+from coordinator.ownership.store import DecidingPartition, FoundRecord, FoundRecords, OwnershipStore
 from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -109,8 +109,9 @@ class DecidedResources:
         led = self._led.get(TopicPartition(topic, index))
         return led is None or led.leader_epoch != leader_epoch
 
-    def _records_read(self, found: Sequence[FoundRecord]) -> None:
-        self._prepared = {each.key: each for each in found if isinstance(each.key, PartitionKey)}
+    def _records_read(self, found: FoundRecords) -> None:
+        self._table.count_from(found.transaction)
+        self._prepared = {each.key: each for each in found.records if isinstance(each.key, PartitionKey)}
 
     def role_changed(self, partition: Partition) -> None:
         """This broker leads the partition now, or has stopped leading it: load its record, or unload it."""
@@ -165,6 +166,7 @@ class DecidedResources:
         self._unreadable.pop(key, None)
         known = self._table.resource(key)
         if known is not None and known.version == NO_ZNODE:
+            self._table.count_anew(key)
             return
         self._table.unload(key, BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), self._now_ms())
 
@@ -264,12 +266,11 @@ class DecidedResources:
             if name not in with_names and group.is_read:
                 del led.groups[name]
 
-    def _names_read(
-        self, found: Sequence[FoundRecord], led: _LedPartition, group: str, loading: _NamedGroup
-    ) -> None:
+    def _names_read(self, found: FoundRecords, led: _LedPartition, group: str, loading: _NamedGroup) -> None:
         if led.groups.get(group) is not loading:
             return  # This broker has stopped coordinating the group; the requests that waited were answered.
-        for each in found:
+        self._table.count_from(found.transaction)
+        for each in found.records:
             self._load(each)
         loading.is_read = True
         self._table_changed()
@@ -342,8 +343,9 @@ class DecidedResources:
                 return
         except BrokerError:
             return  # Another broker decides about it now.
-        if found is None:
+        self._table.count_from(found.transaction)
+        if not found.records:
             self._unload_unwritten(key)
-        else:
-            self._load(found)
+        for each in found.records:
+            self._load(each)
         self._table_changed()

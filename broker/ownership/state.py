@@ -57,6 +57,8 @@ class TableState:
         self._to_notify: dict[int, bool] = {}
         """Connections whose standing has changed; True: they also have to show that they live."""
         self.totals = Counts()
+        self.incarnations_from = 0
+        """Above this number the incarnations of resources begin that were never owned."""
         self.names = 0
         """How many of the resources are names."""
         self.changed_partitions: dict[PartitionKey, None] = {}
@@ -74,7 +76,7 @@ class TableState:
         """The resource; a new one if it was never owned."""
         found = self.resources.get(key)
         if found is None:
-            found = self.resources[key] = Resource(key)
+            found = self.resources[key] = Resource(key, incarnation=self.incarnations_from)
             self.names += isinstance(key, NameKey)
         return found
 

@@ -131,6 +131,20 @@ class OwnershipTable:
         changed, self._state.changed_partitions = self._state.changed_partitions, {}
         return list(changed)
 
+    # -- incarnations ----------------------------------------------------------------------------------
+
+    def count_from(self, transaction: int) -> None:
+        """Begin the incarnations of resources that were never owned above `transaction`, or above a higher
+        one that was given before."""
+        self._state.incarnations_from = max(self._state.incarnations_from, transaction)
+
+    def count_anew(self, key: ResourceKey) -> None:
+        """The record of a resource that was never owned here may have been written and deleted elsewhere:
+        begin its incarnations above all transactions known now."""
+        resource = self._state.resources.get(key)
+        if resource is not None:
+            resource.incarnation = max(resource.incarnation, self._state.incarnations_from)
+
     # -- operations ------------------------------------------------------------------------------------
 
     def submit(self, operation: Operation, now_ms: int, ticket: int | None = None) -> None:

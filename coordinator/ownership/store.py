@@ -1,9 +1,10 @@
 """Reads and writes ownership records in ZooKeeper.
 
 A broker reads the records when it begins to decide about the resources, and writes them before it answers a
-claim. A write is one multi. It replaces exactly the versions that the writer has seen, and checks the state
-of each partition by whose leadership the writer decides: a leader that has been replaced without knowing it
-writes nothing.
+claim. With the records it learns the number of ZooKeeper's latest transaction, above which the incarnations
+of new resources begin. A write is one multi. It replaces exactly the versions that the writer has seen, and
+checks the state of each partition by whose leadership the writer decides: a leader that has been replaced
+without knowing it writes nothing.
 """
 
 from __future__ import annotations
@@ -90,6 +91,19 @@ class FoundRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundRecords:
+    """The records that a read found, and the number of a ZooKeeper transaction just before it (zxid).
+
+    An incarnation is never higher than the transaction that wrote it, because each grant is a write. So a
+    resource without a record whose incarnations begin above `transaction` repeats none of a record that was
+    deleted, not even those of another topic with its name.
+    """
+
+    records: Sequence[FoundRecord]
+    transaction: int
+
+
+@dataclass(frozen=True, slots=True)
 class Replacement:
     """A record to write over `version` of its znode (-1: there is no znode), by the leadership of
     `decided_by`."""
@@ -108,26 +122,28 @@ class OwnershipStore:
 
     # -- reading ---------------------------------------------------------------------------------------
 
-    async def read_partitions(self, keys: Sequence[PartitionKey]) -> list[FoundRecord]:
+    async def read_partitions(self, keys: Sequence[PartitionKey]) -> FoundRecords:
         """The records of those partitions that have one. Raises `SessionExpired` once ZooKeeper is closed."""
 
-        async def read(session: ZooKeeperSession) -> list[FoundRecord]:
-            await _catch_up(session)
+        async def read(session: ZooKeeperSession) -> FoundRecords:
+            transaction = await _catch_up(session)
             owned = {topic_id_of_znode(child) for child in await session.children(OWNED_TOPICS)}
-            return await _read(session, [key for key in keys if key.topic_id in owned])
+            found = await _read(session, [key for key in keys if key.topic_id in owned])
+            return FoundRecords(found, transaction)
 
         return await on_any_session(self._zookeeper, read)
 
-    async def read_names(self, group: str) -> list[FoundRecord]:
+    async def read_names(self, group: str) -> FoundRecords:
         """The records of all names of a group. Raises `SessionExpired` once ZooKeeper is closed."""
 
-        async def read(session: ZooKeeperSession) -> list[FoundRecord]:
-            await _catch_up(session)
+        async def read(session: ZooKeeperSession) -> FoundRecords:
+            transaction = await _catch_up(session)
             try:
                 children = await session.children(owned_names_path(group))
             except NoNode:
-                return []
-            return await _read(session, [NameKey(group, name_of_znode(child)) for child in children])
+                return FoundRecords((), transaction)
+            found = await _read(session, [NameKey(group, name_of_znode(child)) for child in children])
+            return FoundRecords(found, transaction)
 
         return await on_any_session(self._zookeeper, read)
 
@@ -143,15 +159,14 @@ class OwnershipStore:
 
         return await on_any_session(self._zookeeper, read)
 
-    async def read(self, key: ResourceKey) -> FoundRecord | None:
-        """The record of one resource; None if it has none. Raises `SessionExpired` once ZooKeeper is
-        closed."""
+    async def read(self, key: ResourceKey) -> FoundRecords:
+        """The record of one resource, if it has one. Raises `SessionExpired` once ZooKeeper is closed."""
 
-        async def read(session: ZooKeeperSession) -> list[FoundRecord]:
-            await _catch_up(session)
-            return await _read(session, [key])
+        async def read(session: ZooKeeperSession) -> FoundRecords:
+            transaction = await _catch_up(session)
+            return FoundRecords(await _read(session, [key]), transaction)
 
-        return next(iter(await on_any_session(self._zookeeper, read)), None)
+        return await on_any_session(self._zookeeper, read)
 
     # -- writing ---------------------------------------------------------------------------------------
 
@@ -204,18 +219,18 @@ class OwnershipStore:
             )
 
 
-async def _catch_up(session: ZooKeeperSession) -> None:
-    """Make later reads on this session return everything written before now.
+async def _catch_up(session: ZooKeeperSession) -> int:
+    """Make later reads on this session return everything written before now. Returns the number of the
+    transaction that did it.
 
     A ZooKeeper server may lag behind the others when it answers reads; a write passes through all of them.
     """
     while True:
         try:
-            await session.multi([Check(OWNED_TOPICS, ANY_VERSION)])
-            return
+            return (await session.set(OWNED_TOPICS, b"", ANY_VERSION)).mzxid
         except ZooKeeperConnectionLost:
             continue
-        except MultiFailed:
+        except NoNode:
             await create_if_missing(session, OWNED_TOPICS)
 
 

@@ -194,6 +194,7 @@ class World:
             ]
         )
         self._topic_ids: dict[str, uuid.UUID] = {}
+        self._ids_drawn = 0
         self._clients = 0
 
     def surroundings(self, zookeeper: ZooKeeper | None = None) -> Surroundings:
@@ -221,7 +222,14 @@ class World:
         return Client(self, self._clients)
 
     def topic_id(self, topic: str) -> uuid.UUID:
-        return self._topic_ids.setdefault(topic, uuid.UUID(int=len(self._topic_ids) + 1))
+        if topic not in self._topic_ids:
+            self._ids_drawn += 1
+            self._topic_ids[topic] = uuid.UUID(int=self._ids_drawn)
+        return self._topic_ids[topic]
+
+    def forget_topic_id(self, topic: str) -> None:
+        """Draw another id when the topic is created again."""
+        del self._topic_ids[topic]
 
     def assign(
         self,

@@ -47,7 +47,7 @@ def test_claims_that_have_timed_out_do_not_wait_for_zookeeper(world: OwnershipWo
 
     world.zookeeper.release()
 
-    assert anna.claim(T, generation=-1).incarnation == 1
+    assert anna.claim(T, generation=-1).generation == 1
 
 
 def test_claims_of_closed_connections_do_not_wait_for_zookeeper(world: OwnershipWorld) -> None:
