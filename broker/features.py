@@ -10,5 +10,6 @@ FEATURES: Mapping[str, tuple[int, int]] = {
     "holdfast.producer.access": (1, 1),
     "holdfast.expected.offset": (1, 1),
     "holdfast.single.reader": (1, 1),
+    "holdfast.tokens": (1, 1),
 }
 """The first and last version of each feature."""

@@ -79,6 +79,11 @@ class ExclusiveConsumer(BaseConsumer):
         grant = self._own.by_resource[partition].grant
         return None if grant is None else grant.generation
 
+    def token(self, partition: TopicPartition) -> int | None:
+        """A number for storage outside, as `Lease.token`; None before the partition is granted."""
+        grant = self._own.by_resource[partition].grant
+        return None if grant is None else grant.incarnation
+
     def commit(
         self,
         topic: str | None = None,

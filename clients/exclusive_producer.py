@@ -149,6 +149,11 @@ class ExclusiveProducer(ProducerFace):
         grant = self._grant(partition)
         return None if grant is None or grant.generation < 0 else grant.generation
 
+    def token(self, partition: int = 0) -> int | None:
+        """A number for storage outside, as `Lease.token`; None before access is granted, and for SHARED."""
+        grant = self._grant(partition)
+        return None if grant is None or grant.incarnation < 0 else grant.incarnation
+
     def fence_offset(self, partition: int = 0) -> int | None:
         """Where the partition ended when access was granted: no earlier producer writes there or later."""
         grant = self._grant(partition)

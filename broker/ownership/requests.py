@@ -171,6 +171,13 @@ def _merged(elsewhere: dict[int, ResourceStanding], located: Iterable[ResourceSt
     return answers
 
 
+def located(decided: DecidedResources, group: str, resource: NamedResource) -> Deferred[ResourceKey]:
+    """Fires with the key of a resource that this broker decides about. Fails with, or raises, what
+    `DecidedResources.locate` raises."""
+    read = succeed(None) if resource.partition != NO_PARTITION else decided.read_names(group)
+    return read.addCallback(lambda _: decided.locate(group, resource.name, resource.partition))
+
+
 def for_each(
     decided: DecidedResources,
     group: str,

@@ -38,6 +38,7 @@ from broker.ownership.settings import OwnershipSettings
 from broker.ownership.standings import outcome
 from broker.ownership.state import LogEnd
 from broker.ownership.table import OwnershipTable
+from broker.ownership.tokens import TokenVerdict, judge_token
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
 from broker.replication.replicas import Replicas
@@ -218,6 +219,13 @@ class OwnershipService:
         except BrokerError:
             return True  # Another broker decides about it now; the table answers that.
         return self._right.may_confirm(partition)
+
+    def token_standing(self, group: str, key: ResourceKey, token: int) -> TokenVerdict:
+        """Whether `token` is that of the newest grant. Raises BrokerError: RESOURCE_NOT_FOUND for a token
+        that was never granted, NOT_LEADER_OR_FOLLOWER if this broker may have been replaced."""
+        if not self._may_confirm(key):
+            raise unconfirmed()
+        return judge_token(self.table.resource(key) or Resource(key), group, token)
 
     # -- for the table ---------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from clients.admin.cluster import ApiSupport, BrokerSupport, ClusterDescription,
 from clients.admin.configs import ConfigChange, ConfigEntry, ConfigResource
 from clients.admin.groups import GroupDescription, GroupListing, MemberDescription
 from clients.admin.managed_groups import ManagedGroupListing
-from clients.admin.ownership import OwnershipDescription, OwnershipWaiter, PastOwnership
+from clients.admin.ownership import OwnershipDescription, OwnershipWaiter, PastOwnership, TokenCheck
 from clients.admin.records import ProducerDescription
 from clients.admin.replicas import Reassignment
 from clients.admin.topics import NewTopic, TopicDescription
@@ -28,6 +28,6 @@ __all__ = [
     "ConfigChange", "ConfigOperation", "ConfigSource", "ResourceType", "LogDir", "ReplicaSize",
     "ProducerDescription", "ElectionType", "Reassignment", "GroupListing", "GroupDescription",
     "MemberDescription", "ManagedGroupListing", "OffsetAndMetadata", "ApiSupport", "BrokerSupport",
-    "OwnershipDescription", "OwnershipWaiter", "PastOwnership",
+    "OwnershipDescription", "OwnershipWaiter", "PastOwnership", "TokenCheck",
     "OffsetAndTimestamp", "EARLIEST", "LATEST", "MAX_TIMESTAMP",
 ]  # fmt: skip

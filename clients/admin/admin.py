@@ -13,7 +13,7 @@ from clients.admin.cluster import BrokerSupport, ClusterDescription, LogDir
 from clients.admin.configs import ConfigChange, ConfigEntry, ConfigResource
 from clients.admin.groups import GroupDescription, GroupListing
 from clients.admin.managed_groups import ManagedGroupListing
-from clients.admin.ownership import OwnershipDescription
+from clients.admin.ownership import OwnershipDescription, TokenCheck
 from clients.admin.records import ProducerDescription
 from clients.admin.replicas import Reassignment
 from clients.admin.topics import NewTopic, TopicDescription
@@ -282,6 +282,16 @@ class Admin:
         there was no owner). Raises OwnershipRefusedError (another generation is in force) and others.
         """
         return ownership.force_release(self._asking, group, resource, generation=generation, comment=comment)
+
+    def check_token(self, group: str, resource: TopicPartition | str, token: int) -> TokenCheck:
+        """Whether `token` (`Lease.token`) is that of the newest grant of the resource.
+
+        `group` is empty for exclusive producers. The broker that decides about the resource answers, and only
+        while it cannot have been replaced. The answer may be out of date when it arrives: a storage that must
+        never accept an older owner compares tokens itself (docs/tokens.md). Raises BrokerError, such as
+        RESOURCE_NOT_FOUND for a token that was never granted.
+        """
+        return ownership.check_token(self._asking, group, resource, token)
 
     # The client itself --------------------------------------------------------------------------------
 

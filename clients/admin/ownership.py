@@ -17,6 +17,7 @@ from protocol.messages.ownership_sight import (
     ResourceName,
     ResourceToRelease,
 )
+from protocol.messages.ownership_tokens import CheckTokenRequest, TokenStanding
 from protocol.topic_partition import TopicPartition
 
 
@@ -34,6 +35,16 @@ class PastOwnership:
     since_ms: int
     until_ms: int | None
     reason: LossReason
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCheck:
+    """What the deciding broker knows about a token. `newest` is the token of the newest grant; the checked
+    one `is_current` if it is that. `is_held`: it is current, and its owner still has the resource."""
+
+    is_current: bool
+    newest: int
+    is_held: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +135,19 @@ def force_release(
     (released,) = response.resources
     raise_first([(str(resource), released.error_code, released.error_message)])
     return released.generation, released.owner_id
+
+
+def check_token(asking: Asking, group: str, resource: TopicPartition | str, token: int) -> TokenCheck:
+    """Ask the broker that decides about a resource whether `token` is that of the newest grant."""
+    name, number = _split(resource)
+    request = CheckTokenRequest(group=group, name=name, partition=number, token=token)
+    if isinstance(resource, TopicPartition):
+        (node,) = by_leader(asking, [resource])
+        response = asking.ask(node, request, lambda answer: [answer.error_code])
+    else:
+        response, _ = asking.ask_coordinator(group, request, lambda answer: [answer.error_code])
+    raise_first([(str(resource), response.error_code, response.error_message)])
+    return TokenCheck(response.standing == TokenStanding.CURRENT, response.newest, response.is_held)
 
 
 def _split(resource: TopicPartition | str) -> tuple[str, int]:

@@ -28,7 +28,7 @@ from clients.ownership.claim import ClaimSettings, error_of
 from clients.ownership.claim_requests import NO_WRITER, OwnDialect, Writer
 from clients.ownership.claims import OwnershipClaims
 from clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent
-from protocol.messages.ownership import IF_FREE, Access
+from protocol.messages.ownership import IF_FREE, Access, ResourceStanding
 
 SESSION_TIMEOUT_MS = 10_000
 _IDLE_WAIT_MS = 60_000
@@ -155,11 +155,20 @@ class Lease:
 
     def generation(self, resource: OwnedResource) -> int:
         """The generation that was granted. Raises the reason if none was, and ClosedError before."""
+        return self._grant(resource).generation
+
+    def _grant(self, resource: OwnedResource) -> ResourceStanding:
         with self._lock:
             claim = self._claims.by_resource[resource]
             if claim.grant is None:
                 raise error_of(claim) if claim.has_ended else ClosedError(f"{resource} is not granted yet")
-            return claim.grant.generation
+            return claim.grant
+
+    def token(self, resource: OwnedResource) -> int:
+        """A number for storage that knows nothing of Holdfast: every later grant of the resource has a higher
+        one, whatever happens to generations, topics and brokers. The storage keeps the highest that it has
+        seen, and refuses lower ones (docs/tokens.md). Raises what `generation` raises."""
+        return self._grant(resource).incarnation
 
     def fence_offset(self, resource: OwnedResource) -> int | None:
         """Where the partition ended when it was granted: no earlier owner writes there or later. None for

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from broker.tools.broker_process import BackgroundBroker
+from clients.admin import Admin, TokenCheck
 from clients.consumer import Consumer
 from clients.message import ConsumerRecord
 from clients.producer import Producer
@@ -52,6 +53,44 @@ def records_of(broker: BackgroundBroker, topic: str, count: int, partition: int 
         while len(found) < count:
             found += consumer.poll(WAIT_MS)
         return found + consumer.poll(200)
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    """The next line that a running example prints."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def write_to(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+
+
+def test_a_table_refuses_the_owner_that_was_paused(broker: BackgroundBroker, tmp_path: Path) -> None:
+    path = tmp_path / "accounts.sqlite"
+    first = start("guarded_table.py", broker.address, "accounts", path)
+    token = int(line_of(first).split()[3].rstrip(","))
+    write_to(first, "alice 70")
+    assert line_of(first) == "wrote alice"
+    os.kill(first.pid, signal.SIGSTOP)
+    second = start("guarded_table.py", broker.address, "accounts", path)
+    taken_over = line_of(second)
+    assert taken_over.endswith("after 1 entries")
+    newer = int(taken_over.split()[3].rstrip(","))
+    assert newer > token
+    write_to(second, "alice 50")
+    assert line_of(second) == "wrote alice"
+    write_to(first, "alice 0")
+    os.kill(first.pid, signal.SIGCONT)
+    assert line_of(first).startswith("refused alice")
+    with Admin({"bootstrap.servers": broker.address}) as admin:
+        assert admin.check_token("guarded-tables", "accounts", token) == TokenCheck(False, newer, False)
+        assert admin.check_token("guarded-tables", "accounts", newer) == TokenCheck(True, newer, True)
+    for process in (first, second):
+        process.communicate(timeout=TIMEOUT_S)
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT * FROM entries").fetchall() == [("alice", "50")]
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)

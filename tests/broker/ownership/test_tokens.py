@@ -9,6 +9,7 @@ import pytest
 
 from coordinator.ownership.records import NameKey, PartitionKey, ResourceKey
 from protocol.errors import ErrorCode
+from protocol.messages.ownership_tokens import CheckTokenRequest, CheckTokenResponse, TokenStanding
 from protocol.messages.stop_replica import (
     StopReplicaPartitionState,
     StopReplicaRequest,
@@ -85,3 +86,45 @@ def test_a_resource_whose_record_was_deleted_has_higher_tokens(
         world.assign(topic, leader=2, leader_epoch=1, replicas=(1, 2))
         world.lead(topic, leader_epoch=2)
     assert token(world, name, partition) > before[-1]
+
+
+def check(world: OwnershipWorld, token: int, group: str = "app") -> CheckTokenResponse:
+    return world.client().call(CheckTokenRequest(group=group, name=T, partition=0, token=token))
+
+
+def test_the_deciding_broker_says_whether_a_token_is_that_of_the_newest_grant(world: OwnershipWorld) -> None:
+    first, second = token(world), token(world)
+    assert first < second
+    superseded, current = check(world, first), check(world, second)
+    assert (superseded.error_code, superseded.standing) == (0, TokenStanding.SUPERSEDED)
+    assert (superseded.newest, superseded.is_held) == (second, False)
+    assert (current.standing, current.newest, current.is_held) == (TokenStanding.CURRENT, second, True)
+
+
+def test_a_token_stays_current_after_its_owner_has_released(world: OwnershipWorld) -> None:
+    anna = world.owner("anna")
+    newest = anna.claim(T).incarnation
+    anna.client.call(anna.release_request(T))
+    checked = check(world, newest)
+    assert (checked.standing, checked.newest, checked.is_held) == (TokenStanding.CURRENT, newest, False)
+
+
+def test_a_writer_is_superseded_by_the_writer_of_another_group(world: OwnershipWorld) -> None:
+    first = token(world)
+    second = world.owner("ben", "other").claim(T, 0).incarnation
+    checked = check(world, first)
+    assert (checked.standing, checked.newest) == (TokenStanding.SUPERSEDED, second)
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_token_that_was_never_granted_is_an_error(world: OwnershipWorld, beyond: int) -> None:
+    assert check(world, 1).error_code == ErrorCode.RESOURCE_NOT_FOUND
+    newest = token(world)
+    never = newest + 1 if beyond else 0
+    assert check(world, never).error_code == ErrorCode.RESOURCE_NOT_FOUND
+
+
+def test_a_broker_that_may_have_been_replaced_says_nothing_about_tokens(world: OwnershipWorld) -> None:
+    newest = token(world)
+    world.holds_lease = False
+    assert check(world, newest).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
