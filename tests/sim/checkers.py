@@ -42,6 +42,8 @@ class StoredLog:
 
     where: str
     batches: tuple[StoredBatch, ...]
+    start_offset: int = 0
+    """The log start offset. The files may hold earlier records, which were deleted."""
 
     @property
     def values(self) -> dict[int, bytes]:
@@ -54,11 +56,12 @@ class StoredLog:
 
     @property
     def end_offset(self) -> int:
-        return self.batches[-1].header.next_offset if self.batches else 0
+        return self.batches[-1].header.next_offset if self.batches else self.start_offset
 
 
-def read_log(disk: SimDisk, path: str, where: str) -> StoredLog:
-    """Read the replica in one directory. Raises ValueError if it is missing or damaged."""
+def read_log(disk: SimDisk, path: str, where: str, start_offset: int = 0) -> StoredLog:
+    """Read the replica in one directory, whose log starts at `start_offset`. Raises ValueError if it is
+    missing or damaged."""
     name = posixpath.basename(path)
     if not disk.is_directory(path):
         raise ValueError(f"{name} is not on {where}")
@@ -68,7 +71,7 @@ def read_log(disk: SimDisk, path: str, where: str) -> StoredLog:
         if file.endswith(".log")
         for stored in _batches(disk.read(posixpath.join(path, file)), f"{file} of {name} on {where}")
     ]
-    return StoredLog(where, tuple(batches))
+    return StoredLog(where, tuple(batches), start_offset)
 
 
 def _batches(data: bytes, where: str) -> Iterator[StoredBatch]:
@@ -86,9 +89,10 @@ def check_all(history: History, logs: Mapping[Incarnation, Sequence[StoredLog]])
     found = list(history.violations)
     for place, replicas in logs.items():
         name = str(place)
+        deleted = history.deleted.get(place, 0)
         for log in replicas:
-            found += check_offsets(name, log)
-        found += check_equal(name, replicas)
+            found += check_offsets(name, log, deleted)
+        found += check_equal(name, replicas, deleted)
         if place.is_internal:
             continue
         # Batches sent to a deleted topic of the same name may arrive late, in this one.
@@ -100,14 +104,19 @@ def check_all(history: History, logs: Mapping[Incarnation, Sequence[StoredLog]])
         found += check_repeated(name, truth, sent)
         found += check_order(name, truth, meant)
         if not may_lose:
-            found += check_acknowledged(truth, meant, history.keeps_acks)
-            found += check_seen(name, truth, history.seen.get(place, []))
+            kept = [batch for batch in meant if batch.offset is None or batch.offset >= deleted]
+            found += check_acknowledged(truth, kept, history.keeps_acks)
+            found += check_seen(name, truth, history.seen.get(place, []), deleted)
     return found
 
 
-def check_offsets(name: str, log: StoredLog) -> Iterator[str]:
-    """Check that offsets are unique and dense, and that leader epochs never decrease."""
-    expected, epoch = 0, -1
+def check_offsets(name: str, log: StoredLog, deleted: int = 0) -> Iterator[str]:
+    """Check that offsets are unique and dense, and that leader epochs never decrease. Only records before
+    `deleted` may be missing."""
+    if log.start_offset > deleted:
+        yield f"{name} on {log.where} starts at {log.start_offset}, but {deleted} was not deleted"
+    first = log.batches[0].header.base_offset if log.batches else 0
+    expected, epoch = min(first, deleted), -1
     for stored in log.batches:
         header = stored.header
         if header.base_offset != expected:
@@ -117,21 +126,29 @@ def check_offsets(name: str, log: StoredLog) -> Iterator[str]:
         expected, epoch = header.next_offset, max(epoch, header.leader_epoch)
 
 
-def check_equal(name: str, replicas: Sequence[StoredLog]) -> Iterator[str]:
-    """Check that all replicas hold the same batches."""
+def check_equal(name: str, replicas: Sequence[StoredLog], deleted: int = 0) -> Iterator[str]:
+    """Check that all replicas hold the same batches, apart from those before `deleted`."""
     first = replicas[0]
+    kept = _from(first, deleted)
     for other in replicas[1:]:
         if other.end_offset != first.end_offset:
             yield (
                 f"{name} ends at {first.end_offset} on {first.where}, at {other.end_offset} on {other.where}"
             )
-        for one, two in zip(first.batches, other.batches, strict=False):
+        for one, two in zip(kept, _from(other, deleted), strict=False):
             if one.identity != two.identity:
                 yield (
                     f"{name} differs: {first.where} has {_told(one)}, {other.where} has {_told(two)} "
                     f"at {one.header.base_offset}"
                 )
                 break
+
+
+def _from(log: StoredLog, offset: int) -> Sequence[StoredBatch]:
+    """The batches of a log that end after `offset`."""
+    if not offset:
+        return log.batches
+    return [stored for stored in log.batches if stored.header.next_offset > offset]
 
 
 def check_acknowledged(log: StoredLog, sent: Sequence[Batch], acks: Collection[int] = (-1,)) -> Iterator[str]:
@@ -187,10 +204,11 @@ def check_order(name: str, log: StoredLog, sent: Sequence[Batch]) -> Iterator[st
         last[batch.producer] = (offset, batch)
 
 
-def check_seen(name: str, log: StoredLog, seen: Sequence[bytes]) -> Iterator[str]:
-    """Check that the log holds every record a consumer got, and that consumers got every record."""
+def check_seen(name: str, log: StoredLog, seen: Sequence[bytes], deleted: int = 0) -> Iterator[str]:
+    """Check that the log holds every record a consumer got, apart from those before `deleted`, and that
+    consumers got every record."""
     values = log.values
-    for offset, value in enumerate(seen):
+    for offset, value in enumerate(seen[deleted:], start=deleted):
         if values.get(offset) != value:
             now = values.get(offset, b"")
             yield f"{name}: consumers got {value[:40]!r} at {offset}, but the log has {now[:40]!r}"

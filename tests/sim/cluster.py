@@ -144,7 +144,7 @@ class Machine:
         partition = self.partition(at)
         if partition is None:
             raise ValueError(f"{self.name} has no replica of {at[0]}-{at[1]}")
-        return read_log(self.disk, partition.log.directory, self.name)
+        return read_log(self.disk, partition.log.directory, self.name, partition.log.log_start_offset)
 
     # The start of a process
 

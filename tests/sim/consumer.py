@@ -32,8 +32,9 @@ class _Reading:
     is_asked: bool = False
     ready_s: float = 0.0
     high_watermark: int = -1
+    log_start_offset: int = -1
     told_by: tuple[int, int] | None = None
-    """Leader epoch and process number of the leader that reported `high_watermark`."""
+    """Leader epoch and process number of the leader that reported `high_watermark` and `log_start_offset`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,10 @@ class Consumer(Client):
                 self._read(reading, epoch, asked, row)
 
     def _refused(self, reading: _Reading, code: ErrorCode) -> None:
-        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        deleted = self.history.deleted.get(reading.place, 0)
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE and reading.position < deleted:
+            reading.position, reading.last_epoch = deleted, -1
+        elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self.history.parted(self.name, reading.place, reading.position, "that offset is out of range now")
             reading.position, reading.last_epoch = 0, -1
         elif code not in PASSING and code != ErrorCode.NONE:
@@ -189,7 +193,7 @@ class Consumer(Client):
             self._pause(reading)
             return
         if self.life_of(asked.address) == asked.life:
-            self._note_high_watermark(reading, (epoch, asked.life), row.high_watermark)
+            self._note_offsets(reading, (epoch, asked.life), row)
         records = received_records(row.records)
         for header in whole_batches(records):
             if not has_valid_crc(records, header):
@@ -216,14 +220,27 @@ class Consumer(Client):
             reading.last_epoch = header.leader_epoch
         self._told.told(self.name, place, epoch, reading.position, asked_s=None)
 
-    def _note_high_watermark(self, reading: _Reading, told_by: tuple[int, int], high_watermark: int) -> None:
-        """Check that a leader's high watermark never decreases within one leader epoch and process."""
+    def _note_offsets(self, reading: _Reading, told_by: tuple[int, int], row: PartitionData) -> None:
+        """Check that a leader's high watermark and log start never decrease within one leader epoch and
+        process, and that no log starts after the records that an operator has asked to delete."""
+        high_watermark, start = row.high_watermark, row.log_start_offset
+        if start > self.history.deleted.get(reading.place, 0):
+            self.history.violation(
+                f"{self.name} was told that {reading.place} starts at {start}, but only records before "
+                f"{self.history.deleted.get(reading.place, 0)} were deleted"
+            )
         if told_by != reading.told_by:
             reading.told_by = told_by
-            reading.high_watermark = high_watermark
+            reading.high_watermark, reading.log_start_offset = high_watermark, start
+        elif start < reading.log_start_offset:
+            self.history.violation(
+                f"{self.name} was told that {reading.place} starts at {start} after "
+                f"{reading.log_start_offset}, in the same leader epoch {told_by[0]}"
+            )
         elif high_watermark < reading.high_watermark:
             self.history.violation(
                 f"{self.name} got high watermark {high_watermark} of {reading.place} "
                 f"after {reading.high_watermark}, in the same leader epoch {told_by[0]}"
             )
         reading.high_watermark = max(reading.high_watermark, high_watermark)
+        reading.log_start_offset = max(reading.log_start_offset, start)

@@ -86,6 +86,8 @@ class History:
     """Called with every batch that a broker acknowledged to its producer, and the batch's checksum."""
     committed: dict[Incarnation, int] | None = None
     """The highest offset that any leader has committed; None if no judge tracks high watermarks."""
+    deleted: dict[Incarnation, int] = field(default_factory=dict)
+    """The highest offset before which an operator has asked to delete the records of a partition."""
     _decoded: dict[tuple[Incarnation, int, int], list[bytes]] = field(default_factory=dict)
 
     def violation(self, what: str) -> None:
@@ -118,6 +120,10 @@ class History:
                 )
                 return
         seen.extend(values[len(known) :])
+
+    def deletes(self, place: Incarnation, offset: int) -> None:
+        """Record that an operator asks to delete the records of a partition before `offset`."""
+        self.deleted[place] = max(offset, self.deleted.get(place, 0))
 
     def acknowledged(self, batch: Batch, encoded: bytes | bytearray) -> None:
         """Record that a producer got the acknowledgement of a batch, which it had sent as these bytes."""

@@ -22,16 +22,28 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.elect_leaders import ElectLeadersRequest
-from tests.sim.client import RETRY_S, Client, Surroundings
+from tests.sim.client import PASSING, RETRY_S, Client, Surroundings
+from tests.sim.history import Incarnation
 from tests.sim.plan import Change, Topic
 
 R = TypeVar("R", bound=Response)
 
+_TRIM_ERRORS = PASSING | {ErrorCode.OFFSET_OUT_OF_RANGE}
+"""Errors for a deletion. A new leader may not know yet that the offset is committed."""
 _TIMEOUT_MS = 2000
 _PARTITIONS_MAX = 5
 _MEAN_PAUSE_S = 6.0
+_MEAN_TRIM_PAUSE_S = 2.0
+_ALL_SHARE = 0.3
+"""The share of deletions that delete everything that consumers have read."""
 
 
 class Operator(Client):
@@ -47,7 +59,8 @@ class Operator(Client):
     ) -> None:
         super().__init__(around, name)
         self._topics = topics
-        self._changes = changes
+        self._changes = [change for change in changes if change is not Change.TRIM]
+        self._trimmed = [topic for topic in topics if topic.is_trimmed and Change.TRIM in changes]
         self._brokers_all = range(1, brokers + 1)
         self._missing = {topic.name: topic for topic in topics}
         self._next: Callable[[], None] | None = self._create
@@ -63,9 +76,11 @@ class Operator(Client):
         self.refresh()
 
     def begin_changes(self) -> None:
+        self._is_changing = True
         if self._changes:
-            self._is_changing = True
             self.process.run(self._change_later)
+        if self._trimmed:
+            self.process.run(self._trim_later)
 
     def end_changes(self) -> None:
         self._is_changing = False
@@ -164,6 +179,49 @@ class Operator(Client):
 
     def _elect(self) -> None:
         self._once(ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=_TIMEOUT_MS))
+
+    def _trim_later(self) -> None:
+        self.later(self.rng.expovariate(1 / _MEAN_TRIM_PAUSE_S), self._trim)
+
+    def _trim(self) -> None:
+        """Delete the records of one partition up to an offset that consumers have read: all records before
+        it are committed."""
+        if not self._is_changing:
+            return
+        self._trim_later()
+        topic = self.rng.choice(self._trimmed)
+        known = self.topics.get(topic.name)
+        at = (topic.name, self.rng.randrange(topic.partitions))
+        leader = self.leader_of(at)
+        if known is None or leader is None:
+            self.refresh()
+            return
+        place = Incarnation(at, known.topic_id)
+        read = len(self.history.seen.get(place, ()))
+        offset = read if self.rng.random() < _ALL_SHARE else self.rng.randint(0, read)
+        self.world.trace(self.name, f"deletes the records of {place} before {offset}")
+        self.history.deletes(place, offset)
+        wanted = DeleteRecordsPartition(partition_index=at[1], offset=offset)
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=at[0], partitions=[wanted])], timeout_ms=_TIMEOUT_MS
+        )
+        self.send(leader[0], request).addCallbacks(
+            lambda response: self._trimmed_to(place, offset, response), lambda failure: self.refresh()
+        )
+
+    def _trimmed_to(self, place: Incarnation, offset: int, response: DeleteRecordsResponse) -> None:
+        row = response.topics[0].partitions[0]
+        if row.error_code == ErrorCode.NONE:
+            if not offset <= row.low_watermark <= self.history.deleted.get(place, 0):
+                self.history.violation(
+                    f"{self.name} was told that {place} starts at {row.low_watermark}, after it had deleted "
+                    f"the records before {offset}"
+                )
+            return
+        if row.error_code not in _TRIM_ERRORS:
+            code = ErrorCode(row.error_code).name
+            self.history.violation(f"{self.name} got {code} for deleting {place} before {offset}")
+        self.refresh()
 
     def _remake(self, topic: Topic, old_id: uuid.UUID | None = None) -> None:
         """Delete a topic and create it again: take the next step that metadata calls for, then repeat."""

@@ -72,7 +72,8 @@ def without(plan: Plan, names: Collection[str]) -> Plan:
 
 
 def _is_gone(change: Change, names: Collection[str]) -> bool:
-    return change.name.lower() in names or (change is Change.REMAKE and "remade" in names)
+    needed = {Change.REMAKE: "remade", Change.TRIM: "trimmed"}
+    return change.name.lower() in names or needed.get(change) in names
 
 
 def _tenants(tenants: TenantsPlan, names: Collection[str]) -> TenantsPlan | None:

@@ -29,6 +29,7 @@ class Change(enum.Enum):
     MOVE = "replicas move"
     ELECT = "preferred leaders lead"
     REMAKE = "deleted and created again"
+    TRIM = "records deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ class Topic:
     configs: tuple[tuple[str, str], ...]
     may_lose: bool = False
     is_remade: bool = False
+    is_trimmed: bool = False
+    """Whether the operator deletes the topic's records up to offsets that consumers have read."""
     is_owned: bool = False
     """Whether the topic has a `single.writer` policy: tenants contend for its partition."""
 
@@ -233,7 +236,11 @@ def _topics(shape: Shape, rng: random.Random, *, is_flushed: bool) -> tuple[Topi
         policy = ("single.writer", rng.choice(["required", "claimed"]))
         topics.append(Topic("owned", 1, shape.replicas, (*promised, policy), is_owned=True))
     if rng.random() < 0.2:
-        topics.append(Topic("remade", 1, shape.replicas, promised, is_remade=True))
+        durable = promised if is_flushed or rng.random() < 0.5 else (*promised, *flushed)
+        topics.append(Topic("remade", 1, shape.replicas, durable, is_remade=True))
+    if rng.random() < 0.2:
+        small = ("segment.bytes", rng.choice(["1024", "4096"]))
+        topics.append(Topic("trimmed", 1, shape.replicas, (*promised, small), is_trimmed=True))
     if rng.random() < 0.2:
         loose = (("min.insync.replicas", "1"), ("unclean.leader.election.enable", "true"), *common)
         topics.append(Topic("loose", 2, shape.replicas, loose, may_lose=True))
@@ -261,6 +268,8 @@ def _changes(topics: Sequence[Topic], rng: random.Random) -> tuple[Change, ...]:
     chosen = [change for change in possible if rng.random() < 0.35]
     if any(topic.is_remade for topic in topics):
         chosen.append(Change.REMAKE)
+    if any(topic.is_trimmed for topic in topics):
+        chosen.append(Change.TRIM)
     return tuple(chosen)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.models.batches import batch
@@ -94,6 +96,26 @@ def test_differing_replicas_are_found(room: Room) -> None:
     assert room.found(room.stored(*GOOD, where="b3"), room.stored(GOOD[0], where="b4")) == [
         "t-0 ends at 3 on b3, at 2 on b4"
     ]
+
+
+def test_deleted_records_may_be_missing(room: Room) -> None:
+    """A replica keeps the batch in which the deletion ends, and may keep earlier ones."""
+    room.history.deletes(PLACE, 2)
+    assert room.found(room.stored(GOOD[1]), room.stored(*GOOD, where="b2")) == []
+
+
+def test_records_that_nobody_deleted_may_not_be_missing(room: Room) -> None:
+    room.history.deletes(PLACE, 1)
+    assert room.found(room.stored(GOOD[1]), room.stored(*GOOD, where="b2"))[:2] == [
+        "t-0 on b1 has offset 2, but 1 is expected",
+        "t-0 differs: b1 has [2..2] of epoch 1, b2 has [0..1] of epoch 0 at 2",
+    ]
+
+
+def test_a_log_that_starts_after_the_deleted_records_is_found(room: Room) -> None:
+    room.history.deletes(PLACE, 1)
+    log = replace(room.stored(*GOOD), start_offset=2)
+    assert room.found(log) == ["t-0 on b1 starts at 2, but 1 was not deleted"]
 
 
 def test_offsets_and_epochs_out_of_order_are_found(room: Room) -> None:

@@ -13,6 +13,7 @@ from broker.replication.fetcher_session import FetcherSession
 from broker.replication.following import FetchOutcome
 from broker.replication.partition import LeaderAndIsr, Partition
 from broker.replication.roles import Roles
+from protocol.errors import ErrorCode, error_for
 from protocol.messages.fetch import FetchPartition, PartitionData
 from tests.sim.mutation import Mutation, Patch
 
@@ -95,6 +96,13 @@ def _give_up_after_one_error() -> Sequence[Patch]:
     return [(fetcher, "take", mutant)]
 
 
+def _stay_before_the_log_start() -> Sequence[Patch]:
+    def mutant(partition: Partition, offset: int, date_ms: int) -> None:
+        raise error_for(ErrorCode.OFFSET_OUT_OF_RANGE, "the leader's log starts later")
+
+    return [(following, "_start_at", mutant)]
+
+
 def _keep_the_positions_of_a_session() -> Sequence[Patch]:
     def mutant(self: FetcherSession[Any]) -> None:
         self._epoch = FIRST_EPOCH
@@ -138,6 +146,11 @@ MUTATIONS = (
         "copying-ended-by-error",
         "a follower stops copying a partition for ever after one error of its leader",
         _give_up_after_one_error,
+    ),
+    Mutation(
+        "stays-before-log-start",
+        "a follower whose log ends before its leader's log start copies nothing",
+        _stay_before_the_log_start,
     ),
     Mutation(
         "session-positions-kept",
