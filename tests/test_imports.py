@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "broker": {"protocol", "clients", "coordinator"},
     "pipeline": {"clients", "protocol", "holdfast"},
     "holdfast": {"clients", "protocol"},
+    "checker": {"protocol", "clients", "coordinator", "broker", "holdfast"},
     "benchmarks": {"protocol", "clients", "coordinator", "broker", "pipeline", "holdfast"},
 }
 """The packages of the project that each package may import besides itself."""

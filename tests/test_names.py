@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HOME = Path(__file__).parent.parent
-PACKAGES = ("protocol", "clients", "coordinator", "broker", "pipeline", "holdfast", "benchmarks")
+PACKAGES = ("protocol", "clients", "coordinator", "broker", "pipeline", "holdfast", "benchmarks", "checker")
 
 
 def public_types(text: str) -> Iterator[str]:

@@ -1,0 +1,156 @@
+"""The command line: drive a cluster, record what every client was answered, and check it.
+
+scripts/check-history.sh --seconds 180 --faults all
+scripts/check-history.sh --check history.jsonl
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Collection
+from pathlib import Path
+
+import click
+
+from checker.calls import from_lines
+from checker.clients.crew import CheckSettings
+from checker.cluster import BROKERS, CheckedCluster
+from checker.faults import ALL, NONE, BrokerFault, FaultPlayer, parse_faults
+from checker.load import CheckLoad
+from checker.recorder import Recorder
+from checker.verdict import HistoryVerdict, judge
+
+_SHOWN_MAX = 20
+
+
+def check_own_cluster(
+    directory: Path, recorder: Recorder, seconds: float, faults: Collection[BrokerFault]
+) -> list[str]:
+    """Start a cluster with its data below `directory`, drive it under faults, and record all calls.
+
+    Returns troubles, which are not about what was answered: errors that no client should raise. Raises
+    BrokerProcessError if a broker does not start or ends by itself, and TimeoutError if it does not recover.
+    """
+    with CheckedCluster(directory) as cluster:
+        load = CheckLoad(CheckSettings(cluster.bootstrap, recorder, "check"))
+        load.create_topics()
+        cluster.wait_until_whole(load.places)
+        load.start()
+        try:
+            until_s = recorder.now_s() + seconds
+            FaultPlayer(cluster, recorder, random.Random(), click.echo).play(faults, load.places, until_s)
+        finally:
+            load.end()
+        cluster.wait_until_whole(load.places)
+        load.read_stored()
+    return _troubles(load)
+
+
+def check_other_cluster(bootstrap: str, recorder: Recorder, seconds: float) -> list[str]:
+    """Drive a cluster without faults, on topics of its own, which are deleted at the end. As
+    `check_own_cluster`."""
+    load = CheckLoad(CheckSettings(bootstrap, recorder, f"check-{uuid.uuid4().hex[:8]}"))
+    load.create_topics()
+    try:
+        load.start()
+        try:
+            time.sleep(seconds)
+        finally:
+            load.end()
+        load.read_stored()
+    finally:
+        load.delete_topics()
+    return _troubles(load)
+
+
+def _troubles(load: CheckLoad) -> list[str]:
+    return [f"{count} times: {what}" for what, count in load.crew.troubles.items()]
+
+
+def _show(verdict: HistoryVerdict, troubles: Collection[str]) -> None:
+    for violation in verdict.violations[:_SHOWN_MAX]:
+        click.echo(f"VIOLATION: {violation}")
+    if len(verdict.violations) > _SHOWN_MAX:
+        click.echo(f"and {len(verdict.violations) - _SHOWN_MAX} more violations")
+    for what in verdict.missing:
+        click.echo(f"MISSING: the history does not have {what}")
+    for trouble in troubles:
+        click.echo(f"TROUBLE: {trouble}")
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--seconds", default=60.0, show_default=True, help="How long clients drive the cluster.")
+@click.option(
+    "--faults",
+    default=ALL,
+    show_default=True,
+    help=f"{ALL}, {NONE}, or some of {', '.join(BrokerFault)}, with commas between them.",
+)
+@click.option(
+    "--bootstrap-server",
+    help="A running cluster to drive, without faults. Without it three brokers and a ZooKeeper are started.",
+)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File for the history: one call in each line, as JSON.",
+)
+@click.option(
+    "--check",
+    "checked",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Check the history in this file, and drive no cluster.",
+)
+def main(
+    seconds: float, faults: str, bootstrap_server: str | None, output: Path | None, checked: Path | None
+) -> None:
+    """Drive a cluster with claimants, conditional writers, exclusive producers, clients of a key-value
+    register and readers, while faults are made to its brokers, and record what every client was answered and
+    when. Then check that each resource had at most one confirmed owner at a time, that each partition is one
+    log without a lost, doubled or stale record, and that the register is linearizable.
+
+    The last line has the counts. The exit status is 0 only if there is no violation.
+    """
+    try:
+        wanted = parse_faults(faults)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--faults") from error
+    troubles: list[str] = []
+    if checked is not None:
+        with open(checked, encoding="utf-8") as lines:
+            try:
+                history = from_lines(lines)
+            except ValueError as error:
+                raise click.ClickException(f"{checked}: {error}") from error
+    else:
+        file = None if output is None else open(output, "w", encoding="utf-8")  # noqa: SIM115
+        with Recorder(file) as recorder:
+            if bootstrap_server is not None:
+                click.echo("No faults are made: the cluster was not started by this program.")
+                troubles = check_other_cluster(bootstrap_server, recorder, seconds)
+            else:
+                troubles = _check_in_temporary_directory(recorder, seconds, wanted)
+        history = recorder.history
+    verdict = judge(history)
+    _show(verdict, troubles)
+    click.echo(str(verdict))
+    sys.exit(0 if verdict.holds and not troubles else 1)
+
+
+def _check_in_temporary_directory(
+    recorder: Recorder, seconds: float, faults: Collection[BrokerFault]
+) -> list[str]:
+    directory = Path(tempfile.mkdtemp(prefix="holdfast-check-"))
+    click.echo(f"{BROKERS} brokers, whose logs and data are in {directory} until this program ends in order.")
+    troubles = check_own_cluster(directory, recorder, seconds, faults)
+    shutil.rmtree(directory, ignore_errors=True)
+    return troubles
+
+
+if __name__ == "__main__":
+    main(prog_name="check-history.sh")

@@ -1,0 +1,91 @@
+"""Judges that a resource has at most one confirmed owner at a time.
+
+The server numbers the grants of a resource, and the numbers only rise. A call is compared with another only
+if it was asked after the other was answered. These are violations:
+
+1. *Two holders.* An owner is confirmed by a grant, after a client was confirmed by a later grant, or after
+   the owner was answered that it has lost or released the grant. A confirmation is any answer that says
+   "yours": to a claim, a renewal, a resumption, an owned read, an owned or guarded write.
+2. *One grant, two owners.* Two clients are confirmed by the same grant.
+3. *A session cut short.* A claim that takes nothing by force is granted, wholly between the answer to the
+   former owner's last confirmation and the end of the session that this confirmation promised. That owner
+   must have sent no release since, no call that was answered "lost", and no call whose outcome is unknown
+   (its connection may have closed, which ends a session); and no claim that takes by force may be
+   unanswered.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from checker.calls import NO_GRANT, Action, Outcome, OwnershipCall
+from checker.order import Sighting, falls
+
+_GRANTED, _CONFIRMED, _ENDED = range(3)
+"""The life of one grant. It never runs backwards."""
+
+
+def holder_violations(calls: Iterable[OwnershipCall]) -> Iterator[str]:
+    """Yield each violation of the rules above."""
+    by_resource: dict[str, list[OwnershipCall]] = defaultdict(list)
+    for call in calls:
+        by_resource[call.resource].append(call)
+    for resource, about in sorted(by_resource.items()):
+        yield from _two_holders(about)
+        yield from _shared_grants(resource, about)
+        yield from _sessions_cut_short(about)
+
+
+def _two_holders(calls: Sequence[OwnershipCall]) -> Iterator[str]:
+    sightings = []
+    for call in calls:
+        stage = _stage(call)
+        if stage is not None:
+            rank = (call.grant, stage)
+            sightings.append(Sighting(call.asked_s, call.answered_s, rank, rank, call))
+    for earlier, later in falls(sightings):
+        assert isinstance(later.call, OwnershipCall)
+        if later.call.is_confirmation:
+            yield f"two holders: {later.call}; but before: {earlier.call}"
+
+
+def _stage(call: OwnershipCall) -> int | None:
+    """The stage of its grant that a call proves; None if it proves none."""
+    if call.grant == NO_GRANT or call.outcome is Outcome.UNKNOWN:
+        return None
+    if call.outcome is Outcome.REFUSED or call.action is Action.RELEASE:
+        return _ENDED
+    return _GRANTED if call.action is Action.CLAIM else _CONFIRMED
+
+
+def _shared_grants(resource: str, calls: Sequence[OwnershipCall]) -> Iterator[str]:
+    owners: dict[int, set[str]] = defaultdict(set)
+    for call in calls:
+        if call.is_confirmation:
+            owners[call.grant].add(call.client)
+    for grant, clients in sorted(owners.items()):
+        if len(clients) > 1:
+            yield f"one grant, two owners: grant {grant} of {resource} was confirmed to {sorted(clients)}"
+
+
+def _sessions_cut_short(calls: Sequence[OwnershipCall]) -> Iterator[str]:
+    by_grant: dict[int, list[OwnershipCall]] = defaultdict(list)
+    for call in calls:
+        if call.grant != NO_GRANT:
+            by_grant[call.grant].append(call)
+    lost_claims = [call for call in calls if call.is_taking and call.outcome is Outcome.UNKNOWN]
+    claims = [call for call in calls if call.action is Action.CLAIM and call.outcome is Outcome.DONE]
+    claims.sort(key=lambda call: call.grant)
+    for former, claim in pairwise(claims):
+        if claim.is_taking or claim.client == former.client:
+            continue
+        before = [call for call in by_grant[former.grant] if call.asked_s <= claim.answered_s]
+        last = max(before, key=lambda call: call.asked_s)
+        if not (last.is_confirmation and all(call.outcome is Outcome.DONE for call in before)):
+            continue
+        if any(lost.asked_s < claim.answered_s and last.asked_s < lost.answered_s for lost in lost_claims):
+            continue
+        if last.answered_s < claim.asked_s and claim.answered_s < last.asked_s + last.session_s:
+            yield f"a session cut short: {claim}; but before: {last}, for {last.session_s:g} s"

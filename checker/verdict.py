@@ -1,0 +1,76 @@
+"""The verdict on a whole history: the violations of all rules, and the counts for the last line of output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from checker.calls import Action, CallHistory, Outcome, OwnershipCall
+from checker.holders import holder_violations
+from checker.logs import log_violations
+from checker.registers import register_violations
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryVerdict:
+    """The result of a check. `missing` names kinds of calls of which none succeeded: the history proves
+    nothing about them."""
+
+    operations: int
+    confirmations: int
+    takeovers: int
+    appends: int
+    faults: int
+    violations: Sequence[str]
+    missing: Sequence[str]
+
+    @property
+    def holds(self) -> bool:
+        return not self.violations and not self.missing
+
+    def __str__(self) -> str:
+        return (
+            f"operations {self.operations}, confirmations {self.confirmations}, take-overs {self.takeovers}, "
+            f"acknowledged appends {self.appends}, faults {self.faults}, violations {len(self.violations)}"
+        )
+
+
+def judge(history: CallHistory) -> HistoryVerdict:
+    """Judge a history by all rules."""
+    violations = [
+        *holder_violations(history.ownership),
+        *log_violations(history),
+        *register_violations(history),
+    ]
+    confirmations = sum(call.is_confirmation for call in history.ownership)
+    appends = sum(call.outcome is Outcome.DONE for call in history.appends)
+    seen = {
+        "a confirmation of an owner": confirmations,
+        "an acknowledged append": appends,
+        "a read": len(history.reads),
+        "a put or a get of a key": sum(call.outcome is Outcome.DONE for call in history.keys),
+        "a partition, as it is stored at the end": len(history.stored),
+    }
+    return HistoryVerdict(
+        operations=len(history.ownership) + len(history.appends) + len(history.reads) + len(history.keys),
+        confirmations=confirmations,
+        takeovers=_takeovers(history.ownership),
+        appends=appends,
+        faults=len(history.faults),
+        violations=violations,
+        missing=[what for what, count in seen.items() if not count],
+    )
+
+
+def _takeovers(calls: Sequence[OwnershipCall]) -> int:
+    """How often a resource was granted to another client than the one before."""
+    grants = {
+        (call.resource, call.grant): call.client
+        for call in calls
+        if call.action is Action.CLAIM and call.outcome is Outcome.DONE
+    }
+    ordered = sorted(grants.items())
+    return sum(
+        former[0][0] == latter[0][0] and former[1] != latter[1] for former, latter in pairwise(ordered)
+    )
