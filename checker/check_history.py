@@ -17,6 +17,7 @@ from pathlib import Path
 
 import click
 
+from broker.tools.broker_process import BrokerProcessError
 from checker.calls import from_lines
 from checker.clients.crew import CheckSettings
 from checker.cluster import BROKERS, CheckedCluster
@@ -24,6 +25,7 @@ from checker.faults import ALL, NONE, BrokerFault, FaultPlayer, parse_faults
 from checker.load import CheckLoad
 from checker.recorder import Recorder
 from checker.verdict import HistoryVerdict, judge
+from coordinator.tools.zookeeper_server import ZooKeeperServerError
 
 _SHOWN_MAX = 20
 
@@ -147,7 +149,10 @@ def _check_in_temporary_directory(
 ) -> list[str]:
     directory = Path(tempfile.mkdtemp(prefix="holdfast-check-"))
     click.echo(f"{BROKERS} brokers, whose logs and data are in {directory} until this program ends in order.")
-    troubles = check_own_cluster(directory, recorder, seconds, faults)
+    try:
+        troubles = check_own_cluster(directory, recorder, seconds, faults)
+    except (BrokerProcessError, ZooKeeperServerError, TimeoutError) as error:
+        raise click.ClickException(f"the cluster did not start, or did not recover: {error}") from error
     shutil.rmtree(directory, ignore_errors=True)
     return troubles
 

@@ -19,13 +19,16 @@ from coordinator.tools.zookeeper_process import ZooKeeperProcess
 from protocol.topic_partition import TopicPartition
 
 BROKERS = 3
+COORDINATION = TopicPartition("__consumer_offsets", 0)
+"""The partition whose leader coordinates all groups, and so decides about all names."""
 _WHOLE_TIMEOUT_S = 120.0
 _PROPERTIES: Mapping[str, str] = {
     "zookeeper.session.timeout.ms": "3000",
+    "zookeeper.connection.timeout.ms": "60000",
     "min.insync.replicas": "2",
     "replica.lag.time.max.ms": "5000",
     "offsets.topic.replication.factor": "3",
-    "offsets.topic.num.partitions": "6",
+    "offsets.topic.num.partitions": "1",
     "controlled.shutdown.retry.backoff.ms": "200",
 }
 
@@ -90,6 +93,11 @@ class CheckedCluster:
             broker.wait_ready(BROKERS)
         self._view = self._stack.enter_context(ClusterView(zookeeper.connect))
         self.bootstrap = ",".join(addresses)
+
+    def leader(self, place: TopicPartition) -> int:
+        """The id of the broker that leads a partition. Waits until one does; raises TimeoutError after a
+        minute."""
+        return self._view.leader(*place)
 
     def wait_until_whole(self, places: list[TopicPartition]) -> None:
         """Wait until every broker serves and every replica of these partitions is in sync. Raises

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from checker.calls import FaultSpan
-from checker.cluster import CheckedCluster
+from checker.cluster import COORDINATION, CheckedCluster
 from checker.recorder import Recorder
 from protocol.topic_partition import TopicPartition
 
@@ -70,12 +70,13 @@ class FaultPlayer:
                 continue
             if not order:
                 order = self._rng.sample(sorted(faults), len(faults))
-            self._make(order.pop())
+            # A partition's leader, so that a broker is chosen the more often, the more it decides about.
+            leads = self._rng.choice([*places, COORDINATION, COORDINATION])
+            self._make(order.pop(), self._cluster.leader(leads) - 1)
             self._cluster.wait_until_whole(places)
             time.sleep(_CALM_S)
 
-    def _make(self, fault: BrokerFault) -> None:
-        index = self._rng.randrange(len(self._cluster.brokers))
+    def _make(self, fault: BrokerFault, index: int) -> None:
         began_s = self._recorder.now_s()
         _MAKERS[fault](self._cluster, index, self._rng)
         span = FaultSpan(fault, index + 1, began_s, self._recorder.now_s())

@@ -79,7 +79,7 @@ def _sessions_cut_short(calls: Sequence[OwnershipCall]) -> Iterator[str]:
     claims = [call for call in calls if call.action is Action.CLAIM and call.outcome is Outcome.DONE]
     claims.sort(key=lambda call: call.grant)
     for former, claim in pairwise(claims):
-        if claim.is_taking or claim.client == former.client:
+        if claim.is_taking or claim.client == former.client or former.asked_s > claim.answered_s:
             continue
         before = [call for call in by_grant[former.grant] if call.asked_s <= claim.answered_s]
         last = max(before, key=lambda call: call.asked_s)

@@ -52,7 +52,8 @@ def append(
             response = producer.send(*messages)
         else:
             response = producer.send_at(expected_offset, *messages, guards=guards)
-        return record(Outcome.DONE, response.result().offset)
+        last = response.result().offset  # That of the last message.
+        return record(Outcome.DONE, last - len(values) + 1)
     except OffsetMismatchError as mismatch:
         record(Outcome.REFUSED, next_offset=mismatch.next_offset)
         raise

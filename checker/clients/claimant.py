@@ -31,8 +31,10 @@ from protocol.topic_partition import TopicPartition
 
 _SEARCH_TIMEOUT_MS = 1_000
 _ANSWER_TIMEOUT_MS = 2_000
-_HOLD_S = (0.5, 5.0)
-_TAKING_SHARE = 0.1
+_HOLD_S = ((0.5, 3.0), (10.0, 20.0))
+"""A claimant holds a resource either shortly, or longer than a fault lasts: then its broker may be cut
+off while it holds."""
+_TAKING_SHARE = 0.01
 """Share of the claims that take the resource from its owner."""
 _MOVED = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -180,7 +182,7 @@ class Claimant:
             is_taking=is_taking,
         )
         if self._tenure is None:
-            release_at_s = self._recorder.now_s() + random.uniform(*_HOLD_S)
+            release_at_s = self._recorder.now_s() + random.uniform(*random.choice(_HOLD_S))
             self._tenure = _Tenure(standing.generation, standing.incarnation, release_at_s, None)
         self._tenure.conversation = self._connection.conversation(self._node)
         self._tenure.is_detached = False
