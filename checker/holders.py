@@ -3,11 +3,12 @@
 The server numbers the grants of a resource, and the numbers only rise. A call is compared with another only
 if it was asked after the other was answered. These are violations:
 
-1. *Two holders.* An owner is confirmed by a grant, after a client was confirmed by a later grant, or after
-   the owner was answered that it has lost or released the grant. A confirmation is any answer that says
-   "yours": to a claim, a renewal, a resumption, an owned read, an owned or guarded write.
-2. *One grant, two owners.* Two clients are confirmed by the same grant.
-3. *A session cut short.* A claim that takes nothing by force is granted, wholly between the answer to the
+1. *Two holders.* An owner is confirmed by a grant, after a client was confirmed by a later grant. A
+   confirmation is any answer that says "yours": to a claim, a renewal, a resumption, an owned read, an owned
+   or guarded write.
+2. *Ended grant.* An owner is confirmed by a grant, after it was answered that it has lost or released it.
+3. *One grant, two owners.* Two clients are confirmed by the same grant.
+4. *A session cut short.* A claim that takes nothing by force is granted, wholly between the answer to the
    former owner's last confirmation and the end of the session that this confirmation promised. That owner
    must have sent no release since, no call that was answered "lost", and no call whose outcome is unknown
    (its connection may have closed, which ends a session); and no claim that takes by force may be
@@ -33,12 +34,12 @@ def holder_violations(calls: Iterable[OwnershipCall]) -> Iterator[str]:
     for call in calls:
         by_resource[call.resource].append(call)
     for resource, about in sorted(by_resource.items()):
-        yield from _two_holders(about)
+        yield from _late_confirmations(about)
         yield from _shared_grants(resource, about)
         yield from _sessions_cut_short(about)
 
 
-def _two_holders(calls: Sequence[OwnershipCall]) -> Iterator[str]:
+def _late_confirmations(calls: Sequence[OwnershipCall]) -> Iterator[str]:
     sightings = []
     for call in calls:
         stage = _stage(call)
@@ -48,7 +49,8 @@ def _two_holders(calls: Sequence[OwnershipCall]) -> Iterator[str]:
     for earlier, later in falls(sightings):
         assert isinstance(later.call, OwnershipCall)
         if later.call.is_confirmation:
-            yield f"two holders: {later.call}; but before: {earlier.call}"
+            rule = "ended grant" if earlier.left[0] == later.seen[0] else "two holders"
+            yield f"{rule}: {later.call}; but before: {earlier.call}"
 
 
 def _stage(call: OwnershipCall) -> int | None:

@@ -57,18 +57,18 @@ def test_two_owners_of_different_resources_do_not_exclude_each_other() -> None:
     assert rules(first, other, call("anna", Action.RENEW, 4.0, 5.0, 1)) == []
 
 
-def test_a_confirmation_after_the_loss_was_answered_is_a_second_holder() -> None:
+def test_a_confirmation_after_the_loss_was_answered_confirms_an_ended_grant() -> None:
     grant = call("anna", Action.CLAIM, 0.0, 1.0, 1)
     lost = call("anna", Action.RENEW, 2.0, 3.0, 1, Outcome.REFUSED)
 
-    assert rules(grant, lost, call("anna", Action.WRITE, 3.1, 4.0, 1)) == ["two holders"]
+    assert rules(grant, lost, call("anna", Action.WRITE, 3.1, 4.0, 1)) == ["ended grant"]
 
 
-def test_a_confirmation_after_the_release_was_answered_is_a_second_holder() -> None:
+def test_a_confirmation_after_the_release_was_answered_confirms_an_ended_grant() -> None:
     grant = call("anna", Action.CLAIM, 0.0, 1.0, 1)
     release = call("anna", Action.RELEASE, 2.0, 3.0, 1)
 
-    assert rules(grant, release, call("anna", Action.RENEW, 3.1, 4.0, 1)) == ["two holders"]
+    assert rules(grant, release, call("anna", Action.RENEW, 3.1, 4.0, 1)) == ["ended grant"]
 
 
 def test_a_release_without_an_answer_may_not_have_happened() -> None:
