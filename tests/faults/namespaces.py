@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
+from broker.tools.place import Place
 from coordinator.tools.zookeeper_process import die_with_parent
-from tests.faults.networks import Place
 
 CHECKOUT = Path(__file__).parent.parent.parent
 BRIDGE = "middle"

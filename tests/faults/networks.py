@@ -7,27 +7,10 @@ each listener stops relaying.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
+from broker.tools.place import Place
 from coordinator.tools.zookeeper_process import HOST, free_port
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A broker's place in a network.
-
-    The broker listens on `host` and `port`, and connects to ZooKeeper at `zookeeper_connect`. Clients connect
-    to `address`. `launcher` prefixes the broker's command; `properties` are additional broker settings.
-    """
-
-    host: str
-    port: int
-    address: str
-    zookeeper_connect: str
-    launcher: Sequence[str] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 class Network(Protocol):

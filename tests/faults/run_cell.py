@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from broker.tools.machine import HookedMachine, Machine
+from broker.tools.relays import Relays
 from tests.faults.account import Findings, compare
 from tests.faults.cells import Cell, Fault, Role, named
-from tests.faults.machines import Ext4Machine, HookedMachine, Machine
+from tests.faults.machines import Ext4Machine
 from tests.faults.namespaces import Namespaces
 from tests.faults.networks import Loopback, Network
 from tests.faults.reader import diverged
-from tests.faults.relays import Relays
 from tests.faults.scene import BROKERS, PARTITIONS, Scene
 from tests.faults.strokes import strike
 

@@ -13,10 +13,11 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from benchmarks.steady_load import CLIENTS, SteadyLoad
 from broker.tools.broker_process import BackgroundBroker
 from broker.tools.cluster_view import ClusterView
+from broker.tools.machine import Machine
+from broker.tools.place import Place
 from coordinator.tools.zookeeper_process import ZooKeeperProcess, ensemble
 from tests.faults.cells import Role
-from tests.faults.machines import Machine
-from tests.faults.networks import Network, Place
+from tests.faults.networks import Network
 from tests.faults.reader import Stored, read_all
 
 BROKERS = 3

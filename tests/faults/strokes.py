@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from broker.tools.broker_process import BackgroundBroker
+from broker.tools.relays import Relays
 from coordinator.tools.zookeeper_process import ZooKeeperProcess
 from tests.faults.cells import Cell, Fault, Role
 from tests.faults.outage import lose_zookeeper
-from tests.faults.relays import Relays
 from tests.faults.scene import BROKERS, Scene
 
 BOUNCES = 5

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from broker.tools.machine import HookedMachine, Machine
 from tests.faults import machines
-from tests.faults.machines import HookedMachine, Machine
 
 HOUR_S = 3600.0
 _CHILD = "the_child"

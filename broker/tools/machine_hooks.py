@@ -1,8 +1,8 @@
 """Runs a broker on a machine whose clock and disk can be made to fail:
 
-    python -P -m tests.faults.launch DIRECTORY -m broker server.properties
+    python -P -m broker.tools.machine_hooks DIRECTORY -m broker server.properties
 
-DIRECTORY belongs to a `tests.faults.machines.HookedMachine`, which writes its files while the broker runs.
+DIRECTORY belongs to a `broker.tools.machine.HookedMachine`, which writes its files while the broker runs.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Hooks:
 
 def main() -> None:
     directory, flag, module, *rest = sys.argv[1:]
-    assert flag == "-m", "usage: python -m tests.faults.launch DIRECTORY -m MODULE ARGUMENTS"
+    assert flag == "-m", "usage: python -m broker.tools.machine_hooks DIRECTORY -m MODULE ARGUMENTS"
     Hooks(Path(directory)).install()
     sys.argv = [module, *rest]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -15,8 +15,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from broker.tools.place import Place
 from coordinator.tools.zookeeper_process import HOST, free_port
-from tests.faults.networks import Place
 
 _CHUNK = 1 << 16
 _NO_PROCESS = 0
@@ -43,7 +43,7 @@ class _Cut:
 
 
 class Relays:
-    """A network of relays on loopback (`tests.faults.networks.Network`). Each connection has two threads."""
+    """A network of relays on loopback. Each connection has two threads."""
 
     host = HOST
 
