@@ -25,6 +25,7 @@ from checker.faults import ALL, NONE, BrokerFault, FaultPlayer, parse_faults
 from checker.load import CheckLoad
 from checker.recorder import Recorder
 from checker.verdict import HistoryVerdict, judge
+from clients.errors import ClientError
 from coordinator.tools.zookeeper_server import ZooKeeperServerError
 
 _SHOWN_MAX = 20
@@ -35,8 +36,8 @@ def check_own_cluster(
 ) -> list[str]:
     """Start a cluster with its data below `directory`, drive it under faults, and record all calls.
 
-    Returns troubles, which are not about what was answered: errors that no client should raise. Raises
-    BrokerProcessError if a broker does not start or ends by itself, and TimeoutError if it does not recover.
+    Returns troubles, which are not about what was answered: errors that no client should raise, and a
+    cluster that does not recover from a fault. Raises BrokerProcessError and others if it does not start.
     """
     with CheckedCluster(directory) as cluster:
         load = CheckLoad(CheckSettings(cluster.bootstrap, recorder, "check"))
@@ -44,12 +45,15 @@ def check_own_cluster(
         cluster.wait_until_whole(load.places)
         load.start()
         try:
-            until_s = recorder.now_s() + seconds
-            FaultPlayer(cluster, recorder, random.Random(), click.echo).play(faults, load.places, until_s)
-        finally:
-            load.end()
-        cluster.wait_until_whole(load.places)
-        load.read_stored()
+            try:
+                until_s = recorder.now_s() + seconds
+                FaultPlayer(cluster, recorder, random.Random(), click.echo).play(faults, load.places, until_s)
+            finally:
+                load.end()
+            cluster.wait_until_whole(load.places)
+            load.read_stored()
+        except (BrokerProcessError, ClientError, TimeoutError) as error:
+            return [*_troubles(load), f"the cluster did not recover: {error}"]
     return _troubles(load)
 
 
@@ -152,7 +156,7 @@ def _check_in_temporary_directory(
     try:
         troubles = check_own_cluster(directory, recorder, seconds, faults)
     except (BrokerProcessError, ZooKeeperServerError, TimeoutError) as error:
-        raise click.ClickException(f"the cluster did not start, or did not recover: {error}") from error
+        raise click.ClickException(f"the cluster did not start: {error}") from error
     shutil.rmtree(directory, ignore_errors=True)
     return troubles
 

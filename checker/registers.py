@@ -26,12 +26,15 @@ _PUT, _GET = range(2)
 
 
 def register_violations(history: CallHistory) -> Iterator[str]:
-    """Yield each violation of the rules above."""
+    """Yield each violation of the rules above, in the partitions whose stored records the history has."""
+    stored = {(log.topic, log.partition) for log in history.stored}
     offsets = {
         (log.topic, log.partition, value): offset for log in history.stored for offset, value in log.records
     }
     by_key: dict[tuple[str, int, str], list[KeyCall]] = defaultdict(list)
     for call in history.keys:
+        if (call.topic, call.partition) not in stored:
+            continue
         if call.outcome is Outcome.UNKNOWN and call.is_put:
             version = offsets.get((call.topic, call.partition, call.value), ABSENT)
             call = replace(call, version=version, answered_s=inf)

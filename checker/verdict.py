@@ -14,8 +14,8 @@ from checker.registers import register_violations
 
 @dataclass(frozen=True, slots=True)
 class HistoryVerdict:
-    """The result of a check. `missing` names kinds of calls of which none succeeded: the history proves
-    nothing about them."""
+    """The result of a check. `missing` names kinds of calls of which none succeeded, and written
+    partitions that nobody read at the end: the history proves nothing about them."""
 
     operations: int
     confirmations: int
@@ -50,8 +50,9 @@ def judge(history: CallHistory) -> HistoryVerdict:
         "an acknowledged append": appends,
         "a read": len(history.reads),
         "a put or a get of a key": sum(call.outcome is Outcome.DONE for call in history.keys),
-        "a partition, as it is stored at the end": len(history.stored),
     }
+    written = {(call.topic, call.partition) for call in history.appends}
+    unread = written - {(log.topic, log.partition) for log in history.stored}
     return HistoryVerdict(
         operations=len(history.ownership) + len(history.appends) + len(history.reads) + len(history.keys),
         confirmations=confirmations,
@@ -59,7 +60,10 @@ def judge(history: CallHistory) -> HistoryVerdict:
         appends=appends,
         faults=len(history.faults),
         violations=violations,
-        missing=[what for what, count in seen.items() if not count],
+        missing=[
+            *(what for what, count in seen.items() if not count),
+            *(f"the stored records of {topic}-{partition}" for topic, partition in sorted(unread)),
+        ],
     )
 
 
