@@ -67,14 +67,15 @@ def test_a_cluster_whose_brokers_are_killed_keeps_to_the_rules(tmp_path: Path) -
 
 
 def test_a_cluster_that_runs_already_is_driven_without_faults_and_has_its_topics_deleted(
-    shared_cluster: Cluster,
+    cluster: Cluster,
 ) -> None:
+    cluster.start()
     recorder = Recorder()
-    troubles = check_other_cluster(shared_cluster.bootstrap, recorder, seconds=1.0)
+    troubles = check_other_cluster(cluster.bootstrap, recorder, seconds=1.0)
 
     assert not troubles
     assert not judge(recorder.history).violations
-    with Admin({"bootstrap.servers": shared_cluster.bootstrap}) as admin:
+    with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
         assert not [topic for topic in admin.list_topics() if topic.startswith("check-")]
 
 
