@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from checker.calls import StoredRecords
-from checker.clients.claimant import Claimant
+from checker.clients.claimant import RivalClaimant
 from checker.clients.crew import CheckClient, CheckSettings, Crew
 from checker.clients.follower import Follower
 from checker.clients.register import RegisterClient
@@ -82,9 +82,11 @@ class CheckLoad:
         ]
         for group in ("red", "blue"):
             name = settings.topic(group)
-            clients += [Claimant(f"claimant-{group}-{number}", settings, name, "leader") for number in "123"]
+            clients += [
+                RivalClaimant(f"claimant-{group}-{number}", settings, name, "leader") for number in "123"
+            ]
         readers = settings.topic("readers")
-        clients += [Claimant(f"reader-{number}", settings, readers, self._log[0]) for number in "12"]
+        clients += [RivalClaimant(f"reader-{number}", settings, readers, self._log[0]) for number in "12"]
         clients += [
             ConditionalWriter(f"writer-{place.partition}-{number}", settings, place)
             for place in self._log

@@ -60,7 +60,7 @@ class _Tenure:
     is_detached: bool = False
 
 
-class Claimant:
+class RivalClaimant:
     """Claims a name, or reads a partition alone, among others that want the same. `checker.clients.crew` runs
     it."""
 
