@@ -57,16 +57,6 @@ def _judge_without_right() -> Sequence[Patch]:
 
 MUTATIONS = (
     Mutation(
-        "moved-without-yielding",
-        "the controller moves leadership away from a live leader that may not learn of it",
-        _move_without_yielding,
-    ),
-    Mutation(
-        "guard-judged-without-right",
-        "a broker that another may have replaced judges conditions on partitions that it believes to lead",
-        _judge_without_right,
-    ),
-    Mutation(
         "lease-never-ends",
         "a broker that is cut off from ZooKeeper, or has stood still, confirms ownership as before",
         _hold_for_ever,
@@ -87,3 +77,17 @@ MUTATIONS = (
         lambda: _at(ReaderGuard),
     ),
 )
+
+RARE = (
+    Mutation(
+        "moved-without-yielding",
+        "the controller moves leadership away from a live leader that may not learn of it",
+        _move_without_yielding,
+    ),
+    Mutation(
+        "guard-judged-without-right",
+        "a broker that another may have replaced judges conditions on partitions that it believes to lead",
+        _judge_without_right,
+    ),
+)
+"""Bugs that a campaign rarely catches; `tests/sim/test_replaced_decider.py` does."""
