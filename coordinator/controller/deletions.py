@@ -59,7 +59,7 @@ class Deletions:
             if name in self._state.unreadable:
                 continue  # Its mark stays, and is adopted when the topic is taken up.
             if topic is None:
-                yield RemoveTopic(name)
+                self._state.first_leader_epoch = yield RemoveTopic(name)
             elif name not in self._state.deletions:
                 self._state.deletions[name] = TopicDeletion()
                 self._batch.metadata(_partitions(topic))
@@ -128,7 +128,7 @@ class Deletions:
                 deletion.waiting = {}
 
     def _remove(self, name: str, deletion: TopicDeletion) -> DecisionSteps[None]:
-        yield RemoveTopic(name)
+        self._state.first_leader_epoch = yield RemoveTopic(name)
         self._state.remove_topic(name)
         yield from self._answer_requests(name, deletion, after_brokers_answered=False)
 

@@ -120,7 +120,8 @@ class MarkDeleted:
 
 @dataclass(frozen=True, slots=True)
 class RemoveTopic:
-    """Remove all znodes of a topic, the deletion mark last. No result."""
+    """Remove all znodes of a topic, the deletion mark last. Result: the leader epoch in which new partitions
+    begin from now on, above all those of the topic."""
 
     name: str
 

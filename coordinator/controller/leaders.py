@@ -306,7 +306,7 @@ class Leaders:
             first = election.elect_for_new_partition(replicas, live)
             if first is None:
                 return None
-            return PartitionState(first.leader, 0, first.isr, self._state.controller_epoch)
+            return self._first_state(first)
         if state.leader in live:
             return None
         found = election.elect_after_failure(
@@ -336,6 +336,12 @@ class Leaders:
         if isr == state.isr and not any(member in without for member in state.eligible):
             return None
         return self.next_state(at, state, ElectedLeader(state.leader, isr), without=without)
+
+    def _first_state(self, first: ElectedLeader) -> PartitionState:
+        """The state of a new partition. Its leader epoch is above those of all deleted partitions: a client
+        that remembers the end of a deleted log by its leader epoch must not find it in the new one."""
+        epoch = self._state.first_leader_epoch
+        return PartitionState(first.leader, epoch, first.isr, self._state.controller_epoch)
 
     def next_state(
         self,

@@ -166,13 +166,14 @@ class Controller:
         self._recorded_epochs = snapshot.recorded_epochs
         state.brokers = dict(snapshot.brokers)
         state.unreadable = dict(snapshot.unreadable)
+        state.first_leader_epoch = snapshot.first_leader_epoch
         for topic in snapshot.topics.values():
             state.add_topic(topic)
         for name in snapshot.deleting:
             if name in state.topics:
                 state.deletions[name] = TopicDeletion()
             elif name not in state.unreadable:
-                yield RemoveTopic(name)
+                state.first_leader_epoch = yield RemoveTopic(name)
         yield SetBrokers(state.brokers)
         yield from self._handle_missed_failures(snapshot.brokers)
         yield from self._record(state.brokers)

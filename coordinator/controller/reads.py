@@ -11,6 +11,7 @@ from coordinator.znodes.admin import DELETE_TOPICS
 from coordinator.znodes.brokers import BROKER_IDS, broker_path, decode_broker, decode_broker_id
 from coordinator.znodes.controller import CONTROLLER_BROKERS, decode_controller_brokers
 from coordinator.znodes.json_values import BadZnode
+from coordinator.znodes.leader_epochs import FIRST_LEADER_EPOCH, decode_first_leader_epoch
 from coordinator.znodes.topics import (
     TOPICS,
     decode_partition_state,
@@ -156,6 +157,15 @@ async def read_recorded_epochs(session: ZooKeeperSession) -> dict[int, int] | No
         return decode_controller_brokers(data)
     except (NoNode, BadZnode):
         return None
+
+
+async def read_first_leader_epoch(session: ZooKeeperSession) -> int:
+    """The leader epoch in which new partitions begin; 0 if no topic was deleted yet, or it is malformed."""
+    try:
+        data, _ = await session.get(FIRST_LEADER_EPOCH)
+        return decode_first_leader_epoch(data)
+    except (NoNode, BadZnode):
+        return 0
 
 
 async def read_deletions(session: ZooKeeperSession) -> tuple[str, ...]:

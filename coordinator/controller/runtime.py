@@ -50,7 +50,13 @@ from coordinator.controller.events import (
     RecoveryCheckDue,
 )
 from coordinator.controller.machine import Controller, ControllerPolicy
-from coordinator.controller.reads import read_brokers, read_deletions, read_recorded_epochs, read_topics
+from coordinator.controller.reads import (
+    read_brokers,
+    read_deletions,
+    read_first_leader_epoch,
+    read_recorded_epochs,
+    read_topics,
+)
 from coordinator.controller.state import LiveBroker, Snapshot
 from coordinator.controller.unreadable import ReadingReports, UnreadableTopics
 from coordinator.controller.waiting_request import WaitingRequest, not_controller
@@ -164,6 +170,7 @@ class ControllerRuntime:
         brokers = await self._read_brokers()
         topics, unreadable = await read_topics(session, self._policy.new_topic_id)
         deleting = await read_deletions(session)
+        first_epoch = await read_first_leader_epoch(session)
         _log.info(
             "controller epoch %d begins: %d brokers, %d topics",
             self.term.epoch,
@@ -172,7 +179,7 @@ class ControllerRuntime:
         )
         self._arm_balance()
         set_aside = {name: "; ".join(errors.values()) for name, errors in unreadable.items()}
-        await self._handle(Elected(Snapshot(brokers, topics, deleting, recorded, set_aside)))
+        await self._handle(Elected(Snapshot(brokers, topics, deleting, recorded, set_aside, first_epoch)))
         self._orders.begin()
         self._unreadable.begin(unreadable)
         self._handling = False
@@ -222,7 +229,7 @@ class ControllerRuntime:
             case MarkDeleted():
                 await writes.mark_deleted(self.term, effect.names)
             case RemoveTopic():
-                await writes.remove_topic(self.term, effect.name)
+                return await writes.remove_topic(self.term, effect.name)
             case SetBrokers():
                 self._set_brokers(effect.brokers)
             case Pause():

@@ -89,7 +89,7 @@ class Snapshot:
 
     `recorded_epochs` are the start epochs that the last controller recorded (`RecordBrokers`), or None.
     `unreadable` has the topics with znodes that cannot be decoded, each with a sentence that says which and
-    why; they are not in `topics`.
+    why; they are not in `topics`. `first_leader_epoch` is the leader epoch in which new partitions begin.
     """
 
     brokers: Mapping[int, LiveBroker]
@@ -97,6 +97,7 @@ class Snapshot:
     deleting: tuple[str, ...] = ()
     recorded_epochs: Mapping[int, int] | None = None
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    first_leader_epoch: int = 0
 
 
 class ControllerState:
@@ -113,6 +114,8 @@ class ControllerState:
         self.deletions: dict[str, TopicDeletion] = {}
         self.unreadable: dict[str, str] = {}
         """The topics set aside because their znodes cannot be decoded, each with the reason."""
+        self.first_leader_epoch = 0
+        """The leader epoch in which new partitions begin: above those of all deleted topics."""
         self._names: dict[uuid.UUID, str] = {}
         self._by_metric_name: dict[str, dict[str, None]] = {}
         """Topic names by the form that they take in names of metrics."""

@@ -21,6 +21,11 @@ from coordinator.znodes.admin import REASSIGN_PARTITIONS, delete_topic_path, enc
 from coordinator.znodes.configs import CONFIG_CHANGE_PREFIX, config_path, encode_config, encode_config_change
 from coordinator.znodes.controller import CONTROLLER_BROKERS, encode_controller_brokers
 from coordinator.znodes.json_values import BadZnode
+from coordinator.znodes.leader_epochs import (
+    FIRST_LEADER_EPOCH,
+    decode_first_leader_epoch,
+    encode_first_leader_epoch,
+)
 from coordinator.znodes.topics import (
     PartitionState,
     TopicAssignment,
@@ -221,8 +226,13 @@ async def mark_deleted(term: Term, names: Sequence[str]) -> None:
                 _raise_unless(error, NodeExists)
 
 
-async def remove_topic(term: Term, name: str) -> None:
-    """Remove all znodes of a topic, leaves first, the deletion mark last."""
+async def remove_topic(term: Term, name: str) -> int:
+    """Remove all znodes of a topic, leaves first, the deletion mark last.
+
+    Returns the leader epoch in which new partitions begin, raised above those of the topic before any of its
+    znodes is removed.
+    """
+    first_epoch = await _raise_first_leader_epoch(term, name)
     has_more = False
     while True:
         try:
@@ -243,10 +253,54 @@ async def remove_topic(term: Term, name: str) -> None:
             there = [path for path, stat in zip(last, found, strict=True) if stat is not None]
             if there:
                 await _guarded(term, [*(Delete(path) for path in there), _config_change(name)])
-            return
+            return first_epoch
         except (MultiFailed, ZooKeeperConnectionLost) as error:
             _raise_unless(error, NoNode, NotEmpty)
             has_more = isinstance(error, MultiFailed) and isinstance(error.cause, NotEmpty)
+
+
+async def _raise_first_leader_epoch(term: Term, topic: str) -> int:
+    """Make new partitions begin above the leader epochs of a topic; returns the leader epoch in which they
+    begin."""
+    last_epoch = await _last_leader_epoch(term.session, topic)
+    while True:
+        found = (await read_all(term.session, [FIRST_LEADER_EPOCH]))[0]
+        first_epoch = 0
+        if found is not None:
+            try:
+                first_epoch = decode_first_leader_epoch(found[0])
+            except BadZnode as error:
+                _log.warning("%s; it is written anew, from the leader epochs of topic %r", error, topic)
+        if first_epoch > last_epoch:
+            return first_epoch
+        data = encode_first_leader_epoch(last_epoch + 1)
+        operation: WriteOperation = Create(FIRST_LEADER_EPOCH, data)
+        if found is not None:
+            operation = SetData(FIRST_LEADER_EPOCH, data, found[1].version)
+        try:
+            await _guarded(term, [operation])
+            return last_epoch + 1
+        except (MultiFailed, ZooKeeperConnectionLost) as error:
+            _raise_unless(error, BadVersion, NodeExists, NoNode)
+
+
+async def _last_leader_epoch(session: ZooKeeperSession, topic: str) -> int:
+    """The highest leader epoch of a topic's partitions; -1 if none had a leader."""
+    try:
+        names = await session.children(partitions_path(topic))
+    except NoNode:
+        return -1
+    numbers = [int(name) for name in names if name.isdecimal()]
+    found = await read_all(session, [partition_state_path(topic, number) for number in numbers])
+    last_epoch = -1
+    for number, there in zip(numbers, found, strict=True):
+        if there is None:
+            continue
+        try:
+            last_epoch = max(last_epoch, decode_partition_state(topic, number, there[0]).leader_epoch)
+        except BadZnode as error:
+            _log.warning("the last leader epoch of a deleted partition is lost: %s", error)
+    return last_epoch
 
 
 async def _below(session: ZooKeeperSession, path: str) -> list[str]:

@@ -53,6 +53,8 @@ class InSyncJudge:
         self._cluster = cluster
         self._violation = violation
         self._known: dict[tuple[str, int], _Known] = {}
+        self._last_epochs: dict[tuple[str, int], int] = {}
+        """The last leader epochs of deleted partitions."""
         self._assignments: dict[tuple[str, int], ReplicaAssignment] = {}
         cluster.zookeeper.observers.append(self._written)
 
@@ -123,7 +125,9 @@ class InSyncJudge:
                         self._learn(at, decode_partition_state(*at, operation.data))
                         self._check(at)
                     case Delete():
-                        self._known.pop(at, None)
+                        gone = self._known.pop(at, None)
+                        if gone is not None:
+                            self._last_epochs[at] = gone.state.leader_epoch
 
             elif operation.path.rpartition("/")[0] == TOPICS:
                 topic = operation.path.rpartition("/")[2]
@@ -154,6 +158,11 @@ class InSyncJudge:
         if known is None:
             topic = decode_topic(at[0], self._cluster.zookeeper.read(topic_path(at[0])).data)
             self._known[at] = _Known(topic.topic_id, state, state.leader_epoch)
+            if state.leader_epoch <= self._last_epochs.get(at, -1):
+                self._violation(
+                    f"{at[0]}-{at[1]}: created again in leader epoch {state.leader_epoch}, though the "
+                    f"deleted partition had {self._last_epochs[at]}"
+                )
             return
         if known.state.leader != state.leader:
             known.first_epoch = state.leader_epoch

@@ -71,6 +71,7 @@ class Store:
     zxid: int = -1
     """The transaction id reported for all states."""
     next_epoch: int = 100
+    first_leader_epoch: int = 0
 
     def new_epoch(self) -> int:
         """A new broker epoch."""
@@ -95,7 +96,13 @@ class Store:
             for number, replicas in assignment.partitions.items():
                 state, version = self.states.get((name, number), (None, -1))
                 topics[name].partitions[number] = PartitionRecord(replicas, state, version, self.zxid)
-        return Snapshot(brokers, topics, tuple(self.deleting), self.recorded_epochs)
+        return Snapshot(
+            brokers,
+            topics,
+            tuple(self.deleting),
+            self.recorded_epochs,
+            first_leader_epoch=self.first_leader_epoch,
+        )
 
 
 class Machine:
@@ -184,7 +191,9 @@ class Machine:
                 if effect.name in self.store.deleting:
                     self.store.deleting.remove(effect.name)
                 for at in [at for at in self.store.states if at[0] == effect.name]:
-                    del self.store.states[at]
+                    last_epoch = self.store.states.pop(at)[0].leader_epoch
+                    self.store.first_leader_epoch = max(self.store.first_leader_epoch, last_epoch + 1)
+                return self.store.first_leader_epoch
             case RecordBrokers():
                 self.store.recorded_epochs = dict(effect.epochs)
             case SendToBrokers() | AnswerRequest() | SetBrokers() | Pause() | CheckRecovery():

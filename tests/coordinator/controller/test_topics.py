@@ -52,3 +52,19 @@ def test_creating_a_topic_that_is_still_being_deleted_is_refused_and_names_the_m
     assert refused.message is not None and "broker(s) 1, 2, 3" in refused.message
     machine.answer_all(effects)
     assert answers(machine.create("t", (1,)))["t"].error == ErrorCode.NONE
+
+
+def test_a_topic_that_is_created_again_begins_above_the_leader_epochs_of_the_deleted_one() -> None:
+    """A client that remembers the end of the old log by its leader epoch must not find it in the new one."""
+    machine = Machine(1, 2)
+    machine.create("t", (1, 2), (2, 1))
+    machine.lose(1)
+    machine.start(1)
+    last_epoch = machine.state("t", 0).leader_epoch
+    assert last_epoch > 0
+    machine.answer_all(machine.delete("t"))
+
+    successor = Machine(1, 2, store=machine.store, epoch=2, brokers=machine.brokers)
+    successor.create("t", (1, 2))
+
+    assert successor.state("t").leader_epoch > last_epoch

@@ -16,9 +16,11 @@ from coordinator.controller.effects import DecisionSteps
 from coordinator.controller.election import ElectedLeader, ReplicaEnd
 from coordinator.controller.eligible import EligibleReplicas
 from coordinator.controller.isr import InSyncSets
+from coordinator.controller.leaders import Leaders
 from coordinator.controller.machine import Controller
 from coordinator.controller.runtime import ControllerRuntime
 from coordinator.controller.state import LiveBroker
+from coordinator.znodes.topics import PartitionState
 from coordinator.zookeeper.interface import SessionExpired, SetData, ZooKeeperConnectionLost
 from tests.sim.mutation import Mutation, Patch
 
@@ -193,6 +195,14 @@ LAST_LEADER_PREFERRED = Mutation(
 """Not in the list: in random plans all members of a partition lose power only where each has flushed what it
 acknowledged. `tests.sim.test_last_replica` catches it."""
 
+
+def _begin_in_epoch_zero() -> Sequence[Patch]:
+    def mutant(self: Leaders, first: ElectedLeader) -> PartitionState:
+        return PartitionState(first.leader, 0, first.isr, self._state.controller_epoch)
+
+    return [(Leaders, "_first_state", mutant)]
+
+
 MUTATIONS = (
     Mutation(
         "elr-ignored",
@@ -238,6 +248,11 @@ MUTATIONS = (
         "late-report-believed",
         "the controller believes a broker's late report on a replica in an earlier leader epoch",
         _believe_late_reports,
+    ),
+    Mutation(
+        "leader-epochs-begin-anew",
+        "a topic that is created again begins in leader epoch 0, as the deleted one did",
+        _begin_in_epoch_zero,
     ),
     Mutation("unclean-election", "any live replica may lead", _elect_anyone),
 )
