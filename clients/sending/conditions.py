@@ -72,7 +72,7 @@ def number_guards(queues: Queues, batch: Batch) -> None:
 
 
 def recreated(queues: Queues, batch: Batch, metadata: Metadata) -> Exception | None:
-    """Why a conditional batch means a topic that no longer exists; None if it does not, as far as is known.
+    """Why a conditional batch means a topic that no longer exists; None if the metadata does not say so.
 
     The first batch that is about to be sent, of each partition, decides which topic is meant from then on.
     """
