@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from broker.log.manager import LogManager
 from broker.replication.replicas import Replicas
+from broker.replication.right_to_confirm import RightToConfirm
 from coordinator.cluster.log_dir_events import LogDirEvents
 from coordinator.zookeeper.interface import ZooKeeperSession
 
@@ -20,8 +21,9 @@ class ZooKeeperOutages:
     `fatal(why)` is called if this broker cannot continue.
     """
 
-    def __init__(self, replicas: Replicas, fatal: Callable[[str], None]) -> None:
+    def __init__(self, replicas: Replicas, right: RightToConfirm, fatal: Callable[[str], None]) -> None:
         self._replicas = replicas
+        self._right = right
         self._fatal = fatal
 
     def registered(self, session: ZooKeeperSession, broker_epoch: int) -> None:
@@ -39,6 +41,7 @@ class ZooKeeperOutages:
     def expired(self) -> None:
         _log.warning("this broker is no longer registered in ZooKeeper; registering it again")
         self._replicas.suspend()
+        self._right.await_orders()
 
     def lease_lapsed(self) -> None:
         self._replicas.lose_lease()

@@ -113,6 +113,7 @@ class ControllerOrders:
         # This broker now knows which partitions it leads in its present registration.
         if response.error_code == ErrorCode.NONE and self._registration.is_connected:
             self._replicas.resume()
+            self._right.orders_came()
         return response
 
     # -- StopReplica -------------------------------------------------------------------------------------

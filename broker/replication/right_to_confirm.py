@@ -4,6 +4,9 @@ partition.
 A broker may confirm while it holds its lease (`coordinator.cluster.lease`): its registration cannot have
 ended then. The controller moves the leadership of a registered broker only after that broker has yielded it,
 or has asked for the move itself. So no other broker leads a partition that its leader may confirm.
+
+A broker that has registered again holds a lease again, but others may have led meanwhile: it confirms
+nothing until the controller has said what it leads.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ class RightToConfirm:
         self._is_lease_held = is_lease_held
         self._yields: dict[tuple[uuid.UUID, int], _Yield] = {}
         self._is_handed_over = False
+        self._awaits_orders = False
         self._listeners: list[Callable[[], None]] = []
 
     def add_listener(self, listener: Callable[[], None]) -> None:
@@ -46,7 +50,7 @@ class RightToConfirm:
 
     def may_confirm_any(self) -> bool:
         """Whether the broker may confirm anything. Ask at the moment of each answer."""
-        return self._is_lease_held() and not self._is_handed_over
+        return self._is_lease_held() and not self._is_handed_over and not self._awaits_orders
 
     def may_confirm(self, partition: Partition) -> bool:
         """Whether the broker, which leads the partition, may confirm it. Ask at the moment of each answer."""
@@ -101,6 +105,17 @@ class RightToConfirm:
                     del self._yields[key]
                     has_changed = True
         if has_changed:
+            self._changed()
+
+    def await_orders(self) -> None:
+        """Confirm nothing until `orders_came`: this broker's registration has ended."""
+        self._awaits_orders = True
+        self._changed()
+
+    def orders_came(self) -> None:
+        """The controller has said what this broker leads in its present registration."""
+        if self._awaits_orders:
+            self._awaits_orders = False
             self._changed()
 
     def hand_over(self) -> None:

@@ -79,7 +79,7 @@ def build_broker(
         groups=groups,
         ownership=ownership,
         orders=orders,
-        zookeeper_outages=ZooKeeperOutages(replication.replicas, fatal),
+        zookeeper_outages=ZooKeeperOutages(replication.replicas, replication.right, fatal),
         directory_outages=DirectoryOutages(logs, cluster.log_dir_events, fatal),
     )
     connect(broker, around)

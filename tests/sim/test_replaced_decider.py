@@ -286,6 +286,20 @@ def test_a_replaced_broker_confirms_nothing_to_the_former_owner(world: World, si
     assert story.owner.resume(there) is ErrorCode.OWNERSHIP_FENCED
 
 
+def test_a_replaced_broker_that_has_registered_again_waits_for_the_controllers_word(world: World) -> None:
+    """It holds a lease again, but does not know yet that another broker leads."""
+    story = Story(world)
+    here = story.leader.address
+    there = story.replace(silently=False).address
+    assert story.owner.held is not None
+    assert story.other.claim(there, story.owner.held.generation + 1) is ErrorCode.NONE
+    story.cut_off_peers()
+    story.leader.mend_zookeeper()
+    story.stage.until(lambda: story.leader.broker.node.cluster.lease.is_held())
+    assert story.owner.renew(here) is ErrorCode.OWNERSHIP_DETACHED
+    assert story.owner.fetch(here) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def test_a_claim_that_waits_at_a_replaced_broker_is_sent_away(world: World) -> None:
     story = Story(world)
     here = story.leader.address
@@ -370,6 +384,9 @@ def test_an_owner_is_confirmed_as_long_as_its_broker_may(world: World) -> None:
 @pytest.mark.parametrize("mutation", RARE, ids=[mutation.name for mutation in RARE])
 def test_bugs_that_campaigns_rarely_catch_are_caught_here(world: World, mutation: Mutation) -> None:
     scenario = {
+        "confirms-before-orders": lambda: (
+            test_a_replaced_broker_that_has_registered_again_waits_for_the_controllers_word(world)
+        ),
         "moved-without-yielding": lambda: (
             test_a_leader_that_the_controller_cannot_reach_is_not_replaced_while_it_is_registered(
                 world, Story.elect

@@ -12,6 +12,7 @@ from broker.ownership.service import OwnershipService
 from broker.ownership.standings import outcome
 from broker.replication.conditions import Conditions
 from broker.replication.partition import Partition
+from broker.replication.right_to_confirm import RightToConfirm
 from coordinator.cluster.lease import MembershipLease
 from coordinator.controller.yields import Yields
 from protocol.messages.ownership import ResourceStanding
@@ -79,6 +80,11 @@ MUTATIONS = (
 )
 
 RARE = (
+    Mutation(
+        "confirms-before-orders",
+        "a broker that has registered again confirms ownership before the controller has said what it leads",
+        lambda: [(RightToConfirm, "await_orders", lambda self: None)],
+    ),
     Mutation(
         "moved-without-yielding",
         "the controller moves leadership away from a live leader that may not learn of it",
