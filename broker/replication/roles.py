@@ -231,16 +231,22 @@ class Roles:
             StopReplicaPartitionError(
                 topic_name=topic.topic_name,
                 partition_index=state.partition_index,
-                error_code=self._stop(topic.topic_name, state),
+                error_code=self._stop(topic.topic_name, topic.topic_id, state),
             )
             for topic in request.topic_states
             for state in topic.partition_states
         ]
         return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
 
-    def _stop(self, topic: str, state: StopReplicaPartitionState) -> ErrorCode:
+    def _stop(self, topic: str, topic_id: uuid.UUID, state: StopReplicaPartitionState) -> ErrorCode:
         index = state.partition_index
         partition = self._replicas.find(topic, index)
+        log = self._logs.find(TopicPartition(topic, index))
+        known = ZERO_ID if log is None or log.topic_id is None else log.topic_id
+        if ZERO_ID not in (topic_id, known) and topic_id != known:
+            # A late copy of a request about a topic that was deleted and created again since.
+            _log.info("Not stopping %s-%d: the topic has been created again since", topic, index)
+            return ErrorCode.NONE
         if partition is not None:
             if partition.is_offline:
                 return ErrorCode.KAFKA_STORAGE_ERROR

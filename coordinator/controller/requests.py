@@ -264,7 +264,12 @@ class RequestBatch:
         topics: dict[str, StopReplicaTopicState] = {}
         for at, delete in self._stops[broker_id].items():
             name, number = at
-            topic = topics.setdefault(name, StopReplicaTopicState(topic_name=name, partition_states=[]))
+            topic = topics.get(name)
+            if topic is None:
+                topic_id = self._state.topics[name].topic_id
+                topic = topics[name] = StopReplicaTopicState(
+                    topic_name=name, topic_id=topic_id, partition_states=[]
+                )
             state = self._state.partition(at).state
             epoch = state.leader_epoch if state else NO_EPOCH
             topic.partition_states.append(

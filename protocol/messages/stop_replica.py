@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from protocol.api import Request, Response, request
+from protocol.messages.produce import FIRST_OWN_TAG
 from protocol.schema import Int16, Int32, Int64, struct, wire
 
 
@@ -30,7 +33,11 @@ class StopReplicaPartitionState:
 
 @struct
 class StopReplicaTopicState:
+    """`topic_id` is Holdfast's own: a copy of the request that arrives after the topic was deleted and
+    created again must not delete the new topic's replicas."""
+
     topic_name: str
+    topic_id: UUID = wire(tag=FIRST_OWN_TAG, ignorable=True)
     partition_states: list[StopReplicaPartitionState]
 
 

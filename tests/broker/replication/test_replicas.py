@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.log.disk import OsDisk, OsFile
+from broker.metadata import ZERO_ID
 from broker.replication.admission import Origin
 from broker.replication.leadership import REFUSED_PAUSE_MS, IsrProposal, Leadership
 from protocol.errors import BrokerError, ErrorCode
@@ -56,14 +58,19 @@ def append(world: World) -> int:
 
 
 def stop(
-    world: World, *, delete: bool = True, leader_epoch: int = -1, controller_epoch: int = 1
+    world: World,
+    *,
+    delete: bool = True,
+    leader_epoch: int = -1,
+    controller_epoch: int = 1,
+    topic_id: uuid.UUID = ZERO_ID,
 ) -> ErrorCode | int:
     state = StopReplicaPartitionState(partition_index=0, leader_epoch=leader_epoch, delete_partition=delete)
     response = world.roles.apply_stop_replica(
         StopReplicaRequest(
             controller_id=1,
             controller_epoch=controller_epoch,
-            topic_states=[StopReplicaTopicState(topic_name="t", partition_states=[state])],
+            topic_states=[StopReplicaTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])],
         )
     )
     return response.error_code or response.partition_errors[0].error_code
@@ -89,6 +96,14 @@ class TestRoles:
         assert partition.end_offset_for_epoch(3) == (3, 1)
         assert partition.end_offset_for_epoch(5) == (5, 2)
         assert partition.end_offset_for_epoch(4) == (3, 1)
+
+    def test_a_late_request_to_delete_a_topic_spares_the_one_created_after_it(self, world: World) -> None:
+        world.assign("t")
+        append(world)
+        assert stop(world, leader_epoch=-2, topic_id=uuid.UUID(int=77)) == ErrorCode.NONE
+        assert world.replicas.partition("t", 0).log.log_end_offset == 1
+        assert stop(world, leader_epoch=-2, topic_id=world.topic_id("t")) == ErrorCode.NONE
+        assert world.replicas.find("t", 0) is None
 
     def test_a_broker_logs_one_line_for_all_leaderships_of_a_request(
         self, world: World, caplog: pytest.LogCaptureFixture
