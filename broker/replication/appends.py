@@ -177,13 +177,14 @@ class Append:
         return partition.high_watermark > result.last_offset
 
     def _is_condition_settled(self, offset: int) -> bool:
-        """Whether the log is committed up to `offset`, against which the condition was judged."""
+        """Whether the log is committed up to `offset`, against which the condition was judged, and no other
+        log can be committed in its place."""
         partition = self.partition
         assert partition is not None
         if not isinstance(partition.role, Leadership):
             self.error, self.settles_at = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), None
             return True
-        return partition.high_watermark >= offset
+        return partition.high_watermark >= offset and partition.role.is_followed
 
     def log_end(self) -> tuple[int, int]:
         """(end offset, leader epoch of the record before it), for the response to a condition.

@@ -88,6 +88,7 @@ class Leadership:
         """Replicas out of sync that have every committed record, as the controller last wrote them (KIP-966).
         While there are any, the high watermark must not rise: they would lack records below it."""
         self._is_live = is_live
+        self._is_followed = False
         self.remotes: dict[int, RemoteReplica] = {}
         self.set_replicas(replicas, now_ms)
 
@@ -105,6 +106,21 @@ class Leadership:
         """Broker epoch in a replica's last fetch; -1 if it sent none, and for this broker."""
         remote = self.remotes.get(broker_id)
         return NO_BROKER_EPOCH if remote is None else remote.broker_epoch
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether every replica that is, or may be, in sync has fetched in this leader epoch. Until then such
+        a replica may have records of an earlier epoch that this leader lacks, and commit them if it leads
+        next."""
+        if not self._is_followed:
+            in_sync = self.maximal_isr
+            # Once true, it stays true: a replica joins the set only after it has fetched.
+            self._is_followed = all(
+                remote.log_end_offset > UNKNOWN_OFFSET
+                for remote in self.remotes.values()
+                if remote.broker_id in in_sync
+            )
+        return self._is_followed
 
     @property
     def maximal_isr(self) -> frozenset[int]:

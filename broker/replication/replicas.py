@@ -375,13 +375,15 @@ class Replicas:
         """Record a follower's position from its fetch; if it may join the in-sync set, propose that. Raises
         BrokerError as `Partition.record_fetch` does."""
         partition = self.partition(topic, wanted.partition)
+        was_followed = partition.leadership().is_followed
         now_ms = self.monotonic_ms()
         if not partition.record_fetch(replica_id, wanted, now_ms, broker_epoch):
             return
         proposal = partition.propose_expansion(replica_id, self.is_eligible)
         if proposal is not None:
             self._propose_isr(proposal)
-        self.advance(partition)
+        if not self.advance(partition) and not was_followed:
+            self.writers.wake(partition.key)
         self.deleters.wake(partition.key)
 
     def try_record_fetch(

@@ -227,6 +227,23 @@ def test_a_refusal_waits_until_the_offset_it_names_is_committed(world: World) ->
     assert (refused.error_code, refused.next_offset) == (ErrorCode.OFFSET_MISMATCH, 1)
 
 
+def test_a_new_leader_refuses_only_once_every_in_sync_replica_has_followed_it(world: World) -> None:
+    """A replica that has not followed it yet may have an earlier try of the same append. If it leads next, it
+    commits what the client was told to be in no log."""
+    world.assign(T, replicas=(1, 2), isr=(1, 2), partition_epoch=1)
+    client = world.client()
+    client.ask(request(part(batch(b"x"), 0)))
+    follow(world, 1)
+    assert values_in(world) == 1 and len(client.answers()) == 1
+    world.assign(T, replicas=(1, 2), isr=(1, 2), leader_epoch=1, partition_epoch=2)
+    assert world.replicas.partition(T, 0).high_watermark == 1
+    client.ask(request(part(batch(b"y"), 0)))
+    assert client.answers() == []
+    follow(world, 1)
+    (answer,) = client.answers()
+    assert only_produced(answer).error_code == ErrorCode.OFFSET_MISMATCH
+
+
 def test_a_change_of_leader_withdraws_a_held_refusal(world: World) -> None:
     world.assign(T, leader_epoch=1, replicas=(1, 2))
     writer, late = world.client(), world.client()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
-from uuid import UUID
 
 from twisted.python.failure import Failure
 
-from broker.replication.roles import Roles
 from coordinator.cluster.candidacy import Candidacy
 from coordinator.controller import election, reassignments, writes
 from coordinator.controller.channel import ControllerChannel
@@ -21,8 +19,6 @@ from coordinator.controller.state import LiveBroker, PartitionRecord, Topic
 from coordinator.zookeeper.interface import WatchEvent, ZooKeeperSession
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import AlteredPartition, ProposedPartition
-from protocol.messages.stop_replica import StopReplicaPartitionState
-from protocol.schema import ZERO_UUID
 from tests.sim.mutation import Mutation, Patch
 
 # Elections
@@ -146,15 +142,6 @@ def _complete_when_any_is_in_sync() -> Sequence[Patch]:
     return [(reassignments, "_is_complete", mutant)]
 
 
-def _stop_topics_by_name() -> Sequence[Patch]:
-    stop = Roles._stop
-
-    def mutant(self: Roles, topic: str, topic_id: UUID, state: StopReplicaPartitionState) -> ErrorCode:
-        return stop(self, topic, ZERO_UUID, state)
-
-    return [(Roles, "_stop", mutant)]
-
-
 MUTATIONS = (
     Mutation(
         "moved-when-one-is-in-sync",
@@ -210,10 +197,5 @@ MUTATIONS = (
         "controller-change-missed",
         "a broker misses a change of controller that happens while it reads who the controller is",
         _miss_changes_while_reading,
-    ),
-    Mutation(
-        "topics-stopped-by-name",
-        "a late request to delete a topic deletes the topic that was created again under its name",
-        _stop_topics_by_name,
     ),
 )
