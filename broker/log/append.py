@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from broker.log.key_runs import Entry
 from broker.log.producer_state import AppendedBatch
 from broker.log.settings import LogSettings
 from protocol.batches import (
@@ -32,13 +33,16 @@ class AppendOrigin(enum.Enum):
 class PreparedAppend:
     """Checked batches without offsets, valid until the log grows: at most until the reactor's turn ends.
 
-    `duplicate` is the earlier batch that they repeat; then nothing is appended.
+    `duplicate` is the earlier batch that they repeat; then nothing is appended. `keys` has, for each batch,
+    the digests of its records' keys, with their offsets relative to the batch; None if the topic has no
+    key.versions.
     """
 
     records: memoryview
     headers: Sequence[BatchHeader]
     log_end_offset: int
     duplicate: AppendedBatch | None = None
+    keys: Sequence[Sequence[Entry]] | None = None
 
 
 class AppendResult(NamedTuple):

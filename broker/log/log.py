@@ -17,6 +17,8 @@ from typing import NamedTuple
 from broker.log.append import AppendOrigin, AppendResult, PreparedAppend, check_batches, check_fetched
 from broker.log.damage import Damage, SuspectSegment
 from broker.log.epochs import LeaderEpochs
+from broker.log.key_runs import DamagedRun, Entry
+from broker.log.key_versions import KeyVersions, keys_of, readable_keys
 from broker.log.open_files import OpenFiles
 from broker.log.pressure import REMEDY, is_pressure
 from broker.log.producer_state import ProducerStates
@@ -63,8 +65,9 @@ class LogEvents:
     `recovery_point_lowered`: the checkpoint must hold the lower point before the log grows again; the
     callback calls `Log.begin_settling`, and `Log.settled` once the checkpoint is durable. `pressed`: an
     operation was refused for lack of descriptors or memory. `suspected`: a read found content that no broker
-    writes in the segment with this base offset, which should be examined. `failed`: the log's directory
-    cannot be used.
+    writes in the segment with this base offset, which should be examined. `keys_full`: the table of the index
+    of keys should be written to a file. `keys_behind`: that index has to read records from the log again.
+    `failed`: the log's directory cannot be used.
     """
 
     discard: Callable[[Log, list[str]], None] | None = None
@@ -73,6 +76,8 @@ class LogEvents:
     recovery_point_lowered: Callable[[Log], None] = _ignore
     pressed: Callable[[Log, OSError], None] = _ignore_failure
     suspected: Callable[[Log, int, str], None] = _ignore_suspicion
+    keys_full: Callable[[Log], None] = _ignore
+    keys_behind: Callable[[Log], None] = _ignore
     failed: Callable[[Log, OSError], None] = _ignore_failure
 
 
@@ -123,6 +128,9 @@ class Log:
         self.roll_jitter_ms = roll_jitter_ms
         self.truncations = 0
         """Number of truncations, after which offsets or leader epochs may be assigned again."""
+        self.keys: KeyVersions | None = None
+        """The index of the last record of each key; None without key.versions."""
+        self.files = files
         self._settling = 0
         """Truncations for which the checkpoint of recovery points is not durable yet."""
 
@@ -141,7 +149,10 @@ class Log:
     def use_files(self, files: OpenFiles) -> None:
         """Open files through `files` from now on; those opened before close."""
         self.disk = files.disk
+        self.files = files
         self.segments.use_files(files)
+        if self.keys is not None:
+            self.keys.use_files(files)
 
     # Appending.
 
@@ -166,7 +177,10 @@ class Log:
             # A client's records are one batch.
             records, header = recompressed(records, headers[0], self.settings)
             headers = [header]
-        return PreparedAppend(records, headers, self.log_end_offset, duplicate)
+        keys = None
+        if self.keys is not None and duplicate is None:
+            keys = [keys_of(records, header) for header in headers]
+        return PreparedAppend(records, headers, self.log_end_offset, duplicate, keys)
 
     def append_prepared(self, prepared: PreparedAppend, leader_epoch: int, *, now_ms: int) -> AppendResult:
         """Assign offsets to the batches, in place, and write them. Returns a duplicate's existing offsets."""
@@ -189,7 +203,7 @@ class Log:
             base_offsets.append(offset)
             offset += header.last_offset_delta + 1
         self.epochs.assign(leader_epoch, first_offset)
-        self._write(records, headers, base_offsets, now_ms)
+        self._write(records, headers, base_offsets, now_ms, prepared.keys)
         return AppendResult(first_offset, offset - 1, append_time, self.log_start_offset)
 
     def append_as_follower(self, records: memoryview, *, now_ms: int) -> AppendResult:
@@ -222,7 +236,12 @@ class Log:
             self.truncate_fully_and_start_at(first.base_offset, now_ms=now_ms)
 
     def _write(
-        self, records: memoryview, headers: Sequence[BatchHeader], base_offsets: Sequence[int], now_ms: int
+        self,
+        records: memoryview,
+        headers: Sequence[BatchHeader],
+        base_offsets: Sequence[int],
+        now_ms: int,
+        keys: Sequence[Sequence[Entry]] | None = None,
     ) -> None:
         last = headers[-1]
         max_timestamp = last.max_timestamp
@@ -236,6 +255,7 @@ class Log:
         except OSError as error:
             raise self.refused(error) from error
         was_durable = self.recovery_point >= self.log_end_offset
+        has_keys = self.keys is not None and self.keys.end_offset == self.log_end_offset
         self.log_end_offset = last_offset + 1
         for header, base_offset in zip(headers, base_offsets, strict=True):
             if header.producer_id >= 0:
@@ -245,6 +265,24 @@ class Log:
             self.events.flush_due(self)
         if was_durable:
             self.events.unflushed(self)
+        if has_keys:
+            self._index_keys(records, headers, base_offsets, keys)
+
+    def _index_keys(
+        self,
+        records: memoryview,
+        headers: Sequence[BatchHeader],
+        base_offsets: Sequence[int],
+        keys: Sequence[Sequence[Entry]] | None,
+    ) -> None:
+        index = self.keys
+        assert index is not None
+        for number, (header, base_offset) in enumerate(zip(headers, base_offsets, strict=True)):
+            entries = readable_keys(records, header) if keys is None else keys[number]
+            last_offset = base_offset + header.last_offset_delta
+            index.add([(digest, base_offset + delta) for digest, delta in entries], last_offset + 1)
+        if index.is_full:
+            self.events.keys_full(self)
 
     def _must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         active, settings = self.segments.active, self.settings
@@ -316,6 +354,50 @@ class Log:
         except SuspectSegment as error:
             raise self.suspect(segment, error) from error
         return LogRead(FileSlice(file, start, length), offset, extent.next_offset, is_cold)
+
+    def last_offset_of_key(self, digest: bytes) -> int:
+        """The offset of the last record with a key, by the key's digest; -1 if the log has none.
+
+        Raises BrokerError: POLICY_VIOLATION without key.versions, NOT_LEADER_OR_FOLLOWER while the index of
+        keys is reading records from the log.
+        """
+        self.check_usable()
+        index = self._current_keys()
+        try:
+            offset = index.last_offset(digest)
+        except OSError as error:
+            raise self.refused(error) from error
+        except DamagedRun as error:
+            index.reset(self.log_start_offset)
+            raise self._keys_behind(str(error)) from error
+        return offset if offset >= self.log_start_offset else -1
+
+    def cold_key_search(self, digests: Sequence[bytes]) -> Callable[[], None] | None:
+        """Reads for a worker, before `last_offset_of_key` is called with these digests; None if it would not
+        wait for the device. Raises as `last_offset_of_key` does."""
+        self.check_usable()
+        try:
+            return self._current_keys().cold_search(digests)
+        except OSError as error:
+            raise self.refused(error) from error
+
+    def _current_keys(self) -> KeyVersions:
+        if self.keys is None:
+            raise error_for(
+                ErrorCode.POLICY_VIOLATION,
+                f"{self.topic_partition.topic} has key.versions=false: no record can depend on the last "
+                "one with its key",
+            )
+        if self.keys.end_offset != self.log_end_offset:
+            raise self._keys_behind("it has not read the whole log yet")
+        return self.keys
+
+    def _keys_behind(self, why: str) -> BrokerError:
+        self.events.keys_behind(self)
+        return error_for(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"the index of keys of {self.topic_partition} cannot be asked now: {why}; try again",
+        )
 
     def _check_readable(self, damage: Damage, offset: int) -> None:
         if offset >= damage.offset:
@@ -413,6 +495,10 @@ class Log:
             end_offset=end_offset,
             now_ms=now_ms,
         )
+        if self.keys is not None:
+            self.keys.truncate_to(end_offset, self.log_start_offset)
+            if self.keys.end_offset != end_offset:
+                self.events.keys_behind(self)
         if self.recovery_point > end_offset:
             self.recovery_point = end_offset
             self.events.recovery_point_lowered(self)
@@ -462,11 +548,15 @@ class Log:
     def release(self) -> None:
         """Close all files without writing."""
         self.segments.release()
+        if self.keys is not None:
+            self.keys.release()
 
     def move(self, directory: str) -> None:
         """Use the new name of the log's directory, after it was renamed."""
         self.directory = directory
         self.segments.move(directory)
+        if self.keys is not None:
+            self.keys.move(directory)
 
     def _write_snapshot(self) -> None:
         write_snapshot(self.disk, self.directory, self.producers)

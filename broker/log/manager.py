@@ -25,6 +25,7 @@ from broker.log.disk import Disk
 from broker.log.flush_job import close_log
 from broker.log.flush_schedule import FlushSchedule
 from broker.log.flusher import Flusher
+from broker.log.key_reading import KeyIndexing
 from broker.log.loader import Loader
 from broker.log.log import Log, LogEvents
 from broker.log.open_files import OpenFiles
@@ -101,6 +102,7 @@ class LogManager:
         self._files = OpenFiles(disk, open_files_max * 2 // 3, open_files_max, self._flush_soon)
         self._pressure_logged_ms: int | None = None
         self._flush_schedule = FlushSchedule(flusher.flush)
+        self._key_indexing = KeyIndexing(workers)
         self.scrubber = Scrubber(
             self, disk, workers, clock, date_ms, scrub or ScrubSettings(), self._log_damaged
         )
@@ -238,6 +240,8 @@ class LogManager:
             recovery_point_lowered=partial(self._settle, directory),
             pressed=self._pressed,
             suspected=self.scrubber.examine,
+            keys_full=self._key_indexing.write,
+            keys_behind=self._key_indexing.catch_up,
             failed=lambda _, error: self.fail_directory(directory, error),
         )
         log.last_flush_ms = now_ms(self._clock)
@@ -247,6 +251,7 @@ class LogManager:
         self._flush_schedule.note(log)
         if log.damages:
             self.damaged[log] = None
+        self._key_indexing.settings_changed(log)
         return log
 
     # Finding, creating and deleting logs.
@@ -415,6 +420,7 @@ class LogManager:
         for segment in log.segments:
             segment.is_dense = log.settings.is_dense
         self._flush_schedule.note(log)
+        self._key_indexing.settings_changed(log)
 
     def flush_due(self) -> None:
         """Start to flush the logs whose `flush.ms` has passed."""

@@ -100,6 +100,17 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         minimum=0,
     ),
     Setting(
+        "key.versions", SettingType.BOOLEAN, False,
+        "Whether replicas keep an index of the last record of each key, so that producers can make a record "
+        "depend on the last record with its key. Each replica then reads the keys of all records.",
+    ),
+    Setting(
+        "key.versions.memory.bytes", SettingType.INT, 8 << 20,
+        "With key.versions, memory in bytes that one replica uses for the keys written last; older keys are "
+        "in files beside the log. While a full table is being written to a file, twice as much is used.",
+        minimum=1,
+    ),
+    Setting(
         "leader.replication.throttled.replicas", SettingType.LIST, (),
         "Replicas to which leader.replication.throttled.rate applies while they lead: a list of "
         "partition:broker, or * for all.",
@@ -381,6 +392,8 @@ class LogSettings:
     flush_ms: int = _LONG_MAX
     follower_replication_throttled_replicas: tuple[str, ...] = ()
     index_interval_bytes: int = 4096
+    key_versions: bool = False
+    key_versions_memory_bytes: int = 8 << 20
     leader_replication_throttled_replicas: tuple[str, ...] = ()
     max_compaction_lag_ms: int = _LONG_MAX
     max_message_bytes: int = 1_048_588
