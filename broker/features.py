@@ -9,6 +9,7 @@ FEATURES: Mapping[str, tuple[int, int]] = {
     "holdfast.own": (1, 1),
     "holdfast.producer.access": (1, 1),
     "holdfast.expected.offset": (1, 1),
+    "holdfast.key.versions": (1, 1),
     "holdfast.single.reader": (1, 1),
     "holdfast.tokens": (1, 1),
 }

@@ -6,6 +6,7 @@ A row has the code, whether the same request may succeed when sent again, and it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 RETRIABLE = True
@@ -200,6 +201,7 @@ class ErrorCode(IntEnum):
     INVALID_GENERATION = 10_004, FATAL, "The generation is outside the range that may be claimed."
     OFFSET_MISMATCH = 10_005, FATAL, "The log does not end at the expected offset."
     OWNERSHIP_DETACHED = 10_006, FATAL, "The owner has lost its connection: resume on this one."
+    KEY_VERSION_MISMATCH = 10_007, FATAL, "The last record with a key is not at the expected offset."
 
 
 class BrokerError(Exception):
@@ -354,6 +356,23 @@ class OffsetMismatchError(BrokerError):
         self.last_leader_epoch = last_leader_epoch
 
 
+class KeyVersionMismatchError(BrokerError):
+    """The last record with a key was not at the expected offset, and nothing was appended.
+
+    `versions` has, for each record whose expectation failed, its index in the batch and the offset of the
+    last record with its key; -1 if there is none. What they name is committed.
+    """
+
+    def __init__(
+        self,
+        code: ErrorCode = ErrorCode.KEY_VERSION_MISMATCH,
+        message: str | None = None,
+        versions: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        super().__init__(code, message)
+        self.versions = tuple(versions)
+
+
 class OperationNotAttemptedError(BrokerError):
     """Another part of the request failed, so this part was not tried."""
 
@@ -422,6 +441,7 @@ _EXCEPTIONS: dict[ErrorCode, type[BrokerError]] = {
     ErrorCode.INVALID_GENERATION: OwnershipRefusedError,
     ErrorCode.CLAIM_QUEUED: ClaimQueuedError,
     ErrorCode.OFFSET_MISMATCH: OffsetMismatchError,
+    ErrorCode.KEY_VERSION_MISMATCH: KeyVersionMismatchError,
     ErrorCode.OWNERSHIP_DETACHED: OwnershipDetachedError,
 }
 

@@ -19,10 +19,12 @@ from dataclasses import dataclass
 
 from broker.handler import Handler, RequestContext
 from broker.replication.appends import ACKS_ALL, ACKS_LEADER, ACKS_NONE, NO_EXPECTATION, Append, Condition
+from broker.replication.key_reads import KeyReads
 from broker.replication.replicas import Replicas
-from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
+from protocol.errors import BrokerError, ErrorCode, KeyVersionMismatchError, OffsetMismatchError
 from protocol.messages.leader_hint import LeaderIdAndEpoch
 from protocol.messages.produce import (
+    KeyVersion,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -43,23 +45,45 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     request = ProduceRequest
     replicas: Replicas
+    key_reads: KeyReads
 
     def handle(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
         self._check(context, request)
-        acks = request.acks
         appends = [
             Append(
                 topic.name,
                 data.index,
                 received_records(data.records),
-                condition=None if data.expected_offset == NO_EXPECTATION else _condition(data),
+                condition=(
+                    None
+                    if data.expected_offset == NO_EXPECTATION and not data.expected_versions
+                    else _condition(data)
+                ),
             )
             for topic in request.topic_data
             for data in topic.partition_data
         ]
         if len(appends) > 1 and len({(append.topic, append.index) for append in appends}) != len(appends):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a partition more than once")
-        replicas = self.replicas
+        key_reads = self.key_reads
+        if (key_reads.held or any(append.condition is not None for append in appends)) and key_reads.hold(
+            appends, lambda: self._resume(context, request, appends)
+        ):
+            return None
+        return self._append(context, request, appends)
+
+    def _resume(self, context: RequestContext, request: ProduceRequest, appends: list[Append]) -> None:
+        """Carry out a request that had to wait for reads."""
+        if context.is_closed:
+            return
+        response = self._append(context, request, appends)
+        if response is not None:
+            context.answer(response)
+
+    def _append(
+        self, context: RequestContext, request: ProduceRequest, appends: list[Append]
+    ) -> ProduceResponse | None:
+        acks, replicas = request.acks, self.replicas
         replicas.append(appends, acks, context.connection)
         if acks == ACKS_NONE:
             self._finish_unacknowledged(context, appends)
@@ -146,6 +170,8 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         )
         if isinstance(error, OffsetMismatchError):
             response.next_offset, response.last_leader_epoch = append.log_end()
+        if isinstance(error, KeyVersionMismatchError):
+            response.key_versions = [KeyVersion(record=index, version=at) for index, at in error.versions]
         if error.code in _MOVED:
             known = self.replicas.known_leader(append.topic, append.index)
             if known is not None:
@@ -185,8 +211,16 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
 
 
 def _condition(data: PartitionProduceData) -> Condition:
-    if data.expected_offset < 0:
+    if data.expected_offset < NO_EXPECTATION:
         raise BrokerError(
             ErrorCode.INVALID_REQUEST, f"a log cannot end at {data.expected_offset}; -1 means no expectation"
         )
-    return Condition(data.expected_offset, data.expected_leader_epoch, data.attempt, data.expected_topic_id)
+    if data.expected_versions and not data.records:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "a partition without records expects versions of keys")
+    return Condition(
+        data.expected_offset,
+        data.expected_leader_epoch,
+        data.attempt,
+        data.expected_topic_id,
+        data.expected_versions,
+    )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.log.key_runs import Entry
+from broker.log.key_runs import KeyEntry
 from broker.log.producer_state import AppendedBatch
 from broker.log.settings import LogSettings
 from protocol.batches import (
@@ -42,7 +42,7 @@ class PreparedAppend:
     headers: Sequence[BatchHeader]
     log_end_offset: int
     duplicate: AppendedBatch | None = None
-    keys: Sequence[Sequence[Entry]] | None = None
+    keys: Sequence[Sequence[KeyEntry]] | None = None
 
 
 class AppendResult(NamedTuple):

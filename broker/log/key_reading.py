@@ -13,7 +13,7 @@ from typing import Any
 
 from twisted.python.failure import Failure
 
-from broker.log.key_runs import Entry
+from broker.log.key_runs import KeyEntry
 from broker.log.key_versions import KeyVersions, WritingJob, readable_keys
 from broker.log.log import Log
 from broker.workers import Workers
@@ -36,7 +36,7 @@ class KeyScan:
     next_offset: int
     truncations: int
 
-    def run(self) -> list[Entry]:
+    def run(self) -> list[KeyEntry]:
         """The digest and the offset of each record with a key, in order. Raises EOFError if the file has
         become shorter, and OSError."""
         data = self.batches.read()
@@ -62,7 +62,7 @@ def next_scan(log: Log, index: KeyVersions) -> KeyScan | None:
     return KeyScan(read.slice, index.end_offset, read.next_offset, log.truncations)
 
 
-def finish_scan(log: Log, index: KeyVersions, scan: KeyScan, entries: list[Entry]) -> None:
+def finish_scan(log: Log, index: KeyVersions, scan: KeyScan, entries: list[KeyEntry]) -> None:
     """Add what a scan has read, unless the log or the index has changed there since."""
     if scan.truncations == log.truncations and scan.first_offset == index.end_offset:
         index.add(entries, scan.next_offset)
@@ -169,7 +169,7 @@ class KeyIndexing:
             partial(self._scanned, log, index, scan), partial(self._not_scanned, log)
         ).addErrback(partial(_failed, log))
 
-    def _scanned(self, log: Log, index: KeyVersions, scan: KeyScan, entries: list[Entry]) -> None:
+    def _scanned(self, log: Log, index: KeyVersions, scan: KeyScan, entries: list[KeyEntry]) -> None:
         if log.failure is None and log.keys is index:
             finish_scan(log, index, scan, entries)
             if index.is_full:

@@ -38,7 +38,7 @@ _TRAILER_BYTES = _TRAILER.size + _CRC.size
 _BLOCKS_PER_WRITE = 64
 _NAME = re.compile(r"(\d{20})-(\d{20})\.keys")
 
-Entry = tuple[bytes, int]
+KeyEntry = tuple[bytes, int]
 """A key's digest and the offset of its last record."""
 
 
@@ -74,7 +74,7 @@ def is_run_name(name: str) -> bool:
 
 
 def write_run(
-    disk: Disk, path: str, entries: Iterable[Entry], first_offset: int, end_offset: int, end_epoch: int
+    disk: Disk, path: str, entries: Iterable[KeyEntry], first_offset: int, end_offset: int, end_epoch: int
 ) -> KeyRun:
     """Write a run, whose entries are in order of digests, and make it durable."""
     disk.remove(path)
@@ -92,7 +92,7 @@ def write_run(
     return KeyRun(path, first_offset, end_offset, end_epoch, count)
 
 
-def _block(entries: Sequence[Entry]) -> bytes:
+def _block(entries: Sequence[KeyEntry]) -> bytes:
     body = b"".join([_ENTRY.pack(*entry) for entry in entries]).ljust(_BLOCK_BYTES - _CRC.size, b"\x00")
     return body + _CRC.pack(crc32c(body))
 
@@ -119,14 +119,14 @@ def read_run(disk: Disk, path: str) -> KeyRun:
     return run
 
 
-def entries_of(run: KeyRun, file: DiskFile) -> Iterator[Entry]:
+def entries_of(run: KeyRun, file: DiskFile) -> Iterator[KeyEntry]:
     """All entries, in order of digests."""
     for number in range(run.blocks):
         block, count = _read_block(run, file, number)
         yield from _ENTRY.iter_unpack(block[: count * _ENTRY.size])
 
 
-def merged(newest_first: Sequence[Iterator[Entry]], log_start_offset: int) -> Iterator[Entry]:
+def merged(newest_first: Sequence[Iterator[KeyEntry]], log_start_offset: int) -> Iterator[KeyEntry]:
     """The entries of several runs, each key once, with its last offset. Keys whose records all lie before
     `log_start_offset` are left out."""
     last = b""

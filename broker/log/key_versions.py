@@ -22,7 +22,7 @@ from broker.log.key_runs import (
     DIGEST_BYTES,
     NO_VERSION,
     DamagedRun,
-    Entry,
+    KeyEntry,
     KeyRun,
     entries_of,
     find,
@@ -54,7 +54,7 @@ def digest_of(key: bytes) -> bytes:
     return hashlib.blake2b(key, digest_size=DIGEST_BYTES).digest()
 
 
-def keys_of(records: Buffer, header: BatchHeader) -> list[Entry]:
+def keys_of(records: Buffer, header: BatchHeader) -> list[KeyEntry]:
     """The digest of each record's key, and the record's offset relative to its batch, of the records with
     keys.
 
@@ -68,7 +68,7 @@ def keys_of(records: Buffer, header: BatchHeader) -> list[Entry]:
     return [(digest_of(key), offset - header.base_offset) for key, offset in pairs if key is not None]
 
 
-def readable_keys(records: Buffer, header: BatchHeader) -> list[Entry]:
+def readable_keys(records: Buffer, header: BatchHeader) -> list[KeyEntry]:
     """Like `keys_of`, for a batch that is in the log; records that cannot be decoded count as without
     keys."""
     try:
@@ -204,7 +204,7 @@ class KeyVersions:
         """Use at most this many bytes for the table from now on."""
         self.keys_max = max(1, memory_bytes // BYTES_PER_KEY)
 
-    def add(self, entries: Iterable[Entry], next_offset: int) -> None:
+    def add(self, entries: Iterable[KeyEntry], next_offset: int) -> None:
         """Include the records from `end_offset` to before `next_offset`."""
         self._table.update(entries)
         self.end_offset = next_offset

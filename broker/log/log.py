@@ -17,7 +17,7 @@ from typing import NamedTuple
 from broker.log.append import AppendOrigin, AppendResult, PreparedAppend, check_batches, check_fetched
 from broker.log.damage import Damage, SuspectSegment
 from broker.log.epochs import LeaderEpochs
-from broker.log.key_runs import DamagedRun, Entry
+from broker.log.key_runs import DamagedRun, KeyEntry
 from broker.log.key_versions import KeyVersions, keys_of, readable_keys
 from broker.log.open_files import OpenFiles
 from broker.log.pressure import REMEDY, is_pressure
@@ -241,7 +241,7 @@ class Log:
         headers: Sequence[BatchHeader],
         base_offsets: Sequence[int],
         now_ms: int,
-        keys: Sequence[Sequence[Entry]] | None = None,
+        keys: Sequence[Sequence[KeyEntry]] | None = None,
     ) -> None:
         last = headers[-1]
         max_timestamp = last.max_timestamp
@@ -273,7 +273,7 @@ class Log:
         records: memoryview,
         headers: Sequence[BatchHeader],
         base_offsets: Sequence[int],
-        keys: Sequence[Sequence[Entry]] | None,
+        keys: Sequence[Sequence[KeyEntry]] | None,
     ) -> None:
         index = self.keys
         assert index is not None

@@ -6,6 +6,7 @@ partition can refuse the whole request (KIP-27).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from broker.replication.admission import Origin
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
 from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
+from protocol.messages.produce import KeyVersion
 from protocol.schema import ZERO_UUID
 from protocol.topic_partition import TopicPartition
 
@@ -28,13 +30,15 @@ UNNUMBERED = -1
 
 
 class Condition(NamedTuple):
-    """The log end offset that a client expects, the expected leader epoch of the last record, and the id of
-    the topic that the client means; ZERO_UUID for any of that name."""
+    """The log end offset that a client expects (`NO_EXPECTATION` for any), the expected leader epoch of the
+    last record, the id of the topic that the client means (ZERO_UUID for any of that name), and the versions
+    that it expects of records' keys."""
 
     expected_offset: int
     expected_leader_epoch: int = ANY_EPOCH
     attempt: int = UNNUMBERED
     topic_id: UUID = ZERO_UUID
+    versions: Sequence[KeyVersion] = ()
 
 
 class Append:

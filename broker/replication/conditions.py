@@ -1,4 +1,5 @@
-"""Conditional appends, which succeed only if the log ends at the expected offset (KIP-27).
+"""Conditional appends, which succeed only if the log ends at the expected offset (KIP-27), or if the last
+record with a key is at the expected offset (own API).
 
 The conditions of a request are judged after all its appends have been prepared and admitted, and before the
 first append. A condition that fails, or cannot be judged, refuses the whole request.
@@ -6,6 +7,10 @@ first append. A condition that fails, or cannot be judged, refuses the whole req
 A condition on one partition on which appends to others depend says something about the present: only the
 current leader can judge it. It is judged only while this broker may confirm that it leads the partition. The
 appends are acknowledged only if it still may, in the same leader epoch, once what was judged is committed.
+
+Versions of keys are judged, and a mismatch is answered, only while this broker may confirm that it leads: the
+answer says what the key's last record is, and a replaced leader does not know. An append that depends on
+versions of keys does not make later ones of the connection fail: other keys are independent of it.
 """
 
 from __future__ import annotations
@@ -13,10 +18,19 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 
+from broker.log.key_runs import NO_VERSION
 from broker.replication.admission import Origin
-from broker.replication.appends import ACKS_ALL, ANY_EPOCH, UNNUMBERED, Append, Condition
+from broker.replication.appends import (
+    ACKS_ALL,
+    ANY_EPOCH,
+    NO_EXPECTATION,
+    UNNUMBERED,
+    Append,
+    Condition,
+)
 from broker.replication.partition import Partition
-from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
+from protocol.errors import BrokerError, ErrorCode, KeyVersionMismatchError, OffsetMismatchError
+from protocol.messages.produce import KeyVersion
 from protocol.schema import ZERO_UUID
 from protocol.topic_partition import TopicPartition
 
@@ -75,7 +89,9 @@ class Conditions:
                 continue
             if append.error is None and append.partition is not None:
                 append.judged_epoch = append.partition.leader_epoch
-                is_judged = not append.is_duplicate and _is_depended_on(append, appends)
+                is_judged = not append.is_duplicate and (
+                    bool(append.condition.versions) or _is_depended_on(append, appends)
+                )
                 if is_judged and not self._may_confirm(append.partition):
                     append.settles_at = None
                     append.fail(_unconfirmed(append))
@@ -99,7 +115,12 @@ class Conditions:
         which this broker cannot confirm. Their records may be in the logs, so their outcome is unknown."""
         lost = False
         for append in appends:
-            if append.condition is None or not _is_depended_on(append, appends):
+            if append.condition is None:
+                continue
+            if isinstance(append.error, KeyVersionMismatchError) and not self._is_confirmed(append):
+                append.settles_at = None
+                append.fail(_unconfirmed(append))
+            if not _is_depended_on(append, appends):
                 continue
             if append.error is None and not append.is_duplicate and not self._is_confirmed(append):
                 append.settles_at = None
@@ -138,6 +159,20 @@ class Conditions:
                 f"{condition.topic_id}, and topic {append.topic} has id {partition.topic_id}: it was deleted "
                 "and created again, or one of client and broker has not learned of it yet",
             )
+        error: BrokerError | None = None
+        if condition.expected_offset != NO_EXPECTATION:
+            error = self._offset_refusal(append, partition, condition, origin)
+        if error is None and condition.versions:
+            error = _version_refusal(append, partition, condition.versions)
+        if isinstance(error, OffsetMismatchError | KeyVersionMismatchError):
+            self.mismatches += 1
+            for mismatched in self._mismatch_listeners:
+                mismatched(partition)
+        return error
+
+    def _offset_refusal(
+        self, append: Append, partition: Partition, condition: Condition, origin: Origin | None
+    ) -> BrokerError | None:
         log = partition.log
         end_offset = log.log_end_offset
         last_epoch = log.epochs.epoch_at(end_offset - 1)
@@ -152,9 +187,6 @@ class Conditions:
             )
         else:
             return None
-        self.mismatches += 1
-        for mismatched in self._mismatch_listeners:
-            mismatched(partition)
         append.settles_at = end_offset
         message = f"nothing was appended to {append.topic}-{append.index}: {why}"
         return OffsetMismatchError(ErrorCode.OFFSET_MISMATCH, message, end_offset, last_epoch)
@@ -165,7 +197,13 @@ class Conditions:
 
     def remember(self, appends: Sequence[Append], origin: Origin | None) -> None:
         """Remember the conditional appends among these that were refused, for whatever reason."""
-        refused = [append for append in appends if append.condition is not None and append.error is not None]
+        refused = [
+            append
+            for append in appends
+            if append.condition is not None
+            and append.condition.expected_offset != NO_EXPECTATION
+            and append.error is not None
+        ]
         if origin is None or not refused:
             return
         self._has_refused = True
@@ -193,6 +231,43 @@ class Conditions:
 def _is_depended_on(append: Append, appends: Sequence[Append]) -> bool:
     """Whether a condition is about more than the partition to which its own batches go."""
     return append.is_guard or len(appends) > 1
+
+
+def _version_refusal(
+    append: Append, partition: Partition, expected: Sequence[KeyVersion]
+) -> BrokerError | None:
+    """The error if a key's last record is not where it is expected. A refusal is answered once all records
+    that it names are committed."""
+    assert append.prepared is not None
+    digests = {delta: digest for digest, delta in (append.prepared.keys or ((),))[0]}
+    mismatched: list[tuple[int, int]] = []
+    try:
+        for each in expected:
+            digest = digests.get(each.record)
+            # Without the index there are no digests, and the log raises the error.
+            if digest is None and partition.log.keys is not None:
+                raise BrokerError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"record {each.record} has no key, and so no version",
+                )
+            present = partition.log.last_offset_of_key(digest or b"")
+            if present != each.version:
+                mismatched.append((each.record, present))
+    except BrokerError as error:
+        append.settles_at = None
+        return error.with_traceback(None)
+    if not mismatched:
+        return None
+    append.settles_at = max(version for _, version in mismatched) + 1
+    record, version = mismatched[0]
+    last = f"the last record with the key of record {record} is at offset {version}"
+    if version == NO_VERSION:
+        last = f"there is no record with the key of record {record}"
+    return KeyVersionMismatchError(
+        ErrorCode.KEY_VERSION_MISMATCH,
+        f"nothing was appended to {append.topic}-{append.index}: {last}",
+        mismatched,
+    )
 
 
 def _unconfirmed(append: Append) -> BrokerError:

@@ -14,6 +14,7 @@ from broker.replication.fetcher import FetchLimits
 from broker.replication.fetchers import Fetchers
 from broker.replication.fetches import Fetches
 from broker.replication.isr_proposals import IsrProposals
+from broker.replication.key_reads import KeyReads
 from broker.replication.record_deletions import RecordDeletions
 from broker.replication.repair import Repairs
 from broker.replication.replicas import ReplicaLimits, Replicas
@@ -38,6 +39,7 @@ class ReplicationParts:
     roles: Roles
     fetchers: Fetchers
     fetches: Fetches
+    key_reads: KeyReads
     isr_proposals: IsrProposals
     throttled_rates: ThrottledRates
     deletions: RecordDeletions
@@ -101,6 +103,7 @@ def build_replication(
         roles=roles,
         fetchers=fetchers,
         fetches=Fetches(replicas, metadata, around.workers),
+        key_reads=KeyReads(replicas, around.workers),
         isr_proposals=isr_proposals,
         throttled_rates=ThrottledRates(Live(ThrottleRates, settings), replicas.throttle, fetchers.throttle),
         deletions=RecordDeletions(replicas, metadata),

@@ -21,12 +21,23 @@ class BatchIndexAndErrorMessage:
 
 
 @struct
+class KeyVersion:
+    """The version of a record's key: the offset of the last record with that key; -1 for none.
+
+    `record` is the record's index in the batch. Holdfast's own.
+    """
+
+    record: Int32
+    version: Int64
+
+
+@struct
 class PartitionProduceResponse:
     """`base_offset` is that of the first record, -1 on error; `log_append_time_ms` is -1 for CreateTime.
 
     In answer to a condition, Holdfast's own fields say where the log ends, and everything before is
     committed: `next_offset` is the offset of the next record, `last_leader_epoch` the leader epoch of the
-    last record (-1: none).
+    last record (-1: none). `key_versions` has the present versions of the keys whose expectation failed.
     """
 
     index: Int32
@@ -39,6 +50,7 @@ class PartitionProduceResponse:
     current_leader: LeaderIdAndEpoch = wire("10+", tag=0, ignorable=True)
     next_offset: Int64 = wire("9+", default=-1, tag=FIRST_OWN_TAG, ignorable=True)
     last_leader_epoch: Int32 = wire("9+", default=-1, tag=FIRST_OWN_TAG + 1, ignorable=True)
+    key_versions: list[KeyVersion] = wire("9+", tag=FIRST_OWN_TAG + 2, ignorable=True)
 
 
 @struct
@@ -66,6 +78,9 @@ class PartitionProduceData:
     another one of that name; zero: of any. Without records the partition is a guard for the others of the
     request. A client raises `attempt` after a refusal: requests of the refused attempt are refused as well;
     -1: the client has one request in flight.
+
+    `expected_versions` is a condition for brokers with the feature `holdfast.key.versions`, and topics with
+    key.versions: each of these records' keys must have the given version before the batch is appended.
     """
 
     index: Int32
@@ -74,6 +89,7 @@ class PartitionProduceData:
     expected_leader_epoch: Int32 = wire("9+", default=-1, tag=FIRST_OWN_TAG + 1)
     attempt: Int32 = wire("9+", default=-1, tag=FIRST_OWN_TAG + 2)
     expected_topic_id: UUID = wire("9+", tag=FIRST_OWN_TAG + 3)
+    expected_versions: list[KeyVersion] = wire("9+", tag=FIRST_OWN_TAG + 4)
 
 
 @struct

@@ -30,6 +30,7 @@ from broker.network.connection import ConnectionLimits, ServerConnection
 from broker.network.interfaces import Address, Network
 from broker.replication.fetch_sessions import FetchSessions, SessionLimits
 from broker.replication.fetches import Fetches
+from broker.replication.key_reads import KeyReads
 from broker.replication.leadership import IsrProposal
 from broker.replication.partition import Partition
 from broker.replication.record_deletions import RecordDeletions
@@ -182,7 +183,7 @@ class World:
         self.dispatcher.add(
             [
                 ApiVersionsHandler(self.dispatcher),
-                ProduceHandler(self.replicas),
+                ProduceHandler(self.replicas, KeyReads(self.replicas, self.workers)),
                 FetchHandler(
                     Fetches(self.replicas, self.metadata, self.workers),
                     self.replicas,
