@@ -11,6 +11,8 @@ from protocol.records import Headers
 from protocol.topic_partition import TopicPartition
 
 UNKNOWN_OFFSET = -1
+NO_VERSION = -1
+"""The version of a key that has no record."""
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -35,7 +37,8 @@ class Message:
 
     `key` and `value` are what the producer's serializers take: bytes, text or None by default. Without a
     `partition` the partitioner chooses one. `timestamp` is in ms since the epoch; None means now. `offset` is
-    the offset at which the message must be written (KIP-27), -1 for any.
+    the offset at which the message must be written (KIP-27), -1 for any. `expected_version` is the offset at
+    which the last record with the message's key must be, `NO_VERSION` if there must be none, None for any.
     """
 
     topic: str
@@ -45,6 +48,7 @@ class Message:
     timestamp: int | None = None
     headers: Headers = ()
     offset: int = UNKNOWN_OFFSET
+    expected_version: int | None = None
 
 
 class ConsumerRecord(NamedTuple):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from clients.exclusive_producer import ExclusiveProducer
     from clients.fetching.fetched import FetchedBatch
     from clients.groups.listener import RebalanceListener
-    from clients.message import ConsumerRecord, Message, OffsetAndMetadata, RecordMetadata
+    from clients.message import NO_VERSION, ConsumerRecord, Message, OffsetAndMetadata, RecordMetadata
     from clients.ownership.claim import FOR_EVER
     from clients.ownership.claim_requests import Writer
     from clients.ownership.events import ClaimState, OwnershipEvent, TenureState
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from protocol.errors import (
         BrokerError,
         ErrorCode,
+        KeyVersionMismatchError,
         OffsetMismatchError,
         OwnershipFencedError,
         OwnershipRefusedError,
@@ -54,8 +55,9 @@ __all__ = [
     "Access", "Admin", "ANY_NODE", "BrokerError", "BulkResponse", "Call", "ClaimState", "ClientError",
     "CommitFailedError", "Connection", "Consumer", "ConsumerRecord", "CONTROLLER", "ErrorCode",
     "ExclusiveConsumer", "ExclusiveProducer", "FetchedBatch", "FOR_EVER", "GuardElsewhereError",
-    "GuardMismatchError", "IF_FREE", "Lease", "LogTruncatedError", "LossReason", "Message", "NewTopic",
-    "OffsetAndMetadata", "OffsetMismatchError", "OwnershipEvent", "OwnershipFencedError",
+    "GuardMismatchError", "IF_FREE", "KeyVersionMismatchError", "Lease", "LogTruncatedError", "LossReason",
+    "Message", "NewTopic", "NO_VERSION", "OffsetAndMetadata", "OffsetMismatchError", "OwnershipEvent",
+    "OwnershipFencedError",
     "OwnershipRefusedError", "Producer", "ProducerAccessMode", "ProducerFencedError", "RebalanceListener",
     "RecordMetadata", "Reply", "RequestTimeoutError", "SendResponse", "TenureState", "TopicPartition",
     "TopicRecreatedError", "Writer",
@@ -80,6 +82,7 @@ _MODULES = {
     "clients.message": (
         "ConsumerRecord",
         "Message",
+        "NO_VERSION",
         "OffsetAndMetadata",
         "RecordMetadata",
         "TopicPartition",
@@ -95,6 +98,7 @@ _MODULES = {
     "protocol.errors": (
         "BrokerError",
         "ErrorCode",
+        "KeyVersionMismatchError",
         "OffsetMismatchError",
         "OwnershipFencedError",
         "OwnershipRefusedError",

@@ -372,6 +372,12 @@ class KeyVersionMismatchError(BrokerError):
         super().__init__(code, message)
         self.versions = tuple(versions)
 
+    @property
+    def version(self) -> int:
+        """The version of the key of the first such record; of the message, if it was sent with an
+        `expected_version`."""
+        return self.versions[0][1] if self.versions else -1
+
 
 class OperationNotAttemptedError(BrokerError):
     """Another part of the request failed, so this part was not tried."""

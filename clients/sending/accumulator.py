@@ -103,6 +103,28 @@ class RecordAccumulator:
             self._network.wake()
         return [RecordResponse(batch, first + index) for index in range(len(records))]
 
+    def enqueue_versioned(
+        self, topic: str, partition: int | None, expected_version: int, record: SerializedRecord
+    ) -> RecordResponse:
+        """As `enqueue`, for a record that depends on the last record with its key."""
+        with self._mutex:
+            error = self._refusal(record[4]) or self._make_room(record[4] + RECORD_OVERHEAD)
+            if error is not None:
+                return self._failed(topic, partition, record, error)
+            of_topic, now_ms = self._queues.topic(topic), self._now_ms()
+            if partition is None and of_topic.partition_count:
+                partition = self._partitioner(topic, record[1], of_topic.partition_count)
+                if partition is None:
+                    # All writers of a key must agree on its partition, so a batch may not go to any.
+                    raise ValueError(f"{topic}: a message with an expected version needs a partition")
+            if partition is None:
+                batch = self._queues.append_unplaced(of_topic, record, now_ms, expected_version)
+            else:
+                queue = of_topic.queue(partition)
+                batch = self._queues.append_versioned(queue, expected_version, record, now_ms)
+        self._network.wake()
+        return RecordResponse(batch, 0)
+
     def _enqueue_unplaced(self, queues: TopicQueues, record: SerializedRecord) -> RecordResponse:
         if not queues.unplaced:
             self._network.wake()

@@ -42,6 +42,7 @@ class Batch:
         "error",
         "expected_epoch",
         "expected_offset",
+        "expected_version",
         "guards",
         "is_closed",
         "is_done",
@@ -80,6 +81,8 @@ class Batch:
         """The offset at which the log must end for it (KIP-27); -1 for any."""
         self.expected_epoch = -1
         """The leader epoch that the record before it must have; -1 for any."""
+        self.expected_version: int | None = None
+        """The offset at which the last record with the key of its only record must be; None for any."""
         self.topic_id = ZERO_UUID
         """With a condition: the id of the topic that it is on; ZERO_UUID until it is first sent."""
         self.guards: tuple[Guard, ...] = ()
@@ -162,6 +165,11 @@ class Batch:
     def _take_callbacks(self) -> list[Callable[[], object]]:
         callbacks, self._callbacks = self._callbacks, []
         return callbacks
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether a broker appends it only under a condition."""
+        return self.expected_offset >= 0 or self.expected_version is not None
 
     @property
     def middle(self) -> int:

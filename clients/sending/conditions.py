@@ -19,12 +19,19 @@ from clients.errors import ConnectionFailedError, GuardElsewhereError, GuardMism
 from clients.sending.batch import Batch
 from clients.sending.expectations import Guard
 from clients.sending.queues import PartitionQueue, Queues
-from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError, error_for
+from protocol.errors import (
+    BrokerError,
+    ErrorCode,
+    KeyVersionMismatchError,
+    OffsetMismatchError,
+    error_for,
+)
 from protocol.messages.produce import PartitionProduceResponse
 from protocol.schema import ZERO_UUID
 from protocol.topic_partition import TopicPartition
 
 FEATURE = "holdfast.expected.offset"
+KEY_VERSIONS_FEATURE = "holdfast.key.versions"
 NO_EXPECTATION = -1
 
 Rows = Mapping[tuple[str, int], PartitionProduceResponse]
@@ -32,10 +39,17 @@ Rows = Mapping[tuple[str, int], PartitionProduceResponse]
 
 
 def refusal(row: PartitionProduceResponse) -> BrokerError:
-    """The error in a partition's answer; for a condition, with the offset at which the log ends."""
+    """The error in a partition's answer; for a condition, with the offset at which the log ends, or the
+    versions of keys."""
     if row.error_code == ErrorCode.OFFSET_MISMATCH:
         return OffsetMismatchError(
             ErrorCode.OFFSET_MISMATCH, row.error_message, row.next_offset, row.last_leader_epoch
+        )
+    if row.error_code == ErrorCode.KEY_VERSION_MISMATCH:
+        return KeyVersionMismatchError(
+            ErrorCode.KEY_VERSION_MISMATCH,
+            row.error_message,
+            [(each.record, each.version) for each in row.key_versions],
         )
     return error_for(row.error_code, row.error_message)
 

@@ -9,7 +9,7 @@ from clients.connection.connection import Connection
 from clients.connection.metadata import NO_NODE
 from clients.errors import UnsupportedRequestError, is_retriable
 from clients.sending.batch import Batch
-from clients.sending.conditions import FEATURE, misplaced, number_guards, recreated
+from clients.sending.conditions import FEATURE, KEY_VERSIONS_FEATURE, misplaced, number_guards, recreated
 from clients.sending.outcomes import Outcomes
 from clients.sending.producer_id import ProducerId
 from clients.sending.queues import PartitionQueue, Queues, TopicQueues
@@ -69,7 +69,7 @@ class Departures:
                 continue
             if self._can_send_to(node) and self._may_go(queue, now_ms):
                 batch = queue.batches[0]
-                if batch.expected_offset >= 0 and not self._may_be_judged(queue, node, now_ms):
+                if batch.is_conditional and not self._may_be_judged(queue, node, now_ms):
                     continue
                 if requests.has_room(node, batch):  # Else in the next round.
                     requests.add(node, self._take(queue))
@@ -79,9 +79,15 @@ class Departures:
         """Whether the broker can judge the condition of a partition's first batch. If not, the batch waits or
         is given up."""
         batch = queue.batches[0]
-        if not self.knows_conditions(node):
-            error: Exception | None = UnsupportedRequestError(
+        error: Exception | None
+        if batch.expected_offset >= 0 and not self.knows_conditions(node):
+            error = UnsupportedRequestError(
                 f"broker {node} does not support messages with an offset ({FEATURE}): send without one"
+            )
+        elif batch.expected_version is not None and not self._has_feature(node, KEY_VERSIONS_FEATURE):
+            error = UnsupportedRequestError(
+                f"broker {node} does not support messages with an expected version ({KEY_VERSIONS_FEATURE}): "
+                "send without one"
             )
         else:
             error = recreated(self._queues, batch, self._metadata) or misplaced(batch, node, self._metadata)
@@ -96,8 +102,11 @@ class Departures:
 
     def knows_conditions(self, node: int) -> bool:
         """Whether this broker supports messages that expect an offset."""
+        return self._has_feature(node, FEATURE)
+
+    def _has_feature(self, node: int, feature: str) -> bool:
         conversation = self._connection.conversation(node)
-        return conversation is not None and FEATURE in conversation.features
+        return conversation is not None and feature in conversation.features
 
     def _may_write(self, queue: PartitionQueue) -> bool:
         return self._access is None or self._access.may_send(queue.topic, queue.partition)

@@ -7,7 +7,7 @@ from types import NoneType
 from typing import Any, TypeAlias
 
 from clients.errors import ConfigError
-from clients.message import UNKNOWN_OFFSET, Message
+from clients.message import NO_VERSION, UNKNOWN_OFFSET, Message
 from clients.sending.columns import RecordColumns, as_bytes, in_chunks
 from clients.sending.engine import SendingEngine
 from clients.sending.expectations import ANY_EPOCH, NO_GUARDS, Expectation, guards_in
@@ -70,6 +70,10 @@ class MessageSender:
         Waits only if `buffer.memory` is used up, for at most `max.block.ms`; a message for which there is no
         room even then fails with BufferFullError in its response. Raises ClosedError, TypeError for what
         cannot be serialized, and the error that has made this producer unusable, such as ProducerFencedError.
+
+        A message with an `expected_version` is written only if the last record with its key is at that
+        offset; if not it fails with KeyVersionMismatchError, which has the present version. Other messages
+        do not depend on it. It needs `enable.idempotence`, a key, and a topic with key.versions=true.
         """
         if len(messages) != 1:
             if not messages:
@@ -78,6 +82,8 @@ class MessageSender:
         message = messages[0]
         if message.offset != UNKNOWN_OFFSET:
             return self._send_at(Expectation(message.offset), messages)[0]
+        if message.expected_version is not None:
+            return self._send_versioned(message, message.expected_version)
         topic, key, value, headers = message.topic, message.key, message.value, message.headers
         if self._has_serializers or type(value) is not bytes or key is not None:
             # Plain names, because they are faster to call than attributes.
@@ -141,6 +147,19 @@ class MessageSender:
             )
         records = [self._record(message) for message in messages]
         return self._accumulator.enqueue_at(topic, partition, expected, records)
+
+    def _send_versioned(self, message: Message, expected_version: int) -> SendResponse:
+        if not self._is_idempotent:
+            raise ConfigError(
+                "a message with an expected version needs enable.idempotence=true, or its retry would fail"
+            )
+        record = self._record(message)
+        if record[1] is None or expected_version < NO_VERSION:
+            raise ValueError(
+                f"{message.topic}: a message that expects version {expected_version} needs a key, and a "
+                f"version is an offset or {NO_VERSION}"
+            )
+        return self._accumulator.enqueue_versioned(message.topic, message.partition, expected_version, record)
 
     def _record(self, message: Message) -> SerializedRecord:
         key = as_bytes(message.topic, self._key_serializer(message.topic, message.key))

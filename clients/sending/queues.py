@@ -45,10 +45,12 @@ def keyless_partition_of(partition_count: int) -> int:
 
 
 class UnplacedRecord(NamedTuple):
-    """A record whose topic's partitions are unknown, and the batch of its own that its response watches."""
+    """A record whose topic's partitions are unknown, the batch of its own that its response watches, and the
+    version that it expects of its key; None for any."""
 
     record: SerializedRecord
     batch: Batch
+    expected_version: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -284,6 +286,21 @@ class Queues:
         self.used += cost
         return batch, first, should_wake
 
+    def append_versioned(
+        self, queue: PartitionQueue, expected_version: int, record: SerializedRecord, now_ms: int
+    ) -> Batch:
+        """Add a record that depends on the last record with its key. It has a batch of its own, because a
+        broker that refuses it refuses its whole batch. The batch does not linger."""
+        topic = self.topics[queue.topic]
+        batch, _ = self._begin_batch(topic, queue.partition, queue.batches, now_ms)
+        batch.expected_version = expected_version
+        batch.is_closed = True
+        assert batch.builder is not None
+        batch.builder.append(*record[:4])
+        batch.cost = record[4] + RECORD_OVERHEAD
+        self.used += batch.cost
+        return batch
+
     def room_for(self, topic: TopicQueues, partition: int, ends: Sequence[int], start: int) -> int:
         """How many records from `start` on go into one batch, at least one. `ends` has the running sums of
         the records' sizes."""
@@ -328,6 +345,7 @@ class Queues:
         topic: TopicQueues,
         record: SerializedRecord,
         now_ms: int,
+        expected_version: int | None = None,
     ) -> Batch:
         """Add a record while the topic's partitions are unknown.
 
@@ -339,14 +357,17 @@ class Queues:
         builder.append(timestamp, key, value, headers)
         batch.cost = size + UNPLACED_OVERHEAD
         self.used += batch.cost
-        topic.unplaced.append(UnplacedRecord(record, batch))
+        topic.unplaced.append(UnplacedRecord(record, batch, expected_version))
         self.waiting[topic] = None
         return batch
 
     def place_first(self, topic: TopicQueues, partition: int) -> list[Callable[[], object]]:
         """Give the first record that waits for its topic a partition; the callbacks to run now."""
-        record, alone = topic.unplaced.popleft()
+        record, alone, version = topic.unplaced.popleft()
         self.used -= alone.cost
+        if version is not None:
+            placed = self.append_versioned(topic.queue(partition), version, record, alone.created_ms)
+            return alone.hand_over((ReplacementSpan(0, placed, 0),))
         batch, index, _ = self.append(topic, partition, record, lambda: alone.created_ms)
         return alone.hand_over((ReplacementSpan(0, batch, index),))
 

@@ -6,7 +6,7 @@ import struct
 
 from clients.sending.batch import Batch
 from clients.sending.sequences import Sequences
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.produce import KeyVersion, PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.topic_partition import TopicPartition
 
 _BASE_OFFSET = struct.Struct(">q")
@@ -64,6 +64,9 @@ def produce_request(
                 data.expected_leader_epoch = batch.expected_epoch
                 data.attempt = batch.attempt
                 data.expected_topic_id = batch.topic_id
+        if batch.expected_version is not None:
+            data.expected_versions = [KeyVersion(record=0, version=batch.expected_version)]
+            data.expected_topic_id = batch.topic_id
         topic.partition_data.append(data)
         for guard in batch.guards:
             name, index = guard.partition

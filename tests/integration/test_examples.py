@@ -212,6 +212,21 @@ def test_a_key_value_store_loses_no_acknowledged_command_when_its_leader_is_kill
     assert sorted(reader.splitlines()) == [f"get {key}: {value}" for key, value in values.items()]
 
 
+def test_registers_lose_no_change_of_processes_that_change_the_same_keys(broker: BackgroundBroker) -> None:
+    clients.create_topic(broker.address, "registers", config={"key.versions": "true"})
+    processes = [start("registers.py", broker.address, "registers") for _ in range(3)]
+    commands = "".join(f"add {key} 1\n" for _ in range(40) for key in ("a", "b"))
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(commands)
+        process.stdin.flush()
+    for process in processes:
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == 0, errors
+
+    assert run("registers.py", broker.address, "registers", commands="get a\nget b\n") == "120\n120\n"
+
+
 def test_a_paused_leader_of_a_key_value_store_resumes_as_a_standby(broker: BackgroundBroker) -> None:
     clients.create_topic(broker.address, "paused-store")
     first = start("key_value_store.py", broker.address, "paused-store")

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clients.sending.conditions import FEATURE
+from clients.sending.conditions import FEATURE, KEY_VERSIONS_FEATURE
 from protocol.errors import ErrorCode
-from protocol.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest
+from protocol.messages.produce import (
+    KeyVersion,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+)
+from protocol.records import iterate
 from protocol.schema import received_records
 
 if TYPE_CHECKING:
@@ -24,7 +30,7 @@ class FakeConditions:
 
     def judge(self, broker: FakeBroker, request: ProduceRequest) -> Answers:
         """The answers of all partitions if the request is refused; otherwise none."""
-        if FEATURE not in broker.features:
+        if FEATURE not in broker.features and KEY_VERSIONS_FEATURE not in broker.features:
             return {}
         rows = {
             (topic.name, data.index): data for topic in request.topic_data for data in topic.partition_data
@@ -40,6 +46,15 @@ class FakeConditions:
                 answers[place] = PartitionProduceResponse(
                     index=data.index, error_code=ErrorCode.INCONSISTENT_TOPIC_ID, base_offset=-1
                 )
+            elif data.expected_versions and not _is_duplicate(partition, data):
+                mismatched = _mismatched(partition, data)
+                if mismatched:
+                    answers[place] = PartitionProduceResponse(
+                        index=data.index,
+                        error_code=ErrorCode.KEY_VERSION_MISMATCH,
+                        base_offset=-1,
+                        key_versions=mismatched,
+                    )
             elif data.expected_offset >= 0 and not _is_duplicate(partition, data):
                 is_poisoned = data.attempt <= self.refused.get(place, -1)
                 if is_poisoned or data.expected_offset != partition.end_offset:
@@ -50,7 +65,7 @@ class FakeConditions:
                         next_offset=partition.end_offset,
                         last_leader_epoch=partition.leader_epoch,
                     )
-        if not any(rows[place].expected_offset >= 0 for place in answers):
+        if not any(rows[place].expected_offset >= 0 or rows[place].expected_versions for place in answers):
             return {}
         for place, data in rows.items():
             partition = broker.cluster.partition(*place)
@@ -63,6 +78,17 @@ class FakeConditions:
                 place, PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
             )
         return answers
+
+
+def _mismatched(partition: FakePartition, data: PartitionProduceData) -> list[KeyVersion]:
+    assert data.records is not None
+    keys = [record.key for record in iterate(received_records(data.records))]
+    last = {record.key: record.offset for batch in partition.batches for record in iterate(batch)}
+    return [
+        KeyVersion(record=each.record, version=last.get(keys[each.record], -1))
+        for each in data.expected_versions
+        if last.get(keys[each.record], -1) != each.version
+    ]
 
 
 def _is_duplicate(partition: FakePartition, data: PartitionProduceData) -> bool:

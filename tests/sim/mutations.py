@@ -15,6 +15,7 @@ from tests.sim.mutants import (
     group_readers,
     groups,
     in_sync,
+    keys,
     leases,
     log,
     ownership,
@@ -42,6 +43,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *access.MUTATIONS,
     *leases.MUTATIONS,
     *storage.MUTATIONS,
+    *keys.MUTATIONS,
     *time.MUTATIONS,
 )
 

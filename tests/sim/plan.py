@@ -8,6 +8,7 @@ than a few long ones. Some are large, because some bugs need long logs and many 
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import itertools
 import random
@@ -49,6 +50,7 @@ class Shape:
 
 
 _LARGE_SHARE = 0.2
+_KEYED_SHARE = 0.25
 _FOLLOW_UP_SHARE = 0.35
 _FOLLOW_UP_S = 0.05
 
@@ -75,6 +77,8 @@ class Topic:
     """Whether the operator deletes the topic's records up to offsets that consumers have read."""
     is_owned: bool = False
     """Whether the topic has a `single.writer` policy: tenants contend for its partition."""
+    is_keyed: bool = False
+    """Whether the topic has key.versions: keyed writers contend for the keys of its partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,8 @@ class Plan:
     work_ms_max: float = 5.0
     """Longest time that a broker's worker thread takes for one job, in ms."""
     settings: Mapping[str, str | int | bool] = field(default_factory=dict)
+    keyed_writers: int = 0
+    """Number of clients that write with expected versions of keys, if a topic is keyed."""
     zookeeper_delay_ms_max: float = NORMAL_DELAY_MS_MAX
     """Longest time in milliseconds that a request to ZooKeeper, or its answer, takes on the network."""
 
@@ -146,7 +152,7 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
     # With tenants there are fewer other clients, so that a simulated second costs about the same.
     is_crowded = is_large and not any(topic.is_owned for topic in topics)
     producers = rng.randint(2, shape.producers_max) if is_crowded else rng.randint(1, 2)
-    return Plan(
+    plan = Plan(
         shape,
         faulty_s,
         topics,
@@ -175,6 +181,20 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
         },
         zookeeper_delay_ms_max=rng.choice([NORMAL_DELAY_MS_MAX] * 3 + [60.0, 400.0]),
     )
+    # Drawn last, so that a seed without keyed writers has the plan that it had before there were any.
+    return _with_keys(plan, rng) if rng.random() < _KEYED_SHARE else plan
+
+
+def _with_keys(plan: Plan, rng: random.Random) -> Plan:
+    """The plan with a topic whose keys have versions, and clients that write to it."""
+    configs = (
+        *plan.topics[0].configs,
+        ("key.versions", "true"),
+        # A table of two keys is written to a file after every few records.
+        ("key.versions.memory.bytes", rng.choice(["400", "800", "1000000"])),
+    )
+    topic = Topic("keyed", 1, plan.shape.replicas, configs, is_keyed=True)
+    return dataclasses.replace(plan, topics=(*plan.topics, topic), keyed_writers=rng.randint(2, 3))
 
 
 def _gentle(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:

@@ -27,6 +27,8 @@ from tests.sim.group_history import GroupHistory
 from tests.sim.group_life import GroupLife
 from tests.sim.history import NO_ID, History, Incarnation
 from tests.sim.in_sync_judge import InSyncJudge
+from tests.sim.keyed_history import KeyedHistory
+from tests.sim.keyed_writer import KeyedWriter
 from tests.sim.member import SESSION_TIMEOUT_MS
 from tests.sim.operator import Operator
 from tests.sim.owner_history import OwnerHistory
@@ -152,6 +154,13 @@ class Story:
         tenants = plan.tenants
         self.owned = OwnerHistory(self.history, has_resets=tenants is not None and tenants.has_resets)
         self.tenants = None if tenants is None else TenantLife(around, tenants, self.owned)
+        self.keyed = KeyedHistory(self.history)
+        keyed = next((topic.name for topic in plan.topics if topic.is_keyed), None)
+        self.keyed_writers = [
+            KeyedWriter(around, f"k{number}", (keyed, 0), self.keyed)
+            for number in range(plan.keyed_writers)
+            if keyed is not None
+        ]
         self.cluster.network.weather = plan.weather
         self._disasters = Faults(self)
 
@@ -159,7 +168,8 @@ class Story:
     def clients(self) -> list[Client]:
         members = [member for group in self.groups for member in group.members]
         tenants = self.tenants.tenants if self.tenants is not None else ()
-        return [self.operator, self.watcher, *self.producers, *self.consumers, *members, *tenants]
+        writers = [*self.producers, *self.keyed_writers]
+        return [self.operator, self.watcher, *writers, *self.consumers, *members, *tenants]
 
     # The course of events
 
@@ -171,7 +181,7 @@ class Story:
             self._found.append("the cluster was not whole 30 s after its start")
             return
         cluster.zookeeper.delay_ms_max = self.plan.zookeeper_delay_ms_max
-        for producer in self.producers:
+        for producer in (*self.producers, *self.keyed_writers):
             producer.start()
         for consumer in self.consumers:
             consumer.start()
@@ -205,11 +215,12 @@ class Story:
         for group in self.groups:
             group.end()
         world.run(2.0)
-        for producer in self.producers:
-            producer.is_making = False
+        writers = (*self.producers, *self.keyed_writers)
+        for writer in writers:
+            writer.is_making = False
         if self.recovery.late:
             self._found.append(f"{self.recovery.late} did not accept acks=all {RECOVERY_S_MAX} s after peace")
-        if not self._wait(lambda: all(producer.is_idle for producer in self.producers)):
+        if not self._wait(lambda: all(writer.is_idle for writer in writers)):
             self._found.append("producers make no progress in a healthy cluster")
             return
         if self.tenants is not None:
@@ -308,4 +319,5 @@ class Story:
         found = check_all(self.history, logs)
         for place, replicas in logs.items():
             found += self.owned.check(place, replicas[0])
+            found += self.keyed.check(place, replicas[0])
         return found

@@ -1,0 +1,119 @@
+"""Messages that expect a version of their key, against brokers in memory."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from clients.errors import ConfigError, UnsupportedRequestError
+from clients.message import NO_VERSION, Message
+from clients.producer import Producer
+from clients.sending.conditions import KEY_VERSIONS_FEATURE
+from protocol.errors import KeyVersionMismatchError
+from protocol.messages.produce import ProduceRequest
+from tests.models.fake_cluster import FakeCluster
+
+LOG = "log"
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.brokers[1].features[KEY_VERSIONS_FEATURE] = 1
+    cluster.add_topic(LOG, 2)
+    return cluster
+
+
+def producer_on(cluster: FakeCluster, **properties: Any) -> Producer:
+    given = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, **properties}
+    return Producer(given, network=cluster.network(), rng=random.Random(1), is_threaded=False)
+
+
+def message(key: str | None, version: int | None, value: str = "x", partition: int | None = 0) -> Message:
+    return Message(LOG, key=key, value=value, partition=partition, expected_version=version)
+
+
+def values_in(cluster: FakeCluster, partition: int = 0) -> list[bytes | None]:
+    return [record.value for record in cluster.topics[LOG][partition].records()]
+
+
+def test_a_message_is_written_if_its_key_has_the_version_that_it_expects(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster)
+    created = producer.send(message("k", NO_VERSION, "a"))
+    producer.send(message("other", None, "b"))
+    assert producer.flush(10_000)
+    changed = producer.send(message("k", created.offset, "c"))
+    assert producer.flush(10_000)
+
+    assert (created.offset, changed.offset) == (0, 2)
+
+
+def test_a_refused_message_has_the_present_version_and_fails_no_other(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster)
+    producer.send(message("k", None, "a"))
+    producer.flush(10_000)
+
+    sent = [
+        producer.send(message("k", NO_VERSION, "late")),
+        producer.send(message("other", NO_VERSION, "b")),
+        producer.send(message("plain", None, "c")),
+    ]
+    assert producer.flush(10_000)
+
+    refused, *others = sent
+    assert isinstance(refused.error, KeyVersionMismatchError)
+    assert (refused.error.version, refused.error.versions) == (0, ((0, 0),))
+    assert [other.error for other in others] == [None, None]
+    assert values_in(cluster) == [b"a", b"b", b"c"]
+
+
+def test_a_message_sent_before_its_partition_is_known_keeps_its_condition(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster)
+
+    first = producer.send(message("k", NO_VERSION, partition=None))
+    second = producer.send(message("k", NO_VERSION, partition=None))
+    assert producer.flush(10_000)
+
+    assert first.error is None
+    assert first.partition == second.partition
+    assert isinstance(second.error, KeyVersionMismatchError)
+
+
+def test_a_retry_after_a_lost_answer_succeeds_with_the_original_offset(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster)
+    producer.send(message("k", None))
+    producer.flush(10_000)
+    cluster.brokers[1].fail_next(ProduceRequest, "cut after")
+
+    changed = producer.send(message("k", 0))
+    assert producer.flush(60_000)
+
+    assert (changed.error, changed.offset) == (None, 1)
+
+
+def test_a_broker_without_the_feature_gets_no_such_message(cluster: FakeCluster) -> None:
+    del cluster.brokers[1].features[KEY_VERSIONS_FEATURE]
+    producer = producer_on(cluster)
+
+    refused = producer.send(message("k", NO_VERSION))
+    assert producer.flush(10_000)
+
+    assert isinstance(refused.error, UnsupportedRequestError)
+    assert values_in(cluster) == []
+
+
+@pytest.mark.parametrize(("key", "version"), [(None, NO_VERSION), ("k", -2)])
+def test_an_impossible_condition_is_refused_at_once(
+    cluster: FakeCluster, key: str | None, version: int
+) -> None:
+    with pytest.raises(ValueError, match="needs a key"):
+        producer_on(cluster).send(message(key, version))
+
+
+def test_a_producer_without_idempotence_sends_no_conditions(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster, **{"enable.idempotence": False})
+
+    with pytest.raises(ConfigError):
+        producer.send(message("k", NO_VERSION))

@@ -1,0 +1,108 @@
+"""Simulated clients that change keys of one partition, each record under the condition that its key still has
+the version that the client knows."""
+
+from __future__ import annotations
+
+from broker.network.interfaces import Address
+from protocol.errors import ErrorCode
+from protocol.messages.produce import (
+    KeyVersion,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tests.models.batches import encoded
+from tests.sim.client import PASSING, Client, Surroundings
+from tests.sim.history import Batch, Incarnation, Outcome, TopicPartition
+from tests.sim.keyed_history import NONE, KeyedHistory, KeyedWrite
+
+_TIMEOUT_MS = 3000
+_PAUSE_S = 0.15
+_KEYS = 6
+_BLIND_SHARE = 0.15
+"""The share of records that are written without a condition."""
+
+
+class KeyedWriter(Client):
+    """Writes one record at a time while `is_making`. It never repeats a request: if it gets no answer, it
+    does not know whether the record is in the log, and learns that from the answer to its next condition."""
+
+    def __init__(self, around: Surroundings, name: str, at: TopicPartition, told: KeyedHistory) -> None:
+        super().__init__(around, name)
+        self.is_making = True
+        self._at = at
+        self._told = told
+        self._versions: dict[bytes, int] = {}
+        self._made = 0
+        self._is_waiting = False
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.is_making and not self._is_waiting
+
+    def begin(self) -> None:
+        super().begin()
+        self._tick()
+
+    def _tick(self) -> None:
+        leader = self.leader_of(self._at)
+        if leader is None:
+            self.refresh()
+        elif self.is_making and not self._is_waiting:
+            self._write(leader[0])
+        self.later(_PAUSE_S * self.rng.uniform(0.2, 1.8), self._tick)
+
+    def _write(self, address: Address) -> None:
+        topic, partition = self._at
+        topic_id = self.topics[topic].topic_id
+        key = f"key {self.rng.randrange(_KEYS)}".encode()
+        expected = None if self.rng.random() < _BLIND_SHARE else self._versions.get(key, NONE)
+        value = f"{self.name}/{self._made}".encode()
+        batch = Batch(
+            self.name, self._at, self._made, [value], -1, False, self.world.seconds(),
+            sends=1, topic_id=topic_id,
+        )  # fmt: skip
+        self._made += 1
+        self.history.batches.append(batch)
+        write = KeyedWrite(self.name, Incarnation(self._at, topic_id), key, value, expected)
+        data = PartitionProduceData(
+            index=partition,
+            records=encoded([(self.process.clock.date_ms(), key, value)]),
+            expected_topic_id=topic_id,
+            expected_versions=[] if expected is None else [KeyVersion(record=0, version=expected)],
+        )
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=_TIMEOUT_MS,
+            topic_data=[TopicProduceData(name=topic, partition_data=[data])],
+        )
+        self._is_waiting = True
+        self._told.sent(write)
+        self.send(address, request).addCallbacks(
+            lambda response: self._answered(batch, write, response), lambda failure: self._unanswered(batch)
+        )
+
+    def _unanswered(self, batch: Batch) -> None:
+        self._is_waiting = False
+        batch.outcome = Outcome.UNKNOWN
+        self.refresh()
+
+    def _answered(self, batch: Batch, write: KeyedWrite, response: ProduceResponse) -> None:
+        self.history.operations += 1
+        self._is_waiting = False
+        batch.outcome = Outcome.UNKNOWN
+        row: PartitionProduceResponse = response.responses[0].partition_responses[0]
+        if row.error_code == ErrorCode.NONE:
+            batch.outcome, batch.offset = Outcome.ACKED, row.base_offset
+            self._versions[write.key] = row.base_offset
+            self._told.written(write, row.base_offset)
+        elif row.error_code == ErrorCode.KEY_VERSION_MISMATCH:
+            self._versions[write.key] = row.key_versions[0].version
+            self._told.refused(write, row.key_versions[0].version)
+        else:
+            if row.error_code not in PASSING:
+                code = ErrorCode(row.error_code).name
+                self.history.violation(f"{write} was refused with {code}: {row.error_message}")
+            self.refresh()
