@@ -25,6 +25,7 @@ from clients.ownership.claim import FOR_EVER, ClaimSettings
 from clients.ownership.claim_requests import ProducerAccessDialect
 from clients.ownership.claims import OwnershipClaims
 from clients.ownership.events import OwnershipEvent
+from clients.ownership.whole_topic import WholeTopic
 from clients.ownership.write_access import ClaimedWriteAccess
 from clients.sending.engine import SendingEngine, producer_connection
 from clients.sending.expectations import ANY_EPOCH, NO_GUARDS
@@ -41,7 +42,8 @@ _CLOSE_MS = 5_000
 
 
 class ExclusiveProducer(ProducerFace):
-    """A producer of one topic, with access to `partitions`, or to all if none are named.
+    """A producer of one topic, with access to `partitions`; if none are named, to all that the topic has, and
+    to those that are added to it.
 
     The constructor returns when access is granted. With `is_waiting` false it returns at once: messages
     wait until access is granted, `on_ownership` reports that, and `claim` waits for it. `timeout_ms` is the
@@ -89,19 +91,25 @@ class ExclusiveProducer(ProducerFace):
         if timeout_ms is None and not may_queue:
             wait_ms = settings["max.block.ms"]
         connection = producer_connection(settings, network, rng, on_event)
-        self.partitions: Sequence[int] = named or _partitions_of(connection, topic, settings["max.block.ms"])
+        partitions = named or _partitions_of(connection, topic, settings["max.block.ms"])
+        self.partitions: Sequence[int] = partitions
+        """The partitions that this producer writes to. A producer of a whole topic gets those that are
+        added."""
         self._partitioner = partitioner
         self._turns: Iterator[int] = count()
         third_ms = settings["request.timeout.ms"] // 3
         self._claims = OwnershipClaims(
             connection,
-            ProducerAccessDialect(self.producer_id, session_timeout_ms, mode),
-            {TopicPartition(topic, number): IF_FREE for number in self.partitions},
+            ProducerAccessDialect(self.producer_id, session_timeout_ms, mode, covers_topic=named is None),
+            {TopicPartition(topic, number): IF_FREE for number in partitions},
             ClaimSettings(session_timeout_ms, settings["retry.backoff.ms"], queued_wait_ms=third_ms),
             wait_ms=(FOR_EVER if wait_ms is None else wait_ms) if may_queue else 0,
             answer_timeout_ms=2 * third_ms,
         )
-        access = ClaimedWriteAccess(self._claims, on_ownership)
+        whole_topic = None
+        if named is None:
+            whole_topic = WholeTopic(self._claims, connection.metadata, topic, partitions)
+        access = ClaimedWriteAccess(self._claims, on_ownership, whole_topic)
         engine = SendingEngine(settings, connection, self._choose, access)
         super().__init__(engine)
         self._sender = MessageSender(
@@ -139,7 +147,11 @@ class ExclusiveProducer(ProducerFace):
 
     @property
     def has_access(self) -> bool:
-        """Whether this producer has access to all its partitions, with the caveat of `Lease.is_held`."""
+        """Whether this producer has access to all its partitions, with the caveat of `Lease.is_held`.
+
+        Without named partitions these are all that the topic has: false while one that was added is not
+        granted yet. Brokers let nobody else write to it meanwhile.
+        """
         engine = self._engine
         with engine.lock:
             return engine.fatal_error is None and self._claims.is_valid(engine.network.now_ms())

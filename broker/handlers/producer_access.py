@@ -51,11 +51,32 @@ class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessRespons
             request.writer_client_id,
             request.writer_principal,
             secret=request.secret,
+            covers_topic=request.covers_topic and mode is not ProducerAccessMode.SHARED,
         )
         until_ms = wait_until_ms(self.ownership.now_ms(), request.wait_timeout_ms)
         claim = AccessClaim(requester, key, mode, request.epoch, until_ms)
         standings = self.ownership.submit(requests.connection_of(context), claim, request.timeout_ms)
-        return standings.addCallback(_response)
+        response = standings.addCallback(_response)
+        if requester.owner.covers_topic and key.index == 0:
+            response.addCallback(self._with_partition_count, key)
+        return response
+
+    def _with_partition_count(
+        self, response: ProducerAccessResponse, first: PartitionKey
+    ) -> ProducerAccessResponse | Deferred[ProducerAccessResponse]:
+        """The response with the number of partitions that the topic has now.
+
+        The grant is durable: a leader of a partition that is added after this keeps it for the owner. The
+        owner claims those that were added before.
+        """
+        if response.error_code != ErrorCode.NONE:
+            return response
+
+        def counted(count: int) -> ProducerAccessResponse:
+            response.partition_count = count
+            return response
+
+        return self.ownership.partition_count(first).addCallback(counted)
 
     def _check_policy(self, key: PartitionKey, mode: ProducerAccessMode) -> None:
         """Raises BrokerError if the topic's `single.writer` would not enforce the requested access."""

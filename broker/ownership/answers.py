@@ -57,6 +57,10 @@ class Answers:
         pending = self._pending[ticket] = _Pending(Deferred(), timer)
         return ticket, pending.deferred
 
+    def is_awaited(self, ticket: int) -> bool:
+        """Whether the request still waits for its answer."""
+        return ticket in self._pending
+
     def answer(
         self, ticket: int, standings: Sequence[ResourceStanding], fences: Sequence[Fence] = ()
     ) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from broker.ownership.resources import Waiter
-from coordinator.ownership.records import ResourceKey
+from coordinator.ownership.records import PartitionKey, ResourceKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,4 +34,11 @@ class SharerDeadline:
     connection: int
 
 
-OwnershipDeadline: TypeAlias = OwnerDeadline | WaiterDeadline | SharerDeadline
+@dataclass(frozen=True, slots=True)
+class ReservationDeadline:
+    """The next time to look whether the owner of a whole topic, for whom a partition is kept, still is."""
+
+    key: PartitionKey
+
+
+OwnershipDeadline: TypeAlias = OwnerDeadline | WaiterDeadline | SharerDeadline | ReservationDeadline

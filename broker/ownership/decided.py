@@ -8,7 +8,7 @@ when this broker begins to lead, and unloaded when it stops.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, succeed
@@ -21,7 +21,7 @@ from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
 from broker.replication.replicas import Replicas
 from coordinator.groups.partitions import OFFSETS_TOPIC
-from coordinator.ownership.records import NameKey, PartitionKey, ResourceKey
+from coordinator.ownership.records import NameKey, Owner, PartitionKey, ResourceKey, topic_owner
 from coordinator.ownership.store import DecidingPartition, FoundRecord, FoundRecords, OwnershipStore
 from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode, error_for
@@ -81,6 +81,8 @@ class DecidedResources:
         self._led: dict[TopicPartition, _LedPartition] = {}
         self._prepared: dict[PartitionKey, FoundRecord] = {}
         """Records read for the LeaderAndIsr request that is about to be applied."""
+        self._topic_owners: dict[PartitionKey, Owner | None] = {}
+        """The owner of the whole topic for each partition read with them."""
         self._unreadable: dict[ResourceKey, None] = {}
         """Resources whose records cannot be decoded: no client can claim them."""
 
@@ -103,15 +105,19 @@ class DecidedResources:
         ]
         if not keys:
             return succeed(None)
-        return ensureDeferred(self._store.read_partitions(keys)).addCallback(self._records_read)
+        firsts = dict.fromkeys(key.first for key in keys)
+        read = ensureDeferred(self._store.read_partitions(list(dict.fromkeys([*keys, *firsts]))))
+        return read.addCallback(self._records_read, keys)
 
     def _is_new(self, topic: str, index: int, leader_epoch: int) -> bool:
         led = self._led.get(TopicPartition(topic, index))
         return led is None or led.leader_epoch != leader_epoch
 
-    def _records_read(self, found: FoundRecords) -> None:
+    def _records_read(self, found: FoundRecords, keys: Sequence[PartitionKey]) -> None:
         self._table.count_from(found.transaction)
-        self._prepared = {each.key: each for each in found.records if isinstance(each.key, PartitionKey)}
+        records = {each.key: each for each in found.records if isinstance(each.key, PartitionKey)}
+        self._prepared = {key: records[key] for key in keys if key in records}
+        self._topic_owners = {key: _topic_owner(records.get(key.first)) for key in keys if key.index > 0}
 
     def role_changed(self, partition: Partition) -> None:
         """This broker leads the partition now, or has stopped leading it: load its record, or unload it."""
@@ -131,6 +137,9 @@ class DecidedResources:
             self._load(found)
         elif led is not None:
             self._unload_unwritten(key)
+        if key in self._topic_owners:
+            # Before this broker leads: nobody can have written to a partition that was just added.
+            self._table.reserve(key, self._topic_owners.pop(key), self._now_ms())
         self._table_changed()
 
     def _unload(self, led: _LedPartition) -> None:
@@ -331,6 +340,19 @@ class DecidedResources:
         led = self._led.get(TopicPartition(key.topic, key.index))
         return None if led is None or led.partition.topic_id != key.topic_id else led.partition
 
+    async def examine_reservation(self, key: PartitionKey) -> None:
+        """Read who owns the whole topic of a reserved partition, and keep the partition for that owner."""
+        try:
+            leader_epoch = self.deciding_partition(key).leader_epoch
+            found = await self._store.read(key.first)
+            if self.deciding_partition(key).leader_epoch != leader_epoch:
+                return
+        except BrokerError:
+            return  # Another broker decides about it now.
+        owner = _topic_owner(found.records[0]) if found.records else None
+        self._table.reserve(key, owner, self._now_ms())
+        self._table_changed()
+
     def reload(self, key: ResourceKey) -> Deferred[None]:
         """Read and load the record of one resource, after a write whose outcome is unknown."""
         return ensureDeferred(self._reload(key))
@@ -349,3 +371,8 @@ class DecidedResources:
         for each in found.records:
             self._load(each)
         self._table_changed()
+
+
+def _topic_owner(first: FoundRecord | None) -> Owner | None:
+    """The owner of a whole topic, by the record of its partition 0; None if there is none."""
+    return None if first is None or first.record is None else topic_owner(first.record)

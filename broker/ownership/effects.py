@@ -89,10 +89,20 @@ class Reload:
 
 
 @dataclass(frozen=True, slots=True)
+class ExamineReservation:
+    """Read whether the topic of a reserved partition still has the owner for whom the partition is kept, and
+    call `reserve`."""
+
+    key: PartitionKey
+
+
+@dataclass(frozen=True, slots=True)
 class Audit:
     """Write one line to the audit log."""
 
     line: str
 
 
-OwnershipEffect: TypeAlias = Write | AwaitCommit | AnswerTicket | FailTicket | Sever | Notify | Reload | Audit
+OwnershipEffect: TypeAlias = (
+    Write | AwaitCommit | AnswerTicket | FailTicket | Sever | Notify | Reload | ExamineReservation | Audit
+)

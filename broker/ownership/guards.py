@@ -84,6 +84,9 @@ class WriterGuard:
         if self._writer is not None and self._writer.grant is not None:
             owner = self._writer.grant.owner
             by_whom = f"{owner.owner_id} at {owner.host} owns it, generation {self._writer.generation}"
+        elif self._resource.reserved_for is not None:
+            owner = self._resource.reserved_for
+            by_whom = f"{owner.owner_id} at {owner.host} owns the whole topic"
         if origin.id in self._resource.former_owners or self._was_bound(origin):
             return error_for(
                 ErrorCode.PRODUCER_FENCED,
@@ -168,7 +171,8 @@ def writer_guard(
     """The guard that `single.writer` and the partition's owner require; None if they require none."""
     policy = partition.log.settings.single_writer
     writer = None if resource is None else resource.writer
-    if policy == REQUIRED or (writer is not None and policy == CLAIMED):
+    is_kept = writer is not None or (resource is not None and resource.reserved_for is not None)
+    if policy == REQUIRED or (is_kept and policy == CLAIMED):
         known = resource or Resource(partition_key(partition))
         return WriterGuard(partition, known, writer, on_refused, may_confirm)
     return None

@@ -55,6 +55,7 @@ def requester_of(
     writer_principal: str | None = None,
     *,
     secret: bytes = b"",
+    covers_topic: bool = False,
 ) -> Requester:
     """The sender of a request. Raises BrokerError INVALID_REQUEST for names or a secret of a wrong length,
     and for an unknown access."""
@@ -67,6 +68,11 @@ def requester_of(
         raise error_for(
             ErrorCode.INVALID_REQUEST,
             f"the secret has {len(secret)} bytes, not {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}",
+        )
+    if covers_topic and not secret:
+        raise error_for(
+            ErrorCode.INVALID_REQUEST,
+            "a claim of a whole topic needs a secret: the leaders of added partitions know its owner by it",
         )
     if not 0 <= access <= Access.READ | Access.WRITE:
         raise error_for(
@@ -82,6 +88,7 @@ def requester_of(
         writer_client_id,
         writer_principal,
         secret_digest=digest_of(secret),
+        covers_topic=covers_topic,
     )
     taken = owner_bytes(owner)
     if taken > OWNER_BYTES_MAX:

@@ -23,7 +23,7 @@ from coordinator.ownership.records import (
     ResourceKey,
     trimmed,
 )
-from protocol.messages.ownership import Access, LossReason
+from protocol.messages.ownership import PRODUCERS_GROUP, Access, LossReason
 
 NO_ZNODE = -1
 """The version of a resource that was never written."""
@@ -212,6 +212,7 @@ class Sharer:
 class Resource:
     """A resource that this broker decides about.
 
+    `reserved_for` is the owner of the whole topic, for whom a partition without a writer so far is kept.
     `incarnation` is that of the latest grant in any group, and `write_incarnation` that of the latest grant
     to a writer. `floor` is the generation from which a group without an entry continues. `version` is that of
     the resource's znode. `former_owners` are open connections that have owned the partition, and have lost
@@ -227,6 +228,7 @@ class Resource:
     waiters: deque[Waiter] = field(default_factory=deque)
     sharers: dict[int, Sharer] = field(default_factory=dict)
     former_owners: dict[int, None] = field(default_factory=dict)
+    reserved_for: Owner | None = None
     _positions: dict[Claimant, int] = field(default_factory=dict)
     """Positions of the waiters; empty after the queue has moved."""
 
@@ -243,8 +245,20 @@ class Resource:
 
     @property
     def is_blank(self) -> bool:
-        """Whether the resource was never owned, and has neither waiters nor sharers."""
-        return not (self.waiters or self.sharers or any(entry.history for entry in self.entries.values()))
+        """Whether the resource was never owned, is not reserved, and has neither waiters nor sharers."""
+        if self.waiters or self.sharers or self.reserved_for is not None:
+            return False
+        return not any(entry.history for entry in self.entries.values())
+
+    def is_reserved_for(self, group: str, owner: Owner) -> bool:
+        """Whether the resource is kept for this owner, who proves that with the secret of its claim."""
+        reserved = self.reserved_for
+        return (
+            reserved is not None
+            and group == PRODUCERS_GROUP
+            and owner.owner_id == reserved.owner_id
+            and is_proof(owner.secret_digest or NO_SECRET, reserved.secret_digest or NO_SECRET)
+        )
 
     @property
     def writer(self) -> Entry | None:

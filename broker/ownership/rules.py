@@ -219,7 +219,9 @@ def can_resume(resource: Resource, entry: Entry, grant: Grant, requester: Reques
 
 
 def _is_awaited(resource: Resource, requester: Requester) -> bool:
-    """Whether other claims wait for what this claim would take."""
+    """Whether other claims wait for what this claim would take, and are not behind a reservation for it."""
+    if resource.is_reserved_for(requester.group, requester.owner):
+        return False
     writes = Access.WRITE in requester.owner.access
     return any(
         waiter.group == requester.group or (writes and Access.WRITE in waiter.owner.access)
@@ -243,9 +245,14 @@ def _obstacle(
 def _foreign_writer(
     resource: Resource, group: str, owner: Owner, connection: int = -1, *, ignore_sharers: bool = False
 ) -> BrokerError | None:
-    """The error for a writer in another group, or sharers: generations of two groups cannot be compared."""
+    """The error for a writer in another group, an owner of the whole topic, or sharers: generations of two
+    groups cannot be compared."""
     if Access.WRITE not in owner.access:
         return None
+    if resource.reserved_for is not None and not resource.is_reserved_for(group, owner):
+        return _busy(
+            f"{resource.key} was added to a topic that {_describe(resource.reserved_for)} owns as a whole"
+        )
     writer = resource.writer
     if writer is not None and writer.group != group:
         assert writer.grant is not None

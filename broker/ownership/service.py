@@ -22,6 +22,7 @@ from broker.ownership.effects import (
     AnswerTicket,
     Audit,
     AwaitCommit,
+    ExamineReservation,
     FailTicket,
     Fence,
     Notify,
@@ -144,9 +145,42 @@ class OwnershipService:
         if connection is not None:
             self._track(connection)
             self._give_up_when_closed(connection, ticket, answer)
+        reserved = [key for key in keys if isinstance(key, PartitionKey) and self.table.is_reserved(key)]
+        if reserved:
+            ensureDeferred(self._examine_and_submit(reserved, operation, ticket)).addErrback(self._failed)
+        else:
+            self._submit(operation, ticket)
+        return answer.addCallback(self._confirmed, keys)
+
+    def _submit(self, operation: Operation, ticket: int) -> None:
         self.table.submit(operation, self.now_ms(), ticket)
         self._perform()
-        return answer.addCallback(self._confirmed, keys)
+
+    async def _examine_and_submit(
+        self, reserved: Sequence[PartitionKey], operation: Operation, ticket: int
+    ) -> None:
+        """Submit an operation on partitions that are kept for the owner of their topic, which may have left
+        since."""
+        for key in reserved:
+            await self.decided.examine_reservation(key)
+        if self._answers.is_awaited(ticket):
+            self._submit(operation, ticket)
+
+    def partition_count(self, first: PartitionKey) -> Deferred[int]:
+        """How many partitions the topic of partition `first` has in ZooKeeper now; 0 if it was deleted.
+
+        Fails with BrokerError if this broker may not confirm grants of `first` any more.
+        """
+
+        def confirmed(count: int) -> int:
+            refusal = self.decided.refusal(first)
+            if refusal is not None:
+                raise refusal
+            if not self._may_confirm(first):
+                raise unconfirmed()
+            return count
+
+        return ensureDeferred(self._store.partition_count(first.topic)).addCallback(confirmed)
 
     def renew(
         self,
@@ -348,6 +382,8 @@ class OwnershipService:
                     self.table.pinged(connection_id, self.now_ms())
             case Reload(key):
                 self.decided.reload(key).addErrback(self._failed)
+            case ExamineReservation(key):
+                ensureDeferred(self.decided.examine_reservation(key)).addErrback(self._failed)
             case Audit(line):
                 _audit.info("%s", line)
 

@@ -6,7 +6,14 @@ still running at its deadline gets a later one.
 
 from __future__ import annotations
 
-from broker.ownership.deadlines import OwnerDeadline, OwnershipDeadline, SharerDeadline, WaiterDeadline
+from broker.ownership.deadlines import (
+    OwnerDeadline,
+    OwnershipDeadline,
+    ReservationDeadline,
+    SharerDeadline,
+    WaiterDeadline,
+)
+from broker.ownership.effects import ExamineReservation
 from broker.ownership.resources import Resource
 from broker.ownership.state import TableState
 from protocol.messages.ownership import LossReason
@@ -25,6 +32,8 @@ def end_or_extend(state: TableState, due: OwnershipDeadline, now_ms: int) -> int
             return _waiter(state, resource, due, now_ms)
         case SharerDeadline():
             return _sharer(state, resource, due, now_ms)
+        case ReservationDeadline():
+            return _reservation(state, resource, due, now_ms)
 
 
 def _owner(state: TableState, resource: Resource, due: OwnerDeadline, now_ms: int) -> int | None:
@@ -72,3 +81,10 @@ def _sharer(state: TableState, resource: Resource, due: SharerDeadline, now_ms: 
         return until_ms
     state.sever_silent_sharer(resource, due.connection)
     return None
+
+
+def _reservation(state: TableState, resource: Resource, due: ReservationDeadline, now_ms: int) -> int | None:
+    if resource.reserved_for is None:
+        return None
+    state.effects.append(ExamineReservation(due.key))
+    return now_ms + resource.reserved_for.session_timeout_ms

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from broker.ownership.deadlines import OwnerDeadline, OwnershipDeadline, SharerDeadline, WaiterDeadline
+from broker.ownership.deadlines import (
+    OwnerDeadline,
+    OwnershipDeadline,
+    ReservationDeadline,
+    SharerDeadline,
+    WaiterDeadline,
+)
 from broker.ownership.effects import Audit, AwaitCommit, Fence, Notify, OwnershipEffect, Sever
 from broker.ownership.resources import Counts, Entry, Holdings, Resource, Sharer, Waiter, revived
 from broker.ownership.settings import OwnershipSettings
@@ -139,6 +145,8 @@ class TableState:
         entry.push(grant if fence is None else replace(grant, fence_offset=fence.offset))
         resource.incarnation = grant.incarnation
         resource.write_incarnation = resource.write_incarnation_with(grant)
+        if Access.WRITE in grant.owner.access:
+            resource.reserved_for = None
         resource.trim()
         entry.is_complete = fence is None
         entry.is_contended = False
@@ -288,6 +296,20 @@ class TableState:
         reason = f"it shared {resource.key} and sent nothing for its session timeout"
         self.effects.append(Sever(connection, reason))
 
+    def reserve(self, key: PartitionKey, owner: Owner | None, now_ms: int) -> None:
+        """Keep a partition for the owner of its whole topic, if the partition never had a writer; with None,
+        for nobody."""
+        resource = self.resource(key)
+        if resource.write_incarnation or resource.sharers:
+            owner = None
+        before, resource.reserved_for = resource.reserved_for, owner
+        if owner is not None:
+            self.watch(ReservationDeadline(key), now_ms + owner.session_timeout_ms)
+        if before != owner:
+            self._mark_changed(key)
+            self.offer(resource)
+        self.forget_if_blank(key)
+
     def enqueue(self, resource: Resource, waiter: Waiter, now_ms: int) -> int:
         """Append a waiter to the queue. Returns its position, counted from 1."""
         resource.join(waiter)
@@ -383,6 +405,8 @@ class TableState:
         resource.write_incarnation, resource.floor = record.write_incarnation, record.floor
         if known is not None:
             resource.sharers, resource.former_owners = known.sharers, known.former_owners
+            if not record.write_incarnation:
+                resource.reserved_for = known.reserved_for
             for waiter in known.waiters:
                 resource.join(waiter)
         for group, history in record.histories.items():

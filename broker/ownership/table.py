@@ -30,7 +30,13 @@ from broker.ownership.resources import Counts, Holdings, NamedGrant, Requester, 
 from broker.ownership.settings import OwnershipSettings
 from broker.ownership.state import LogEnd, TableState
 from coordinator.clock import TimeOfDay
-from coordinator.ownership.records import OwnershipRecord, PartitionKey, ResourceKey, record_bytes
+from coordinator.ownership.records import (
+    Owner,
+    OwnershipRecord,
+    PartitionKey,
+    ResourceKey,
+    record_bytes,
+)
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.ownership import LossReason, ResourceStanding
 
@@ -352,6 +358,19 @@ class OwnershipTable:
         self._to_retry.pop(key, None)
         self._state.unload(key, reason)
         self._settle(now_ms)
+
+    def reserve(self, key: PartitionKey, owner: Owner | None, now_ms: int) -> None:
+        """Keep a partition for the owner of its whole topic, who has not claimed it yet. With None, or where
+        the partition has had a writer, the partition is kept for nobody."""
+        if owner is None and not self.is_reserved(key):
+            return
+        self._state.reserve(key, owner, now_ms)
+        self._settle(now_ms)
+
+    def is_reserved(self, key: ResourceKey) -> bool:
+        """Whether a partition is kept for the owner of its whole topic."""
+        resource = self._state.resources.get(key)
+        return resource is not None and resource.reserved_for is not None
 
     # -- connections and time --------------------------------------------------------------------------
 

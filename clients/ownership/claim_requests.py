@@ -175,6 +175,8 @@ class ProducerAccessDialect:
     owner_id: str
     session_timeout_ms: int
     mode: ProducerAccessMode
+    covers_topic: bool = False
+    """Whether the producer wants the whole topic, with partitions that will be added."""
     secret: bytes = field(default_factory=draw_secret, repr=False)
     group: str = field(default=PRODUCERS_GROUP, init=False)
     resources_max: int = field(default=1, init=False)
@@ -199,6 +201,7 @@ class ProducerAccessDialect:
             timeout_ms=timeout_ms,
             wait_timeout_ms=wait_ms,
             secret=self.secret,
+            covers_topic=self.covers_topic,
         )
 
 
@@ -264,4 +267,5 @@ def _standing_of(response: ProducerAccessResponse, resource: OwnedResource) -> R
         owner_host=response.owner_host,
         owner_since_ms=response.owner_since_ms,
         reason=response.reason,
+        partition_count=response.partition_count,
     )

@@ -18,6 +18,7 @@ from clients.ownership.claim_requests import (
 )
 from clients.ownership.deciders import CoordinatorDecider, Decider, LeaderDecider
 from clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent, split
+from protocol.messages.ownership import IF_FREE
 
 
 @dataclass(slots=True, eq=False)
@@ -65,14 +66,25 @@ class OwnershipClaims:
         self._held_back: dict[int, _JointRequest] = {}
         """By broker, the renewal whose answer the broker holds back."""
         self._coordinator = CoordinatorDecider(dialect.group, settings.retry_backoff_ms)
+        self._connection = connection
+        self._settings = settings
+        self._wait_ms = wait_ms
         self.by_resource: dict[OwnedResource, OwnershipClaim] = {}
         for resource in sorted(generations, key=split):
-            decider: Decider = self._coordinator
-            if not isinstance(resource, str):
-                decider = LeaderDecider(connection, resource)
-            self.by_resource[resource] = OwnershipClaim(
-                connection, decider, resource, settings, generation=generations[resource], wait_ms=wait_ms
-            )
+            self.by_resource[resource] = self._claim(resource, generations[resource])
+
+    def _claim(self, resource: OwnedResource, generation: int) -> OwnershipClaim:
+        decider: Decider = self._coordinator
+        if not isinstance(resource, str):
+            decider = LeaderDecider(self._connection, resource)
+        return OwnershipClaim(
+            self._connection,
+            decider,
+            resource,
+            self._settings,
+            generation=generation,
+            wait_ms=self._wait_ms,
+        )
 
     # For the host -------------------------------------------------------------------------------------
 
@@ -101,6 +113,11 @@ class OwnershipClaims:
         """Why the last attempt for one of the resources failed, if another attempt may succeed."""
         errors = (claim.last_error for claim in self.by_resource.values() if not claim.is_held)
         return next((error for error in errors if error is not None), None)
+
+    def add(self, resource: OwnedResource) -> None:
+        """Claim one more resource, if it is free. It must come after all others in the order."""
+        assert split(resource) > split(next(reversed(self.by_resource)))
+        self.by_resource[resource] = self._claim(resource, IF_FREE)
 
     def release(self) -> None:
         """Release all resources."""

@@ -11,6 +11,7 @@ from clients.errors import ConnectionFailedError
 from clients.ownership.claim import OwnershipClaim, error_of
 from clients.ownership.claims import OwnershipClaims
 from clients.ownership.events import ClaimState, OwnershipEvent
+from clients.ownership.whole_topic import WholeTopic
 from clients.sending.queues import NEVER_MS
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.topic_partition import TopicPartition
@@ -21,10 +22,17 @@ knows the owner's connection."""
 
 
 class ClaimedWriteAccess:
-    """Implements `clients.sending.write_access.WriteAccess`. The producer's lock guards it."""
+    """Implements `clients.sending.write_access.WriteAccess`. The producer's lock guards it. `whole_topic` is for
+    a producer of a whole topic."""
 
-    def __init__(self, claims: OwnershipClaims, on_event: Callable[[OwnershipEvent], object]) -> None:
+    def __init__(
+        self,
+        claims: OwnershipClaims,
+        on_event: Callable[[OwnershipEvent], object],
+        whole_topic: WholeTopic | None = None,
+    ) -> None:
         self.claims = claims
+        self._whole_topic = whole_topic
         self._on_event = on_event
         self._has_begun = False
         self._due_ms = 0
@@ -36,6 +44,8 @@ class ClaimedWriteAccess:
 
         Asked in every turn of the loop, so the usual case, all held and nothing due, must cost little.
         """
+        if self._whole_topic is not None and self._whole_topic.grow():
+            self._due_ms = 0
         if now_ms < self._due_ms and self.claims.is_held:
             return [], self._due_ms
         calls, due_ms = self.claims.calls(now_ms), self.claims.next_event_ms(now_ms)
@@ -46,6 +56,8 @@ class ClaimedWriteAccess:
         """Process a reply. False if it does not belong to one of these calls."""
         if not self.claims.handle(reply, now_ms):
             return False
+        if self._whole_topic is not None:
+            self._whole_topic.grow()
         self._due_ms = 0
         return True
 

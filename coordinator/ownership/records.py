@@ -34,7 +34,7 @@ NEVER_MS = -1
 _VERSION = 1
 _DIGEST_BYTES = 56
 """Bytes that the digest of a secret takes in a written grant."""
-_NUMBERS_BYTES = 410
+_NUMBERS_BYTES = 430
 """Maximum bytes of a grant without its names."""
 GRANT_BYTES_MAX = OWNER_BYTES_MAX + _NUMBERS_BYTES + _DIGEST_BYTES
 
@@ -54,6 +54,11 @@ class PartitionKey:
     @property
     def path(self) -> str:
         return f"{owned_topic_path(self.topic_id)}/{self.index}"
+
+    @property
+    def first(self) -> PartitionKey:
+        """Partition 0 of the same topic."""
+        return PartitionKey(self.topic_id, 0, self.topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,9 @@ class Owner:
 
     `secret_digest` is the digest of the secret by which the owner proves that a request is its own:
     `NO_SECRET` if it sent none; None in the records of brokers that knew no secrets, and for members.
+
+    `covers_topic`: it is an exclusive producer of the whole topic, and while it owns partition 0, partitions
+    that are added to the topic are kept for it.
     """
 
     owner_id: str
@@ -129,6 +137,7 @@ class Owner:
     writer_principal: str | None = None
     assignment: ReaderAssignment | None = None
     secret_digest: bytes | None = field(default=None, repr=False)
+    covers_topic: bool = False
 
     def binds(self, client_id: str, principal: str) -> bool:
         """Whether a connection with this client id and principal may write as this owner does."""
@@ -186,6 +195,15 @@ class OwnershipRecord:
     histories: Mapping[str, History]
     write_incarnation: int = 0
     floor: int = 0
+
+
+def topic_owner(record: OwnershipRecord) -> Owner | None:
+    """The exclusive producer that owns a whole topic, by the record of the topic's partition 0; None if no
+    producer does."""
+    for history in record.histories.values():
+        if not history[-1].has_ended and history[-1].owner.covers_topic:
+            return history[-1].owner
+    return None
 
 
 def grant_bytes(grant: Grant, group: str = "") -> int:
@@ -283,6 +301,7 @@ def _grant_value(grant: Grant) -> dict[str, Any]:
         "writer_principal": (owner.writer_principal, None),
         "assigned": (_assignment_value(owner.assignment), None),
         "secret": (_digest_value(owner.secret_digest), None),
+        "covers_topic": (owner.covers_topic, False),
         "fence": (grant.fence_offset, NO_OFFSET),
         "until": (grant.until_ms, NEVER_MS),
         "reason": (int(grant.reason), int(LossReason.NONE)),
@@ -339,6 +358,7 @@ def _decode_grant(value: Mapping[str, Any]) -> Grant:
         value.get("writer_principal"),
         _decode_assignment(value.get("assigned")),
         _decode_digest(value.get("secret")),
+        bool(value.get("covers_topic", False)),
     )
     return Grant(
         int(value["generation"]),

@@ -28,7 +28,12 @@ from coordinator.ownership.records import (
 )
 from coordinator.znodes.json_values import BadZnode
 from coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
-from coordinator.znodes.topics import decode_partition_state, partition_state_path
+from coordinator.znodes.topics import (
+    decode_partition_state,
+    decode_topic,
+    partition_state_path,
+    topic_path,
+)
 from coordinator.zookeeper.interface import (
     ANY_VERSION,
     BadVersion,
@@ -165,6 +170,20 @@ class OwnershipStore:
         async def read(session: ZooKeeperSession) -> FoundRecords:
             transaction = await _catch_up(session)
             return FoundRecords(await _read(session, [key]), transaction)
+
+        return await on_any_session(self._zookeeper, read)
+
+    async def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has now; 0 if it was deleted. Raises `SessionExpired` once ZooKeeper is
+        closed, and `BadZnode` if the topic's znode cannot be decoded."""
+
+        async def read(session: ZooKeeperSession) -> int:
+            await _catch_up(session)
+            try:
+                data, _ = await session.get(topic_path(topic))
+            except NoNode:
+                return 0
+            return len(decode_topic(topic, data).partitions)
 
         return await on_any_session(self._zookeeper, read)
 

@@ -75,7 +75,7 @@ class ResourceStanding:
     PRODUCER_FENCED. `is_contended`: other clients wait for the resource, or were refused it since the owner's
     last Renew. `session_bound_ms` is how long an owner's session lasts at least after a request of it, if the
     broker may hold back the answer to a Renew: the session timeout, or `own.ping.timeout.ms` if that is
-    shorter. -1: not said.
+    shorter. -1: not said. `partition_count` is that of `ProducerAccessResponse`.
     """
 
     name: str
@@ -94,6 +94,7 @@ class ResourceStanding:
     owner_host: str | None = None
     owner_since_ms: Int64 = -1
     session_bound_ms: Int32 = wire(default=-1, tag=0, ignorable=True)
+    partition_count: Int32 = wire(default=-1, tag=1, ignorable=True)
 
 
 @struct

@@ -30,8 +30,9 @@ class ProducerAccessResponse(Response):
 
     0: access is granted, with `epoch` (-1 for Shared). CLAIM_QUEUED: the producer waits at `position`; Renew,
     with the empty group, returns its standing. PRODUCER_FENCED: the producer has lost its access for good,
-    and `reason` is how. The other fields are those of `ownership.ResourceStanding`; the topic epoch is its
-    generation.
+    and `reason` is how. `partition_count` is how many partitions the topic had after a grant of a whole topic
+    (`covers_topic`) was durable: the producer has to be granted all of them; -1: not said. The other fields
+    are those of `ownership.ResourceStanding`; the topic epoch is its generation.
     """
 
     error_code: Int16
@@ -46,6 +47,7 @@ class ProducerAccessResponse(Response):
     owner_host: str | None = None
     owner_since_ms: Int64 = -1
     reason: Int8 = LossReason.NONE
+    partition_count: Int32 = wire(default=-1, tag=0)
 
 
 @request(key=30026, versions="0", flexible="0+", advertised=NOT_ADVERTISED, feature=FEATURE)
@@ -57,6 +59,10 @@ class ProducerAccessRequest(Request[ProducerAccessResponse]):
     given. `producer_id` is unique to the producer, and the same after a reconnect. `wait_timeout_ms` is how
     long to wait in the queue. The other fields are those of OwnRequest; in Renew and Release, `producer_id`
     is the `owner_id`.
+
+    With `covers_topic` the producer requests all partitions of the topic, one after the other from partition
+    0 on, and those that will be added while it owns partition 0: nobody else may write to them. It needs a
+    `secret`, by which their leaders know the producer, and has no effect in the mode SHARED.
     """
 
     topic: str
@@ -70,3 +76,4 @@ class ProducerAccessRequest(Request[ProducerAccessResponse]):
     writer_client_id: str | None = wire(default=None, tag=0)
     writer_principal: str | None = wire(default=None, tag=1)
     secret: bytes = wire(tag=2)
+    covers_topic: bool = wire(default=False, tag=3)

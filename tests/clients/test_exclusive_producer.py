@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from protocol.errors import ErrorCode, OwnershipRefusedError, ProducerFencedErro
 from protocol.messages.ownership import LossReason, ReleaseRequest
 from protocol.messages.produce import ProduceRequest
 from protocol.messages.producer_access import ProducerAccessMode, ProducerAccessRequest
-from tests.models.fake_cluster import FakeCluster
+from tests.models.fake_cluster import FakeCluster, FakePartition
 from tests.models.fake_ownership import FakeOwnership
 
 LOG = "log"
@@ -369,3 +370,79 @@ def test_an_unknown_topic_is_waited_for_at_most_max_block_ms(cluster: FakeCluste
     with pytest.raises(RequestTimeoutError, match="no broker described topic nowhere") as over:
         ExclusiveProducer(given, "nowhere", network=cluster.network(), is_threaded=False)
     assert over.value.__cause__ is not None
+
+
+class TopicOwner(ExclusiveProducer):
+    """An exclusive producer of the whole topic."""
+
+    def __init__(
+        self, cluster: FakeCluster, mode: ProducerAccessMode = EXCLUSIVE, *, is_waiting: bool = True
+    ) -> None:
+        super().__init__(
+            {"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "metadata.max.age.ms": 2000},
+            LOG,
+            mode,
+            network=cluster.network(),
+            rng=random.Random(1),
+            is_threaded=False,
+            is_waiting=is_waiting,
+        )
+
+    def turn_until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self.turn(WAIT_MS)
+
+
+def add_partition(cluster: FakeCluster) -> None:
+    cluster.topics[LOG].append(FakePartition(1))
+
+
+def test_a_producer_of_a_topic_claims_the_partitions_that_are_added(cluster: FakeCluster) -> None:
+    anna = TopicOwner(cluster)
+    assert (anna.has_access, list(anna.partitions)) == (True, [0, 1, 2])
+
+    add_partition(cluster)
+    anna.turn_until(lambda: not anna.has_access)
+    anna.turn_until(lambda: anna.has_access)
+
+    assert (list(anna.partitions), anna.epoch(3)) == ([0, 1, 2, 3], 1)
+    sent = anna.send(Message(LOG, value="new", partition=3))
+    assert anna.flush(WAIT_MS) and sent.offset == 0
+    assert [each.covers_topic for each in asked(cluster, ProducerAccessRequest)] == [True] * 4
+    anna.close()
+    with Owner(cluster, EXCLUSIVE, 3) as ben:
+        assert ben.epoch(3) == 2, "closing releases the added partition too"
+
+
+def test_a_producer_of_a_topic_has_no_access_before_it_has_partitions_that_it_did_not_know(
+    cluster: FakeCluster,
+) -> None:
+    """The broker counts the partitions after the grant, because the metadata may be out of date."""
+    anna = TopicOwner(cluster, is_waiting=False)
+    add_partition(cluster)
+    anna.claim(WAIT_MS)
+    assert anna.has_access
+    assert [each.partition for each in asked(cluster, ProducerAccessRequest)] == [0, 1, 2, 3]
+    anna.close()
+
+
+def test_a_producer_of_a_topic_counts_the_partitions_after_it_left_the_queue(cluster: FakeCluster) -> None:
+    anna = TopicOwner(cluster)
+    ben = TopicOwner(cluster, WAITING, is_waiting=False)
+    ben.turn(100)
+    anna.close()
+    add_partition(cluster)
+    ben.claim(WAIT_MS)
+    assert ben.has_access and ben.epoch(3) == 1
+    ben.close()
+
+
+def test_a_producer_that_is_refused_an_added_partition_has_lost_the_topic(cluster: FakeCluster) -> None:
+    anna = TopicOwner(cluster)
+    add_partition(cluster)
+    with Owner(cluster, FENCING, 3):
+        anna.turn_until(lambda: not anna.has_access)
+        with pytest.raises(OwnershipRefusedError):
+            anna.claim(WAIT_MS)
+        assert not anna.has_access
+    anna.close()

@@ -127,6 +127,9 @@ class FakeOwnership(TableHost):
         if key in self.znodes:
             self.load(key)
 
+    def partition_count(self, topic: str) -> int:
+        return len(self._cluster.topics[topic])
+
     def may_write(self, channel: FakeChannel, topic: str, index: int) -> ErrorCode:
         """The error for an append that arrived on a channel; NONE if the append is allowed."""
         resource = self.table.resource(resource_key(PRODUCERS_GROUP, topic, index))
@@ -214,6 +217,9 @@ class _Service:
             return succeed(self._owners.answer(self._owners.submit(operation)))
         except BrokerError as error:
             return fail(error)
+
+    def partition_count(self, first: PartitionKey) -> Deferred[int]:
+        return succeed(self._owners.partition_count(first.topic))
 
     def renew(
         self, _: ServerConnection, requester: Requester, named: Sequence[NamedGrant], max_wait_ms: int

@@ -13,6 +13,7 @@ from broker.ownership.operations import RecordsByKey
 from broker.ownership.resources import Entry, Requester, Resource
 from broker.ownership.rules import ClaimRefused, Shared, Verdict, judge_access
 from broker.ownership.state import TableState
+from broker.ownership.table import OwnershipTable
 from broker.replication import plain_fetch
 from broker.replication.admission import NO_CONNECTION
 from broker.replication.appends import Append
@@ -111,6 +112,17 @@ def _look_at_guards_afterwards() -> Sequence[Patch]:
 
     return [(Conditions, "judge", mutant)]
 
+
+def _keep_no_added_partition() -> Sequence[Patch]:
+    return [(OwnershipTable, "reserve", lambda self, key, owner, now_ms: None)]
+
+
+ADDED_PARTITION_UNRESERVED = Mutation(
+    "added-partition-unreserved",
+    "a partition that is added to a topic with an owner may be written by any client",
+    _keep_no_added_partition,
+)
+"""Not in the list: in random plans owned topics do not grow. `tests.sim.test_grown_topic` catches it."""
 
 MUTATIONS = (
     Mutation("last-promoted", "the last waiter in the queue is promoted first", _promote_the_last),
