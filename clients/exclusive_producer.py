@@ -21,6 +21,7 @@ from clients.connection.network import ClientNetwork
 from clients.errors import ConfigError, RequestTimeoutError
 from clients.feedback.events import OnEvent
 from clients.message import Message
+from clients.ownership.arguments import check_numbers, check_text
 from clients.ownership.claim import FOR_EVER, ClaimSettings
 from clients.ownership.claim_requests import ProducerAccessDialect
 from clients.ownership.claims import OwnershipClaims
@@ -53,7 +54,8 @@ class ExclusiveProducer(ProducerFace):
 
     Access that is lost is not claimed again: queued messages fail with ProducerFencedError, and every later
     `send` raises it. A producer that lost only its connection resumes on the next one. Raises
-    OwnershipRefusedError if the mode does not let it in, RequestTimeoutError, ConfigError (acks must be all).
+    OwnershipRefusedError if the mode does not let it in, RequestTimeoutError, ConfigError (acks must be all),
+    TypeError for arguments of a wrong type.
     """
 
     def __init__(
@@ -76,6 +78,11 @@ class ExclusiveProducer(ProducerFace):
         is_threaded: bool = True,
         on_event: OnEvent | None = None,
     ) -> None:
+        check_text("topic", topic)
+        if not isinstance(mode, ProducerAccessMode):
+            raise TypeError(f"mode must be a ProducerAccessMode, not {type(mode).__name__} {mode!r}")
+        if producer_id is not None:
+            check_text("producer_id", producer_id)
         settings = producer_settings(properties)
         if required_acks(settings) != -1:
             raise ConfigError(f"acks={settings['acks']}: an exclusive producer needs acks=all")
@@ -83,7 +90,7 @@ class ExclusiveProducer(ProducerFace):
         self.topic = topic
         self.mode = mode
         self.producer_id = producer_id or str(uuid.uuid4())
-        named = None if partitions is None else sorted(set(partitions))
+        named = None if partitions is None else sorted(set(check_numbers("partitions", partitions)))
         if named == []:
             raise ValueError("partitions is empty: name at least one, or None for all")
         may_queue = mode is ProducerAccessMode.WAIT_FOR_EXCLUSIVE

@@ -24,6 +24,7 @@ from clients.config import Properties, admin_settings
 from clients.connection.connection import Connection
 from clients.connection.network import ClientNetwork
 from clients.errors import ClosedError, RequestTimeoutError
+from clients.ownership.arguments import check_resources, check_text
 from clients.ownership.claim import ClaimSettings, error_of
 from clients.ownership.claim_requests import NO_WRITER, OwnDialect, Writer
 from clients.ownership.claims import OwnershipClaims
@@ -47,7 +48,7 @@ class Lease:
     the callback must neither block nor call the lease.
 
     All resources are granted, or none. A lost resource is not claimed again: create another lease for it.
-    Raises ConfigError, ValueError.
+    Raises ConfigError, ValueError, and TypeError for arguments of a wrong type.
     """
 
     def __init__(
@@ -67,6 +68,10 @@ class Lease:
         rng: random.Random | None = None,
         is_threaded: bool = True,
     ) -> None:
+        check_text("group", group)
+        leased = check_resources("resources", resources)
+        if owner_id is not None:
+            check_text("owner_id", owner_id)
         settings = admin_settings(properties)
         self.owner_id = owner_id or str(uuid.uuid4())
         self._connection = Connection(settings["bootstrap.servers"], settings, network=network, rng=rng)
@@ -81,7 +86,7 @@ class Lease:
         )
         generations = {
             resource: generation if isinstance(generation, int) else generation.get(resource, IF_FREE)
-            for resource in resources
+            for resource in leased
         }
         self._claims = OwnershipClaims(
             self._connection,
