@@ -26,6 +26,7 @@ from clients.settings import Settings
 from protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
+    from clients.groups.membership import OwnerTokens
     from clients.groups.session import GroupSession
 
 
@@ -57,8 +58,10 @@ def consumer_parts(
     network: ClientNetwork | None = None,
     rng: random.Random | None = None,
     on_event: OnEvent | None = None,
+    tokens: OwnerTokens | None = None,
 ) -> ConsumerParts:
-    """The parts of a consumer with these properties. Raises ConfigError."""
+    """The parts of a consumer with these properties. `tokens` are those of a consumer that owns its
+    partitions. Raises ConfigError."""
     settings = consumer_settings(properties)
     connection = Connection(
         settings["bootstrap.servers"], settings, network=network, rng=rng, on_event=on_event
@@ -71,7 +74,7 @@ def consumer_parts(
         from clients.groups.session_builder import build_session  # Slow to import; only groups need it.
 
         listener = rebalance_listener or RebalanceListener()
-        group = build_session(settings, connection, fetcher, buffer, listener, rng or random.Random())
+        group = build_session(settings, connection, fetcher, buffer, listener, rng or random.Random(), tokens)
     return ConsumerParts(settings, connection, fetcher, buffer, discovery, group)
 
 

@@ -18,7 +18,9 @@ from clients.config import Properties
 from clients.connection.link import Call, Reply
 from clients.consumer import BaseConsumer
 from clients.consumer_loop import ConsumerParts, consumer_parts
+from clients.groups.membership import OwnerTokens
 from clients.message import OffsetAndMetadata
+from clients.ownership.arguments import check_partitions, check_text
 from clients.ownership.claim import ClaimSettings
 from clients.ownership.claim_requests import OwnDialect
 from clients.ownership.claims import OwnershipClaims
@@ -40,7 +42,8 @@ class ExclusiveConsumer(BaseConsumer):
 
     A lost partition is not claimed again: `poll` raises OwnershipFencedError from then on, and `close`
     commits nothing. `poll` raises OwnershipRefusedError if the claim was refused, RequestTimeoutError if it
-    was not granted within `wait_ms`. Otherwise as Consumer.
+    was not granted within `wait_ms`. The constructor raises TypeError for arguments of a wrong type.
+    Otherwise as Consumer.
     """
 
     def __init__(
@@ -56,18 +59,23 @@ class ExclusiveConsumer(BaseConsumer):
         on_ownership: Callable[[OwnershipEvent], object] = lambda _: None,
         **more: Any,
     ) -> None:
-        parts = consumer_parts(properties, **more)
+        check_text("own_group", own_group)
+        owned = check_partitions("partitions", partitions)
+        if owner_id is not None:
+            check_text("owner_id", owner_id)
+        tokens = OwnerTokens(own_group)
+        parts = consumer_parts(properties, tokens=tokens, **more)
         self.owner_id = owner_id or str(uuid.uuid4())
         dialect = OwnDialect(own_group, self.owner_id, session_timeout_ms, Access.READ)
         self._own = OwnershipClaims(
             parts.connection,
             dialect,
-            dict.fromkeys(partitions, generation),
+            dict.fromkeys(owned, generation),
             ClaimSettings(session_timeout_ms, parts.settings["retry.backoff.ms"]),
             wait_ms=wait_ms,
             answer_timeout_ms=2 * parts.settings["request.timeout.ms"] // 3,
         )
-        super().__init__(parts, _PartitionClaims(self._own, parts, on_ownership))
+        super().__init__(parts, _PartitionClaims(self._own, parts, tokens, on_ownership))
 
     @property
     def is_owner(self) -> bool:
@@ -92,8 +100,9 @@ class ExclusiveConsumer(BaseConsumer):
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """As `Consumer.commit`. Once a partition is known to be lost, commits nothing and raises what `poll`
-        raises. Brokers do not fence commits by ownership (docs/ownership.md)."""
+        """As `Consumer.commit`. Commits carry the token of each partition: the coordinator refuses those of
+        partitions that another owner has been granted, and OwnershipFencedError is raised. Once a partition
+        is known to be lost, commits nothing and raises what `poll` raises."""
         self._loop.raise_claims_error()
         super().commit(topic, partition, offsets=offsets, timeout_ms=timeout_ms)
 
@@ -102,8 +111,13 @@ class _PartitionClaims:
     """The claims of one exclusive consumer (`clients.consumer_loop.ReadClaims`)."""
 
     def __init__(
-        self, own: OwnershipClaims, parts: ConsumerParts, on_ownership: Callable[[OwnershipEvent], object]
+        self,
+        own: OwnershipClaims,
+        parts: ConsumerParts,
+        tokens: OwnerTokens,
+        on_ownership: Callable[[OwnershipEvent], object],
     ) -> None:
+        self._tokens = tokens
         self._own = own
         self._parts = parts
         self._network = parts.connection.network
@@ -156,4 +170,7 @@ class _PartitionClaims:
             return
         self._begun[event.resource] = None
         if isinstance(event.resource, TopicPartition):
+            grant = self._own.by_resource[event.resource].grant
+            assert grant is not None
+            self._tokens.incarnations[event.resource] = grant.incarnation
             self._parts.add_partition(event.resource)

@@ -4,21 +4,24 @@ replicas have them.
 Versions: 2 to 4 say how long to keep the offsets, in place of `offsets.retention.minutes`; from 6 on the
 leader epoch of the last record read is kept with an offset (KIP-320), from 7 on members may be static.
 
-Each partition succeeds or fails on its own: one that does not exist is refused here.
+Each partition succeeds or fails on its own: one that does not exist is refused here, and so is one that the
+committing consumer says to own and has lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, succeed
 
 from broker.handler import Handler, RequestContext
 from broker.metadata import MetadataCache
+from broker.ownership.committers import CommitterCheck
 from coordinator.groups.effects import PartitionErrorsAnswer
 from coordinator.groups.service import GroupService
 from coordinator.groups.shard import OffsetToCommit
+from coordinator.ownership.records import PartitionKey
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -34,8 +37,31 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
     request = OffsetCommitRequest
     groups: GroupService
     metadata: MetadataCache
+    committers: CommitterCheck
 
     def handle(self, context: RequestContext, request: OffsetCommitRequest) -> Deferred[OffsetCommitResponse]:
+        tokens = self._tokens(request)
+        if request.owner_group is None or not tokens:
+            return self._commit(request, frozenset())
+        lost = self.committers.lost(request.owner_group, tokens)
+        return lost.addCallback(lambda keys: self._commit(request, _places(keys)))
+
+    def _tokens(self, request: OffsetCommitRequest) -> dict[PartitionKey, int]:
+        """The tokens of the partitions that the committing consumer owns."""
+        return {
+            PartitionKey(self.metadata.topic_id(topic.name), wanted.partition_index, topic.name): (
+                wanted.owner_token
+            )
+            for topic in request.topics
+            for wanted in topic.partitions
+            if wanted.owner_token >= 0
+            and self.metadata.partition(topic.name, wanted.partition_index) is not None
+        }
+
+    def _commit(
+        self, request: OffsetCommitRequest, lost: Collection[TopicPartition]
+    ) -> Deferred[OffsetCommitResponse]:
+        """Store the offsets of all partitions that the consumer has not `lost` to another owner."""
         offsets = [
             OffsetToCommit(
                 TopicPartition(topic.name, wanted.partition_index),
@@ -46,13 +72,15 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
             for topic in request.topics
             for wanted in topic.partitions
             if self.metadata.partition(topic.name, wanted.partition_index) is not None
+            and TopicPartition(topic.name, wanted.partition_index) not in lost
         ]
+        refused = [(partition, ErrorCode.OWNERSHIP_FENCED) for partition in lost]
         if request.topics and not offsets:
-            return succeed(_response(request, ()))
+            return succeed(_response(request, refused))
         retention_ms = None if request.retention_time_ms < 0 else request.retention_time_ms
 
         def answered(answer: PartitionErrorsAnswer) -> OffsetCommitResponse:
-            return _response(request, answer.partitions)
+            return _response(request, [*answer.partitions, *refused])
 
         return self.groups.ask(
             request.group_id,
@@ -72,6 +100,10 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
         self, context: RequestContext, request: OffsetCommitRequest, error: BrokerError
     ) -> OffsetCommitResponse:
         return _response(request, (), error.code)
+
+
+def _places(keys: Iterable[PartitionKey]) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(key.topic, key.index) for key in keys)
 
 
 def _response(

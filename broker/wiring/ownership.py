@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from broker.ownership.committers import CommitterCheck
 from broker.ownership.service import OwnershipService
 from broker.ownership.settings import OwnershipSettings, SessionTimeouts
 from broker.replication.replicas import Replicas
@@ -21,6 +22,7 @@ class OwnershipParts:
 
     service: OwnershipService
     session_timeouts: SessionTimeouts
+    committers: CommitterCheck
 
 
 def build_ownership(
@@ -32,10 +34,11 @@ def build_ownership(
 ) -> OwnershipParts:
     """`names_partition` returns the partition of `__consumer_offsets` that keeps a group's names; `right`
     says what this broker may confirm."""
+    store = OwnershipStore(around.zookeeper)
     return OwnershipParts(
         service=OwnershipService(
             replicas,
-            OwnershipStore(around.zookeeper),
+            store,
             names_partition,
             right,
             read_group(OwnershipSettings, settings),
@@ -43,4 +46,5 @@ def build_ownership(
             date_ms=around.date_ms,
         ),
         session_timeouts=read_group(SessionTimeouts, settings),
+        committers=CommitterCheck(store),
     )

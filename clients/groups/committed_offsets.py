@@ -10,7 +10,7 @@ from clients.connection.link import Call, Reply
 from clients.errors import CommitFailedError, is_retriable
 from clients.feedback.events import CommitFailed, Events
 from clients.groups.coordinator import COORDINATOR_MOVED, GroupCoordinator
-from clients.groups.membership import GroupIdentity
+from clients.groups.membership import GroupIdentity, OwnerTokens
 from clients.message import OffsetAndMetadata, by_topic
 from protocol.api import Request, Response
 from protocol.errors import BrokerError, ErrorCode, error_for
@@ -33,9 +33,12 @@ _PLACE_LOST = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorC
 
 
 def commit_request(
-    identity: GroupIdentity, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    identity: GroupIdentity,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    tokens: OwnerTokens | None = None,
 ) -> OffsetCommitRequest:
-    """The request that stores `offsets`."""
+    """The request that stores `offsets`. `tokens` are those of a consumer that owns its partitions."""
+    incarnations = {} if tokens is None else tokens.incarnations
     topics = [
         OffsetCommitRequestTopic(
             name=topic,
@@ -45,6 +48,7 @@ def commit_request(
                     committed_offset=stored.offset,
                     committed_leader_epoch=stored.leader_epoch,
                     committed_metadata=stored.metadata,
+                    owner_token=incarnations.get(TopicPartition(topic, number), -1),
                 )
                 for number in numbers
                 for stored in (offsets[TopicPartition(topic, number)],)
@@ -58,6 +62,7 @@ def commit_request(
         member_id=identity.member_id,
         group_instance_id=identity.instance_id,
         topics=topics,
+        owner_group=None if tokens is None else tokens.group,
     )
 
 
@@ -120,6 +125,7 @@ class OffsetCommit:
     identity: GroupIdentity
     offsets: dict[TopicPartition, OffsetAndMetadata]
     """The offsets that the coordinator has not accepted yet."""
+    tokens: OwnerTokens | None = None
     committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     is_done: bool = False
     error: Exception | None = None
@@ -128,7 +134,7 @@ class OffsetCommit:
     not_before_ms: int = 0
 
     def request(self) -> Request[Any]:
-        return commit_request(self.identity, self.offsets)
+        return commit_request(self.identity, self.offsets, self.tokens)
 
     def take(self, response: Response) -> None:
         """Process the response. Raises BrokerError for the first error in it."""

@@ -7,7 +7,7 @@ read others (`AssignPartitions`). It changes no position itself.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from clients.connection.link import Call, Reply
@@ -24,6 +24,15 @@ class GroupIdentity:
     generation: int = NO_GENERATION
     member_id: str = ""
     instance_id: str | None = None
+
+
+@dataclass(slots=True)
+class OwnerTokens:
+    """What a consumer that owns its partitions (own API) sends with commits, so that they are refused once it
+    has lost a partition: its group of owners, and the incarnation of each partition's grant."""
+
+    group: str
+    incarnations: dict[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

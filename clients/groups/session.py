@@ -24,6 +24,7 @@ from clients.groups.membership import (
     AssignPartitions,
     GroupIdentity,
     GroupMembership,
+    OwnerTokens,
     RevokePartitions,
 )
 from clients.groups.rebalance_tracker import RebalanceTracker
@@ -77,6 +78,7 @@ class GroupSession:
         listener: RebalanceListener,
         events: Events,
         attachments: Attachments | None = None,
+        tokens: OwnerTokens | None = None,
     ) -> None:
         self.last_commit_error: Exception | None = None
         """Why the last automatic commit failed; None after one that succeeded."""
@@ -90,6 +92,7 @@ class GroupSession:
         self._coordinator = coordinator
         self._listener = listener
         self._attachments = attachments
+        self._tokens = tokens
         self._subscribed: dict[str, None] = {}
         self._offset_fetches: list[OffsetFetch] = []
         self._auto_commit: OffsetCommit | None = None
@@ -312,7 +315,7 @@ class GroupSession:
             return
         self._withdraw_auto_commit()
         deadline_ms = self._now_ms() + timeout_ms
-        commit = OffsetCommit(self.membership.identity, dict(offsets))
+        commit = self._new_commit(dict(offsets))
         while True:
             self.offsets.submit(commit)
             try:
@@ -321,9 +324,12 @@ class GroupSession:
             except CommitFailedError:
                 if not self._has_kept(commit):
                     raise
-                commit = OffsetCommit(self.membership.identity, commit.offsets)
+                commit = self._new_commit(commit.offsets)
         for partition, stored in offsets.items():
             self._committed[partition] = stored.offset
+
+    def _new_commit(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> OffsetCommit:
+        return OffsetCommit(self.membership.identity, offsets, tokens=self._tokens)
 
     def _has_kept(self, commit: OffsetCommit) -> bool:
         """Whether the commit's partitions are still this member's, in a later generation than the commit's.
@@ -394,7 +400,7 @@ class GroupSession:
         }
         if not changed:
             return None
-        commit = OffsetCommit(self.membership.identity, changed)
+        commit = self._new_commit(changed)
         self.offsets.submit(commit)
         return commit
 

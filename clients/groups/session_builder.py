@@ -13,7 +13,7 @@ from clients.fetching.fetcher import Fetcher
 from clients.fetching.record_buffer import RecordBuffer
 from clients.groups.coordinator import GroupCoordinator
 from clients.groups.listener import RebalanceListener
-from clients.groups.membership import GroupMembership
+from clients.groups.membership import GroupMembership, OwnerTokens
 from clients.groups.session import GroupSession, SessionSettings
 
 if TYPE_CHECKING:
@@ -29,8 +29,10 @@ def build_session(
     buffer: RecordBuffer,
     listener: RebalanceListener,
     rng: random.Random,
+    tokens: OwnerTokens | None = None,
 ) -> GroupSession:
-    """The session of a consumer with a `group.id`. Raises ConfigError."""
+    """The session of a consumer with a `group.id`. `tokens` are those of a consumer that owns its partitions.
+    Raises ConfigError."""
     coordinator = GroupCoordinator(connection, settings["group.id"], settings["retry.backoff.ms"])
     membership: GroupMembership
     attachments = None
@@ -55,6 +57,7 @@ def build_session(
         listener,
         connection.events,
         attachments,
+        tokens,
     )
 
 

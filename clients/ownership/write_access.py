@@ -22,8 +22,10 @@ knows the owner's connection."""
 
 
 class ClaimedWriteAccess:
-    """Implements `clients.sending.write_access.WriteAccess`. The producer's lock guards it. `whole_topic` is for
-    a producer of a whole topic."""
+    """Implements `clients.sending.write_access.WriteAccess`. The producer's lock guards it.
+
+    `whole_topic` adds the claims of a producer of a whole topic; None for one of named partitions.
+    """
 
     def __init__(
         self,

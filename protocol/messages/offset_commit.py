@@ -30,6 +30,7 @@ class OffsetCommitRequestPartition:
     committed_offset: Int64
     committed_leader_epoch: Int32 = wire("6+", default=-1, ignorable=True)
     committed_metadata: str | None
+    owner_token: Int64 = wire("8+", default=-1, tag=10000, ignorable=True)
 
 
 @struct
@@ -40,7 +41,12 @@ class OffsetCommitRequestTopic:
 
 @request(key=8, versions="2-8", flexible="8+")
 class OffsetCommitRequest(Request[OffsetCommitResponse]):
-    """A simple consumer, outside of any group membership, has generation -1 and no member id."""
+    """A simple consumer, outside of any group membership, has generation -1 and no member id.
+
+    The tagged fields are Holdfast's own. A consumer that owns the partitions (own API) names its
+    `owner_group`, and for each partition the incarnation of its grant as `owner_token`. Offsets of partitions
+    that it has lost are refused with OWNERSHIP_FENCED.
+    """
 
     group_id: str
     generation_id_or_member_epoch: Int32 = -1
@@ -48,3 +54,4 @@ class OffsetCommitRequest(Request[OffsetCommitResponse]):
     group_instance_id: str | None = wire("7+", default=None)
     retention_time_ms: Int64 = wire("2-4", default=-1, ignorable=True)
     topics: list[OffsetCommitRequestTopic]
+    owner_group: str | None = wire("8+", default=None, tag=10000, ignorable=True)

@@ -211,3 +211,30 @@ def test_closing_a_queued_reader_leaves_the_queue(cluster: FakeCluster) -> None:
     assert carl.read(4) == [b"a", b"b", b"c", b"d"]
     assert carl.generation(LOG) == 2
     carl.close()
+
+
+def committed(reader: Reader) -> int | None:
+    """The group's committed offset of LOG."""
+    found = reader.committed([LOG])[LOG]
+    return None if found is None else found.offset
+
+
+def test_a_consumer_that_does_not_know_of_its_loss_commits_nothing(cluster: FakeCluster) -> None:
+    group = {"group.id": "index", "enable.auto.commit": False}
+    anna = Reader(cluster, properties=group)
+    assert anna.read(2) == [b"a", b"b"]
+    anna.commit()
+    assert anna.read(1) == [b"c"]
+
+    generation = anna.generation(LOG)
+    assert generation is not None
+    ben = Reader(cluster, generation=generation, properties=group)
+    assert ben.read(1) == [b"c"]
+
+    with pytest.raises(OwnershipFencedError):
+        anna.commit()
+    assert committed(ben) == 2
+    ben.commit()
+    assert committed(ben) == 3
+    for each in (anna, ben):
+        each.close()

@@ -542,6 +542,9 @@ class FakeCluster:
         self.topics[name] = [FakePartition(nodes[index % len(nodes)]) for index in range(partitions)]
         return self.topics[name]
 
+    def topic_id(self, name: str) -> uuid.UUID:
+        return self.topic_ids[name]
+
     def partition(self, topic: str, number: int) -> FakePartition | None:
         partitions = self.topics.get(topic, [])
         return partitions[number] if number < len(partitions) else None

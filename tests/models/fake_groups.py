@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,11 +14,13 @@ from broker.groups.forwarding import Forwarding
 from broker.handler import RequestContext, refusal
 from broker.identity import BrokerIdentity
 from broker.metadata import MetadataCache
+from broker.ownership.committers import CommitterCheck, may_commit
 from coordinator.groups.effects import DescribeAnswer, OffsetsAnswer, ReaderClaim
 from coordinator.groups.hosted_shard import ShardEvent
 from coordinator.groups.service import GroupService
 from coordinator.groups.settings import GroupSettings
 from coordinator.groups.shard import GroupShard, OffsetToCommit
+from coordinator.ownership.records import PartitionKey, decode_ownership
 from protocol.api import Request, Response
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages import group_membership as membership
@@ -66,6 +68,7 @@ class FakeGroups(ShardHost):
             cast(MetadataCache, cluster),
             cast(Forwarding, _Forwarding(self)),
             BrokerIdentity(self.node, "fake", "PLAINTEXT"),
+            cast(CommitterCheck, _Committers(cluster)),
         )
         self._handlers = {each.request.api.key: each for each in handlers_about(GroupService, parts)}
         super().__init__()
@@ -190,6 +193,21 @@ class _Parts:
     metadata: MetadataCache
     forwarding: Forwarding
     identity: BrokerIdentity
+    committers: CommitterCheck
+
+
+class _Committers:
+    """Reads the grants in the fake cluster's ZooKeeper."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def lost(self, group: str, tokens: Mapping[PartitionKey, int]) -> Deferred[set[PartitionKey]]:
+        znodes = self._cluster.ownership.znodes
+        records = {key: decode_ownership(key.path, znodes[key][0]) for key in tokens if key in znodes}
+        return succeed(
+            {key for key, token in tokens.items() if not may_commit(records.get(key), group, token)}
+        )
 
 
 class _Forwarding:

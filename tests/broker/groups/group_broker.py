@@ -16,10 +16,12 @@ from broker.groups.forwarding import SendToBroker
 from broker.handlers.find_coordinator import FindCoordinatorHandler
 from broker.identity import BrokerIdentity
 from broker.metadata import LEADER_DURING_DELETE, MetadataCache
+from broker.ownership.committers import CommitterCheck
 from broker.settings.rows import broker_settings
 from broker.wiring.groups import build_groups
 from coordinator.groups.partitions import OFFSETS_TOPIC
 from coordinator.groups.service import GroupService
+from coordinator.ownership.store import OwnershipStore
 from protocol.api import Request
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
@@ -37,6 +39,7 @@ from protocol.messages.offset_fetch import (
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker.world import LOCAL_ID, Client, World
 from tests.models.handlers import handlers_about
+from tests.models.instant_zookeeper import InstantZooKeeper
 from tests.models.orders import partition_metadata
 
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\0\0\0\0"
@@ -78,7 +81,9 @@ class GroupBroker(World):
         self.metadata.add_listener(self.groups.service)
         self.replicas.add_role_listener(self.groups.leadership.role_changed)
         identity = BrokerIdentity(local_id, "cluster", "PLAINTEXT")
-        self.dispatcher.add(handlers_about(GroupService, self.groups, _Known(self.metadata, identity)))
+        self.zookeeper = InstantZooKeeper()
+        known = _Known(self.metadata, identity, CommitterCheck(OwnershipStore(self.zookeeper)))
+        self.dispatcher.add(handlers_about(GroupService, self.groups, known))
         self.dispatcher.add([FindCoordinatorHandler(self.groups.topic, self.metadata, identity)])
 
     def _create(self, names: list[str]) -> Deferred[dict[str, ErrorCode]]:
@@ -134,6 +139,7 @@ class _Known:
 
     metadata: MetadataCache
     identity: BrokerIdentity
+    committers: CommitterCheck
 
 
 def _no_other_broker(broker_id: int, request: Request[Any], timeout_ms: int | None = None) -> Any:

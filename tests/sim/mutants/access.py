@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from broker.ownership import claims
+from broker.ownership import claims, committers
 from broker.ownership.claims import Promote
 from broker.ownership.effects import Sever
 from broker.ownership.operations import RecordsByKey
@@ -123,6 +123,19 @@ ADDED_PARTITION_UNRESERVED = Mutation(
     _keep_no_added_partition,
 )
 """Not in the list: in random plans owned topics do not grow. `tests.sim.test_grown_topic` catches it."""
+
+
+def _let_lost_owners_commit() -> Sequence[Patch]:
+    return [(committers, "may_commit", lambda record, group, token: True)]
+
+
+LOST_OWNER_COMMITS = Mutation(
+    "lost-owner-commits",
+    "a consumer commits the position of a partition that another owner has been granted",
+    _let_lost_owners_commit,
+)
+"""Not in the list: the readers of the simulation commit nothing. `tests.broker.groups.test_owner_commits`
+catches it."""
 
 MUTATIONS = (
     Mutation("last-promoted", "the last waiter in the queue is promoted first", _promote_the_last),
