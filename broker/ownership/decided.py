@@ -8,7 +8,7 @@ when this broker begins to lead, and unloaded when it stops.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, succeed
@@ -83,6 +83,8 @@ class DecidedResources:
         """Records read for the LeaderAndIsr request that is about to be applied."""
         self._topic_owners: dict[PartitionKey, Owner | None] = {}
         """The owner of the whole topic for each partition read with them."""
+        self._prepared_names: dict[TopicPartition, dict[str, FoundRecords]] = {}
+        """By group, the records of names that it decides about already, read for the same request."""
         self._unreadable: dict[ResourceKey, None] = {}
         """Resources whose records cannot be decoded: no client can claim them."""
 
@@ -105,9 +107,33 @@ class DecidedResources:
         ]
         if not keys:
             return succeed(None)
+        return ensureDeferred(self._prepare(keys))
+
+    async def _prepare(self, keys: Sequence[PartitionKey]) -> None:
         firsts = dict.fromkeys(key.first for key in keys)
-        read = ensureDeferred(self._store.read_partitions(list(dict.fromkeys([*keys, *firsts]))))
-        return read.addCallback(self._records_read, keys)
+        self._records_read(await self._store.read_partitions(list(dict.fromkeys([*keys, *firsts]))), keys)
+        self._prepared_names = {}
+        for key in keys:
+            where = TopicPartition(key.topic, key.index)
+            led = self._led.get(where)
+            if led is not None and led.groups:
+                self._prepared_names[where] = await self._read_again(led)
+
+    async def _read_again(self, led: _LedPartition) -> dict[str, FoundRecords]:
+        """The records of the names that this broker has decided about, and will decide about in the next
+        leader epoch."""
+        named = self._groups_with_names()
+        groups = [name for name, group in led.groups.items() if group.is_read and name in named]
+        found: dict[str, FoundRecords] = {}
+        for start in range(0, len(groups), _GROUPS_AT_A_TIME):
+            some = groups[start : start + _GROUPS_AT_A_TIME]
+            reading = [ensureDeferred(self._store.read_names(group)) for group in some]
+            outcomes = await DeferredList(reading, consumeErrors=True)
+            for group, (_, outcome) in zip(some, outcomes, strict=True):
+                if isinstance(outcome, Failure):
+                    outcome.raiseException()
+                found[group] = outcome
+        return found
 
     def _is_new(self, topic: str, index: int, leader_epoch: int) -> bool:
         led = self._led.get(TopicPartition(topic, index))
@@ -128,10 +154,14 @@ class DecidedResources:
                 self._unload(led)
             return
         key = partition_key(partition)
+        again: dict[str, FoundRecords] = {}
         if led is not None:
             # It led before, and other brokers may have led in between: what it knows may be out of date.
-            self._unload_names(led)
-        self._led[where] = _LedPartition(partition, partition.leader_epoch)
+            again = self._prepared_names.pop(where, {})
+            self._unload_names(led, again)
+        led_now = self._led[where] = _LedPartition(partition, partition.leader_epoch)
+        for group, names in again.items():
+            self._load_again(led_now, group, names)
         found = self._prepared.pop(key, None)
         if found is not None:
             self._load(found)
@@ -152,9 +182,23 @@ class DecidedResources:
         self._table.unload(key, BrokerError(code), self._now_ms(), reason)
         self._table_changed()
 
-    def _unload_names(self, led: _LedPartition) -> None:
-        """Unload the names of groups. They are read again when a request names their group."""
-        groups, led.groups = led.groups, {}
+    def _load_again(self, led: _LedPartition, group: str, found: FoundRecords) -> None:
+        """Take over the names of a group as they are recorded now. Their waiters keep their places."""
+        self._table.count_from(found.transaction)
+        led.groups[group] = _NamedGroup(is_read=True)
+        for each in found.records:
+            self._load(each)
+        recorded = {each.key for each in found.records}
+        for resource in self._table.resources():
+            key = resource.key
+            if isinstance(key, NameKey) and key.group == group and key not in recorded:
+                self._unload_unwritten(key)
+
+    def _unload_names(self, led: _LedPartition, kept: Collection[str] = ()) -> None:
+        """Unload the names of all groups but those `kept`. They are read again when a request names their
+        group."""
+        groups = {name: group for name, group in led.groups.items() if name not in kept}
+        led.groups = {}
         if not groups:
             return
         known = [resource.key for resource in self._table.resources()]
@@ -269,11 +313,14 @@ class DecidedResources:
         """Forget groups without names: they can be read again."""
         if len(led.groups) < _GROUPS_MAX:
             return
-        known = (resource.key for resource in self._table.resources())
-        with_names = {key.group for key in known if isinstance(key, NameKey)}
+        with_names = self._groups_with_names()
         for name, group in list(led.groups.items()):
             if name not in with_names and group.is_read:
                 del led.groups[name]
+
+    def _groups_with_names(self) -> set[str]:
+        known = (resource.key for resource in self._table.resources())
+        return {key.group for key in known if isinstance(key, NameKey)}
 
     def _names_read(self, found: FoundRecords, led: _LedPartition, group: str, loading: _NamedGroup) -> None:
         if led.groups.get(group) is not loading:

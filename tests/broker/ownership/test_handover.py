@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from coordinator.ownership.records import NameKey, PartitionKey, decode_ownership, encode_ownership
 from protocol.errors import ErrorCode
-from protocol.messages.ownership import RenewResponse
+from protocol.messages.ownership import LossReason, RenewResponse
 from tests.broker.ownership.world import Owner, OwnershipWorld
 
 T = "t"
@@ -58,14 +60,46 @@ def test_waiting_renews_are_answered_when_their_resource_moves(
     assert (answered(anna), answered(ben)) == (error, error)
 
 
-def test_owners_keep_their_names_while_a_new_epoch_loads_them(world: OwnershipWorld) -> None:
-    """The same broker coordinates the group in a new leader epoch, and has to load the names first."""
-    anna = world.owner("anna")
-    anna.claim(NAME, partition=NO_PARTITION)
-    wait_for_news(anna, NAME, NO_PARTITION)
+BOTH = pytest.mark.parametrize(
+    ("name", "partition", "topic"), [(T, 0, T), (NAME, NO_PARTITION, OFFSETS)], ids=["partition", "name"]
+)
 
-    world.lead(OFFSETS, leader_epoch=1)
 
-    assert answered(anna) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert anna.renew(NAME, NO_PARTITION).error_code == ErrorCode.OWNERSHIP_DETACHED
-    assert anna.resume(NAME, NO_PARTITION).generation == 1
+@BOTH
+def test_owners_and_waiters_keep_their_places_in_a_new_epoch_of_their_broker(
+    world: OwnershipWorld, name: str, partition: int, topic: str
+) -> None:
+    anna, ben, cleo = world.owner("anna"), world.owner("ben"), world.owner("cleo")
+    anna.claim(name, partition=partition)
+    for waiter in (ben, cleo):
+        waiter.claim(name, generation=-1, partition=partition, wait_timeout_ms=-1)
+
+    world.lead(topic, leader_epoch=1)
+
+    assert anna.renew(name, partition).error_code == ErrorCode.NONE
+    assert [each.renew(name, partition).position for each in (ben, cleo)] == [1, 2]
+    anna.client.connection.close("gone")
+    assert ben.renew(name, partition).error_code == ErrorCode.NONE
+    assert cleo.renew(name, partition).position == 1
+
+
+@BOTH
+def test_an_owner_that_was_replaced_at_another_broker_is_severed_and_waiters_stay(
+    world: OwnershipWorld, name: str, partition: int, topic: str
+) -> None:
+    """Another broker has led between two epochs of this one, and has granted the resource."""
+    anna, ben = world.owner("anna"), world.owner("ben")
+    anna.claim(name, partition=partition)
+    ben.claim(name, generation=-1, partition=partition, wait_timeout_ms=-1)
+    key = PartitionKey(world.topic_id(T), 0, T) if partition == 0 else NameKey("app", NAME)
+    data, version = world.zookeeper.znodes[key.path]
+    record = decode_ownership(key.path, data)
+    (granted,) = record.histories["app"]
+    taken = (granted.ended(LossReason.STOLEN, 1), replace(granted, generation=2, incarnation=10**6))
+    elsewhere = replace(record, incarnation=10**6, histories={"app": taken})
+    world.zookeeper.znodes[key.path] = (encode_ownership(elsewhere), version + 1)
+
+    world.lead(topic, leader_epoch=2)
+
+    assert anna.client.connection.is_closed
+    assert ben.renew(name, partition).position == 1
