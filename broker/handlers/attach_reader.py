@@ -1,6 +1,7 @@
 """AttachReader (key 30028): a member of a group with single readers attaches its connection.
 
-Each partition succeeds or fails separately. docs/consumer-groups.md has the rules.
+Each partition succeeds or fails separately. docs/consumer-groups.md has the rules. Answers leave a connection
+in the order of its requests, so a fetch of this connection that waits for records is answered at once.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class AttachReaderHandler(Handler[AttachReaderRequest, AttachReaderResponse]):
         requests.check_resources(request.group, resources)
         requester = requests.requester_of(context, request.group, request.member_id)
         connection = requests.connection_of(context)
+
+        self.ownership.end_waiting_fetches(connection)
 
         def submit(found: list[tuple[HeldResource, ResourceKey]]) -> Deferred[Standings]:
             attach = AttachReader(requester, request.generation, [key for _, key in found])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, succeed
 from twisted.python.failure import Failure
@@ -128,7 +129,7 @@ class DecidedResources:
         for start in range(0, len(groups), _GROUPS_AT_A_TIME):
             some = groups[start : start + _GROUPS_AT_A_TIME]
             reading = [ensureDeferred(self._store.read_names(group)) for group in some]
-            outcomes = await DeferredList(reading, consumeErrors=True)
+            outcomes: Any = await DeferredList(reading, consumeErrors=True)
             for group, (_, outcome) in zip(some, outcomes, strict=True):
                 if isinstance(outcome, Failure):
                     outcome.raiseException()

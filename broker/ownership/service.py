@@ -166,6 +166,10 @@ class OwnershipService:
         if self._answers.is_awaited(ticket):
             self._submit(operation, ticket)
 
+    def end_waiting_fetches(self, connection: ServerConnection) -> None:
+        """Answer the fetches of a connection that wait for records with what there is."""
+        self._replicas.readers.expire_all_of(connection.id)
+
     def partition_count(self, first: PartitionKey) -> Deferred[int]:
         """How many partitions the topic of partition `first` has in ZooKeeper now; 0 if it was deleted.
 

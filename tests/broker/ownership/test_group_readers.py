@@ -29,6 +29,8 @@ from protocol.messages.ownership_sight import (
 from tests.broker.ownership.world import OwnershipWorld
 from tests.broker.world import Client, fetch_request, fired, only_fetched, produce_request
 from tests.models.batches import batch
+from tests.sim.mutants.group_readers import ATTACH_BEHIND_FETCH
+from tests.sim.mutation import mutated
 
 T = "t"
 GROUP = "billing"
@@ -82,14 +84,16 @@ class Member:
         self.client.connection.close("the network broke")
         self.client = self._world.client()
 
-    def attach(self, *partitions: int, generation: int = 1) -> list[AttachedPartition]:
-        request = AttachReaderRequest(
+    def attach_request(self, *partitions: int, generation: int = 1) -> AttachReaderRequest:
+        return AttachReaderRequest(
             group=self.group,
             member_id=self.member_id,
             generation=generation,
             topics=[ReadPartitions(topic=T, partitions=list(partitions or (0,)))],
         )
-        return self.client.call(request).partitions
+
+    def attach(self, *partitions: int, generation: int = 1) -> list[AttachedPartition]:
+        return self.client.call(self.attach_request(*partitions, generation=generation)).partitions
 
     def code(self, index: int = 0, generation: int = 1) -> int:
         """The error code of attaching to a partition."""
@@ -326,3 +330,29 @@ class TestOwners:
         assert anna.code() == ErrorCode.OWNERSHIP_FENCED, "fenced until the next assignment"
         leader.assign_reader("anna", generation=2, decided=(1, 2))
         assert anna.code(generation=2) == 0
+
+
+def test_an_attachment_does_not_wait_behind_a_fetch_of_its_connection(leader: Leader) -> None:
+    """Answers leave a connection in the order of the requests, and a fetch may wait for minutes."""
+    leader.assign_reader("anna", 0, 1)
+    anna = Member(leader, "anna")
+    anna.attach(0)
+    anna.client.ask(fetch_request(leader.topic_id(T), max_wait_ms=300_000))
+    assert anna.client.answers() == []
+
+    anna.client.ask(anna.attach_request(1))
+
+    fetched, attached = anna.client.answers()
+    assert only_fetched(fetched).error_code == ErrorCode.NONE
+    assert [row.error_code for row in attached.partitions] == [ErrorCode.NONE]
+
+
+def test_an_attachment_that_ends_no_fetch_waits_behind_it(leader: Leader) -> None:
+    """A check of the test above: it catches this mutation."""
+    leader.assign_reader("anna", 0, 1)
+    anna = Member(leader, "anna")
+    anna.attach(0)
+    with mutated(ATTACH_BEHIND_FETCH):
+        anna.client.ask(fetch_request(leader.topic_id(T), max_wait_ms=300_000))
+        anna.client.ask(anna.attach_request(1))
+        assert anna.client.answers() == []

@@ -8,6 +8,7 @@ from typing import Any
 
 from broker.ownership import claims, committers
 from broker.ownership.claims import Promote
+from broker.ownership.decided import DecidedResources
 from broker.ownership.effects import Sever
 from broker.ownership.operations import RecordsByKey
 from broker.ownership.resources import Entry, Requester, Resource
@@ -128,6 +129,18 @@ ADDED_PARTITION_UNRESERVED = Mutation(
 def _let_lost_owners_commit() -> Sequence[Patch]:
     return [(committers, "may_commit", lambda record, group, token: True)]
 
+
+async def _nothing_read(self: DecidedResources, led: Any) -> dict[str, Any]:
+    return {}
+
+
+NAMES_UNLOADED = Mutation(
+    "names-unloaded",
+    "a coordinator forgets who waits for names when it begins a new leader epoch",
+    lambda: [(DecidedResources, "_read_again", _nothing_read)],
+)
+"""Not in the list: a waiter that lost its place claims again, and the judge of the queues begins anew with a
+leader epoch. `tests.broker.ownership.test_handover` catches it."""
 
 LOST_OWNER_COMMITS = Mutation(
     "lost-owner-commits",

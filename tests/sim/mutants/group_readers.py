@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from broker.ownership import standings
 from broker.ownership.guards import ReaderGuard
 from broker.ownership.readers import AttachReader
+from broker.ownership.service import OwnershipService
 from broker.ownership.state import TableState
 from coordinator.ownership.records import ResourceKey
 from protocol.messages.ownership import ResourceStanding
@@ -30,6 +31,13 @@ def _attach_anyone() -> Sequence[Patch]:
 def _look_at_readers_once() -> Sequence[Patch]:
     return [(ReaderGuard, "admit", lambda self, connection: None)]
 
+
+ATTACH_BEHIND_FETCH = Mutation(
+    "attach-behind-fetch",
+    "a member's attachment is answered only after a waiting fetch of its connection",
+    lambda: [(OwnershipService, "end_waiting_fetches", lambda self, connection: None)],
+)
+"""Not in the list: it only delays. `tests.broker.ownership.test_group_readers` catches it."""
 
 MUTATIONS = (
     Mutation(
