@@ -113,10 +113,10 @@ class ExclusiveProducer(ProducerFace):
             wait_ms=(FOR_EVER if wait_ms is None else wait_ms) if may_queue else 0,
             answer_timeout_ms=2 * third_ms,
         )
-        whole_topic = None
+        self._whole_topic: WholeTopic | None = None
         if named is None:
-            whole_topic = WholeTopic(self._claims, connection.metadata, topic, partitions)
-        access = ClaimedWriteAccess(self._claims, on_ownership, whole_topic)
+            self._whole_topic = WholeTopic(self._claims, connection.metadata, topic, partitions)
+        access = ClaimedWriteAccess(self._claims, on_ownership, self._whole_topic)
         engine = SendingEngine(settings, connection, self._choose, access)
         super().__init__(engine)
         self._sender = MessageSender(
@@ -161,6 +161,8 @@ class ExclusiveProducer(ProducerFace):
         """
         engine = self._engine
         with engine.lock:
+            if self._whole_topic is not None:
+                self._whole_topic.grow()
             return engine.fatal_error is None and self._claims.is_valid(engine.network.now_ms())
 
     def epoch(self, partition: int = 0) -> int | None:
