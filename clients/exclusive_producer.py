@@ -198,12 +198,17 @@ class ExclusiveProducer(ProducerFace):
         *messages: Message,
         last_leader_epoch: int = ANY_EPOCH,
         guards: Mapping[TopicPartition, int] = NO_GUARDS,
+        append_id: bytes | uuid.UUID | None = None,
     ) -> SendResponse:
         """As `Producer.send_at`. Raises ValueError as `send` does."""
         for message in messages:
             self._check(message.topic, message.partition)
         return self._sender.send_at(
-            expected_offset, *messages, last_leader_epoch=last_leader_epoch, guards=guards
+            expected_offset,
+            *messages,
+            last_leader_epoch=last_leader_epoch,
+            guards=guards,
+            append_id=append_id,
         )
 
     def send_many(

@@ -55,7 +55,10 @@ _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _DELETE_HORIZON = 0x40
-_MARKS = _TRANSACTIONAL | _CONTROL | _DELETE_HORIZON
+HAS_APPEND_ID = 0x4000
+"""Holdfast's own attribute: the first record has the batch's append id in a header. Kafka leaves the bit
+unused, and its clients and tools ignore it."""
+_MARKS = _TRANSACTIONAL | _CONTROL | _DELETE_HORIZON | HAS_APPEND_ID
 
 _MIN_RECORD_SIZE = 7
 """Length, attributes, timestamp, offset, key, value and number of headers: at least one byte each."""
@@ -145,7 +148,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the batch is outside of any transaction and has no flag that only brokers set."""
+        """Whether the batch has no mark: no transaction, no append id, and no flag that only brokers set."""
         return not self.attributes & _MARKS
 
     @property
@@ -160,6 +163,11 @@ class BatchHeader(NamedTuple):
     def has_delete_horizon(self) -> bool:
         """Whether a log cleaner has replaced the base timestamp by its delete horizon."""
         return bool(self.attributes & _DELETE_HORIZON)
+
+    @property
+    def has_append_id(self) -> bool:
+        """Whether the batch's first record has its append id in a header."""
+        return bool(self.attributes & HAS_APPEND_ID)
 
 
 # What a named tuple's constructor calls, without the cost of a Python function.
@@ -308,6 +316,7 @@ def attributes(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     is_transactional: bool = False,
     is_control: bool = False,
+    has_append_id: bool = False,
 ) -> int:
     """The attributes field of a batch."""
     return (
@@ -315,6 +324,7 @@ def attributes(
         | (_LOG_APPEND_TIME if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
         | (_TRANSACTIONAL if is_transactional else 0)
         | (_CONTROL if is_control else 0)
+        | (HAS_APPEND_ID if has_append_id else 0)
     )
 
 

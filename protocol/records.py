@@ -53,6 +53,10 @@ def _fastest_codec() -> ModuleType:
 
 _codec = _fastest_codec()
 
+APPEND_ID_HEADER = "holdfast.append.id"
+"""Key of the header of a batch's first record that holds the batch's append id."""
+APPEND_ID_SIZE = 16
+
 TYPICAL_OVERHEAD = 14
 """Bytes of an average record besides its key and value: short varints and the attributes."""
 
@@ -142,8 +146,12 @@ class BatchBuilder:
         producer_epoch: int = NO_PRODUCER_EPOCH,
         base_sequence: int = NO_SEQUENCE,
         base_offset: int = 0,
+        has_append_id: bool = False,
     ) -> bytearray:
-        """The batch, checksum included. It must have at least one record. May be called repeatedly."""
+        """The batch, checksum included. It must have at least one record. May be called repeatedly.
+
+        `has_append_id`: the first record has a header APPEND_ID_HEADER.
+        """
         if self._compression is Compression.NONE:
             batch = self._encode(HEADER_SIZE)
         else:
@@ -152,7 +160,7 @@ class BatchBuilder:
         count = len(self.values)
         write_header(
             batch,
-            attributes=attributes(self._compression),
+            attributes=attributes(self._compression, has_append_id=has_append_id),
             record_count=count,
             last_offset_delta=count - 1,
             base_timestamp=self.timestamps[0],
@@ -232,6 +240,15 @@ def decode_columns(
             range(header.base_offset, header.base_offset + len(values)), timestamps, keys, values, headers
         )
     return Columns(offsets, timestamps, keys, values, headers)
+
+
+def append_id_of(buffer: Buffer, header: BatchHeader) -> bytes | None:
+    """The append id of a batch that is marked to have one (`BatchHeader.has_append_id`): 16 bytes in a header
+    of its first record. None if the mark is wrong. Raises as `decode_columns` does."""
+    columns = decode_columns(buffer, header)
+    first = dict(columns.headers[0]) if columns.headers else {}
+    append_id = first.get(APPEND_ID_HEADER)
+    return append_id if append_id is not None and len(append_id) == APPEND_ID_SIZE else None
 
 
 def _records_of(buffer: Buffer, header: BatchHeader, limit: int) -> bytes:

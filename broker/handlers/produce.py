@@ -31,6 +31,7 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from protocol.records import APPEND_ID_SIZE
 from protocol.schema import received_records
 
 _log = logging.getLogger(__name__)
@@ -162,6 +163,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             )
             if append.condition is not None:
                 response.next_offset, response.last_leader_epoch = append.log_end()
+                response.is_repeat = append.is_repeat
             return response
         if error is None:
             return self._guard(append)
@@ -217,10 +219,17 @@ def _condition(data: PartitionProduceData) -> Condition:
         )
     if data.expected_versions and not data.records:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "a partition without records expects versions of keys")
+    append_id = data.append_id or None
+    if append_id is not None and (len(append_id) != APPEND_ID_SIZE or not data.records):
+        raise BrokerError(
+            ErrorCode.INVALID_REQUEST,
+            f"an append id of {len(append_id)} bytes: it must have {APPEND_ID_SIZE}, and come with a batch",
+        )
     return Condition(
         data.expected_offset,
         data.expected_leader_epoch,
         data.attempt,
         data.expected_topic_id,
         data.expected_versions,
+        append_id,
     )

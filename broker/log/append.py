@@ -19,6 +19,7 @@ from protocol.batches import (
     whole_batches,
 )
 from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.records import APPEND_ID_HEADER, append_id_of
 
 
 class AppendOrigin(enum.Enum):
@@ -33,9 +34,9 @@ class AppendOrigin(enum.Enum):
 class PreparedAppend:
     """Checked batches without offsets, valid until the log grows: at most until the reactor's turn ends.
 
-    `duplicate` is the earlier batch that they repeat; then nothing is appended. `keys` has, for each batch,
-    the digests of its records' keys, with their offsets relative to the batch; None if the topic has no
-    key.versions.
+    `duplicate` is the earlier batch that they repeat; then nothing is appended. `is_repeat`: they repeat it
+    by their append id, and not as the retry of one producer's batch. `keys` has, for each batch, the digests
+    of its records' keys, with their offsets relative to the batch; None if the topic has no key.versions.
     """
 
     records: memoryview
@@ -43,6 +44,7 @@ class PreparedAppend:
     log_end_offset: int
     duplicate: AppendedBatch | None = None
     keys: Sequence[Sequence[KeyEntry]] | None = None
+    is_repeat: bool = False
 
 
 class AppendResult(NamedTuple):
@@ -60,35 +62,53 @@ class AppendResult(NamedTuple):
 
 
 def check_batches(
-    records: memoryview, settings: LogSettings, origin: AppendOrigin, now_ms: int
+    records: memoryview,
+    settings: LogSettings,
+    origin: AppendOrigin,
+    now_ms: int,
+    append_id: bytes | None = None,
 ) -> list[BatchHeader]:
     """Check batches sent to a leader, except their sequences. Returns their headers.
 
     Raises BrokerError: the errors of `protocol.batches.check`; INVALID_TIMESTAMP; INVALID_RECORD if a client
-    sends no batch, several batches, or a control batch; INVALID_TXN_STATE for a transactional batch.
+    sends no batch, several batches, a control batch, or a batch with another append id than `append_id`;
+    INVALID_TXN_STATE for a transactional batch.
     """
     headers = split(records)
     if origin is AppendOrigin.CLIENT:
         if len(headers) != 1:
             raise _invalid(f"the records of a partition must be one batch, not {len(headers)}")
         if not headers[0].is_plain:
-            _refuse_marked(headers[0])
+            _check_marks(headers[0], append_id)
     elif not headers:
         raise _invalid("the request has no batch for the partition")
     for header in headers:
         check(records, header, settings.max_message_bytes)
         if not settings.uses_log_append_time:
             _check_timestamps(header, settings, now_ms)
+    if append_id is not None:
+        _check_append_id(records, headers[0], append_id)
     return headers
 
 
-def _refuse_marked(header: BatchHeader) -> None:
+def _check_append_id(records: memoryview, header: BatchHeader, append_id: bytes) -> None:
+    if not header.has_append_id or append_id_of(records, header) != append_id:
+        raise _invalid(
+            f"the first record must have the append id in a header {APPEND_ID_HEADER}, and bit 14 of the "
+            "batch's attributes must be set"
+        )
+
+
+def _check_marks(header: BatchHeader, append_id: bytes | None) -> None:
+    if header.has_append_id and append_id is None:
+        raise _invalid("the batch is marked to have an append id, which needs a condition with that id")
     if header.is_control or header.has_delete_horizon:
         raise _invalid("clients may write neither control batches nor batches with a delete horizon")
-    raise error_for(
-        ErrorCode.INVALID_TXN_STATE,
-        "this broker does not support transactions: produce without a transactional id",
-    )
+    if header.is_transactional:
+        raise error_for(
+            ErrorCode.INVALID_TXN_STATE,
+            "this broker does not support transactions: produce without a transactional id",
+        )
 
 
 def _check_timestamps(header: BatchHeader, settings: LogSettings, now_ms: int) -> None:

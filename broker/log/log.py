@@ -15,20 +15,21 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.log.append import AppendOrigin, AppendResult, PreparedAppend, check_batches, check_fetched
+from broker.log.append_ids import NamedAppend
 from broker.log.damage import Damage, SuspectSegment
 from broker.log.epochs import LeaderEpochs
 from broker.log.key_runs import DamagedRun, KeyEntry
 from broker.log.key_versions import KeyVersions, keys_of, readable_keys
 from broker.log.open_files import OpenFiles
 from broker.log.pressure import REMEDY, is_pressure
-from broker.log.producer_state import ProducerStates
+from broker.log.producer_state import AppendedBatch, ProducerStates
 from broker.log.recompression import recompressed
 from broker.log.segment import Segment
 from broker.log.segments import Segments
 from broker.log.settings import KEEP_PRODUCERS_CODEC, LogSettings
 from broker.log.snapshots import remove_snapshots, restore_producers, write_snapshot
 from protocol import batches
-from protocol.batches import NO_TIMESTAMP, BatchHeader, whole_batches
+from protocol.batches import HAS_APPEND_ID, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader, whole_batches
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.frames import FileSlice
 from protocol.topic_partition import TopicPartition
@@ -157,17 +158,24 @@ class Log:
     # Appending.
 
     def prepare_append(
-        self, records: memoryview, *, origin: AppendOrigin = AppendOrigin.CLIENT, now_ms: int
+        self,
+        records: memoryview,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        now_ms: int,
+        append_id: bytes | None = None,
     ) -> PreparedAppend:
         """Check whether batches may be appended or repeat earlier ones. Changes nothing.
 
         `records` is writable: offsets will be assigned in it. Raises BrokerError as `check_batches` and
         `ProducerStates.check` do, and NOT_LEADER_OR_FOLLOWER after a truncation until its checkpoint is
-        durable.
+        durable; INVALID_REQUEST if the append with this `append_id` has another number of records.
         """
         if self.failure is not None or self._settling:
             self._check_may_grow()
-        headers = check_batches(records, self.settings, origin, now_ms)
+        headers = check_batches(records, self.settings, origin, now_ms, append_id)
+        if append_id is not None and (append := self.producers.append_ids.find(append_id)) is not None:
+            return self._prepare_repeat(records, headers, append)
         duplicate = self.producers.check(headers)
         if (
             self.settings.compression_type != KEEP_PRODUCERS_CODEC
@@ -181,6 +189,24 @@ class Log:
         if self.keys is not None and duplicate is None:
             keys = [keys_of(records, header) for header in headers]
         return PreparedAppend(records, headers, self.log_end_offset, duplicate, keys)
+
+    def _prepare_repeat(
+        self, records: memoryview, headers: list[BatchHeader], append: NamedAppend
+    ) -> PreparedAppend:
+        """The answer to a batch whose append id the log has."""
+        (header,) = headers
+        if append.last_offset_delta != header.last_offset_delta:
+            raise error_for(
+                ErrorCode.INVALID_REQUEST,
+                f"the append with this id wrote {append.last_offset_delta + 1} records at offset "
+                f"{append.first_offset}, and this batch has {header.record_count}: give it an id of its own",
+            )
+        retried = self.producers.find(header)
+        if retried is not None:
+            return PreparedAppend(records, headers, self.log_end_offset, retried)
+        last_offset = append.first_offset + append.last_offset_delta
+        batch = AppendedBatch(NO_SEQUENCE, last_offset, append.last_offset_delta, append.timestamp)
+        return PreparedAppend(records, headers, self.log_end_offset, batch, is_repeat=True)
 
     def append_prepared(self, prepared: PreparedAppend, leader_epoch: int, *, now_ms: int) -> AppendResult:
         """Assign offsets to the batches, in place, and write them. Returns a duplicate's existing offsets."""
@@ -260,6 +286,8 @@ class Log:
         for header, base_offset in zip(headers, base_offsets, strict=True):
             if header.producer_id >= 0:
                 self.producers.update(header, base_offset, now_ms)
+            if header.attributes & HAS_APPEND_ID:
+                self.producers.remember_id(records, header, base_offset)
         self.producers.map_end_offset = last_offset + 1
         if last_offset + 1 - self.recovery_point >= self.settings.flush_messages:
             self.events.flush_due(self)

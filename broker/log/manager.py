@@ -19,6 +19,7 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
 
 from broker.log import names
+from broker.log.append_ids import APPEND_IDS_MAX
 from broker.log.checkpoint_writer import CheckpointWriter
 from broker.log.directory import LogDirectory
 from broker.log.disk import Disk
@@ -56,6 +57,7 @@ class ManagerLimits:
 
     num_recovery_threads_per_data_dir: Annotated[int, "num.recovery.threads.per.data.dir"] = 1
     producer_id_expiration_ms: Annotated[int, "producer.id.expiration.ms"] = 86_400_000
+    append_ids_max: Annotated[int, "append.ids.max"] = APPEND_IDS_MAX
 
 
 class LogManager:
@@ -200,6 +202,7 @@ class LogManager:
             is_clean=directory.is_clean,
             topic_id=topic_id,
             producer_expiration_ms=self._limits.producer_id_expiration_ms,
+            append_ids_max=self._limits.append_ids_max,
         )
 
     def _loaded(self, directory: LogDirectory, log: Log) -> None:

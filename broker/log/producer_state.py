@@ -12,9 +12,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from broker.log.append_ids import APPEND_IDS_MAX, AppendIds, NamedAppend
 from protocol.batches import BatchHeader
 from protocol.checksum import crc32c
 from protocol.errors import BrokerError, ErrorCode, error_for
+from protocol.records import append_id_of
 
 REMEMBERED_BATCHES = 5
 MAX_PRODUCERS = 100_000
@@ -88,14 +90,20 @@ class ProducerStates:
     """The producers of one log, the least recently active first. A producer expires `expiration_ms` after its
     last write."""
 
-    __slots__ = ("_entries", "_max_producers", "expiration_ms", "map_end_offset")
+    __slots__ = ("_entries", "_max_producers", "append_ids", "expiration_ms", "map_end_offset")
 
-    def __init__(self, expiration_ms: int = 86_400_000, max_producers: int = MAX_PRODUCERS) -> None:
+    def __init__(
+        self,
+        expiration_ms: int = 86_400_000,
+        max_producers: int = MAX_PRODUCERS,
+        append_ids_max: int = APPEND_IDS_MAX,
+    ) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self._max_producers = max_producers
         self.expiration_ms = expiration_ms
         self.map_end_offset = 0
         """All batches below this offset are included in the state."""
+        self.append_ids = AppendIds(append_ids_max)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -161,6 +169,22 @@ class ProducerStates:
         if len(self._entries) > self._max_producers:
             del self._entries[next(iter(self._entries))]
 
+    def find(self, header: BatchHeader) -> AppendedBatch | None:
+        """The remembered batch that `header` repeats; None if it repeats none."""
+        entry = self._entries.get(header.producer_id)
+        return None if entry is None else entry.find(header)
+
+    def remember_id(self, batch: memoryview, header: BatchHeader, base_offset: int) -> None:
+        """Remember the append id of a batch that is in the log at `base_offset`. A batch whose
+        records cannot be read is left out."""
+        try:
+            append_id = append_id_of(batch, header)
+        except BrokerError:
+            return
+        if append_id is not None:
+            append = NamedAppend(base_offset, header.last_offset_delta, header.max_timestamp)
+            self.append_ids.add(append_id, append)
+
     def expire(self, now_ms: int) -> int:
         """Remove expired producers that have no open transaction. Returns their number."""
         expired = []
@@ -175,14 +199,15 @@ class ProducerStates:
 
     def clear(self, map_end_offset: int) -> None:
         self._entries.clear()
+        self.append_ids.clear()
         self.map_end_offset = map_end_offset
 
     def encode(self) -> bytes:
         """The state as a Kafka snapshot, version 1.
 
         Kafka's entry has only the last batch of a producer. All remembered batches follow after the entries,
-        in bytes that Kafka's reader covers by its CRC but does not parse: Holdfast restores five batches,
-        Kafka one.
+        and then the append ids, in bytes that Kafka's reader covers by its CRC but does not parse: Holdfast
+        restores five batches, Kafka one.
         """
         entries = list(self._entries.values())
         body = bytearray(_COUNT.pack(len(entries)))
@@ -202,11 +227,14 @@ class ProducerStates:
             for batch in entry.batches:
                 remembered += _BATCH.pack(entry.producer_id, *batch)
         body += remembered
+        body += self.append_ids.encode()
         return _HEAD.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
 
     def restore(self, data: bytes, map_end_offset: int) -> None:
         """Replace the state by that of a snapshot. Raises ValueError for a damaged snapshot."""
         entries = decode_snapshot(data)
+        count = _COUNT.unpack_from(data, _HEAD.size)[0]
+        self.append_ids.restore(memoryview(data)[_HEAD.size + _COUNT.size + count * _ENTRY.size :])
         # Oldest first, whichever program wrote the file.
         self._entries = {
             entry.producer_id: entry for entry in sorted(entries, key=lambda entry: entry.last_write_ms)

@@ -13,6 +13,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from broker.log import checkpoints, names, scan
+from broker.log.append_ids import APPEND_IDS_MAX
 from broker.log.damage import Damage, SuspectSegment, decode_damage, encode_damage
 from broker.log.disk import Disk, DiskFile
 from broker.log.epochs import LeaderEpochs
@@ -41,6 +42,7 @@ class LoadRequest:
     is_clean: bool = False
     topic_id: uuid.UUID | None = None
     producer_expiration_ms: int = 86_400_000
+    append_ids_max: int = APPEND_IDS_MAX
 
 
 @dataclass(slots=True)
@@ -90,7 +92,7 @@ def _empty_log(disk: Disk, request: LoadRequest) -> Log:
         log_start_offset=offset,
         recovery_point=offset,
         epochs=epochs,
-        producers=ProducerStates(request.producer_expiration_ms),
+        producers=ProducerStates(request.producer_expiration_ms, append_ids_max=request.append_ids_max),
         topic_id=request.topic_id,
     )
 
@@ -113,7 +115,7 @@ def load_log(disk: Disk, request: LoadRequest) -> Log:
     _check_segments(loading)
     log_start_offset, end_offset = _settle_bounds(loading)
     _load_epochs(loading, log_start_offset, end_offset)
-    producers = ProducerStates(request.producer_expiration_ms)
+    producers = ProducerStates(request.producer_expiration_ms, append_ids_max=request.append_ids_max)
     _drop_stray_snapshots(loading, end_offset)
     restore_producers(
         disk,

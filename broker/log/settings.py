@@ -306,6 +306,14 @@ _OWN_BROKER_SETTINGS = (
         minimum=1,
     ),
     Setting(
+        "append.ids.max", SettingType.INT, 1000,
+        "Maximum number of append ids that a broker remembers of each partition: those of the last "
+        "conditional appends with an id, in about 400 bytes of memory each. A producer that repeats one of "
+        "these appends gets the offset of the first. 0: no ids are remembered. Set it alike on all brokers, "
+        "because any of them may lead.",
+        minimum=0,
+    ),
+    Setting(
         "producer.id.expiration.ms", SettingType.INT, _DAY_MS,
         "Time in ms after a producer's last write for which a log remembers its sequence numbers.",
         minimum=1,

@@ -52,8 +52,8 @@ def restore_producers(
     end_offset: int,
     now_ms: int,
 ) -> None:
-    """Restore the state of `producers` at `end_offset`, from the newest undamaged snapshot and the headers of
-    the batches since."""
+    """Restore the state of `producers` at `end_offset`, from the newest undamaged snapshot and the batches
+    since: their headers, and the records of those with an append id."""
     remove_snapshots(disk, directory, beyond=end_offset)
     producers.clear(log_start_offset)
     for offset in reversed(snapshot_offsets(disk, directory)):
@@ -76,4 +76,8 @@ def restore_producers(
         for header in segment.headers(segment.size if start is None else start):
             if header.base_offset >= producers.map_end_offset:
                 producers.update(header, header.base_offset, now_ms)
+                if header.has_append_id:
+                    batch = memoryview(segment.file().pread(header.size, header.position))
+                    in_batch = header._replace(position=0)
+                    producers.remember_id(batch, in_batch, header.base_offset)
     producers.map_end_offset = end_offset

@@ -32,13 +32,18 @@ UNNUMBERED = -1
 class Condition(NamedTuple):
     """The log end offset that a client expects (`NO_EXPECTATION` for any), the expected leader epoch of the
     last record, the id of the topic that the client means (ZERO_UUID for any of that name), and the versions
-    that it expects of records' keys."""
+    that it expects of records' keys.
+
+    `append_id`: if the log has an append with this id, the batch is a repetition, and the condition is not
+    judged.
+    """
 
     expected_offset: int
     expected_leader_epoch: int = ANY_EPOCH
     attempt: int = UNNUMBERED
     topic_id: UUID = ZERO_UUID
     versions: Sequence[KeyVersion] = ()
+    append_id: bytes | None = None
 
 
 class Append:
@@ -98,6 +103,11 @@ class Append:
         """Whether the log already has these batches, from an earlier attempt."""
         return self.prepared is not None and self.prepared.duplicate is not None
 
+    @property
+    def is_repeat(self) -> bool:
+        """Whether the log already has an append with this one's id, from this or another process."""
+        return self.prepared is not None and self.prepared.is_repeat
+
     def prepare(self, partition: Partition, acks: int, date_ms: int) -> None:
         """Check that this broker leads `partition` and may append the batches; sets `error` if not."""
         try:
@@ -113,7 +123,10 @@ class Append:
             if self.condition is not None and self.is_guard:
                 self.settles_at = partition.log.log_end_offset
                 return
-            self.prepared = partition.log.prepare_append(self.records, origin=self.origin, now_ms=date_ms)
+            append_id = None if self.condition is None else self.condition.append_id
+            self.prepared = partition.log.prepare_append(
+                self.records, origin=self.origin, now_ms=date_ms, append_id=append_id
+            )
             if settings.check_expected_offsets and self.condition is None:
                 self._expect_base_offset(self.prepared)
         except BrokerError as error:

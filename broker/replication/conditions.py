@@ -11,6 +11,10 @@ appends are acknowledged only if it still may, in the same leader epoch, once wh
 Versions of keys are judged, and a mismatch is answered, only while this broker may confirm that it leads: the
 answer says what the key's last record is, and a replaced leader does not know. An append that depends on
 versions of keys does not make later ones of the connection fail: other keys are independent of it.
+
+An append whose id the log has already is not judged: it is answered with the offset of the first, once that
+is committed. A refusal of an unknown id says something about the present as well, because the log of a
+replaced leader may lack the append.
 """
 
 from __future__ import annotations
@@ -89,14 +93,17 @@ class Conditions:
                 continue
             if append.error is None and append.partition is not None:
                 append.judged_epoch = append.partition.leader_epoch
-                is_judged = not append.is_duplicate and (
-                    bool(append.condition.versions) or _is_depended_on(append, appends)
+                is_about_present = (
+                    bool(append.condition.versions)
+                    or append.condition.append_id is not None
+                    or _is_depended_on(append, appends)
                 )
+                is_judged = not append.is_duplicate and is_about_present
                 if is_judged and not self._may_confirm(append.partition):
                     append.settles_at = None
                     append.fail(_unconfirmed(append))
             # Batches that the log already has are not judged again: a retry succeeds.
-            if append.error is None and not append.is_duplicate:
+            if append.error is None and (append.is_repeat or not append.is_duplicate):
                 append.error = self._refusal(append, origin, acks)
             is_refused = is_refused or append.error is not None
         if not is_refused:
@@ -159,6 +166,8 @@ class Conditions:
                 f"{condition.topic_id}, and topic {append.topic} has id {partition.topic_id}: it was deleted "
                 "and created again, or one of client and broker has not learned of it yet",
             )
+        if append.is_repeat:
+            return None
         error: BrokerError | None = None
         if condition.expected_offset != NO_EXPECTATION:
             error = self._offset_refusal(append, partition, condition, origin)

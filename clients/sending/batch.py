@@ -31,6 +31,7 @@ class Batch:
     __slots__ = (
         "_callbacks",
         "_lock",
+        "append_id",
         "attempt",
         "attempts",
         "base_offset",
@@ -46,6 +47,7 @@ class Batch:
         "guards",
         "is_closed",
         "is_done",
+        "is_repeat",
         "is_unwritten",
         "last_error",
         "log_append_time",
@@ -87,6 +89,9 @@ class Batch:
         """With a condition: the id of the topic that it is on; ZERO_UUID until it is first sent."""
         self.guards: tuple[Guard, ...] = ()
         """Other partitions, and where their logs must end for it."""
+        self.append_id = b""
+        """With a condition: the id by which the broker recognises its append if it is repeated; empty: none.
+        Such a batch is one unit."""
         self.unit_starts: list[int] = []
         """With a condition: the indices at which records begin that are written all or none."""
         self.attempt = -1
@@ -105,6 +110,8 @@ class Batch:
         self.replacements: tuple[ReplacementSpan, ...] = ()
         self.base_offset = -1
         self.log_append_time = -1
+        self.is_repeat = False
+        """Whether the log already had an append with its id, at `base_offset`."""
         self._callbacks: list[Callable[[], object]] = []
         self._lock = lock
 

@@ -32,6 +32,7 @@ from protocol.topic_partition import TopicPartition
 
 FEATURE = "holdfast.expected.offset"
 KEY_VERSIONS_FEATURE = "holdfast.key.versions"
+APPEND_IDS_FEATURE = "holdfast.append.ids"
 NO_EXPECTATION = -1
 
 Rows = Mapping[tuple[str, int], PartitionProduceResponse]

@@ -9,7 +9,14 @@ from clients.connection.connection import Connection
 from clients.connection.metadata import NO_NODE
 from clients.errors import UnsupportedRequestError, is_retriable
 from clients.sending.batch import Batch
-from clients.sending.conditions import FEATURE, KEY_VERSIONS_FEATURE, misplaced, number_guards, recreated
+from clients.sending.conditions import (
+    APPEND_IDS_FEATURE,
+    FEATURE,
+    KEY_VERSIONS_FEATURE,
+    misplaced,
+    number_guards,
+    recreated,
+)
 from clients.sending.outcomes import Outcomes
 from clients.sending.producer_id import ProducerId
 from clients.sending.queues import PartitionQueue, Queues, TopicQueues
@@ -88,6 +95,10 @@ class Departures:
             error = UnsupportedRequestError(
                 f"broker {node} does not support messages with an expected version ({KEY_VERSIONS_FEATURE}): "
                 "send without one"
+            )
+        elif batch.append_id and not self._has_feature(node, APPEND_IDS_FEATURE):
+            error = UnsupportedRequestError(
+                f"broker {node} does not support append ids ({APPEND_IDS_FEATURE}): send without one"
             )
         else:
             error = recreated(self._queues, batch, self._metadata) or misplaced(batch, node, self._metadata)

@@ -34,11 +34,13 @@ class Guard:
 
 
 class Expectation(NamedTuple):
-    """The offset at which a log must end, the leader epoch of its last record, and guards."""
+    """The offset at which a log must end, the leader epoch of its last record, guards, and the id by which a
+    broker recognises the append if it is repeated (empty: none)."""
 
     offset: int
     last_leader_epoch: int = ANY_EPOCH
     guards: tuple[Guard, ...] = ()
+    append_id: bytes = b""
 
 
 def guards_in(partition: TopicPartition, expected: Mapping[TopicPartition, int]) -> tuple[Guard, ...]:

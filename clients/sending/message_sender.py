@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import NoneType
 from typing import Any, TypeAlias
+from uuid import UUID
 
 from clients.errors import ConfigError
 from clients.message import NO_VERSION, UNKNOWN_OFFSET, Message
@@ -14,7 +16,7 @@ from clients.sending.expectations import ANY_EPOCH, NO_GUARDS, Expectation, guar
 from clients.sending.record import SerializedRecord
 from clients.sending.responses import BulkResponse, GroupResponse, SendResponse, SpanResponse
 from protocol.record_codec import encode_headers
-from protocol.records import TYPICAL_OVERHEAD
+from protocol.records import APPEND_ID_HEADER, APPEND_ID_SIZE, TYPICAL_OVERHEAD
 from protocol.topic_partition import TopicPartition
 
 Serializer: TypeAlias = Callable[[str, Any], bytes | None]
@@ -108,6 +110,7 @@ class MessageSender:
         *messages: Message,
         last_leader_epoch: int = ANY_EPOCH,
         guards: Mapping[TopicPartition, int] = NO_GUARDS,
+        append_id: bytes | UUID | None = None,
     ) -> SendResponse:
         """Queue messages of one partition, to be written only if its log ends at `expected_offset` (KIP-27).
 
@@ -124,6 +127,11 @@ class MessageSender:
         them. If one ends elsewhere the messages fail with GuardMismatchError, which has the actual ends. One
         broker judges all partitions: with a guard that another broker leads they fail with
         GuardElsewhereError.
+
+        `append_id`, 16 bytes, names this append for ever. If any process has already appended with this id,
+        nothing is written: the response succeeds with the offset of that append, and `is_repeat` is true. The
+        partition remembers its last ids (`append.ids.max`); with an older one, the condition is judged as
+        without an id. The first message gets a header `holdfast.append.id`.
         """
         if not messages:
             raise ValueError("no message to send")
@@ -133,7 +141,9 @@ class MessageSender:
             raise ValueError("all messages must name the same topic and partition")
         topic, partition = messages[0].topic, messages[0].partition
         all_guards = () if partition is None else guards_in(TopicPartition(topic, partition), guards)
-        responses = self._send_at(Expectation(expected_offset, last_leader_epoch, all_guards), messages)
+        name = _append_id(append_id)
+        expected = Expectation(expected_offset, last_leader_epoch, all_guards, name)
+        responses = self._send_at(expected, messages)
         return responses[0] if len(responses) == 1 else GroupResponse(tuple(responses))
 
     def _send_at(self, expected: Expectation, messages: Sequence[Message]) -> Sequence[SendResponse]:
@@ -145,6 +155,9 @@ class MessageSender:
             raise ConfigError(
                 "a message with an offset needs enable.idempotence=true, or its retry would fail"
             )
+        if expected.append_id:
+            headers = ((APPEND_ID_HEADER, expected.append_id), *messages[0].headers)
+            messages = (replace(messages[0], headers=headers), *messages[1:])
         records = [self._record(message) for message in messages]
         return self._accumulator.enqueue_at(topic, partition, expected, records)
 
@@ -203,6 +216,16 @@ class MessageSender:
         if serializer is to_bytes and set(map(type, column)) <= _PLAIN_TYPES:
             return column
         return [as_bytes(topic, serializer(topic, item)) for item in column]
+
+
+def _append_id(append_id: bytes | UUID | None) -> bytes:
+    """The bytes of an append id; empty for none. Raises ValueError unless there are 16."""
+    if append_id is None:
+        return b""
+    name = append_id.bytes if isinstance(append_id, UUID) else bytes(append_id)
+    if len(name) != APPEND_ID_SIZE:
+        raise ValueError(f"an append id has {APPEND_ID_SIZE} bytes, not {len(name)}")
+    return name
 
 
 def _time(timestamp_ms: int) -> int:

@@ -38,7 +38,10 @@ class Outcomes:
         """The broker has acknowledged a batch."""
         queue = self._queues.queue_of(batch)
         queue.in_flight.remove(batch)
-        if batch.base_sequence >= 0:
+        if batch.base_sequence >= 0 and batch.is_repeat:
+            # The log has another batch with the same append id: the broker has not counted these numbers.
+            queue.sequences.given_up() if batch.attempts > 1 else queue.sequences.refused()
+        elif batch.base_sequence >= 0:
             queue.sequences.succeeded(batch.base_sequence, len(batch))
         self.finish(batch, None)
 

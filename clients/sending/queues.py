@@ -269,10 +269,12 @@ class Queues:
             or builder.size + size > topic.batch_size
             or expected.last_leader_epoch != ANY_EPOCH
             or expected.guards
+            or expected.append_id
+            or batch.append_id
         ):
             batch, _ = self._begin_batch(topic, queue.partition, queue.batches, now_ms)
             batch.expected_offset, batch.expected_epoch = expected.offset, expected.last_leader_epoch
-            batch.guards = expected.guards
+            batch.guards, batch.append_id = expected.guards, expected.append_id
             batch.is_closed = True
             builder = batch.builder
             assert builder is not None

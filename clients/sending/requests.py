@@ -64,6 +64,7 @@ def produce_request(
                 data.expected_leader_epoch = batch.expected_epoch
                 data.attempt = batch.attempt
                 data.expected_topic_id = batch.topic_id
+                data.append_id = batch.append_id
         if batch.expected_version is not None:
             data.expected_versions = [KeyVersion(record=0, version=batch.expected_version)]
             data.expected_topic_id = batch.topic_id
@@ -89,11 +90,12 @@ def encode(batch: Batch, sequences: Sequences) -> None:
         return
     assert batch.builder is not None
     if batch.base_sequence < 0:
-        batch.encoded = batch.builder.build()
+        batch.encoded = batch.builder.build(has_append_id=bool(batch.append_id))
     else:
         batch.encoded = batch.builder.build(
             producer_id=sequences.producer_id,
             producer_epoch=sequences.epoch,
             base_sequence=batch.base_sequence,
+            has_append_id=bool(batch.append_id),
         )
     batch.builder = None

@@ -52,6 +52,12 @@ class SendResponse:
         """The message's time in the log, in ms since the epoch, once the message is acknowledged."""
         raise NotImplementedError
 
+    @property
+    def is_repeat(self) -> bool:
+        """Whether the log already had the message, from an earlier append with the same `append_id`. False
+        while the outcome is unknown."""
+        return False
+
     def on_completion(self, callback: Callback) -> None:
         """Call `callback(self)` when the outcome is known, or at once if it is.
 
@@ -138,6 +144,10 @@ class RecordResponse(SendResponse):
         if not batch.is_done or batch.error is not None:
             return None
         return batch.timestamps[index] if batch.log_append_time < 0 else batch.log_append_time
+
+    @property
+    def is_repeat(self) -> bool:
+        return self._place()[0].is_repeat
 
     def on_completion(self, callback: Callback) -> None:
         batch = self._place()[0]
@@ -250,6 +260,10 @@ class GroupResponse(SendResponse):
     @property
     def timestamp(self) -> int | None:
         return self.responses[-1].timestamp
+
+    @property
+    def is_repeat(self) -> bool:
+        return self.responses[-1].is_repeat
 
     def on_completion(self, callback: Callback) -> None:
         self._await_from(0, callback)

@@ -174,6 +174,7 @@ class Sender:
             elif row.error_code == ErrorCode.NONE:
                 batch.base_offset = row.base_offset
                 batch.log_append_time = row.log_append_time_ms
+                batch.is_repeat = row.is_repeat
                 self._outcomes.succeeded(batch)
             elif row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER and batch.base_sequence >= 0:
                 self._outcomes.succeeded(batch)  # Written long ago: the broker no longer knows where.

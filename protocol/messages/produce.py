@@ -38,6 +38,8 @@ class PartitionProduceResponse:
     In answer to a condition, Holdfast's own fields say where the log ends, and everything before is
     committed: `next_offset` is the offset of the next record, `last_leader_epoch` the leader epoch of the
     last record (-1: none). `key_versions` has the present versions of the keys whose expectation failed.
+    `is_repeat`: nothing was appended, because the log already had an append with this
+    id, at `base_offset`.
     """
 
     index: Int32
@@ -51,6 +53,7 @@ class PartitionProduceResponse:
     next_offset: Int64 = wire("9+", default=-1, tag=FIRST_OWN_TAG, ignorable=True)
     last_leader_epoch: Int32 = wire("9+", default=-1, tag=FIRST_OWN_TAG + 1, ignorable=True)
     key_versions: list[KeyVersion] = wire("9+", tag=FIRST_OWN_TAG + 2, ignorable=True)
+    is_repeat: bool = wire("9+", default=False, tag=FIRST_OWN_TAG + 3, ignorable=True)
 
 
 @struct
@@ -81,6 +84,9 @@ class PartitionProduceData:
 
     `expected_versions` is a condition for brokers with the feature `holdfast.key.versions`, and topics with
     key.versions: each of these records' keys must have the given version before the batch is appended.
+
+    `append_id` (16 bytes, empty: none; feature `holdfast.append.ids`) names the append of a condition. The
+    batch must have it too, in a header of its first record, and be marked (`protocol.records.append_id_of`).
     """
 
     index: Int32
@@ -90,6 +96,7 @@ class PartitionProduceData:
     attempt: Int32 = wire("9+", default=-1, tag=FIRST_OWN_TAG + 2)
     expected_topic_id: UUID = wire("9+", tag=FIRST_OWN_TAG + 3)
     expected_versions: list[KeyVersion] = wire("9+", tag=FIRST_OWN_TAG + 4)
+    append_id: bytes = wire("9+", tag=FIRST_OWN_TAG + 5)
 
 
 @struct

@@ -13,11 +13,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from broker.log.append_ids import NamedAppend
 from broker.log.producer_state import ProducerStates
 from clients.connection.network import Channel
 from coordinator.groups.settings import GroupSettings
 from protocol.api import Request, Response
-from protocol.batches import assign, split
+from protocol.batches import BatchHeader, assign, split
 from protocol.catalog import APIS
 from protocol.errors import BrokerError, ErrorCode
 from protocol.frames import SIZE, join_parts
@@ -67,7 +68,7 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from protocol.records import Record, iterate
+from protocol.records import Record, append_id_of, iterate
 from protocol.schema import decode_from, received_records
 from protocol.wire import Buffer
 from tests.models import fake_groups, fake_ownership
@@ -94,10 +95,16 @@ class FakePartition:
     producers: ProducerStates = field(default_factory=ProducerStates)
 
     def has_seen(self, records: memoryview) -> bool:
-        """Whether a batch repeats one of its producer's last batches."""
+        """Whether a batch repeats one of its producer's last batches, or an append with the same id."""
         (header,) = split(bytearray(records))
-        producer = self.producers.get(header.producer_id)
-        return producer is not None and producer.find(header) is not None
+        return self.producers.find(header) is not None or self.named(records) is not None
+
+    def named(self, records: memoryview) -> NamedAppend | None:
+        """The append with the id of this batch; None if there is none, or its producer sends it again."""
+        (header,) = split(bytearray(records))
+        if not header.has_append_id or self.producers.find(header) is not None:
+            return None
+        return self.producers.append_ids.find(append_id_of(records, header) or b"")
 
     def append(self, records: memoryview) -> tuple[ErrorCode, int]:
         """Append one batch, unless it is a duplicate or refused. Returns its error and first offset."""
@@ -105,6 +112,9 @@ class FakePartition:
         (header,) = split(batch)
         if header.size > self.max_batch_bytes:
             return ErrorCode.MESSAGE_TOO_LARGE, -1
+        named = self.named(records)
+        if named is not None:
+            return ErrorCode.NONE, named.first_offset
         try:
             repeated = self.producers.check([header])
         except BrokerError as error:
@@ -113,7 +123,7 @@ class FakePartition:
             return ErrorCode.NONE, repeated.first_offset
         offset = self.end_offset
         assign(batch, 0, offset, self.leader_epoch)
-        self.producers.update(header, offset, now_ms=0)
+        self._remember(memoryview(batch), header, offset)
         self.batches.append(bytes(batch))
         self.end_offset += header.record_count
         return ErrorCode.NONE, offset
@@ -126,7 +136,12 @@ class FakePartition:
         self.producers.clear(0)
         for batch in self.batches:
             (header,) = split(batch)
-            self.producers.update(header, header.base_offset, now_ms=0)
+            self._remember(memoryview(batch), header, header.base_offset)
+
+    def _remember(self, batch: memoryview, header: BatchHeader, offset: int) -> None:
+        self.producers.update(header, offset, now_ms=0)
+        if header.has_append_id:
+            self.producers.remember_id(batch, header, offset)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch up to `epoch` that has records, and the offset after its last one."""
@@ -389,7 +404,7 @@ class FakeBroker:
                     rows.append(refusals[topic.name, data.index])
                     continue
                 partition = self.cluster.partition(topic.name, data.index)
-                code, offset = error, -1
+                code, offset, is_repeat = error, -1, False
                 if partition is None or partition.leader != self.node:
                     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 elif code is ErrorCode.NONE and data.records is not None:
@@ -397,8 +412,13 @@ class FakeBroker:
                     if refusal and not partition.has_seen(received_records(data.records)):
                         code = refusal
                     else:
+                        is_repeat = partition.named(received_records(data.records)) is not None
                         code, offset = partition.append(received_records(data.records))
-                rows.append(PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset))
+                rows.append(
+                    PartitionProduceResponse(
+                        index=data.index, error_code=code, base_offset=offset, is_repeat=is_repeat
+                    )
+                )
             topics.append(TopicProduceResponse(name=topic.name, partition_responses=rows))
         if request.acks == 0:
             return None

@@ -9,6 +9,7 @@ import re
 
 from tests.sim.mutants import (
     access,
+    append_ids,
     controller,
     elections,
     following,
@@ -41,6 +42,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *group_readers.MUTATIONS,
     *ownership.MUTATIONS,
     *access.MUTATIONS,
+    *append_ids.MUTATIONS,
     *leases.MUTATIONS,
     *storage.MUTATIONS,
     *keys.MUTATIONS,

@@ -2,6 +2,8 @@
 
 A rash writer sends its batches on a new connection before its ownership is resumed, and once more after a
 broker answered that it is fenced. The broker must refuse these batches.
+
+A conditional writer gives its appends ids, and another process may repeat them.
 """
 
 from __future__ import annotations
@@ -20,16 +22,18 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from tests.models.batches import encoded
+from protocol.records import APPEND_ID_HEADER, APPEND_ID_SIZE, BatchBuilder
 from tests.sim.claimant import TIMEOUT_MS
 from tests.sim.client import Surroundings
 from tests.sim.history import Batch, Outcome, TopicPartition
 from tests.sim.owner_history import Guard, OwnedBatch, OwnerHistory, Told
+from tests.sim.repeater import Repeater
 from tests.sim.tenant import Tenant
 
 _IN_FLIGHT_MAX = 3
 _RARE_WRITE_SHARE = 0.1
 _SOON_LEAVE_SHARE = 0.2
+_NAMED_SHARE = 0.5
 
 _NOT_THE_WRITER = frozenset(
     {
@@ -82,6 +86,13 @@ class Owner(Tenant):
         self._sequence = 0
         self._made = 0
         self._queue: deque[_Sent] = deque()
+        self._id_rng = around.world.rng(f"{name}: append ids")
+        self._repeater = Repeater(around, f"{name}'s repeater", told)
+
+    def begin(self) -> None:
+        super().begin()
+        if self._habits.is_conditional:
+            self._repeater.start()
 
     @property
     def is_idle(self) -> bool:
@@ -134,6 +145,7 @@ class Owner(Tenant):
         """Give up all queued batches, with unknown outcome, and the producer id."""
         for sent in self._queue:
             sent.owned.batch.outcome = Outcome.UNKNOWN
+            self._repeater.consider(sent.owned, sent.data)
         self._queue.clear()
         self._producer_id = None
 
@@ -151,15 +163,22 @@ class Owner(Tenant):
         self._made += 1
         now_ms = self.process.clock.date_ms()
         producer_id, epoch = self._producer_id
-        data = encoded(
-            ((now_ms, None, value) for value in values),
+        append_id = b""
+        if self._habits.is_conditional and self._id_rng.random() < _NAMED_SHARE:
+            append_id = self._id_rng.randbytes(APPEND_ID_SIZE)
+        builder = BatchBuilder()
+        for index, value in enumerate(values):
+            is_marked = append_id and not index
+            builder.append(now_ms, None, value, ((APPEND_ID_HEADER, append_id),) if is_marked else ())
+        data = builder.build(
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=self._sequence,
+            has_append_id=bool(append_id),
         )
         self._sequence += count
         expected = self._expected if self._habits.is_conditional else None
-        owned = OwnedBatch(batch, grant, expected, is_late=is_late)
+        owned = OwnedBatch(batch, grant, expected, is_late=is_late, append_id=append_id)
         self.history.batches.append(batch)
         self.told.batches.append(owned)
         self._queue.append(_Sent(owned, data))
@@ -182,6 +201,7 @@ class Owner(Tenant):
             records=sent.data,
             expected_offset=-1 if owned.expected_offset is None else owned.expected_offset,
             expected_topic_id=owned.batch.topic_id,
+            append_id=owned.append_id,
         )
         topics = [TopicProduceData(name=self.at[0], partition_data=[data])]
         guard = self._guard(address)
@@ -241,6 +261,8 @@ class Owner(Tenant):
             batch.offset = row.base_offset if code == ErrorCode.NONE else None
             self._expected = max(self._expected, row.base_offset + len(batch.values))
             self._queue.remove(sent)
+            if batch.offset is not None:
+                self._repeater.consider(owned, sent.data)
         elif code == ErrorCode.OFFSET_MISMATCH:
             owned.is_refused = True
             self._expected = row.next_offset

@@ -18,7 +18,7 @@ from protocol.messages.ownership import (
     LossReason,
 )
 from tests.sim.checkers import StoredLog
-from tests.sim.history import Batch, History, Incarnation, TopicPartition
+from tests.sim.history import Batch, History, Incarnation, Outcome, TopicPartition
 from tests.sim.queue_history import QueueHistory
 
 
@@ -63,12 +63,14 @@ class Told:
 @dataclass(slots=True)
 class OwnedBatch:
     """A batch, the grant under which it was written, and the expected end of the log (None: no condition).
-    `is_late`: its producer already knew that it had lost the partition."""
+    `is_late`: its producer already knew that it had lost the partition. `append_id`: the id of the append;
+    empty for none."""
 
     batch: Batch
     grant: Told
     expected_offset: int | None
     is_late: bool = False
+    append_id: bytes = b""
     is_refused: bool = False
     """Whether a broker answered that the batch will never be in the log."""
 
@@ -182,6 +184,27 @@ class OwnerHistory:
     def guard_ignored(self, owned: OwnedBatch, guard: Guard) -> None:
         """Report a batch appended although a condition of its request did not hold."""
         self.history.violation(f"{owned.batch} was appended, though {guard} did not hold")
+
+    # Append ids
+
+    def was_repeated(self, owned: OwnedBatch, offset: int, *, is_repeat: bool) -> None:
+        """Check the success of an append that another process repeated, expecting an impossible offset."""
+        batch = owned.batch
+        if not is_repeat:
+            self.history.violation(f"{batch} was appended again at {offset} by its repetition")
+        elif owned.is_refused:
+            self.history.violation(f"{batch} was refused for good, but its repetition found it at {offset}")
+        elif batch.offset not in (None, offset):
+            self.history.violation(f"{batch} is at {batch.offset}, but its repetition was answered {offset}")
+        batch.outcome, batch.offset = Outcome.ACKED, offset
+
+    def was_forgotten(self, owned: OwnedBatch) -> None:
+        """Check that a broker answered that it does not know the id of an append that was acknowledged."""
+        batch = owned.batch
+        place = Incarnation(batch.at, batch.topic_id)
+        is_deleted = batch.offset is None or batch.offset < self.history.deleted.get(place, 0)
+        if batch.at[0] not in self.history.may_lose and not is_deleted:
+            self.history.violation(f"{batch} is at {batch.offset}, but its append id was unknown")
 
     # The log at the end
 

@@ -9,7 +9,7 @@ from protocol.messages.ownership import PRODUCERS_GROUP, Access, LossReason
 from tests.models.batches import batch
 from tests.models.world import World
 from tests.sim.checkers import StoredBatch, StoredLog
-from tests.sim.history import Batch, History, Incarnation
+from tests.sim.history import Batch, History, Incarnation, Outcome
 from tests.sim.owner_history import Guard, OwnedBatch, OwnerHistory, Told
 
 AT = ("owned", 0)
@@ -246,3 +246,44 @@ def test_a_fence_before_which_not_everything_is_committed_is_found(told: OwnerHi
         "owned-0: fence of generation 2 (2) of owned-0 for b implies that 5 is committed, "
         "but no leader got beyond 4"
     ]
+
+
+def test_a_repeated_append_is_found_where_it_was_acknowledged(told: OwnerHistory) -> None:
+    owned = wrote(told, grant("a", 1), b"x")
+    owned.batch.outcome, owned.batch.offset = Outcome.ACKED, 4
+    told.was_repeated(owned, 4, is_repeat=True)
+    assert found(told) == []
+
+    told.was_repeated(owned, 5, is_repeat=True)
+    told.was_repeated(owned, 5, is_repeat=False)
+    assert found(told) == [
+        f"{owned.batch} is at 4, but its repetition was answered 5",
+        f"{owned.batch} was appended again at 5 by its repetition",
+    ]
+
+
+def test_a_repeated_append_without_an_outcome_is_acknowledged_where_it_is_found(told: OwnerHistory) -> None:
+    owned = wrote(told, grant("a", 1), b"x")
+    told.was_repeated(owned, 4, is_repeat=True)
+    assert (owned.batch.outcome, owned.batch.offset) == (Outcome.ACKED, 4)
+    assert found(told) == []
+
+
+def test_a_refused_append_is_not_found_by_its_repetition(told: OwnerHistory) -> None:
+    owned = wrote(told, grant("a", 1), b"x")
+    owned.is_refused = True
+    told.was_repeated(owned, 4, is_repeat=True)
+    assert found(told) == [f"{owned.batch} was refused for good, but its repetition found it at 4"]
+
+
+def test_the_id_of_an_acknowledged_append_is_known_while_its_records_are_not_deleted(
+    told: OwnerHistory,
+) -> None:
+    owned = wrote(told, grant("a", 1), b"x")
+    owned.batch.outcome, owned.batch.offset = Outcome.ACKED, 4
+    told.was_forgotten(owned)
+    assert found(told) == [f"{owned.batch} is at 4, but its append id was unknown"]
+
+    told.history.deletes(PLACE, 5)
+    told.was_forgotten(owned)
+    assert len(told.history.violations) == 1
