@@ -47,6 +47,9 @@ def _actors(plan: Plan) -> Iterator[str]:
         yield f"Members of the group {group.name} ({protocol} protocol) read {group.topic}, come and go."
     if plan.tenants is not None:
         yield _tenants(plan.tenants)
+    if plan.keyed_writers and any(topic.is_keyed for topic in plan.topics):
+        writers = _count(plan.keyed_writers, "client")
+        yield f"{writers} wrote to keyed-0, under conditions on the versions of its keys."
     if plan.changes:
         yield f"An administrator made changes: {_listed([change.value for change in plan.changes])}."
     yield from _conditions(plan)

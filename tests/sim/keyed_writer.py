@@ -20,7 +20,10 @@ from tests.sim.keyed_history import NONE, KeyedHistory, KeyedWrite
 
 _TIMEOUT_MS = 3000
 _PAUSE_S = 0.15
-_KEYS = 6
+_HOT_KEYS = 3
+"""Keys that get half of the records, so that writers contend for them."""
+_COLD_KEYS = 40
+"""Keys that get the other half: an index that is wrong about one stays wrong for seconds."""
 _BLIND_SHARE = 0.15
 """The share of records that are written without a condition."""
 
@@ -57,7 +60,10 @@ class KeyedWriter(Client):
     def _write(self, address: Address) -> None:
         topic, partition = self._at
         topic_id = self.topics[topic].topic_id
-        key = f"key {self.rng.randrange(_KEYS)}".encode()
+        number = self.rng.randrange(_HOT_KEYS)
+        if self.rng.random() < 0.5:
+            number += self.rng.randrange(_COLD_KEYS)
+        key = f"key {number}".encode()
         expected = None if self.rng.random() < _BLIND_SHARE else self._versions.get(key, NONE)
         value = f"{self.name}/{self._made}".encode()
         batch = Batch(
