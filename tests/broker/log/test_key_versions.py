@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker.log import key_runs
-from broker.log.flush_job import close_log, flush_at_once
+from broker.log.flush_job import close_log
 from broker.log.key_reading import KeyIndexing, catch_up_at_once, open_index, write_at_once
 from broker.log.key_runs import DamagedRun, entries_of, find, merged, read_run, run_name, write_run
 from broker.log.key_versions import BYTES_PER_KEY, digest_of
@@ -110,20 +110,6 @@ class KeysMachine(RuleBasedStateMachine):
                 is_clean=is_clean, recovery_point=self.log.recovery_point, log_start_offset=self.start,
             )
         )  # fmt: skip
-
-    @rule()
-    def lose_power(self) -> None:
-        """The log is durable, but files that the index had removed may come back."""
-        flush_at_once(self.log)
-        disk = self.log.disk
-        disk.lose_power()  # type: ignore[attr-defined]
-        self.log = indexed(
-            reopen(
-                disk, self.log,
-                is_clean=False, recovery_point=self.log.recovery_point, log_start_offset=self.start,
-            )
-        )  # fmt: skip
-        self.epoch += 1
 
     @rule()
     def switch_off_and_on(self) -> None:
