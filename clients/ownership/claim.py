@@ -107,6 +107,8 @@ class OwnershipClaim:
         self._sent_at_ms = 0
         self._not_before_ms = 0
         self._early_answers = 0
+        self._is_incomplete = False
+        self._sent_kind: RequestKind | None = None
 
     # The phase ----------------------------------------------------------------------------------------
 
@@ -133,7 +135,7 @@ class OwnershipClaim:
     @property
     def is_held(self) -> bool:
         """Whether the next request to the broker is sent on the connection that owns the resource."""
-        return self._phase is ClaimPhase.HELD and self._is_attached()
+        return self._phase is ClaimPhase.HELD and self._is_attached() and not self._is_incomplete
 
     @property
     def renewal_interval_ms(self) -> int:
@@ -156,6 +158,14 @@ class OwnershipClaim:
     def doubt(self) -> None:
         """A broker refused a record because it does not know the sender as owner: resume, to find out."""
         self._leave_connection(ClaimInput.DOUBTED)
+
+    def ask_whole_grant(self) -> None:
+        """Resume a grant that is in no doubt, because the answer says more than that of a renewal.
+
+        `is_held` is false until it has come; the state stays HELD, and no event is reported.
+        """
+        self._is_incomplete = True
+        self._not_before_ms = 0
 
     def release(self) -> None:
         """Release the resource; ends at once if no broker has this claim."""
@@ -199,7 +209,11 @@ class OwnershipClaim:
     @property
     def due_request(self) -> RequestKind | None:
         """The request to send next; None while an answer is awaited, and after the end."""
-        return REQUEST_IN.get(self._phase) if self._call is None else None
+        if self._call is not None:
+            return None
+        if self._phase is ClaimPhase.HELD and self._is_incomplete:
+            return RequestKind.RESUME
+        return REQUEST_IN.get(self._phase)
 
     @property
     def due_ms(self) -> int:
@@ -215,7 +229,7 @@ class OwnershipClaim:
 
     def request(self, now_ms: int, *, is_alone: bool) -> ResourceRequest:
         """What to send now. A claim may wait in the queue only if it `is_alone` in its request."""
-        kind = self.due_request
+        kind = self._sent_kind = self.due_request
         assert kind is not None
         generation, incarnation = self._named_generation, NO_GRANT
         if self.grant is not None:
@@ -329,6 +343,8 @@ class OwnershipClaim:
         self.grant = standing
         if self._enter(ClaimInput.GRANTED) is not ClaimPhase.HELD:
             return
+        if self._sent_kind is RequestKind.RESUME:
+            self._is_incomplete = False
         self.last_error = None
         self._bound_ms = self._settings.bound_ms(standing.session_bound_ms)
         self.valid_until_ms = self._sent_at_ms + self._bound_ms

@@ -56,7 +56,7 @@ class WholeTopic:
         if grant is None or grant.incarnation == self._asked_incarnation:
             return
         if grant.partition_count < 0 and self._first.is_held:
-            self._first.doubt()
+            self._first.ask_whole_grant()
         self._asked_incarnation = grant.incarnation
 
     def _take_granted(self) -> None:

@@ -55,7 +55,7 @@ def test_the_seeds_draw_every_fault_and_every_habit() -> None:
     assert {strike.kind for plan in plans for strike in plan.strikes} == {kind.name for kind in KINDS}
     assert {change for plan in plans for change in plan.changes} == set(Change)
     assert {topic.name for plan in plans for topic in plan.topics} == {
-        "t", "flushed", "moving", "owned", "remade", "trimmed", "loose"
+        "t", "flushed", "moving", "owned", "remade", "trimmed", "loose", "keyed"
     }  # fmt: skip
     assert {(group.is_managed, group.has_single_readers) for plan in plans for group in plan.groups} == {
         (False, False), (True, False), (True, True)
