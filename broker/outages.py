@@ -15,8 +15,8 @@ _log = logging.getLogger(__name__)
 
 
 class ZooKeeperOutages:
-    """A `MembershipListener` and `LeaseListener`: while this broker may have been replaced, no acks=all write
-    is acknowledged. At first writers are asked to wait; once the lease has ended, they are sent away.
+    """A `MembershipListener`: while this broker has no connection to ZooKeeper, and until the controller has
+    said what it leads in a new registration, no acks=all write is acknowledged.
 
     `fatal(why)` is called if this broker cannot continue.
     """
@@ -42,12 +42,6 @@ class ZooKeeperOutages:
         _log.warning("this broker is no longer registered in ZooKeeper; registering it again")
         self._replicas.suspend()
         self._right.await_orders()
-
-    def lease_lapsed(self) -> None:
-        self._replicas.lose_lease()
-
-    def lease_held(self) -> None:
-        pass  # `resumed`, or the controller's next LeaderAndIsr, ends the suspension.
 
     def registration_failed(self, error: Exception) -> None:
         self._fatal(f"this broker could not register again: {error}")

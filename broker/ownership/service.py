@@ -318,20 +318,9 @@ class OwnershipService:
             partition.admission = writer_guard(partition, resource, self.table.append_refused, may_confirm)
             partition.read_admission = reader_guard(partition, resource, self.table.holdings, may_confirm)
 
-    def lease_lapsed(self) -> None:
-        """This broker has lost its lease: owners are detached, waiting claims are sent away."""
-        self._standings_changed()
-
-    def lease_held(self) -> None:
-        """This broker holds its lease again: owners are attached as before."""
-        self._standings_changed()
-
     def right_changed(self) -> None:
-        """This broker has yielded partitions, or may confirm again: owners are detached or attached, and
-        waiting claims are sent away."""
-        self._standings_changed()
-
-    def _standings_changed(self) -> None:
+        """This broker has lost or regained the right to confirm, of all partitions or of some: owners are
+        detached or attached, and waiting claims are sent away."""
         for connection_id in list(self._connections):
             self._renewals.changed(connection_id)
 

@@ -71,6 +71,7 @@ class Replicas:
     """The map of this broker's partitions.
 
     `propose_isr` sends a proposal to the controller and calls `settle_isr` or `withdraw_isr` with the answer.
+    While this broker is suspended, `right` decides which error refuses acks=all writes.
     """
 
     def __init__(
@@ -92,7 +93,6 @@ class Replicas:
         self.throttle = leader_throttle(local_id)
         """Limits the rate of followers that are not in sync."""
         self._is_suspended = False
-        self._has_lost_lease = False
         self._is_handing_over = False
         self.readers = Waiting(clock, limits.waiting_requests_max)
         """Consumers, woken when a high watermark rises."""
@@ -109,6 +109,7 @@ class Replicas:
         self._limits = limits
         self._propose_isr = propose_isr
         self._topics: dict[str, dict[int, Partition]] = {}
+        self._right = right
         self.conditions = Conditions(right.may_confirm)
         self._role_listeners: list[Callable[[Partition], None]] = []
 
@@ -196,13 +197,9 @@ class Replicas:
         registered."""
         self._is_suspended = True
 
-    def lose_lease(self) -> None:
-        """Send writers away until `resume`: another broker may lead by now, and accept their writes."""
-        self._has_lost_lease = True
-
     def resume(self) -> None:
         """Acknowledge writes again, also committed ones that waited: this broker is registered."""
-        self._is_suspended = self._has_lost_lease = False
+        self._is_suspended = False
         for partition in list(self):
             self.writers.wake(partition.key)
 
@@ -250,8 +247,8 @@ class Replicas:
         """Refuse all appends. Those with a condition are remembered: the client may have sent more of the
         same attempt, which must not be appended if this broker resumes before they arrive."""
         code = ErrorCode.NOT_ENOUGH_REPLICAS
-        if self._has_lost_lease:
-            # Clients answer this error by asking for the leader.
+        if not self._right.may_confirm_any():
+            # Another broker may lead by now and accept the writes: on this error clients ask for the leader.
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         for append in appends:
             append.settles_at = None

@@ -45,7 +45,8 @@ class RightToConfirm:
         self._listeners: list[Callable[[], None]] = []
 
     def add_listener(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after this broker has yielded leadership, or may confirm again."""
+        """Call `listener` after this broker has lost or regained the right to confirm, of all partitions or
+        of some."""
         self._listeners.append(listener)
 
     def may_confirm_any(self) -> bool:
@@ -62,6 +63,10 @@ class RightToConfirm:
         return word is None or not word.is_yielded or partition.leader_epoch > word.leader_epoch
 
     # Changes
+
+    def lease_changed(self) -> None:
+        """The broker's lease has ended, or is held again."""
+        self._changed()
 
     def obey(self, request: YieldLeadershipRequest) -> None:
         """Yield the partitions of the request, or confirm again, as it says."""

@@ -105,8 +105,7 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     cluster.candidacy.add_listener(cluster.controller)
 
     # The right to confirm, by the lease and by what was yielded
-    cluster.lease.add_listener(ownership.service)
-    cluster.lease.add_listener(broker.zookeeper_outages)
+    cluster.lease.add_listener(replication.right.lease_changed)
     replication.right.add_listener(ownership.service.right_changed)
 
     # Settings: the broker's before the topics', which override them

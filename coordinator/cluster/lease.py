@@ -13,7 +13,7 @@ the next and half a tick at most; the third of the timeout that the lease leaves
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from collections.abc import Callable
 
 from twisted.internet.defer import ensureDeferred
 from twisted.python.failure import Failure
@@ -35,18 +35,6 @@ RENEWALS_PER_TIMEOUT = 6
 _log = logging.getLogger(__name__)
 
 
-class LeaseListener(Protocol):
-    """Reacts to the end and the return of this broker's lease. Its methods must not raise."""
-
-    def lease_lapsed(self) -> None:
-        """The lease has ended: nothing may be confirmed any more."""
-        ...
-
-    def lease_held(self) -> None:
-        """The broker holds its lease again."""
-        ...
-
-
 class MembershipLease:
     """This broker's lease: a `MembershipListener` that renews it while the broker is registered.
 
@@ -57,18 +45,18 @@ class MembershipLease:
     def __init__(self, clock: Clock, broker_id: int) -> None:
         self._clock = clock
         self._path = lease_path(broker_id)
-        self._listeners: list[LeaseListener] = []
+        self._listeners: list[Callable[[], None]] = []
         self._session: ZooKeeperSession | None = None
         """The session on which the broker is registered."""
         self._held_until_s = clock.seconds()
         self._is_reported = False
-        """Whether the listeners were last told that the lease is held."""
+        """Whether the lease was held when the listeners were last called."""
         self._next: DelayedCall | None = None
         self._end: DelayedCall | None = None
         self._renewals = 0
 
-    def add_listener(self, listener: LeaseListener) -> None:
-        """Report the end and the return of the lease to `listener` from now on."""
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after each end and each return of the lease. It must not raise."""
         self._listeners.append(listener)
 
     def is_held(self) -> bool:
@@ -148,9 +136,7 @@ class MembershipLease:
         if not self.is_held():
             return  # The answer came too late.
         if not self._is_reported:
-            self._is_reported = True
-            for listener in self._listeners:
-                listener.lease_held()
+            self._report(is_held=True)
         if self._end is None:
             self._end = self._clock.callLater(self._held_until_s - self._clock.seconds(), self._ended)
 
@@ -164,13 +150,16 @@ class MembershipLease:
 
     def _lapse(self) -> None:
         if self._is_reported:
-            self._is_reported = False
             _log.warning(
                 "ZooKeeper has not answered for so long that this broker may have been replaced: it confirms "
                 "no ownership until it has heard of ZooKeeper"
             )
-            for listener in self._listeners:
-                listener.lease_lapsed()
+            self._report(is_held=False)
+
+    def _report(self, *, is_held: bool) -> None:
+        self._is_reported = is_held
+        for listener in self._listeners:
+            listener()
 
 
 async def _write(session: ZooKeeperSession, path: str) -> None:

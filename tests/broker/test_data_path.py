@@ -212,6 +212,19 @@ class TestAcknowledgedByAll:
         (answer,) = producer.answers()
         assert only_produced(answer).error_code == 0
 
+    @pytest.mark.parametrize(
+        ("holds_lease", "code"),
+        [(True, ErrorCode.NOT_ENOUGH_REPLICAS), (False, ErrorCode.NOT_LEADER_OR_FOLLOWER)],
+    )
+    def test_producers_look_for_another_leader_once_a_broker_without_zookeeper_has_lost_its_lease(
+        self, world: World, holds_lease: bool, code: ErrorCode
+    ) -> None:
+        world.assign("t", replicas=(1, 2))
+        world.replicas.suspend()
+        world.holds_lease = holds_lease
+        answer = only_produced(world.client().call(produce_request("t", batch(b"a"))))
+        assert answer.error_code == code
+
 
 class TestFlushBeforeAck:
     @pytest.mark.parametrize("acks", [1, -1])

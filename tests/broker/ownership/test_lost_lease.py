@@ -44,7 +44,7 @@ def test_a_renew_that_waits_is_answered_when_the_lease_ends(world: OwnershipWorl
     owner.ask(owner.renew_request("t", max_wait_ms=60_000))
     assert owner.client.answers() == []
     world.holds_lease = False
-    world.ownership.service.lease_lapsed()
+    world.right.lease_changed()
     (answer,) = owner.client.answers()
     assert answer.resources[0].error_code == ErrorCode.OWNERSHIP_DETACHED
 

@@ -15,7 +15,7 @@ LEASE_S = TIMEOUT_MS / 1000 * LEASE_SHARE
 
 
 class Holder:
-    """A registered broker's lease. `heard` lists what its listener was called with."""
+    """A registered broker's lease. `heard` lists whether it was held at each call of its listener."""
 
     def __init__(self) -> None:
         self.world = World(1)
@@ -23,7 +23,7 @@ class Holder:
         self.process = Process(self.world, "broker")
         self.client = SimZooKeeper(self.zookeeper, self.process, TIMEOUT_MS)
         self.lease = MembershipLease(self.process.clock, 1)
-        self.lease.add_listener(self)
+        self.lease.add_listener(lambda: self.heard.append("held" if self.lease.is_held() else "lapsed"))
         self.heard: list[str] = []
         self.client.add_listener(self)
         self.client.start()
@@ -32,12 +32,6 @@ class Holder:
         self.world.run(1)
         self.lease.registered(self.client.session, 1)
         self.world.run(0.1)
-
-    def lease_lapsed(self) -> None:
-        self.heard.append("lapsed")
-
-    def lease_held(self) -> None:
-        self.heard.append("held")
 
     def session_connected(self, session: object) -> None:
         self.lease.resumed()
