@@ -1,7 +1,9 @@
 """Requests that wait for their answer: for ZooKeeper, and for the high watermark to reach their fences.
 
 Each request is answered exactly once: with its result, an error, or REQUEST_TIMED_OUT. A result is sent only
-while this broker holds its lease.
+while this broker has the right to confirm (`broker.replication.right_to_confirm`): it holds its lease, has
+not asked for other leaders in its place, and knows what it leads in its present registration. Whether it has
+yielded the leadership that one result depends on, `OwnershipService` checks.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Answers:
     """The requests that have no answer yet, by ticket.
 
     `on_given_up` is called with the ticket of each request that is given up: its timeout has expired, or its
-    connection has closed. `may_confirm` returns whether this broker holds its lease.
+    connection has closed. `may_confirm` returns whether this broker has the right
+    to confirm anything.
     """
 
     def __init__(

@@ -3,6 +3,9 @@
 An append is checked where it gets its offset, a fetch where it reads the log. A partition has a guard only
 while there is something to guard: with `single.writer=off`, or while it has no owner, appends are not
 checked. Stock clients are checked like all others, by their connection.
+
+A guard refuses everybody while this broker has no right to confirm the partition
+(`broker.replication.right_to_confirm`): the broker does not hold its lease, or has yielded its leadership.
 """
 
 from __future__ import annotations
@@ -30,8 +33,9 @@ _log = logging.getLogger(__name__)
 class WriterGuard:
     """Admits appends of the partition's owner, and of the client bound to it by `writer_client_id`.
 
-    `on_refused` is called with the resource for each refused append. While `may_confirm` returns False, this
-    broker does not know who owns the partition.
+    `on_refused` is called with the resource for each refused append. `may_confirm` returns whether this
+    broker has the right to confirm the partition; without it, this broker does not know who owns the
+    partition.
     """
 
     __slots__ = ("_logged", "_may_confirm", "_on_refused", "_partition", "_resource", "_writer")
@@ -55,7 +59,7 @@ class WriterGuard:
         """Return if `origin` may append.
 
         Raises BrokerError: INVALID_REQUIRED_ACKS, PRODUCER_FENCED, TOPIC_AUTHORIZATION_FAILED;
-        NOT_LEADER_OR_FOLLOWER while this broker does not hold its lease.
+        NOT_LEADER_OR_FOLLOWER while this broker has no right to confirm the partition.
         """
         writer = self._writer
         if origin is None:
@@ -115,7 +119,11 @@ def _is_bound(writer: Entry, origin: Origin) -> bool:
 
 class ReaderGuard:
     """Refuses fetches of a connection whose group has another reader. With `single.reader=required` it
-    refuses all connections that are not the reader of some group."""
+    refuses all connections that are not the reader of some group.
+
+    `holdings` returns what a connection owns. `may_confirm` returns whether this broker has the right to
+    confirm the partition.
+    """
 
     __slots__ = ("_holdings", "_may_confirm", "_partition", "_resource")
 
@@ -135,7 +143,7 @@ class ReaderGuard:
         """Return if a consumer may read.
 
         Raises BrokerError: TOPIC_AUTHORIZATION_FAILED; for members of consumer groups OWNERSHIP_FENCED;
-        NOT_LEADER_OR_FOLLOWER while this broker does not hold its lease.
+        NOT_LEADER_OR_FOLLOWER while this broker has no right to confirm the partition.
         """
         if not self._may_confirm():
             raise unconfirmed()
