@@ -108,13 +108,25 @@ class Conditions:
             is_refused = is_refused or append.error is not None
         if not is_refused:
             return
+        has_lost = any(_counts_lost_records(append) for append in appends)
         for append in appends:
-            if append.error is None and not append.is_duplicate:
+            if append.error is not None:
+                continue
+            if not append.is_duplicate:
                 append.error = BrokerError(
                     ErrorCode.OPERATION_NOT_ATTEMPTED,
                     "nothing was appended: the condition on another partition of the request failed",
                 )
                 append.settles_at = None
+            elif has_lost:
+                append.settles_at = None
+                append.fail(
+                    BrokerError(
+                        ErrorCode.REQUEST_TIMED_OUT,
+                        "the outcome is unknown: the records are in the log, but the condition on another "
+                        "partition of the request counted records which that partition has lost",
+                    )
+                )
         self.remember(appends, origin)
 
     def confirm(self, appends: Sequence[Append]) -> None:
@@ -240,6 +252,22 @@ class Conditions:
 def _is_depended_on(append: Append, appends: Sequence[Append]) -> bool:
     """Whether a condition is about more than the partition to which its own batches go."""
     return append.is_guard or len(appends) > 1
+
+
+def _counts_lost_records(append: Append) -> bool:
+    """Whether a condition that failed names records which the partition does not have (any more).
+
+    A retry succeeds although the log has moved on since its first attempt. But if the log lacks what the
+    condition counted, the first attempt saw records that were never committed, and cannot be confirmed.
+    """
+    partition, condition = append.partition, append.condition
+    if not isinstance(append.error, OffsetMismatchError) or partition is None or condition is None:
+        return False
+    expected = condition.expected_offset
+    if partition.log.log_end_offset < expected:
+        return True
+    last_epoch = partition.log.epochs.epoch_at(expected - 1)
+    return condition.expected_leader_epoch not in (ANY_EPOCH, last_epoch)
 
 
 def _version_refusal(

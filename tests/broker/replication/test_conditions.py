@@ -189,15 +189,40 @@ def test_a_retry_of_a_success_succeeds_with_its_offset(world: World) -> None:
     assert values_in(world) == 2
 
 
-def test_a_retry_of_a_success_succeeds_although_another_condition_fails(world: World) -> None:
+def test_a_retry_of_a_success_succeeds_although_its_guard_has_moved_on(world: World) -> None:
     client = world.client()
     records = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
-    produce(client, part(records, 0))
+    produce(client, part(records, 0, 0), part(None, 0, 1))
+    produce(client, part(batch(b"b"), -1, 1))
 
-    again, refused = produce(client, part(records, 0, 0), part(batch(b"b"), 5, 1))
+    again, refused = produce(client, part(records, 0, 0), part(None, 0, 1))
 
     assert (again.error_code, again.base_offset) == (0, 0)
     assert refused.error_code == ErrorCode.OFFSET_MISMATCH
+
+
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_a_retry_has_an_unknown_outcome_if_its_guard_counted_records_that_were_lost(
+    world: World, epoch: int
+) -> None:
+    """The first attempt was appended, and its answer was "unknown": no follower had the record that its guard
+    counted. The next leader does not have that record, or has another one in its place."""
+    client = world.client()
+    produce(client, part(batch(b"term"), -1, 1))
+    records = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+    guard = part(None, 1, 1, expected_leader_epoch=epoch)
+    assert [row.error_code for row in produce(client, part(records, 0, 0), guard)] == [0, 0]
+    world.replicas.partition(T, 1).log.truncate_to(0)
+    world.assign(T, 1, leader_epoch=1)
+    if epoch >= 0:
+        produce(client, part(batch(b"another term"), -1, 1))
+
+    again, refused = produce(world.client(), part(records, 0, 0), guard)
+
+    assert again.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert "the outcome is unknown" in again.error_message
+    assert refused.error_code == ErrorCode.OFFSET_MISMATCH
+    assert values_in(world) == 1
 
 
 def test_an_expected_leader_epoch_distinguishes_logs_of_equal_length(world: World) -> None:
