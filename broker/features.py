@@ -13,5 +13,6 @@ FEATURES: Mapping[str, tuple[int, int]] = {
     "holdfast.append.ids": (1, 1),
     "holdfast.single.reader": (1, 1),
     "holdfast.tokens": (1, 1),
+    "holdfast.fences": (1, 1),
 }
 """The first and last version of each feature."""

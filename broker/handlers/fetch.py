@@ -42,7 +42,11 @@ _FIRST_VERSION_WITH_REPLICA_STATE = 15
 _FIRST_VERSION_WITH_LEADER = 12
 # Defaults that most answers share; they are replaced, never changed.
 _NO_EPOCH_END, _NO_LEADER, _NO_SNAPSHOT = DivergingEpoch(), LeaderIdAndEpoch(), SnapshotId()
-_NOT_A_READER = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.OWNERSHIP_FENCED)
+_NOT_A_READER = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.OWNERSHIP_FENCED,
+    ErrorCode.OWNERSHIP_DETACHED,
+)
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 

@@ -18,6 +18,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from broker.handler import Handler, RequestContext
+from broker.replication.admission import NO_TOKEN, RequestFence
 from broker.replication.appends import ACKS_ALL, ACKS_LEADER, ACKS_NONE, NO_EXPECTATION, Append, Condition
 from broker.replication.key_reads import KeyReads
 from broker.replication.replicas import Replicas
@@ -59,6 +60,11 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                     None
                     if data.expected_offset == NO_EXPECTATION and not data.expected_versions
                     else _condition(data)
+                ),
+                fence=(
+                    None
+                    if data.owner_token == NO_TOKEN
+                    else RequestFence(data.owner_token, bytes(data.owner_secret))
                 ),
             )
             for topic in request.topic_data

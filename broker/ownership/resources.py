@@ -128,6 +128,8 @@ class Entry:
     deadline_ms: int = NEVER_MS
     pinged_ms: int = NEVER_MS
     """When the owner was asked to send a request that has not arrived yet."""
+    renewed_ms: int = NEVER_MS
+    """When the owner last sent a Renew on a connection to which it is not attached."""
     is_complete: bool = True
     is_contended: bool = False
     counts: Counts = field(default_factory=Counts)
@@ -159,6 +161,14 @@ class Entry:
         """Whether the owner of this entry is the group's reader."""
         grant = self.grant
         return grant is not None and Access.READ in grant.owner.access
+
+    @property
+    def renewed_until_ms(self) -> int:
+        """Until when Renew requests on other connections keep the owner's session; `NEVER_MS` if there were
+        none."""
+        if self.renewed_ms == NEVER_MS or not self.history:
+            return NEVER_MS
+        return self.renewed_ms + self.history[-1].owner.session_timeout_ms
 
     def find(self, incarnation: int) -> Grant | None:
         """The remembered grant with this incarnation."""

@@ -211,7 +211,13 @@ def _judge_return(resource: Resource, entry: Entry, requester: Requester, epoch:
 def can_resume(resource: Resource, entry: Entry, grant: Grant, requester: Requester) -> bool:
     """Whether the requester may resume `grant`: the grant is its own, and no other client has been granted
     the resource since."""
-    if grant is not entry.last or not grant.may_resume or not requester.owns(grant, entry.connection):
+    return requester.owns(grant, entry.connection) and is_resumable(resource, entry, grant)
+
+
+def is_resumable(resource: Resource, entry: Entry, grant: Grant) -> bool:
+    """Whether a grant is in force, or was lost to silence and no other client has been granted the resource
+    since."""
+    if grant is not entry.last or not grant.may_resume:
         return False
     if Access.WRITE not in grant.owner.access:
         return True

@@ -31,6 +31,7 @@ from broker.ownership.effects import (
     Sever,
     Write,
 )
+from broker.ownership.fences import FenceGuard
 from broker.ownership.guards import reader_guard, writer_guard
 from broker.ownership.operations import Operation
 from broker.ownership.renewals import Renewals
@@ -197,6 +198,7 @@ class OwnershipService:
         if connection.is_closed:
             return fail(BrokerError(ErrorCode.NETWORK_EXCEPTION))
         self._track(connection)
+        self.table.renewed_elsewhere(requester, named, self.now_ms())
         return self._renewals.renew(requester, named, max_wait_ms)
 
     def _track(self, connection: ServerConnection) -> None:
@@ -311,10 +313,13 @@ class OwnershipService:
 
     def _refresh(self, partition: Partition) -> None:
         """Put up the guards that the partition's settings and owners require, or take them down."""
-        partition.admission = partition.read_admission = None
+        partition.admission = partition.read_admission = partition.fence_admission = None
         if isinstance(partition.role, Leadership):
             resource = self.table.resource(partition_key(partition))
             may_confirm = partial(self._right.may_confirm, partition)
+            partition.fence_admission = FenceGuard(
+                resource or Resource(partition_key(partition)), self.table.append_refused, may_confirm
+            )
             partition.admission = writer_guard(partition, resource, self.table.append_refused, may_confirm)
             partition.read_admission = reader_guard(partition, resource, self.table.holdings, may_confirm)
 

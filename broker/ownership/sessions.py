@@ -44,11 +44,12 @@ def _owner(state: TableState, resource: Resource, due: OwnerDeadline, now_ms: in
     if grant.owner.assignment is not None:
         return None  # The group's coordinator decides whether this member is alive.
     if entry.connection is None:
+        entry.deadline_ms = max(entry.deadline_ms, entry.renewed_until_ms)
         if entry.deadline_ms > now_ms:
             return entry.deadline_ms
         state.free(resource, entry, LossReason.DISCONNECTED)
         return None
-    heard_ms = state.last_heard_ms(entry.connection)
+    heard_ms = max(state.last_heard_ms(entry.connection), entry.renewed_ms)
     until_ms = heard_ms + grant.owner.session_timeout_ms
     if entry.pinged_ms >= 0:
         if heard_ms >= entry.pinged_ms:

@@ -176,7 +176,7 @@ class TableState:
         assert grant is not None
         previous = entry.connection
         entry.connection = connection
-        entry.pinged_ms = NEVER_MS
+        entry.pinged_ms = entry.renewed_ms = NEVER_MS
         self._mark_changed(resource.key)
         if previous not in (None, connection):
             self.effects.append(
@@ -191,12 +191,15 @@ class TableState:
             self._watch_owner(resource.key, entry, now_ms + grant.owner.session_timeout_ms)
 
     def detach(self, resource: Resource, entry: Entry, now_ms: int) -> None:
-        """The owner's connection has closed: it may resume within `own.release.grace.ms`."""
+        """The owner's connection has closed: it may resume within `own.release.grace.ms`, or as long as its
+        renewals on other connections keep its session."""
         entry.connection = None
         if entry.last is not None and entry.last.owner.assignment is not None:
             self._mark_changed(resource.key)
-        elif self.settings.release_grace_ms > 0:
-            self._watch_owner(resource.key, entry, now_ms + self.settings.release_grace_ms)
+            return
+        until_ms = max(now_ms + self.settings.release_grace_ms, entry.renewed_until_ms)
+        if until_ms > now_ms:
+            self._watch_owner(resource.key, entry, until_ms)
             self._mark_changed(resource.key)
         else:
             self.free(resource, entry, LossReason.DISCONNECTED)
@@ -435,6 +438,7 @@ class TableState:
             if is_same and not grant.has_ended:
                 entry.connection, entry.deadline_ms = before.connection, before.deadline_ms
                 entry.is_complete, entry.is_contended = before.is_complete, before.is_contended
+                entry.renewed_ms = before.renewed_ms
                 return
             self.effects.append(Sever(before.connection, f"{resource.key} was granted to another owner"))
         if grant.has_ended:

@@ -417,6 +417,19 @@ class OwnershipTable:
             if entry is not None and entry.connection == requester.connection:
                 entry.is_contended = False
 
+    def renewed_elsewhere(self, requester: Requester, named: Sequence[NamedGrant], now_ms: int) -> None:
+        """A Renew has arrived: it keeps the sessions of those grants whose owner proves itself by its secret,
+        although it is not attached to this connection."""
+        for each in named:
+            resource = self._state.resources.get(each.key)
+            entry = None if resource is None else resource.entries.get(requester.group)
+            grant = None if entry is None else entry.grant
+            if entry is None or grant is None or entry.connection == requester.connection:
+                continue
+            is_named = grant.incarnation == each.incarnation
+            if is_named and grant.owner.secret_digest and requester.owns(grant, entry.connection):
+                entry.renewed_ms = now_ms
+
     def append_refused(self, resource: Resource) -> None:
         """A client that does not own a partition has tried to write to it."""
         self._state.totals.fenced_appends += 1

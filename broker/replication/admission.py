@@ -6,10 +6,22 @@ that appends, not when the request arrives: the state may change while the reque
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Protocol
 
 NO_CONNECTION = -1
 """Connection id of requests that the broker sends to itself."""
+NO_TOKEN = -1
+"""The token in a request without a fence."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFence:
+    """Proves that a request is made for an owner, whichever connection it uses: the incarnation of the grant,
+    and the secret of the claim."""
+
+    incarnation: int
+    secret: bytes = field(repr=False)
 
 
 class Origin(Protocol):
@@ -47,4 +59,17 @@ class ReadAdmission(Protocol):
 
     def admit(self, connection: int) -> None:
         """Return if the connection may read; raise BrokerError with the reason if not."""
+        ...
+
+
+class FenceAdmission(Protocol):
+    """Judges the requests for one partition that carry a fence, when an append gets its offset and when a
+    fetch reads the log."""
+
+    def admit_append(self, fence: RequestFence, acks: int) -> None:
+        """Return if the fence allows an append; raise BrokerError with the reason if not."""
+        ...
+
+    def admit_read(self, fence: RequestFence) -> None:
+        """Return if the fence allows a read; raise BrokerError with the reason if not."""
         ...

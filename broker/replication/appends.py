@@ -11,7 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from broker.log.append import AppendOrigin, AppendResult, PreparedAppend
-from broker.replication.admission import Origin
+from broker.replication.admission import Origin, RequestFence
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
 from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
@@ -55,6 +55,7 @@ class Append:
     __slots__ = (
         "condition",
         "error",
+        "fence",
         "index",
         "judged_epoch",
         "origin",
@@ -73,6 +74,7 @@ class Append:
         records: memoryview,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         condition: Condition | None = None,
+        fence: RequestFence | None = None,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -83,6 +85,7 @@ class Append:
         self.result: AppendResult | None = None
         self.error: BrokerError | None = None
         self.condition = condition
+        self.fence = fence
         self.judged_epoch = ANY_EPOCH
         """Leader epoch of the partition in which its condition was judged."""
         self.settles_at: int | None = None
@@ -145,19 +148,29 @@ class Append:
             self.condition = Condition(expected_offset)
 
     def admit(self, origin: Origin | None, acks: int) -> None:
-        """Check the partition's owner. A retry of an append that succeeded needs no admission."""
-        partition, prepared = self.partition, self.prepared
-        if (
-            partition is None
-            or prepared is None
-            or partition.admission is None
-            or self.origin is AppendOrigin.COORDINATOR
-            or prepared.duplicate is not None
-        ):
+        """Check the partition's owner: by the fence if there is one, otherwise by the connection. A retry of
+        an append that succeeded needs no admission."""
+        partition = self.partition
+        if partition is None or self.origin is AppendOrigin.COORDINATOR or self.is_duplicate:
+            return
+        if self.fence is not None:
+            self._admit_fenced(partition, self.fence, acks)
+            return
+        if self.prepared is None or partition.admission is None:
             return
         try:
             partition.admission.admit(origin, acks)
         except BrokerError as error:
+            self.fail(error)
+
+    def _admit_fenced(self, partition: Partition, fence: RequestFence, acks: int) -> None:
+        """Check the fence, also of a guard, which appends nothing."""
+        if self.error is not None:
+            return
+        try:
+            partition.required_fence_admission().admit_append(fence, acks)
+        except BrokerError as error:
+            self.settles_at = None
             self.fail(error)
 
     def append(self, date_ms: int) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
+from broker.replication.admission import NO_TOKEN
 from broker.replication.settings import SETTINGS
 from broker.setting_groups import settings_group
 from protocol.errors import ErrorCode, error_for
@@ -127,6 +128,11 @@ class FetchSession:
     waiting: Sleeper | None = None
     """The waiting fetch of this session; None if no fetch waits."""
 
+    @property
+    def has_fences(self) -> bool:
+        """Whether the reader has sent a fence for any of the partitions."""
+        return any(each.wanted.owner_token != NO_TOKEN for each in self.partitions.values())
+
     def stir_all(self) -> None:
         """Stir all partitions."""
         self.stirred = dict.fromkeys(self.partitions.values())
@@ -189,11 +195,18 @@ class FetchSessions:
     ) -> FetchSession:
         """Continue a session with its next request.
 
+        A session with fences is found on its own connection only. Otherwise a client that guesses its id
+        could read by its fences.
+
         Raises BrokerError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
         FETCH_SESSION_TOPIC_ID_ERROR; after any of them the reader opens a new session.
         """
         session = self._sessions.get(session_id)
-        if session is None or session.reader.principal != reader.principal:
+        if (
+            session is None
+            or session.reader.principal != reader.principal
+            or (session.reader.connection_id != reader.connection_id and session.has_fences)
+        ):
             raise error_for(
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {session_id} does not exist"
             )
@@ -237,7 +250,8 @@ class FetchSessions:
     # -- partitions of a session -------------------------------------------------------------------------
 
     def name(self, session: FetchSession, wanted: Iterable[tuple[UUID | str, FetchPartition]]) -> None:
-        """Add partitions to the session, or update the reader's position in partitions that it holds.
+        """Add partitions to the session, or update the reader's position in partitions that it holds. A
+        partition keeps its fence where a later request names it without one.
 
         If all sessions together would hold too many partitions, closes the session and raises BrokerError:
         FETCH_SESSION_ID_NOT_FOUND, which makes the reader ask for a new session.
@@ -253,6 +267,9 @@ class FetchSessions:
                 partition = partitions[named] = SessionPartition(session, named, position)
                 self._partitions += 1
             else:
+                if position.owner_token == NO_TOKEN != partition.wanted.owner_token:
+                    position.owner_token = partition.wanted.owner_token
+                    position.owner_secret = partition.wanted.owner_secret
                 partition.wanted = position
             session.stirred[partition] = None
 

@@ -14,7 +14,13 @@ from typing import NamedTuple
 from broker.log.log import Log
 from broker.log.time_search import offset_for_timestamp, offset_of_max_timestamp
 from broker.log.timestamps import LookUp, TimestampOffset
-from broker.replication.admission import Admission, ReadAdmission
+from broker.replication.admission import (
+    NO_TOKEN,
+    Admission,
+    FenceAdmission,
+    ReadAdmission,
+    RequestFence,
+)
 from broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
 from protocol.errors import BrokerError, ErrorCode
 from protocol.frames import FileSlice
@@ -99,6 +105,8 @@ class Partition:
         self.high_watermark = 0
         self.admission: Admission | None = None
         self.read_admission: ReadAdmission | None = None
+        self.fence_admission: FenceAdmission | None = None
+        """Judges requests with a fence; None while this broker does not lead the partition."""
         self._is_live = is_live
         self.is_resigning = False
         """Whether this replica refuses to lead while another replica is in sync, because its log is
@@ -124,6 +132,26 @@ class Partition:
                 return leader
             case _:
                 return NO_LEADER
+
+    # -- admission ---------------------------------------------------------------------------------------
+
+    def required_fence_admission(self) -> FenceAdmission:
+        """The judge of requests with a fence. Raises BrokerError NOT_LEADER_OR_FOLLOWER if there is none."""
+        if self.fence_admission is None:
+            raise BrokerError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"this broker does not know who owns {self.topic}-{self.index}: look for the leader",
+            )
+        return self.fence_admission
+
+    def admit_reader(self, wanted: FetchPartition, connection: int) -> None:
+        """Return if a consumer may read: by its fence if it sends one, otherwise by its connection. Raises
+        BrokerError with the reason if not."""
+        if wanted.owner_token != NO_TOKEN:
+            fence = RequestFence(wanted.owner_token, wanted.owner_secret)
+            self.required_fence_admission().admit_read(fence)
+        elif self.read_admission is not None:
+            self.read_admission.admit(connection)
 
     # -- roles -------------------------------------------------------------------------------------------
 

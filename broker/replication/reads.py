@@ -166,10 +166,10 @@ def admit_again(replicas: Replicas, reads: Sequence[Read]) -> None:
     """Refuse the reads of a consumer that may not read any more. Call it when the device has answered."""
     for read in reads:
         partition = replicas.find(read.topic, read.wanted.partition)
-        if partition is None or partition.read_admission is None or read.connection == NO_CONNECTION:
+        if partition is None or read.connection == NO_CONNECTION:
             continue
         try:
-            partition.read_admission.admit(read.connection)
+            partition.admit_reader(read.wanted, read.connection)
         except BrokerError as error:
             read.fail(error)
 

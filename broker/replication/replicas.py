@@ -14,7 +14,7 @@ from broker.log.append import AppendOrigin
 from broker.log.flusher import Flusher
 from broker.log.timestamps import LookUp
 from broker.metadata import MetadataCache
-from broker.replication.admission import NO_CONNECTION, Origin
+from broker.replication.admission import NO_CONNECTION, NO_TOKEN, Origin
 from broker.replication.appends import ACKS_ALL, ACKS_LEADER, Append
 from broker.replication.conditions import Conditions
 from broker.replication.fetch_sessions import FetchSessions
@@ -228,7 +228,11 @@ class Replicas:
         for append in appends:
             self._prepare(append, acks, date_ms)
             partition = append.partition
-            is_guarded = is_guarded or (partition is not None and partition.admission is not None)
+            is_guarded = (
+                is_guarded
+                or append.fence is not None
+                or (partition is not None and partition.admission is not None)
+            )
             is_conditional = is_conditional or append.condition is not None
         if acks == ACKS_ALL and self._is_suspended:
             self._refuse_suspended(appends, origin)
@@ -338,11 +342,13 @@ class Replicas:
         min_one_batch: bool = True,
         connection: int = NO_CONNECTION,
     ) -> PartitionRead:
-        """Read one partition for a fetch of `connection`. Raises BrokerError, also if another connection owns
-        the partition to read it."""
+        """Read one partition for a fetch of `connection`. Raises BrokerError, also if another client owns the
+        partition to read it."""
         partition = self.partition(topic, wanted.partition)
-        if partition.read_admission is not None and replica_id == CONSUMER_ID:
-            partition.read_admission.admit(connection)
+        if replica_id == CONSUMER_ID and (
+            partition.read_admission is not None or wanted.owner_token != NO_TOKEN
+        ):
+            partition.admit_reader(wanted, connection)
         return partition.read(
             wanted.fetch_offset,
             max_bytes,

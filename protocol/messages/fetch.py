@@ -86,6 +86,9 @@ class ReplicaState:
 class FetchPartition:
     """Where to read. `current_leader_epoch` fences (KIP-320), `last_fetched_epoch` finds divergence
     (KIP-595); -1 omits either check. `log_start_offset` is that of a follower's log.
+
+    `owner_token` and `owner_secret` are Holdfast's own: a fence, as in `PartitionProduceData`. A fetch
+    session keeps it until the partition leaves the session.
     """
 
     partition: Int32
@@ -94,6 +97,8 @@ class FetchPartition:
     last_fetched_epoch: Int32 = wire("12+", default=-1)
     log_start_offset: Int64 = wire("5+", default=-1, ignorable=True)
     partition_max_bytes: Int32
+    owner_token: Int64 = wire("12+", default=-1, tag=10000)
+    owner_secret: bytes = wire("12+", tag=10001)
 
 
 @struct

@@ -87,6 +87,10 @@ class PartitionProduceData:
 
     `append_id` (16 bytes, empty: none; feature `holdfast.append.ids`) names the append of a condition. The
     batch must have it too, in a header of its first record, and be marked (`protocol.records.append_id_of`).
+
+    `owner_token` and `owner_secret` are a fence, for brokers with the feature `holdfast.fences`: the batch is
+    appended only while the grant with this incarnation is in force, whichever connection the request uses.
+    The secret is that of the grant's claim. -1: no fence.
     """
 
     index: Int32
@@ -97,6 +101,8 @@ class PartitionProduceData:
     expected_topic_id: UUID = wire("9+", tag=FIRST_OWN_TAG + 3)
     expected_versions: list[KeyVersion] = wire("9+", tag=FIRST_OWN_TAG + 4)
     append_id: bytes = wire("9+", tag=FIRST_OWN_TAG + 5)
+    owner_token: Int64 = wire("9+", default=-1, tag=FIRST_OWN_TAG + 6)
+    owner_secret: bytes = wire("9+", tag=FIRST_OWN_TAG + 7)
 
 
 @struct

@@ -22,6 +22,7 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.get_replica_log_info import (
     AskedReplicas,
     GetReplicaLogInfoRequest,
@@ -61,7 +62,7 @@ from protocol.messages.update_metadata import (
     UpdateMetadataResponse,
     UpdateMetadataTopicState,
 )
-from protocol.schema import ProtocolMessage, decode, encode
+from protocol.schema import ProtocolMessage, UnsupportedField, decode, encode
 
 TOPIC_ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 
@@ -95,6 +96,61 @@ PRODUCED_BYTES = """
     00000001 00000002                # one partition, 2
     002b                             # error
     ffffffffffffffff                 # base offset
+"""
+
+
+SECRET = bytes(range(16))
+FENCED_PRODUCE = ProduceRequest(
+    acks=-1,
+    timeout_ms=1000,
+    topic_data=[
+        TopicProduceData(
+            name="t",
+            partition_data=[
+                PartitionProduceData(index=2, records=b"new!", owner_token=258, owner_secret=SECRET)
+            ],
+        )
+    ],
+)
+FENCED_PRODUCE_BYTES = """
+    00 ffff 000003e8  # no transactional id, acks, timeout
+    02 02 74          # one topic, t
+    02 00000002       # one partition, 2
+    05 6e657721       # records
+    02                # two tagged fields
+    964e 08 0000000000000102                          # 10006: the owner's token
+    974e 11 11 000102030405060708090a0b0c0d0e0f       # 10007: the secret
+    00 00             # no tagged fields of the topic and of the request
+"""
+FENCED_FETCH = FetchRequest(
+    max_wait_ms=500,
+    min_bytes=1,
+    topics=[
+        FetchTopic(
+            topic="t",
+            partitions=[
+                FetchPartition(
+                    partition=2,
+                    fetch_offset=5,
+                    partition_max_bytes=100,
+                    owner_token=258,
+                    owner_secret=SECRET,
+                )
+            ],
+        )
+    ],
+    forgotten_topics_data=[],
+)
+FENCED_FETCH_BYTES = """
+    ffffffff 000001f4 00000001 7fffffff 00            # replica id, limits, isolation level
+    00000000 ffffffff                                 # no session
+    02 02 74                                          # one topic, t
+    02 00000002 ffffffff 0000000000000005 ffffffff    # one partition, leader epoch, offset, last epoch
+    ffffffffffffffff 00000064                         # log start offset, maximum of bytes
+    02                                                # two tagged fields
+    904e 08 0000000000000102                          # 10000: the owner's token
+    914e 11 11 000102030405060708090a0b0c0d0e0f       # 10001: the secret
+    00 01 01 00       # no tagged fields of the topic, nothing forgotten, no rack, no tagged fields
 """
 
 
@@ -241,6 +297,9 @@ CASES: list[tuple[int, ProtocolMessage, str]] = [
     (0, PRODUCE, PRODUCE_BYTES),
     (1, PRODUCE, PRODUCE_BYTES),
     (2, PRODUCE, PRODUCE_BYTES),
+    (9, FENCED_PRODUCE, FENCED_PRODUCE_BYTES),
+    (11, FENCED_PRODUCE, FENCED_PRODUCE_BYTES),
+    (12, FENCED_FETCH, FENCED_FETCH_BYTES),
     (0, ProduceResponse(responses=produced()), PRODUCED_BYTES),
     (1, ProduceResponse(responses=produced(), throttle_time_ms=5), PRODUCED_BYTES + "00000005"),
     (
@@ -334,3 +393,9 @@ CASES: list[tuple[int, ProtocolMessage, str]] = [
 def test_bytes_are_those_written_by_hand(version: int, message: ProtocolMessage, expected: str) -> None:
     assert encode(message, version) == hexed(expected)
     assert decode(type(message), version, hexed(expected)) == message
+
+
+@pytest.mark.parametrize(("version", "message"), [(8, FENCED_PRODUCE), (11, FENCED_FETCH)])
+def test_a_version_without_tagged_fields_cannot_carry_a_fence(version: int, message: ProtocolMessage) -> None:
+    with pytest.raises(UnsupportedField):
+        encode(message, version)
