@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Self, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -40,12 +39,7 @@ class ClusterView:
         self._thread.submit(self._zookeeper.start).result()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         closed = threading.Event()
         self._thread.submit(lambda: self._zookeeper.close().addBoth(lambda _: closed.set()))
         closed.wait(TIMEOUT_S)

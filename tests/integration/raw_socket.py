@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from types import TracebackType
 from typing import Any, TypeVar
 
 from protocol.api import Request, Response
@@ -28,9 +27,7 @@ class RawSocket:
     def __enter__(self) -> RawSocket:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

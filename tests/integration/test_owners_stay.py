@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import TracebackType
 from typing import Any, Self
 
 from clients.connection.connection import ANY_NODE, Connection
@@ -72,9 +71,7 @@ class Owners:
         self._stranger.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end_intrusion()
         for owner in (self.reader, self.lease, self.next_lease):
             owner.close()
