@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from benchmarks.failover_load import Outage, Scene, kill_a_leader, stop_a_leader
+from benchmarks.failover_load import Outage, kill_a_leader, set_scene, stop_a_leader
 from benchmarks.many_partitions import Failover, measure
 from benchmarks.results import print_json, print_table
 
@@ -73,7 +73,7 @@ def main(
         own_directory = Path(tempfile.mkdtemp(prefix="holdfast-benchmark-", dir=directory))
         stack.callback(shutil.rmtree, own_directory, ignore_errors=True)
         if {"kill", "stop"} & set(cases):
-            with Scene(own_directory / "load", session_timeout_ms) as scene:
+            with set_scene(own_directory / "load", session_timeout_ms) as scene:
                 if "kill" in cases:
                     outages = [outage for _ in range(rounds) for outage in kill_a_leader(scene)]
                     report["kill"] = _report_kills(outages, session_timeout_ms)

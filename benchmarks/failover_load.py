@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
@@ -47,50 +45,12 @@ class Outage:
 
 
 class Scene:
-    """Three brokers, and for each client a topic of three replicas and a steady load on it."""
+    """A cluster that runs, and for each client a topic of three replicas and a steady load on it."""
 
-    def __init__(self, directory: Path, session_timeout_ms: int) -> None:
-        self.cluster = LocalCluster(
-            directory,
-            brokers=BROKERS,
-            properties={
-                "zookeeper.session.timeout.ms": str(session_timeout_ms),
-                "min.insync.replicas": "2",
-            },
-        )
-        self._stack = ExitStack()
-        self.view: ClusterView
-        self.loads: list[SteadyLoad] = []
-
-    def __enter__(self) -> Self:
-        with self._stack:
-            self._stack.enter_context(self.cluster)
-            self.view = self._stack.enter_context(ClusterView(self.cluster.zookeeper.connect))
-            admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap, "log_level": 0})
-            for client in CLIENTS:
-                admin.create_topics([NewTopic(client, PARTITIONS, BROKERS)])[client].result(60)
-                load = SteadyLoad(
-                    client,
-                    self.cluster.bootstrap,
-                    client,
-                    partitions=PARTITIONS,
-                    records_per_second=RECORDS_PER_SECOND,
-                    config=CONFIG,
-                )
-                self.loads.append(load)
-                load.start()
-                self._stack.callback(load.stop)
-                load.wait_for_more(int(RECORDS_PER_SECOND))
-            self._stack = self._stack.pop_all()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.close()
+    def __init__(self, cluster: LocalCluster, view: ClusterView, loads: Sequence[SteadyLoad]) -> None:
+        self.cluster = cluster
+        self.view = view
+        self.loads = loads
 
     def leader(self) -> BackgroundBroker:
         """The broker that leads the first partition of the first topic."""
@@ -107,6 +67,34 @@ class Scene:
             for partition in range(PARTITIONS):
                 self.view.wait_for_in_sync(load.topic, partition, range(1, BROKERS + 1))
         time.sleep(_SETTLE_S)
+
+
+@contextmanager
+def set_scene(directory: Path, session_timeout_ms: int) -> Iterator[Scene]:
+    """Start three brokers and the loads, and stop them at the exit."""
+    cluster = LocalCluster(
+        directory,
+        brokers=BROKERS,
+        properties={"zookeeper.session.timeout.ms": str(session_timeout_ms), "min.insync.replicas": "2"},
+    )
+    with cluster, ClusterView(cluster.zookeeper_connect) as view, ExitStack() as stack:
+        loads = []
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        for client in CLIENTS:
+            admin.create_topics([NewTopic(client, PARTITIONS, BROKERS)])[client].result(60)
+            load = SteadyLoad(
+                client,
+                cluster.bootstrap,
+                client,
+                partitions=PARTITIONS,
+                records_per_second=RECORDS_PER_SECOND,
+                config=CONFIG,
+            )
+            loads.append(load)
+            load.start()
+            stack.callback(load.stop)
+            load.wait_for_more(int(RECORDS_PER_SECOND))
+        yield Scene(cluster, view, loads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,8 +69,9 @@ def measure(directory: Path, partitions: int, session_timeout_ms: int) -> Iterat
         brokers=BROKERS,
         properties={"zookeeper.session.timeout.ms": str(session_timeout_ms)},
     )
-    with cluster, ClusterView(cluster.zookeeper.connect) as view, ExitStack() as stack:
-        stack.callback(_kill_all, cluster)
+    with cluster, ClusterView(cluster.zookeeper_connect) as view, ExitStack() as stack:
+        # Closing very many logs in order takes long, and their records are not needed.
+        stack.callback(cluster.kill_brokers)
         _create(cluster.bootstrap, partitions)
         for broker in cluster.brokers:
             MetadataCase(broker, partitions).wait_until_all_in_sync()
@@ -82,12 +83,6 @@ def measure(directory: Path, partitions: int, session_timeout_ms: int) -> Iterat
             broker.wait_ready(BROKERS)
             MetadataCase(broker, partitions).wait_until_all_in_sync()
         yield _kill(cluster, view, cluster.brokers[controller - 1], partitions, "the controller")
-
-
-def _kill_all(cluster: LocalCluster) -> None:
-    """Kill the brokers: closing very many logs in order takes long, and their records are not needed."""
-    for broker in cluster.brokers:
-        broker.kill()
 
 
 def _topic(first: int) -> str:
@@ -108,7 +103,7 @@ def _kill(
     cluster: LocalCluster, view: ClusterView, killed: BackgroundBroker, partitions: int, name: str
 ) -> Failover:
     survivors = [broker for broker in cluster.brokers if broker is not killed]
-    client_port = cluster.zookeeper.client_port
+    client_port = cluster.zookeepers[0].client_port
     zxid = _quiet_zxid(client_port)
     logged = {broker.broker_id: len(broker.log) for broker in survivors}
     with ThreadPoolExecutor(len(survivors)) as pool:

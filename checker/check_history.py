@@ -20,7 +20,7 @@ import click
 from broker.tools.broker_process import BrokerProcessError
 from checker.calls import from_lines
 from checker.clients.crew import CheckSettings
-from checker.cluster import BROKERS, CheckedCluster
+from checker.cluster import BROKERS, checked_cluster
 from checker.faults import ALL, NONE, BrokerFault, FaultPlayer, parse_faults
 from checker.load import CheckLoad
 from checker.recorder import Recorder
@@ -39,7 +39,7 @@ def check_own_cluster(
     Returns troubles, which are not about what was answered: errors that no client should raise, and a
     cluster that does not recover from a fault. Raises BrokerProcessError and others if it does not start.
     """
-    with CheckedCluster(directory) as cluster:
+    with checked_cluster(directory) as cluster:
         load = CheckLoad(CheckSettings(cluster.bootstrap, recorder, "check"))
         load.create_topics()
         cluster.wait_until_whole(load.places)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import FrameType
@@ -22,9 +22,11 @@ from typing import Self
 
 import click
 
-from broker.tools.broker_process import CHECKOUT, BackgroundBroker, BrokerProcessError
+from broker.tools.broker_process import CHECKOUT, START_TIMEOUT_S, BackgroundBroker, BrokerProcessError
+from broker.tools.machine import Machine
+from broker.tools.place import Place, on_loopback
 from clients.settings import read_properties
-from coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess
+from coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess, start_all
 from coordinator.tools.zookeeper_server import ZooKeeperServerError
 
 BOOTSTRAP_VARIABLE = "HOLDFAST_BOOTSTRAP"
@@ -36,8 +38,14 @@ class LocalCluster:
 
     It reuses the ports of the last cluster in that directory if they are free. `properties` are settings for
     every broker. `python_arguments` go before `-m broker`, for a profiler; `checkout` has the sources that
-    the brokers run, by default these. Raises `BrokerProcessError` or `ZooKeeperServerError` if a process does
-    not start.
+    the brokers run, by default these.
+
+    For faults: `zookeepers` are the servers of ZooKeeper, not started yet, by default one.
+    `place(number, zookeeper_connect)` returns the place of a broker in a network, by default on loopback;
+    it is called once for each. `machines` are the machines of the brokers, if their clocks or disks can fail.
+
+    Raises `BrokerProcessError` or `ZooKeeperServerError` if a process does not start. Use the cluster in one
+    thread only: its processes end with the thread that has started them.
     """
 
     def __init__(
@@ -48,39 +56,64 @@ class LocalCluster:
         properties: Mapping[str, str] | None = None,
         python_arguments: Sequence[str] = (),
         checkout: Path = CHECKOUT,
+        zookeepers: Sequence[ZooKeeperProcess] = (),
+        place: Callable[[int, str], Place] | None = None,
+        machines: Sequence[Machine] = (),
     ) -> None:
         self.directory = Path(directory)
+        self.zookeepers = list(zookeepers) or [ZooKeeperProcess(self.directory / "zookeeper")]
+        self.machines = machines
+        self.brokers: list[BackgroundBroker] = []
+        self._places: list[Place] = []
         replicated = {"offsets.topic.replication.factor": str(min(3, brokers))}
-        self.zookeeper = ZooKeeperProcess(self.directory / "zookeeper")
-        self.brokers = [
-            BackgroundBroker(
-                self.directory / f"broker-{number}",
+        for number in range(1, brokers + 1):
+            at = (place or self._on_loopback)(number, self.zookeeper_connect)
+            log_dirs = {"log.dirs": str(machines[number - 1].log_dir)} if machines else {}
+            broker = BackgroundBroker(
+                self._directory_of(number),
                 broker_id=number,
-                zookeeper_connect=self.zookeeper.connect,
-                port=_former_port(self.directory / f"broker-{number}"),
-                properties={**replicated, **(properties or {})},
-                python_arguments=python_arguments,
+                zookeeper_connect=at.zookeeper_connect,
+                host=at.host,
+                port=at.port,
+                launcher=at.launcher,
+                properties={**replicated, **at.properties, **log_dirs, **(properties or {})},
+                python_arguments=machines[number - 1].python_arguments if machines else python_arguments,
                 checkout=checkout,
             )
-            for number in range(1, brokers + 1)
-        ]
+            self._places.append(at)
+            self.brokers.append(broker)
+
+    def _on_loopback(self, number: int, zookeeper_connect: str) -> Place:
+        return on_loopback(zookeeper_connect, _former_port(self._directory_of(number)))
+
+    def _directory_of(self, number: int) -> Path:
+        return self.directory / f"broker-{number}"
 
     @property
     def bootstrap(self) -> str:
-        """The brokers' addresses, as clients' `bootstrap.servers`."""
-        return ",".join(broker.address for broker in self.brokers)
+        """The brokers' addresses for clients, as their `bootstrap.servers`."""
+        return ",".join(place.address for place in self._places)
+
+    @property
+    def zookeeper_connect(self) -> str:
+        """The addresses of ZooKeeper's servers, in the form of `zookeeper.connect`."""
+        return ",".join(server.connect for server in self.zookeepers)
 
     def start(self) -> None:
         """Start everything and return once all brokers know each other."""
         with ExitStack() as undo:
             undo.callback(self.stop)
-            self.zookeeper.start()
-            self.zookeeper.wait_ready()
+            start_all(self.zookeepers)
             for broker in self.brokers:
                 broker.start()
-            for broker in self.brokers:
-                broker.wait_ready(len(self.brokers))
+            self.wait_ready()
             undo.pop_all()
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Return once every broker serves and knows all others. Raises `BrokerProcessError` if one has ended,
+        or takes longer than `timeout_s`."""
+        for broker in self.brokers:
+            broker.wait_ready(len(self.brokers), timeout_s)
 
     def check(self) -> None:
         """Raise `BrokerProcessError`, with the end of its log, if a broker has ended unexpectedly."""
@@ -91,9 +124,16 @@ class LocalCluster:
     def stop(self) -> None:
         """Stop the processes that run, brokers before ZooKeeper."""
         with ExitStack() as stack:
-            stack.callback(self.zookeeper.stop)
+            for server in self.zookeepers:
+                stack.callback(server.stop)
             for broker in self.brokers:
                 stack.callback(broker.stop)
+
+    def kill_brokers(self) -> None:
+        """Kill the brokers that run: those that are cut off would take minutes to stop in order."""
+        with ExitStack() as stack:
+            for broker in self.brokers:
+                stack.callback(broker.kill)
 
     def __enter__(self) -> Self:
         self.start()
@@ -155,7 +195,7 @@ def main(brokers: int, directory: Path | None, overrides: tuple[str, ...], comma
                 status = _run(command, cluster)
             else:
                 click.echo(f"bootstrap.servers={cluster.bootstrap}")
-                click.echo(f"zookeeper.connect={cluster.zookeeper.connect}")
+                click.echo(f"zookeeper.connect={cluster.zookeeper_connect}")
                 click.echo(f"Logs and data are in {directory}. Ctrl-C stops everything.")
                 while True:
                     time.sleep(_WATCH_S)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from coordinator.tools.zookeeper_process import HOST, free_port
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -20,3 +22,9 @@ class Place:
     zookeeper_connect: str
     launcher: Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def on_loopback(zookeeper_connect: str, port: int | None = None) -> Place:
+    """A place on this machine's loopback interface, by default on a free port. It cannot be cut off."""
+    port = port or free_port()
+    return Place(HOST, port, f"{HOST}:{port}", zookeeper_connect)

@@ -204,9 +204,9 @@ class ZooKeeperProcess:
 
 
 def ensemble(directory: str | Path, size: int = 3, *, tick_time_ms: int = 500) -> list[ZooKeeperProcess]:
-    """Start an ensemble and wait until it serves; each server has its own directory below `directory`."""
+    """An ensemble that is not started yet; each server has its own directory below `directory`."""
     members = [f"{HOST}:{free_port()}:{free_port()}" for _ in range(size)]
-    servers = [
+    return [
         ZooKeeperProcess(
             Path(directory) / f"server-{number}",
             tick_time_ms=tick_time_ms,
@@ -215,8 +215,11 @@ def ensemble(directory: str | Path, size: int = 3, *, tick_time_ms: int = 500) -
         )
         for number in range(1, size + 1)
     ]
+
+
+def start_all(servers: Sequence[ZooKeeperProcess]) -> None:
+    """Start the servers of an ensemble, and wait until all serve. Raises `ZooKeeperServerError`."""
     for server in servers:
         server.start()
     for server in servers:
         server.wait_ready()
-    return servers

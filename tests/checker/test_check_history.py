@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from checker.calls import Action, CallHistory, FaultSpan, Outcome, OwnershipCall, from_lines, to_line
 from checker.check_history import check_other_cluster, main
 from checker.clients.crew import CheckSettings
-from checker.cluster import CheckedCluster
+from checker.cluster import checked_cluster
 from checker.faults import BrokerFault, FaultPlayer, parse_faults
 from checker.load import CheckLoad
 from checker.recorder import Recorder
@@ -45,7 +45,7 @@ def progress(history: CallHistory) -> int:
 @pytest.mark.timeout(900)
 def test_a_cluster_whose_brokers_are_killed_keeps_to_the_rules(tmp_path: Path) -> None:
     recorder = Recorder()
-    with CheckedCluster(tmp_path) as cluster:
+    with checked_cluster(tmp_path) as cluster:
         load = CheckLoad(CheckSettings(cluster.bootstrap, recorder, "check"))
         load.create_topics()
         cluster.wait_until_whole(load.places)

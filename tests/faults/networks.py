@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker.tools.place import Place
-from coordinator.tools.zookeeper_process import HOST, free_port
+from broker.tools.place import Place, on_loopback
+from coordinator.tools.zookeeper_process import HOST
 
 
 class Network(Protocol):
@@ -40,8 +40,7 @@ class Loopback:
     host = HOST
 
     def place(self, number: int, zookeeper_connect: str) -> Place:
-        port = free_port()
-        return Place(HOST, port, f"{HOST}:{port}", zookeeper_connect)
+        return on_loopback(zookeeper_connect)
 
     def cut(self, number: int, pid: int) -> None:
         raise NotImplementedError("a broker on loopback cannot be cut off")

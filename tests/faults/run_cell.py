@@ -21,7 +21,7 @@ from tests.faults.machines import Ext4Machine
 from tests.faults.namespaces import Namespaces
 from tests.faults.networks import Loopback, Network
 from tests.faults.reader import diverged
-from tests.faults.scene import BROKERS, PARTITIONS, Scene
+from tests.faults.scene import BROKERS, PARTITIONS, set_scene
 from tests.faults.strokes import strike
 
 LOOPBACK, NAMESPACES, RELAYS = "loopback", "namespaces", "relays"
@@ -75,7 +75,7 @@ def run(
     began = time.monotonic()
     place = _open(network)
     try:
-        scene = Scene(
+        in_scene = set_scene(
             directory,
             place,
             is_compressed=cell.is_compressed,
@@ -84,7 +84,7 @@ def run(
             new_machine=_NEW_MACHINES[machine],
             properties={"flush.before.ack": "true"} if cell.fault is Fault.POWER_LOSS_FLUSHED else {},
         )
-        with scene:
+        with in_scene as scene:
             strike(scene, cell, fault_s)
             scene.wait_until_whole()
             scene.write_more()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from benchmarks.steady_load import CLIENTS, SteadyLoad
 from broker.tools.broker_process import BackgroundBroker
 from broker.tools.cluster_view import ClusterView
+from broker.tools.local_cluster import LocalCluster
 from broker.tools.machine import Machine
-from broker.tools.place import Place
 from coordinator.tools.zookeeper_process import ZooKeeperProcess, ensemble
 from tests.faults.cells import Role
 from tests.faults.networks import Network
@@ -45,138 +44,24 @@ _CODECS = {"librdkafka": "lz4", "holdfast": "zstd"}
 
 
 class Scene:
-    """A context manager that starts the processes and clients of a cell, and stops them at its exit.
-    `close_brokers` stops only the brokers, cleanly, so that their logs can be compared.
-
-    `new_machine` makes a broker's machine in a directory; None runs the brokers directly. `properties` are
-    added to the brokers' settings.
-    """
+    """A cluster that runs, and a steady load of each client on its own topic. `close_brokers` stops only the
+    brokers, cleanly, so that their logs can be compared."""
 
     def __init__(
         self,
-        directory: Path,
+        cluster: LocalCluster,
         network: Network,
-        *,
-        is_compressed: bool,
+        view: ClusterView,
+        loads: Sequence[SteadyLoad],
         session_timeout_ms: int,
-        zookeepers: int = 1,
-        new_machine: Callable[[Path], Machine] | None = None,
-        properties: Mapping[str, str] | None = None,
     ) -> None:
         self.network = network
         self.session_timeout_ms = session_timeout_ms
-        self.zookeepers: list[ZooKeeperProcess] = []
-        self.brokers: list[BackgroundBroker] = []
-        self.machines: list[Machine] = []
-        self.places: list[Place] = []
-        self.loads: list[SteadyLoad] = []
-        self.view: ClusterView
-        self._directory = directory
-        self._is_compressed = is_compressed
-        self._zookeeper_count = zookeepers
-        self._new_machine = new_machine
-        self._properties = properties or {}
-        self._stack = ExitStack()
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(place.address for place in self.places)
-
-    @property
-    def zookeeper_connect(self) -> str:
-        return ",".join(server.connect for server in self.zookeepers)
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            stack.callback(self._stack.close)
-            self._start_zookeeper()
-            self._start_brokers()
-            self.view = self._stack.enter_context(ClusterView(self.zookeeper_connect))
-            self._start_loads()
-            stack.pop_all()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.close()
-
-    def _start_zookeeper(self) -> None:
-        if self._zookeeper_count > 1:
-            self.zookeepers = ensemble(self._directory / "zookeeper", self._zookeeper_count)
-        else:
-            server = ZooKeeperProcess(self._directory / "zookeeper", host=self.network.host)
-            server.start()
-            self.zookeepers = [server]
-        for server in self.zookeepers:
-            self._stack.callback(server.stop)
-            server.wait_ready()
-
-    def _start_brokers(self) -> None:
-        for number in range(1, BROKERS + 1):
-            place = self.network.place(number, self.zookeeper_connect)
-            python_arguments, log_dirs = self._prepare_machine(number)
-            broker = BackgroundBroker(
-                self._directory / f"broker-{number}",
-                broker_id=number,
-                zookeeper_connect=place.zookeeper_connect,
-                host=place.host,
-                port=place.port,
-                launcher=place.launcher,
-                python_arguments=python_arguments,
-                properties={
-                    "zookeeper.session.timeout.ms": str(self.session_timeout_ms),
-                    "min.insync.replicas": "2",
-                    "replica.lag.time.max.ms": "10000",
-                    "controlled.shutdown.retry.backoff.ms": "200",
-                    **place.properties,
-                    **log_dirs,
-                    **self._properties,
-                },
-            )
-            self.places.append(place)
-            self.brokers.append(broker)
-            self._stack.callback(broker.kill)
-            broker.start()
-        for broker in self.brokers:
-            broker.wait_ready(BROKERS)
-
-    def _prepare_machine(self, number: int) -> tuple[Sequence[str], Mapping[str, str]]:
-        """The interpreter's arguments, and the setting of the log directory."""
-        if self._new_machine is None:
-            return (), {}
-        machine = self._new_machine(self._directory / f"machine-{number}")
-        self.machines.append(machine)
-        self._stack.callback(machine.close)
-        return machine.python_arguments, {"log.dirs": str(machine.log_dir)}
-
-    def _start_loads(self) -> None:
-        """Create the topics and start writing. One broker leads all partitions; it is not the controller."""
-        controller = self.view.controller()
-        leader, follower = (broker.broker_id for broker in self.brokers if broker.broker_id != controller)
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "broker.address.family": "v4"})
-        for client in CLIENTS:
-            assignment = [[leader, follower, controller]] * PARTITIONS
-            topic = NewTopic(client, PARTITIONS, replica_assignment=assignment)
-            admin.create_topics([topic])[client].result(60)
-            codec = _CODECS[client] if self._is_compressed else "none"
-            load = SteadyLoad(
-                client,
-                self.bootstrap,
-                client,
-                partitions=PARTITIONS,
-                records_per_second=RECORDS_PER_SECOND,
-                config={**_CLIENT_CONFIGS[client], "compression.type": codec},
-            )
-            self.loads.append(load)
-            load.start()
-            self._stack.callback(load.abandon)
-        self.write_more()
-
-    # Called by cells
+        self.zookeepers = cluster.zookeepers
+        self.brokers = cluster.brokers
+        self.view = view
+        self.loads = loads
+        self._cluster = cluster
 
     def struck(self, role: Role) -> Sequence[BackgroundBroker]:
         """The broker or brokers that have the role now."""
@@ -197,7 +82,7 @@ class Scene:
         return [self.brokers[number - 1] for number in chosen]
 
     def machine_of(self, broker: BackgroundBroker) -> Machine:
-        return self.machines[broker.broker_id - 1]
+        return self._cluster.machines[broker.broker_id - 1]
 
     def wait_for_in_sync(self, brokers: Collection[int]) -> None:
         """Wait until these are the in-sync brokers of every partition."""
@@ -212,8 +97,7 @@ class Scene:
 
     def wait_until_whole(self) -> None:
         """Wait until every broker serves and every replica is in sync. Raises if a broker has died."""
-        for broker in self.brokers:
-            broker.wait_ready(BROKERS)
+        self._cluster.wait_ready()
         self.wait_for_in_sync(range(1, BROKERS + 1))
 
     def stop_loads(self) -> None:
@@ -223,8 +107,85 @@ class Scene:
 
     def read_all(self) -> dict[tuple[str, int], list[Stored]]:
         """Read all stored records, by topic and partition."""
-        return read_all(self.bootstrap, [load.topic for load in self.loads], PARTITIONS)
+        return read_all(self._cluster.bootstrap, [load.topic for load in self.loads], PARTITIONS)
 
     def close_brokers(self) -> None:
         for broker in self.brokers:
             broker.stop()
+
+
+@contextmanager
+def set_scene(
+    directory: Path,
+    network: Network,
+    *,
+    is_compressed: bool,
+    session_timeout_ms: int,
+    zookeepers: int = 1,
+    new_machine: Callable[[Path], Machine] | None = None,
+    properties: Mapping[str, str] | None = None,
+) -> Iterator[Scene]:
+    """Start the processes and clients of a cell, and stop them at the exit.
+
+    `new_machine` makes a broker's machine in a directory; None runs the brokers directly. `properties` are
+    added to the brokers' settings.
+    """
+    with ExitStack() as stack:
+        machines: list[Machine] = []
+        if new_machine is not None:
+            for number in range(1, BROKERS + 1):
+                machine = stack.enter_context(closing(new_machine(directory / f"machine-{number}")))
+                machines.append(machine)
+        cluster = LocalCluster(
+            directory,
+            brokers=BROKERS,
+            properties={
+                "zookeeper.session.timeout.ms": str(session_timeout_ms),
+                "min.insync.replicas": "2",
+                "replica.lag.time.max.ms": "10000",
+                "controlled.shutdown.retry.backoff.ms": "200",
+                **(properties or {}),
+            },
+            zookeepers=_zookeepers(directory / "zookeeper", zookeepers, network),
+            place=network.place,
+            machines=machines,
+        )
+        stack.enter_context(cluster)
+        stack.callback(cluster.kill_brokers)
+        view = stack.enter_context(ClusterView(cluster.zookeeper_connect))
+        loads = _start_loads(cluster, view, is_compressed, stack)
+        scene = Scene(cluster, network, view, loads, session_timeout_ms)
+        scene.write_more()
+        yield scene
+
+
+def _zookeepers(directory: Path, count: int, network: Network) -> list[ZooKeeperProcess]:
+    return ensemble(directory, count) if count > 1 else [ZooKeeperProcess(directory, host=network.host)]
+
+
+def _start_loads(
+    cluster: LocalCluster, view: ClusterView, is_compressed: bool, stack: ExitStack
+) -> list[SteadyLoad]:
+    """Create the topics and start writing, until `stack` closes. One broker leads all partitions; it is not
+    the controller."""
+    loads = []
+    controller = view.controller()
+    leader, follower = (broker.broker_id for broker in cluster.brokers if broker.broker_id != controller)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "broker.address.family": "v4"})
+    for client in CLIENTS:
+        assignment = [[leader, follower, controller]] * PARTITIONS
+        topic = NewTopic(client, PARTITIONS, replica_assignment=assignment)
+        admin.create_topics([topic])[client].result(60)
+        codec = _CODECS[client] if is_compressed else "none"
+        load = SteadyLoad(
+            client,
+            cluster.bootstrap,
+            client,
+            partitions=PARTITIONS,
+            records_per_second=RECORDS_PER_SECOND,
+            config={**_CLIENT_CONFIGS[client], "compression.type": codec},
+        )
+        loads.append(load)
+        load.start()
+        stack.callback(load.abandon)
+    return loads

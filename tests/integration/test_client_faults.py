@@ -105,10 +105,10 @@ class Faults:
         broker.wait_ready(3)
 
     def take_zookeeper_away(self) -> None:
-        self._cluster.zookeeper.kill()
+        self._cluster.zookeepers[0].kill()
         time.sleep(min(PAUSE_S, 5))
-        self._cluster.zookeeper.start()
-        self._cluster.zookeeper.wait_ready()
+        self._cluster.zookeepers[0].start()
+        self._cluster.zookeepers[0].wait_ready()
 
     def _leader(self) -> Any:
         """The leader of a random partition. Waits up to `PATIENCE_MS` for the partition to have one."""

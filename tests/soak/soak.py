@@ -97,12 +97,13 @@ def soak(directory: Path, plan: Plan) -> Outcome:
     ledger = Ledger()
     with (
         LocalCluster(directory / "cluster", brokers=BROKERS, properties=_PROPERTIES) as cluster,
-        ClusterView(cluster.zookeeper.connect) as view,
+        ClusterView(cluster.zookeeper_connect) as view,
         Sampler(directory / "samples.csv", plan.sample_every_s) as sampler,
     ):
         with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
             admin.create_topics([NewTopic(name, count, BROKERS) for name, count in TOPICS.items()])
-        sampler.watch("zookeeper", cluster.zookeeper.pid, cluster.zookeeper.directory)
+        (zookeeper,) = cluster.zookeepers
+        sampler.watch("zookeeper", zookeeper.pid, zookeeper.directory)
         for broker in cluster.brokers:
             sampler.watch(f"broker-{broker.broker_id}", broker.pid, broker.directory)
         addresses = [(broker.host, broker.port) for broker in cluster.brokers]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.tools import zookeeper_server
-from coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess, ensemble, free_port
+from coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess, ensemble, free_port, start_all
 from coordinator.tools.zookeeper_server import ZooKeeperServerError, answers, main, read_config, write_config
 
 
@@ -101,6 +101,7 @@ def test_data_survives_a_kill(tmp_path: Path) -> None:
 def test_an_ensemble_answers_at_every_member(tmp_path: Path) -> None:
     servers = ensemble(tmp_path)
     try:
+        start_all(servers)
         assert all(answers(HOST, server.client_port) for server in servers)
     finally:
         for server in servers:
