@@ -23,6 +23,14 @@ def anna(machine: Machine) -> Client:
     return anna
 
 
+@pytest.fixture
+def release(machine: Machine, anna: Client) -> int:
+    """The ticket of anna's release of P0, whose write to ZooKeeper is not answered yet."""
+    machine.flush()
+    machine.holds_writes = True
+    return anna.ask_release(P0)
+
+
 def test_without_an_owner_the_claimant_gets_generation_1(machine: Machine) -> None:
     """ "If there is no such owner then the connection of the requesting process is made the owner and we
     return generation 1"."""
@@ -236,44 +244,30 @@ def test_generations_out_of_range_are_refused(generation: int) -> None:
     assert raised.value.code is ErrorCode.INVALID_GENERATION
 
 
-def test_a_release_is_answered_when_it_is_durable() -> None:
-    machine = Machine()
-    anna = machine.client("anna")
-    anna.claim(P0)
-    machine.flush()
-    machine.holds_writes = True
-    ticket = anna.ask_release(P0)
-    assert not machine.is_answered(ticket)
+def test_a_release_is_answered_when_it_is_durable(machine: Machine, release: int) -> None:
+    assert not machine.is_answered(release)
     machine.settle_writes()
-    assert machine.answer(ticket)[0].error_code == 0
+    assert machine.answer(release)[0].error_code == 0
     machine.holds_writes = False
     machine.fail_over()
     assert machine.client("ben").claim(P0, generation=IF_FREE).error_code == 0
 
 
-def test_a_release_that_cannot_be_written_changes_nothing() -> None:
-    machine = Machine()
-    anna = machine.client("anna")
-    anna.claim(P0)
-    machine.flush()
-    machine.holds_writes = True
-    ticket = anna.ask_release(P0)
+def test_a_release_that_cannot_be_written_changes_nothing(
+    machine: Machine, anna: Client, release: int
+) -> None:
     machine.settle_writes(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     with pytest.raises(BrokerError):
-        machine.answer(ticket)
+        machine.answer(release)
     assert anna.renew(P0).error_code == 0
 
 
-def test_an_owner_that_disconnects_while_its_release_is_written_has_released() -> None:
-    machine = Machine()
-    anna = machine.client("anna")
-    anna.claim(P0)
-    machine.flush()
-    machine.holds_writes = True
-    ticket = anna.ask_release(P0)
+def test_an_owner_that_disconnects_while_its_release_is_written_has_released(
+    machine: Machine, anna: Client, release: int
+) -> None:
     anna.close()
     machine.settle_writes()
-    assert machine.answer(ticket)[0].error_code == 0
+    assert machine.answer(release)[0].error_code == 0
     machine.holds_writes = False
     anna.reconnect()
     refused = anna.resume(P0)
