@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -31,7 +30,7 @@ def test_an_assignment_for_a_registration_that_has_ended_changes_nothing(broker_
         cast(Any, None),
     )
     orders.begin()
-    request = leader_and_isr("t", uuid.UUID(int=1), broker_epoch=broker_epoch)
+    request = leader_and_isr(broker_epoch=broker_epoch)
     errors: list[BrokerError] = []
     answer = LeaderAndIsrHandler(orders).handle(RequestContext(7, "", None), request)
     answer.addErrback(lambda failure: errors.append(failure.value))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +23,6 @@ from tests.broker.world import World
 from tests.models.orders import broker_metadata, leader_and_isr, partition_metadata, update_metadata
 
 BROKER_EPOCH = 50
-TOPIC_ID = uuid.UUID(int=5)
 
 
 class NotedStrays:
@@ -87,11 +85,11 @@ class Told:
             for index, leader in enumerate(leaders)
         ]
         epochs = {"controller_epoch": controller_epoch, "broker_epoch": broker_epoch}
-        self.client.ask(update_metadata("t", TOPIC_ID, states, list(map(broker_metadata, live)), **epochs))
+        self.client.ask(update_metadata(states=states, live=list(map(broker_metadata, live)), **epochs))
 
     def begin_roles(self) -> None:
         """Assign leaderships to this broker; `end_roles` completes them."""
-        request = leader_and_isr("t", TOPIC_ID, broker_epoch=BROKER_EPOCH)
+        request = leader_and_isr(broker_epoch=BROKER_EPOCH)
         request.topic_states = []
         self.orders.leader_and_isr(request)
 

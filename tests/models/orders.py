@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from protocol.messages.leader_and_isr import (
@@ -20,11 +20,13 @@ from protocol.messages.update_metadata import (
 )
 
 TOPIC_ID = uuid.UUID(int=1)
+_BROKER_1_LEADS: Mapping[str, Any] = {"controller_epoch": 1, "leader": 1, "leader_epoch": 0}
+"""Fields of a partition's state, unless a test sets others."""
+_BY_BROKER_1: Mapping[str, Any] = {"controller_id": 1, "controller_epoch": 1}
+"""Fields of a request, unless a test sets others."""
 
 
-def broker_metadata(
-    number: int, host: str = "127.0.0.1", listener: str = "PLAINTEXT"
-) -> UpdateMetadataBroker:
+def broker_metadata(number: int, listener: str = "PLAINTEXT") -> UpdateMetadataBroker:
     """A broker whose port is 9000 plus its number."""
     endpoint = UpdateMetadataEndpoint(
         port=9000 + number, host="127.0.0.1", listener=listener, security_protocol=0
@@ -35,19 +37,16 @@ def broker_metadata(
 def partition_metadata(
     index: int = 0,
     *,
-    leader: int = 1,
-    leader_epoch: int = 0,
-    isr: Sequence[int] = (1,),
     replicas: Sequence[int] = (1, 2),
-    partition_epoch: int = 0,
-    controller_epoch: int = 1,
+    isr: Sequence[int] = (1,),
     offline: Sequence[int] = (),
+    partition_epoch: int = 0,
+    **numbers: int,
 ) -> UpdateMetadataPartitionState:
+    """A partition's metadata. `numbers` are its other fields: leader, leader epoch, controller epoch."""
     return UpdateMetadataPartitionState(
+        **{**_BROKER_1_LEADS, **numbers},
         partition_index=index,
-        controller_epoch=controller_epoch,
-        leader=leader,
-        leader_epoch=leader_epoch,
         isr=list(isr),
         zk_version=partition_epoch,
         replicas=list(replicas),
@@ -65,7 +64,7 @@ def update_metadata(
     """The metadata of some partitions of one topic, and of the live brokers."""
     topics = [UpdateMetadataTopicState(topic_name=topic, topic_id=topic_id, partition_states=list(states))]
     return UpdateMetadataRequest(
-        **{"controller_id": 1, "controller_epoch": 1, **fields},
+        **{**_BY_BROKER_1, **fields},
         topic_states=topics if states else [],
         live_brokers=list(live),
     )
@@ -74,21 +73,17 @@ def update_metadata(
 def partition_role(
     index: int = 0,
     *,
-    leader: int = 1,
-    leader_epoch: int = 0,
-    isr: Sequence[int] = (1,),
     replicas: Sequence[int] = (1,),
-    partition_epoch: int = 0,
-    controller_epoch: int = 1,
+    isr: Sequence[int] = (1,),
     eligible: Sequence[int] = (),
+    **numbers: int,
 ) -> LeaderAndIsrPartitionState:
+    """The role of a partition that is new to its replicas. `numbers` are its other fields: leader, and the
+    epochs of leader, controller and partition."""
     return LeaderAndIsrPartitionState(
+        **{**_BROKER_1_LEADS, "partition_epoch": 0, **numbers},
         partition_index=index,
-        controller_epoch=controller_epoch,
-        leader=leader,
-        leader_epoch=leader_epoch,
         isr=list(isr),
-        partition_epoch=partition_epoch,
         replicas=list(replicas),
         adding_replicas=[],
         removing_replicas=[],
@@ -98,12 +93,15 @@ def partition_role(
 
 
 def leader_and_isr(
-    topic: str, topic_id: uuid.UUID, states: Sequence[LeaderAndIsrPartitionState] = (), **fields: Any
+    topic: str = "t",
+    topic_id: uuid.UUID = TOPIC_ID,
+    states: Sequence[LeaderAndIsrPartitionState] = (),
+    **fields: Any,
 ) -> LeaderAndIsrRequest:
     """The roles of some partitions of one topic."""
-    told = LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id, partition_states=list(states))
+    topics = [LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id, partition_states=list(states))]
     return LeaderAndIsrRequest(
-        **{"controller_id": 1, "controller_epoch": 1, "type": 0, **fields},
-        topic_states=[told],
+        **{**_BY_BROKER_1, "type": 0, **fields},
+        topic_states=topics,
         live_leaders=[],
     )

@@ -40,7 +40,7 @@ class YieldingWorld(OwnershipWorld):
 
     def repeat_role(self, *, controller_epoch: int, broker_epoch: int) -> None:
         """Carry out a LeaderAndIsr that says again that this broker leads "t"."""
-        state = partition_role(0, replicas=(1,), isr=(1,), controller_epoch=controller_epoch)
+        state = partition_role(controller_epoch=controller_epoch)
         request = leader_and_isr(
             "t", self.topic_id("t"), [state], controller_epoch=controller_epoch, broker_epoch=broker_epoch
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 
 import pytest
@@ -20,9 +19,7 @@ from protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
 )
-from tests.models.orders import partition_metadata, update_metadata
-
-TOPIC_ID = uuid.UUID(int=1)
+from tests.models.orders import TOPIC_ID, partition_metadata, update_metadata
 
 
 class Controller:
@@ -85,7 +82,7 @@ class Scene:
         self.controller = Controller()
         self.outcome = Outcome()
         metadata = MetadataCache()
-        metadata.update(update_metadata("t", TOPIC_ID, [partition_metadata(leader_epoch=2)]))
+        metadata.update(update_metadata(states=[partition_metadata(leader_epoch=2)]))
         self.proposals = IsrProposals(1, self.clock, metadata, lambda: 77, self.controller.send)
         self.proposals.add_listener(self.outcome)
 
