@@ -48,6 +48,15 @@ PASSING = frozenset(
     }
 )
 """Errors that a correct cluster may answer under faults. Clients retry them."""
+NOT_THE_WRITER = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.OWNERSHIP_FENCED,
+        ErrorCode.OWNERSHIP_DETACHED,
+    }
+)
+"""Refusals of a batch by an owned partition, because another client is its writer, or nobody is."""
 
 
 @dataclass(frozen=True, slots=True)

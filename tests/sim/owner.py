@@ -24,7 +24,7 @@ from protocol.messages.produce import (
 )
 from protocol.records import APPEND_ID_HEADER, APPEND_ID_SIZE, BatchBuilder
 from tests.sim.claimant import TIMEOUT_MS
-from tests.sim.client import Surroundings
+from tests.sim.client import NOT_THE_WRITER, Surroundings
 from tests.sim.history import Batch, Outcome, TopicPartition
 from tests.sim.owner_history import Guard, OwnedBatch, OwnerHistory, Told
 from tests.sim.repeater import Repeater
@@ -33,16 +33,7 @@ from tests.sim.tenant import Tenant
 _IN_FLIGHT_MAX = 3
 _RARE_WRITE_SHARE = 0.1
 _SOON_LEAVE_SHARE = 0.2
-_NAMED_SHARE = 0.5
-
-_NOT_THE_WRITER = frozenset(
-    {
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.OWNERSHIP_FENCED,
-        ErrorCode.OWNERSHIP_DETACHED,
-    }
-)
+_NAMED_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +135,9 @@ class Owner(Tenant):
     def _give_up(self) -> None:
         """Give up all queued batches, with unknown outcome, and the producer id."""
         for sent in self._queue:
-            sent.owned.batch.outcome = Outcome.UNKNOWN
-            self._repeater.consider(sent.owned, sent.data)
+            # The repeater may have learned that the append is in the log.
+            if sent.owned.batch.outcome is not Outcome.ACKED:
+                sent.owned.batch.outcome = Outcome.UNKNOWN
         self._queue.clear()
         self._producer_id = None
 
@@ -196,6 +188,7 @@ class Owner(Tenant):
         owned = sent.owned
         owned.batch.sends += 1
         owned.is_refused = False
+        self._repeater.know(owned, sent.data)
         data = PartitionProduceData(
             index=self.at[1],
             records=sent.data,
@@ -261,8 +254,6 @@ class Owner(Tenant):
             batch.offset = row.base_offset if code == ErrorCode.NONE else None
             self._expected = max(self._expected, row.base_offset + len(batch.values))
             self._queue.remove(sent)
-            if batch.offset is not None:
-                self._repeater.consider(owned, sent.data)
         elif code == ErrorCode.OFFSET_MISMATCH:
             owned.is_refused = True
             self._expected = row.next_offset
@@ -271,7 +262,7 @@ class Owner(Tenant):
             owned.is_refused = batch.sends == 1
             if not self.is_making or self.is_leaving:
                 self._give_up()
-        elif code in _NOT_THE_WRITER:
+        elif code in NOT_THE_WRITER:
             owned.is_refused = batch.sends == 1
             self.lose_touch(owned.grant)
         elif code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID):

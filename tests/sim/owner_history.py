@@ -196,6 +196,8 @@ class OwnerHistory:
             self.history.violation(f"{batch} was refused for good, but its repetition found it at {offset}")
         elif batch.offset not in (None, offset):
             self.history.violation(f"{batch} is at {batch.offset}, but its repetition was answered {offset}")
+        place, end = Incarnation(batch.at, batch.topic_id), offset + len(batch.values)
+        self.history.told_committed(place, end, f"the repetition of {batch}")
         batch.outcome, batch.offset = Outcome.ACKED, offset
 
     def was_forgotten(self, owned: OwnedBatch) -> None:

@@ -1,21 +1,25 @@
 """Simulated processes that repeat conditional appends with an id which another process has sent.
 
 Such a process stands for one that was started after the first had crashed: it has a connection of its own,
-and no producer id. It asks about appends that were acknowledged, and about appends without an outcome.
+and no producer id. Again and again it asks about an append: one that was acknowledged, one that is still
+under way, or one without an outcome. It asks about old appends too, because a broker must know the ids of
+appends that are in earlier segments, or that an earlier leader wrote.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.records import set_producer
 from tests.sim.claimant import TIMEOUT_MS
-from tests.sim.client import Client, Surroundings
+from tests.sim.client import NOT_THE_WRITER, Client, Surroundings
 from tests.sim.history import Outcome
 from tests.sim.owner_history import OwnedBatch, OwnerHistory
 
-_REPEAT_SHARE = 0.3
-_REPEAT_S_MAX = 8.0
+_PAUSE_S_MAX = 1.0
+_UNSETTLED_SHARE = 0.5
 _NEVER = 2**40
 """An offset at which no log ends: an append that expects it is only found or refused."""
 
@@ -26,20 +30,39 @@ class Repeater(Client):
     def __init__(self, around: Surroundings, name: str, told: OwnerHistory) -> None:
         super().__init__(around, name)
         self._told = told
+        self._judge_knows = around.decider
+        self._appends: list[tuple[OwnedBatch, bytearray]] = []
 
-    def consider(self, owned: OwnedBatch, data: bytearray) -> None:
-        """Perhaps repeat an append, which was sent as `data`, some seconds from now."""
-        if owned.append_id and owned.batch.sends and self.rng.random() < _REPEAT_SHARE:
+    def begin(self) -> None:
+        super().begin()
+        self._tick()
+
+    def know(self, owned: OwnedBatch, data: bytearray) -> None:
+        """Ask now and then about an append, which is sent as `data`."""
+        if owned.append_id and owned.batch.sends == 1:
             again = bytearray(data)
             set_producer(again, -1, -1, -1)
-            self.later(self.rng.uniform(0, _REPEAT_S_MAX), self._repeat, owned, again)
+            self._appends.append((owned, again))
+
+    def _tick(self) -> None:
+        self.later(self.rng.uniform(0, _PAUSE_S_MAX), self._tick)
+        if not self._appends:
+            return
+        unsettled = [each for each in self._appends if each[0].batch.outcome is not Outcome.ACKED]
+        if unsettled and self.rng.random() < _UNSETTLED_SHARE:
+            self._repeat(*self.rng.choice(unsettled))
+        else:
+            self._repeat(*self.rng.choice(self._appends))
 
     def _repeat(self, owned: OwnedBatch, data: bytearray) -> None:
         batch = owned.batch
         leader = self.leader_of(batch.at)
         if leader is None:
+            self.refresh()
             return
+        address, _ = leader
         was_acknowledged = batch.outcome is Outcome.ACKED
+        asked = self._judge_knows(address, batch.at)
         part = PartitionProduceData(
             index=batch.at[1],
             records=bytearray(data),
@@ -54,8 +77,16 @@ class Repeater(Client):
             row = response.responses[0].partition_responses[0]
             if row.error_code == ErrorCode.NONE:
                 self._told.was_repeated(owned, row.base_offset, is_repeat=row.is_repeat)
-            elif row.error_code == ErrorCode.OFFSET_MISMATCH and was_acknowledged:
+                return
+            is_unknown = row.error_code == ErrorCode.OFFSET_MISMATCH
+            if row.error_code in NOT_THE_WRITER and asked.is_current:
+                # A broker that knows the id answers before it checks who may write. One that was replaced may
+                # not know it: another broker may have got the append.
+                now = self._judge_knows(address, batch.at)
+                is_unknown = asked == replace(now, awake_since_s=asked.awake_since_s)
+            if is_unknown and was_acknowledged:
                 self._told.was_forgotten(owned)
+            self.refresh()
 
         request = ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=topics)
-        self.send(leader[0], request).addCallbacks(answered, lambda failure: None)
+        self.send(address, request).addCallbacks(answered, lambda failure: self.refresh())

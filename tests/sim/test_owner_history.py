@@ -269,6 +269,19 @@ def test_a_repeated_append_without_an_outcome_is_acknowledged_where_it_is_found(
     assert found(told) == []
 
 
+def test_a_repetition_that_is_answered_before_the_append_is_committed_is_found(told: OwnerHistory) -> None:
+    owned = wrote(told, grant("a", 1), b"x")
+    told.history.committed = {PLACE: 4}
+    told.was_repeated(owned, 3, is_repeat=True)
+    assert found(told) == []
+
+    owned.batch.outcome, owned.batch.offset = Outcome.UNKNOWN, None
+    told.was_repeated(owned, 4, is_repeat=True)
+    assert found(told) == [
+        f"owned-0: the repetition of {owned.batch} implies that 5 is committed, but no leader got beyond 4"
+    ]
+
+
 def test_a_refused_append_is_not_found_by_its_repetition(told: OwnerHistory) -> None:
     owned = wrote(told, grant("a", 1), b"x")
     owned.is_refused = True
