@@ -83,6 +83,13 @@ class SimNetwork:
         for link in list(self._links):
             link.recover()
 
+    def mend(self, source: str, target: str) -> None:
+        """End one cut, in the way that `heal` ends every cut."""
+        self._cut.pop((source, target), None)
+        for link in list(self._links):
+            if {end.process.name for end in link.ends} == {source, target}:
+                link.recover()
+
     def power_off(self, machine: str) -> None:
         """Turn the machine off: it no longer resets connections that it does not know."""
         self._without_power[machine] = None

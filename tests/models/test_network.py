@@ -199,6 +199,22 @@ def test_bytes_sent_during_a_cut_arrive_late_or_the_connection_breaks() -> None:
     assert outcomes == {True, False}
 
 
+def test_mending_one_direction_leaves_the_other_cut() -> None:
+    is_sent_late = set()
+    for seed in range(20):
+        pair = Pair(seed)
+        client, server = pair.joined()
+        pair.network.cut("client", "server")
+        pair.network.cut("server", "client")
+        client.send(b"x")
+        pair.network.mend("client", "server")
+        pair.world.run(1)
+        assert pair.network.is_cut("server", "client")
+        assert bool(server.frames) != bool(client.lost)
+        is_sent_late.add(bool(server.frames))
+    assert is_sent_late == {True, False}
+
+
 def test_an_end_closed_during_a_cut_is_reported_after_the_cut(pair: Pair) -> None:
     _, server = pair.joined()
     pair.network.cut("client", "server")

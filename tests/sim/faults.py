@@ -15,7 +15,7 @@ A fault that is not possible when its time comes is tried again for some seconds
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -380,6 +380,75 @@ class Faults:
 
         look()
         return end
+
+    def outdate_proposal(self, machine: Machine) -> End | None:
+        """A follower restarts, and its leader proposes it as in sync while no message of the leader reaches
+        the controller. The follower loses power and restarts, and cannot copy from the leader any more. Then
+        the leader's proposal reaches the controller, which must refuse it, because it names the follower's
+        earlier registration (KIP-903)."""
+        follower = self._follower_of_controller(machine)
+        controllers = [each for each in self.cluster.machines if _controls(each)]
+        leaders = [each for each in self.cluster.machines if each not in (follower, *controllers)]
+        if len(leaders) != 1 or not leaders[0].is_running or not follower.is_running:
+            return None
+        steps = self._steps_to_outdated_proposal(follower, leaders[0], controllers[0])
+        is_over = False
+
+        def look() -> None:
+            if is_over or not self._story.is_faulty:
+                return
+            for _ in steps:
+                self._world.clock.callLater(_AHEAD_POLL_S, look)
+                return
+
+        def end() -> None:
+            nonlocal is_over
+            is_over = True
+            self.cluster.network.heal()
+            follower.start()
+
+        look()
+        return end
+
+    def _steps_to_outdated_proposal(
+        self, follower: Machine, leader: Machine, controller: Machine
+    ) -> Iterator[None]:
+        """Take the steps of `outdate_proposal`. Yields whenever the next one is not possible yet."""
+        follower.kill()
+        while not self._is_left_out(follower, leader):
+            yield
+        follower.start()
+        while follower.broker_id not in self.cluster.broker_epochs():
+            yield
+        # The controller has not handled the registration yet, so the leader has proposed nothing.
+        self._cut(leader.name, controller.name, out=True, back=False)
+        while not self._is_proposed(follower, leader) or not self._may_lose_data(follower, active=1):
+            yield
+        self._lose_power(follower)
+        self._cut(follower.name, leader.name, out=True, back=True)
+        follower.start()
+        while not self.cluster.is_start_recorded(follower) or not follower.partitions():
+            yield
+        self.cluster.network.mend(leader.name, controller.name)
+
+    def _is_left_out(self, follower: Machine, leader: Machine) -> bool:
+        """Whether the follower is not registered, and this leader leads a partition without it."""
+        return follower.broker_id not in self.cluster.broker_epochs() and any(
+            state.leader == leader.broker_id
+            and follower.broker_id not in state.isr
+            and (partition := leader.partition(at)) is not None
+            and follower.broker_id in partition.replicas
+            for at, state in self.cluster.states().items()
+        )
+
+    def _is_proposed(self, follower: Machine, leader: Machine) -> bool:
+        """Whether this leader has proposed the follower as in sync, and knows no decision yet."""
+        return any(
+            isinstance(partition.role, Leadership)
+            and partition.role.pending is not None
+            and follower.broker_id in partition.role.pending
+            for partition in leader.partitions()
+        )
 
     def _leader_ahead_of(self, machine: Machine) -> Machine | None:
         """The machine of a leader that has committed records which `machine` lacks, while the other in-sync
@@ -890,4 +959,6 @@ KINDS = (
     Kind("client cut", 5, (0.2, 8.0), Faults.cut_clients),
     Kind("storm", 6, (1.0, 8.0), Faults.storm),
 )
-_KINDS_BY_NAME = {kind.name: kind for kind in KINDS}
+OUTDATED_PROPOSAL = Kind("outdated proposal", 0, (20.0, 25.0), Faults.outdate_proposal)
+"""A fault of many steps, which plans draw beside the others."""
+_KINDS_BY_NAME = {kind.name: kind for kind in (*KINDS, OUTDATED_PROPOSAL)}

@@ -19,7 +19,7 @@ from protocol.messages.producer_access import ProducerAccessMode
 from tests.models.network import Weather
 from tests.models.zookeeper import NORMAL_DELAY_MS_MAX
 from tests.sim.consumer import IDS_VERSION, NAMES_VERSION
-from tests.sim.faults import Kind, Strike
+from tests.sim.faults import OUTDATED_PROPOSAL, Kind, Strike
 from tests.sim.producer import ProducerHabits
 
 
@@ -51,6 +51,9 @@ class Shape:
 
 _LARGE_SHARE = 0.2
 _KEYED_SHARE = 0.25
+_OUTDATED_SHARE = 0.1
+_OTHERS_SHARE = 0.3
+_LONG_S = 20.0
 _FOLLOW_UP_SHARE = 0.35
 _FOLLOW_UP_S = 0.05
 
@@ -181,8 +184,28 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
         },
         zookeeper_delay_ms_max=rng.choice([NORMAL_DELAY_MS_MAX] * 3 + [60.0, 400.0]),
     )
-    # Drawn last, so that a seed without keyed writers has the plan that it had before there were any.
-    return _with_keys(plan, rng) if rng.random() < _KEYED_SHARE else plan
+    # Drawn last, so that a seed without these has the plan that it had before there were any.
+    if rng.random() < _KEYED_SHARE:
+        plan = _with_keys(plan, rng)
+    if rng.random() < _OUTDATED_SHARE and _keeps_two_in_sync(plan):
+        plan = _with_outdated_proposal(plan, rng)
+    return plan
+
+
+def _keeps_two_in_sync(plan: Plan) -> bool:
+    """Whether a third broker may lose data at any time, because every partition has two others in sync."""
+    return plan.shape.brokers > 2 and not any(
+        ("min.insync.replicas", "1") in topic.configs for topic in plan.topics
+    )
+
+
+def _with_outdated_proposal(plan: Plan, rng: random.Random) -> Plan:
+    """The plan with another fault, which takes long, and fewer of the others, which would interrupt it."""
+    kind, number = OUTDATED_PROPOSAL, 1 + max((strike.number for strike in plan.strikes), default=0)
+    strike = Strike(number, kind.name, rng.uniform(0.0, 3.0), rng.uniform(*kind.seconds), rng.random() < 0.5)
+    others = [other for other in plan.strikes if rng.random() < _OTHERS_SHARE]
+    strikes = sorted((strike, *others), key=lambda each: each.at_s)
+    return dataclasses.replace(plan, faulty_s=max(plan.faulty_s, _LONG_S), strikes=tuple(strikes))
 
 
 def _with_keys(plan: Plan, rng: random.Random) -> Plan:

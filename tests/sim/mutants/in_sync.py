@@ -9,8 +9,11 @@ from broker.log.timestamps import TimestampOffset
 from broker.replication.appends import ACKS_ALL, ACKS_LEADER, Append
 from broker.replication.leadership import IsrProposal, Leadership
 from broker.replication.partition import LATEST, NO_TIMESTAMP, Partition
+from coordinator.controller.isr import InSyncSets
 from coordinator.controller.leaders import Leaders
+from coordinator.znodes.brokers import NO_EPOCH
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
 from tests.sim.mutation import Mutation, Patch
 
 
@@ -111,6 +114,15 @@ def _keep_the_leader_epoch() -> Sequence[Patch]:
     return [(Leaders, "next_state", mutant)]
 
 
+def _accept_any_registration() -> Sequence[Patch]:
+    eligible = InSyncSets._eligible
+
+    def mutant(self: InSyncSets, at: TopicPartition, members: dict[int, int], isr: Sequence[int]) -> bool:
+        return eligible(self, at, dict.fromkeys(members, NO_EPOCH), isr)
+
+    return [(InSyncSets, "_eligible", mutant)]
+
+
 MUTATIONS = (
     Mutation(
         "joins-at-lagging-high-watermark",
@@ -151,5 +163,10 @@ MUTATIONS = (
         "leader-epoch-kept",
         "a new leader begins in the leader epoch of the one before it",
         _keep_the_leader_epoch,
+    ),
+    Mutation(
+        "any-registration-joins",
+        "a follower joins the in-sync set although it has restarted since it caught up (KIP-903)",
+        _accept_any_registration,
     ),
 )
