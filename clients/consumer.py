@@ -24,6 +24,7 @@ from clients.connection.network import ClientNetwork
 from clients.consumer_loop import ConsumerLoop, ConsumerParts, ReadClaims, consumer_parts
 from clients.errors import ClosedError, NoGroupError, RequestTimeoutError
 from clients.feedback.events import OnEvent
+from clients.fence import OwnerFence
 from clients.fetching.fetched import FetchedBatch
 from clients.fetching.isolation import Isolation
 from clients.fetching.offsets import EARLIEST, LATEST
@@ -296,6 +297,10 @@ class Consumer(BaseConsumer):
     `rebalance_listener` is called when the group assigns or revokes partitions, `on_event` for every other
     event (`clients.feedback.events`); both from within `poll` and other calls that wait. Not thread-safe,
     except for `wake`. All timeouts are in ms. Raises ConfigError.
+
+    With a `fence`, which the owner of partitions has given to this process, records are read for that owner,
+    and from its partitions only: to add another one raises ValueError. When the owner's grant has ended,
+    `poll` raises OwnershipFencedError.
     """
 
     def __init__(
@@ -308,6 +313,7 @@ class Consumer(BaseConsumer):
         network: ClientNetwork | None = None,
         rng: random.Random | None = None,
         on_event: OnEvent | None = None,
+        fence: OwnerFence | None = None,
     ) -> None:
         super().__init__(
             consumer_parts(
@@ -318,5 +324,6 @@ class Consumer(BaseConsumer):
                 network=network,
                 rng=rng,
                 on_event=on_event,
+                fence=fence,
             )
         )

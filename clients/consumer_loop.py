@@ -17,6 +17,7 @@ from clients.connection.link import Call, Reply
 from clients.connection.network import ClientNetwork
 from clients.errors import ClosedError
 from clients.feedback.events import OnEvent
+from clients.fence import OwnerFence
 from clients.fetching.fetcher import Fetcher
 from clients.fetching.partition_discovery import PartitionDiscovery
 from clients.fetching.record_buffer import Deserializer, RecordBuffer
@@ -59,14 +60,15 @@ def consumer_parts(
     rng: random.Random | None = None,
     on_event: OnEvent | None = None,
     tokens: OwnerTokens | None = None,
+    fence: OwnerFence | None = None,
 ) -> ConsumerParts:
     """The parts of a consumer with these properties. `tokens` are those of a consumer that owns its
-    partitions. Raises ConfigError."""
+    partitions, `fence` is that of one that reads for their owner. Raises ConfigError."""
     settings = consumer_settings(properties)
     connection = Connection(
         settings["bootstrap.servers"], settings, network=network, rng=rng, on_event=on_event
     )
-    fetcher = Fetcher(connection.metadata, fetch_settings(settings), connection.events)
+    fetcher = Fetcher(connection.metadata, fetch_settings(settings, fence), connection.events)
     discovery = PartitionDiscovery(connection.metadata, fetcher)
     buffer = RecordBuffer(fetcher, key_deserializer, value_deserializer)
     group = None

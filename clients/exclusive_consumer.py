@@ -18,6 +18,7 @@ from clients.config import Properties
 from clients.connection.link import Call, Reply
 from clients.consumer import BaseConsumer
 from clients.consumer_loop import ConsumerParts, consumer_parts
+from clients.fence import OwnerFence
 from clients.groups.membership import OwnerTokens
 from clients.message import OffsetAndMetadata
 from clients.ownership.arguments import check_partitions, check_text
@@ -91,6 +92,10 @@ class ExclusiveConsumer(BaseConsumer):
         """A number for storage outside, as `Lease.token`; None before the partition is granted."""
         grant = self._own.by_resource[partition].grant
         return None if grant is None else grant.incarnation
+
+    def fence(self) -> OwnerFence:
+        """What lets the Consumers of other processes read the partitions, as `Lease.fence`."""
+        return self._own.fence()
 
     def commit(
         self,

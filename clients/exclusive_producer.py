@@ -20,6 +20,7 @@ from clients.connection.connection import Connection
 from clients.connection.network import ClientNetwork
 from clients.errors import ConfigError, RequestTimeoutError
 from clients.feedback.events import OnEvent
+from clients.fence import OwnerFence
 from clients.message import Message
 from clients.ownership.arguments import check_numbers, check_text
 from clients.ownership.claim import FOR_EVER, ClaimSettings
@@ -174,6 +175,12 @@ class ExclusiveProducer(ProducerFace):
         """A number for storage outside, as `Lease.token`; None before access is granted, and for SHARED."""
         grant = self._grant(partition)
         return None if grant is None or grant.incarnation < 0 else grant.incarnation
+
+    def fence(self) -> OwnerFence:
+        """What lets other processes write to the partitions that this producer has now, as `Lease.fence`. A
+        partition that is added later is in later fences only. Raises ClosedError for SHARED too."""
+        with self._engine.lock:
+            return self._claims.fence()
 
     def fence_offset(self, partition: int = 0) -> int | None:
         """Where the partition ended when access was granted: no earlier producer writes there or later."""

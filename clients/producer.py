@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import random
 
-from clients.config import Properties, producer_settings
+from clients.config import Properties, producer_settings, required_acks
 from clients.connection.network import ClientNetwork
+from clients.errors import ConfigError
 from clients.feedback.events import OnEvent
+from clients.fence import OwnerFence
 from clients.sending.engine import SendingEngine, producer_connection
 from clients.sending.message_sender import MessageSender, Serializer, to_bytes
 from clients.sending.partitioner import Partitioner, by_key
@@ -27,6 +29,10 @@ class Producer(ProducerFace, MessageSender):
     the serialized key. The background thread calls `on_event` for what happens (`clients.feedback.events`).
     With `is_threaded` false, for simulations, there is no such thread: the caller runs the loop by `turn`,
     and methods that wait run it too. Raises ConfigError.
+
+    With a `fence`, which the owner of partitions has given to this process, messages are written for that
+    owner, and to its partitions only: a message for another one fails with ValueError. When the owner's grant
+    has ended, messages fail with ProducerFencedError, and every later `send` raises it. Needs acks=all.
     """
 
     # A MessageSender, rather than the owner of one, to spare each message a call.
@@ -42,10 +48,13 @@ class Producer(ProducerFace, MessageSender):
         rng: random.Random | None = None,
         is_threaded: bool = True,
         on_event: OnEvent | None = None,
+        fence: OwnerFence | None = None,
     ) -> None:
         self.settings = producer_settings(properties)
+        if fence is not None and required_acks(self.settings) != -1:
+            raise ConfigError(f"acks={self.settings['acks']}: a producer with a fence needs acks=all")
         connection = producer_connection(self.settings, network, rng, on_event)
-        engine = SendingEngine(self.settings, connection, partitioner)
+        engine = SendingEngine(self.settings, connection, partitioner, fence=fence)
         ProducerFace.__init__(self, engine)
         MessageSender.__init__(
             self,

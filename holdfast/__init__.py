@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from clients.exclusive_consumer import ExclusiveConsumer
     from clients.exclusive_producer import ExclusiveProducer
+    from clients.fence import OwnerFence
     from clients.fetching.fetched import FetchedBatch
     from clients.groups.listener import RebalanceListener
     from clients.message import NO_VERSION, ConsumerRecord, Message, OffsetAndMetadata, RecordMetadata
@@ -56,8 +57,8 @@ __all__ = [
     "CommitFailedError", "Connection", "Consumer", "ConsumerRecord", "CONTROLLER", "ErrorCode",
     "ExclusiveConsumer", "ExclusiveProducer", "FetchedBatch", "FOR_EVER", "GuardElsewhereError",
     "GuardMismatchError", "IF_FREE", "KeyVersionMismatchError", "Lease", "LogTruncatedError", "LossReason",
-    "Message", "NewTopic", "NO_VERSION", "OffsetAndMetadata", "OffsetMismatchError", "OwnershipEvent",
-    "OwnershipFencedError",
+    "Message", "NewTopic", "NO_VERSION", "OffsetAndMetadata", "OffsetMismatchError", "OwnerFence",
+    "OwnershipEvent", "OwnershipFencedError",
     "OwnershipRefusedError", "Producer", "ProducerAccessMode", "ProducerFencedError", "RebalanceListener",
     "RecordMetadata", "Reply", "RequestTimeoutError", "SendResponse", "TenureState", "TopicPartition",
     "TopicRecreatedError", "Writer",
@@ -76,6 +77,7 @@ _MODULES = {
         "RequestTimeoutError",
         "TopicRecreatedError",
     ),
+    "clients.fence": ("OwnerFence",),
     "clients.fetching.fetched": ("FetchedBatch",),
     "clients.groups.listener": ("RebalanceListener",),
     "clients.connection.link": ("Call", "Reply"),

@@ -88,6 +88,11 @@ class Conversation:
         """
         self._enqueue(request, self.version_for(request), token, expects_response)
 
+    def check_feature(self, name: str | None) -> None:
+        """Raises UnsupportedRequestError unless the broker announces a feature; None: no feature."""
+        if name is not None and name not in self.features:
+            raise UnsupportedRequestError(f"the broker does not support {name}")
+
     def version_for(self, request: Request[Any] | type[Request[Any]]) -> int:
         """The newest version that both sides speak. Raises UnsupportedRequestError."""
         api: Api = request.api

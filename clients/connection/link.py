@@ -27,7 +27,8 @@ class Call:
     `node` is a broker's id, or `ANY_NODE` or `CONTROLLER` of `clients.connection.connection`.
     `timeout_ms` is how long the response may take, counted from when the call is handed over; None means
     `request.timeout.ms`. `tag` is the caller's own. If `expects_response` is false (a produce request with
-    acks=0), the reply comes as soon as the request has been sent, and its response is None.
+    acks=0), the reply comes as soon as the request has been sent, and its response is None. A broker that
+    does not announce the feature `needs` is not sent the request: UnsupportedRequestError.
     """
 
     node: int
@@ -35,6 +36,7 @@ class Call:
     timeout_ms: int | None = None
     tag: Any = None
     expects_response: bool = True
+    needs: str | None = None
 
 
 @dataclass(slots=True)
@@ -228,6 +230,7 @@ class Link:
         while self._queued:
             waiting = self._queued.popleft()
             try:
+                self._wire.check_feature(waiting.call.needs)
                 self._wire.send(
                     waiting.call.request, self._next_token, expects_response=waiting.call.expects_response
                 )

@@ -14,8 +14,14 @@ from dataclasses import dataclass
 
 from clients.connection.link import Call, Reply
 from clients.connection.metadata import NO_NODE, Metadata
-from clients.errors import LogTruncatedError, NoOffsetError, UnsupportedRequestError
+from clients.errors import (
+    ConnectionFailedError,
+    LogTruncatedError,
+    NoOffsetError,
+    UnsupportedRequestError,
+)
 from clients.feedback.events import Events, PositionReset
+from clients.fence import FENCES_FEATURE
 from clients.fetching.fetched import FetchedBatch, take_first
 from clients.fetching.isolation import Isolation, skipped
 from clients.fetching.offsets import (
@@ -76,9 +82,14 @@ class Fetcher:
         self._turn: deque[TopicPartition] = deque()
 
     def add(self, partition: TopicPartition) -> Position:
-        """Begin to read a partition; `auto.offset.reset` gives its position until it is set."""
+        """Begin to read a partition; `auto.offset.reset` gives its position until it is set.
+
+        Raises ValueError for a partition that the reader's fence does not cover.
+        """
         position = self.positions.get(partition)
         if position is None:
+            if self._settings.fence is not None:
+                self._settings.fence.token(partition)
             # Generations rise with every addition: a partition may be added again while an answer for
             # its earlier position is in flight.
             self._additions += _GENERATIONS_APART
@@ -181,7 +192,8 @@ class Fetcher:
             self._is_checked(position)
         request = fetch_request(self._metadata, positions, self._settings, has_stores=has_stores)
         generations = {position.key: position.generation for position in positions}
-        return Call(node, request, tag=_Asked(_Purpose.FETCH, generations))
+        needs = None if self._settings.fence is None else FENCES_FEATURE
+        return Call(node, request, tag=_Asked(_Purpose.FETCH, generations), needs=needs)
 
     # In: replies --------------------------------------------------------------------------------------
 
@@ -207,6 +219,8 @@ class Fetcher:
         elif reply.error is not None:
             for position in current.values():
                 self._failed(position, reply.error, now_ms)
+            if self._settings.fence is not None and isinstance(reply.error, UnsupportedRequestError):
+                self._problems.append(reply.error)
         elif isinstance(reply.response, OffsetForLeaderEpochResponse):
             self._handle_ends(reply.response, current, now_ms)
         elif isinstance(reply.response, FetchResponse):
@@ -315,7 +329,10 @@ class Fetcher:
                     position.topic, position.partition, leader.leader_id, leader.leader_epoch
                 )
             error = error_for(row.error_code, row.error_message)
-            if error.code is ErrorCode.OWNERSHIP_FENCED:
+            if self._settings.fence is not None and error.code is ErrorCode.OWNERSHIP_DETACHED:
+                # The owner may resume: to be fetched again.
+                self._failed(position, ConnectionFailedError(str(error)), now_ms)
+            elif self._settings.fence is None and error.code is ErrorCode.OWNERSHIP_FENCED:
                 self._fenced(position, error, now_ms)
             else:
                 self._failed(position, error, now_ms)

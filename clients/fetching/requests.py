@@ -26,14 +26,18 @@ def fetch_request(
         topic = topics.setdefault(
             position.topic, FetchTopic(topic=position.topic, topic_id=info.id, partitions=[])
         )
-        topic.partitions.append(
-            FetchPartition(
-                partition=position.partition,
-                current_leader_epoch=info.partitions[position.partition].leader_epoch,
-                fetch_offset=position.fetch_offset,
-                partition_max_bytes=settings.max_partition_bytes,
-            )
+        wanted = FetchPartition(
+            partition=position.partition,
+            current_leader_epoch=info.partitions[position.partition].leader_epoch,
+            fetch_offset=position.fetch_offset,
+            partition_max_bytes=settings.max_partition_bytes,
         )
+        if settings.fence is not None:
+            wanted.owner_token, wanted.owner_secret = (
+                settings.fence.token(position.key),
+                settings.fence.secret,
+            )
+        topic.partitions.append(wanted)
     return FetchRequest(
         max_wait_ms=min(settings.max_wait_ms, _SHORT_WAIT_MS) if has_stores else settings.max_wait_ms,
         min_bytes=settings.min_bytes,

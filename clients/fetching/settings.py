@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from clients.fence import OwnerFence
 from clients.fetching.isolation import Isolation
 
 
@@ -23,10 +24,12 @@ class FetchSettings:
     """`auto.offset.reset`."""
     retry_backoff_ms: int
     isolation: Isolation = Isolation.READ_UNCOMMITTED
+    fence: OwnerFence | None = None
+    """What proves that the reader acts for the owner of its partitions."""
 
 
-def fetch_settings(settings: Mapping[str, Any]) -> FetchSettings:
-    """The fetch settings among a consumer's settings."""
+def fetch_settings(settings: Mapping[str, Any], fence: OwnerFence | None = None) -> FetchSettings:
+    """The fetch settings among a consumer's settings, and its fence."""
     return FetchSettings(
         min_bytes=settings["fetch.min.bytes"],
         max_wait_ms=settings["fetch.max.wait.ms"],
@@ -37,4 +40,5 @@ def fetch_settings(settings: Mapping[str, Any]) -> FetchSettings:
         reset=settings["auto.offset.reset"],
         retry_backoff_ms=settings["retry.backoff.ms"],
         isolation=Isolation[settings["isolation.level"].upper()],
+        fence=fence,
     )

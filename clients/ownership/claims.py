@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from clients.connection.connection import Connection
 from clients.connection.link import Call, Reply
 from clients.connection.metadata import NO_NODE
+from clients.errors import ClosedError
+from clients.fence import OwnerFence
 from clients.ownership.claim import ClaimSettings, OwnershipClaim, error_of
 from clients.ownership.claim_requests import (
     ClaimDialect,
@@ -19,6 +21,7 @@ from clients.ownership.claim_requests import (
 from clients.ownership.deciders import CoordinatorDecider, Decider, LeaderDecider
 from clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent, split
 from protocol.messages.ownership import IF_FREE
+from protocol.topic_partition import TopicPartition
 
 
 @dataclass(slots=True, eq=False)
@@ -113,6 +116,25 @@ class OwnershipClaims:
         """Why the last attempt for one of the resources failed, if another attempt may succeed."""
         errors = (claim.last_error for claim in self.by_resource.values() if not claim.is_held)
         return next((error for error in errors if error is not None), None)
+
+    def fence(self) -> OwnerFence:
+        """The fence of all partitions; names have none.
+
+        Raises why a partition was lost or refused, ClosedError while one is not granted, and ValueError
+        without partitions.
+        """
+        tokens: dict[TopicPartition, int] = {}
+        for resource, claim in self.by_resource.items():
+            if claim.has_ended:
+                raise error_of(claim)
+            if isinstance(resource, str):
+                continue
+            if claim.grant is None or claim.grant.incarnation < 0:
+                raise ClosedError(f"{resource} is not granted, so it has no fence yet")
+            tokens[resource] = claim.grant.incarnation
+        if not tokens:
+            raise ValueError("only partitions have a fence: for names, use a token")
+        return OwnerFence(tokens, self._dialect.secret)
 
     def add(self, resource: OwnedResource) -> None:
         """Claim one more resource, if it is free. It must come after all others in the order."""

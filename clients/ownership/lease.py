@@ -24,6 +24,7 @@ from clients.config import Properties, admin_settings
 from clients.connection.connection import Connection
 from clients.connection.network import ClientNetwork
 from clients.errors import ClosedError, RequestTimeoutError
+from clients.fence import OwnerFence
 from clients.ownership.arguments import check_resources, check_text
 from clients.ownership.claim import ClaimSettings, error_of
 from clients.ownership.claim_requests import NO_WRITER, OwnDialect, Writer
@@ -174,6 +175,16 @@ class Lease:
         one, whatever happens to generations, topics and brokers. The storage keeps the highest that it has
         seen, and refuses lower ones (docs/tokens.md). Raises what `generation` raises."""
         return self._grant(resource).incarnation
+
+    def fence(self) -> OwnerFence:
+        """What lets other processes write to the leased partitions, or read them, as this lease does: give it
+        to their Producer or Consumer. It holds as long as the grants, which this lease has to keep.
+
+        It has this lease's secret: a process that has it can also end the lease. Raises the reason if the
+        lease was refused or lost, ClosedError before it is granted, ValueError if it has only names.
+        """
+        with self._lock:
+            return self._claims.fence()
 
     def fence_offset(self, resource: OwnedResource) -> int | None:
         """Where the partition ended when it was granted: no earlier owner writes there or later. None for

@@ -8,6 +8,7 @@ from __future__ import annotations
 from clients.connection.connection import Connection
 from clients.connection.metadata import NO_NODE
 from clients.errors import UnsupportedRequestError, is_retriable
+from clients.fence import OwnerFence
 from clients.sending.batch import Batch
 from clients.sending.conditions import (
     APPEND_IDS_FEATURE,
@@ -24,6 +25,7 @@ from clients.sending.requests import RequestsToBe
 from clients.sending.settings import SenderSettings
 from clients.sending.tally import SendingTally
 from clients.sending.write_access import WriteAccess
+from protocol.topic_partition import TopicPartition
 
 
 class Departures:
@@ -38,6 +40,7 @@ class Departures:
         outcomes: Outcomes,
         tally: SendingTally,
         access: WriteAccess | None,
+        fence: OwnerFence | None = None,
     ) -> None:
         self.look_at_ms = 0
         """When a batch that has to wait may be sent, even if nothing else happens."""
@@ -50,6 +53,7 @@ class Departures:
         self._outcomes = outcomes
         self._tally = tally
         self._access = access
+        self._fence = fence
 
     def choose(self, now_ms: int) -> list[tuple[int, list[Batch]]]:
         """The batches to send now, with their broker, by request. They count as under way from here on."""
@@ -75,6 +79,8 @@ class Departures:
                 self._metadata.renew()
                 continue
             if self._can_send_to(node) and self._may_go(queue, now_ms):
+                if self._fence is not None and not self._is_covered(queue, self._fence, now_ms):
+                    continue
                 batch = queue.batches[0]
                 if batch.is_conditional and not self._may_be_judged(queue, node, now_ms):
                     continue
@@ -110,6 +116,16 @@ class Departures:
             return False
         self._outcomes.give_up_first(queue, error)
         return self.look_again(now_ms)
+
+    def _is_covered(self, queue: PartitionQueue, fence: OwnerFence, now_ms: int) -> bool:
+        """Whether the producer's fence covers a partition. If not, its first batch is given up: nothing may
+        be written without the fence."""
+        try:
+            fence.token(TopicPartition(queue.topic, queue.partition))
+        except ValueError as error:
+            self._outcomes.give_up_first(queue, error)
+            return self.look_again(now_ms)
+        return True
 
     def knows_conditions(self, node: int) -> bool:
         """Whether this broker supports messages that expect an offset."""

@@ -17,6 +17,7 @@ from clients.connection.connection import Connection
 from clients.connection.network import ClientNetwork
 from clients.errors import ClosedError
 from clients.feedback.events import OnEvent
+from clients.fence import OwnerFence
 from clients.sending.accumulator import RecordAccumulator
 from clients.sending.batch import Batch
 from clients.sending.partitioner import Partitioner
@@ -61,6 +62,7 @@ class SendingEngine:
     """Sends what the accumulator is given, over `connection`.
 
     `settings` are a producer's, checked. `access` says which partitions may be written; None is all of them.
+    With a `fence`, every request proves that it is made for the owner of its partitions.
     The loop runs in a thread from `start` on. If that is never called, the host runs it by `turn`, and
     methods that wait run it meanwhile.
     """
@@ -71,6 +73,7 @@ class SendingEngine:
         connection: Connection,
         partitioner: Partitioner,
         access: WriteAccess | None = None,
+        fence: OwnerFence | None = None,
     ) -> None:
         mutex = threading.RLock()
         self.lock = threading.Condition(mutex)
@@ -81,7 +84,7 @@ class SendingEngine:
         self.queues = Queues(self.lock, batch_size, settings["linger.ms"], codec, _level(codec, settings))
         self.connection = connection
         self.network = connection.network
-        self.sender = Sender(self.queues, connection, _sender_settings(settings), partitioner, access)
+        self.sender = Sender(self.queues, connection, _sender_settings(settings), partitioner, access, fence)
         self.accumulator = RecordAccumulator(
             self.queues,
             mutex,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+from clients.fence import OwnerFence
 from clients.sending.batch import Batch
 from clients.sending.sequences import Sequences
 from protocol.messages.produce import KeyVersion, PartitionProduceData, ProduceRequest, TopicProduceData
@@ -45,12 +46,19 @@ class RequestsToBe:
 
 
 def produce_request(
-    batches: list[Batch], acks: int, timeout_ms: int, *, tells_offsets: bool = False
+    batches: list[Batch],
+    acks: int,
+    timeout_ms: int,
+    *,
+    tells_offsets: bool = False,
+    fence: OwnerFence | None = None,
 ) -> ProduceRequest:
     """The request with these batches, which must be encoded and of different partitions, and their guards.
 
     With `tells_offsets`, for a broker that supports conditions, expected offsets are also the batches' base
     offsets, which the broker checks for topics with `check.expected.offsets`. Otherwise these are 0.
+
+    `fence` must cover the batches' partitions. Guards that it covers are fenced as well.
     """
     topics: dict[str, TopicProduceData] = {}
     for batch in batches:
@@ -68,19 +76,23 @@ def produce_request(
         if batch.expected_version is not None:
             data.expected_versions = [KeyVersion(record=0, version=batch.expected_version)]
             data.expected_topic_id = batch.topic_id
+        if fence is not None:
+            data.owner_token = fence.token(TopicPartition(batch.topic, batch.partition))
+            data.owner_secret = fence.secret
         topic.partition_data.append(data)
         for guard in batch.guards:
             name, index = guard.partition
             topic = topics.setdefault(name, TopicProduceData(name=name, partition_data=[]))
-            topic.partition_data.append(
-                PartitionProduceData(
-                    index=index,
-                    records=None,
-                    expected_offset=guard.expected_offset,
-                    attempt=guard.attempt,
-                    expected_topic_id=guard.topic_id,
-                )
+            data = PartitionProduceData(
+                index=index,
+                records=None,
+                expected_offset=guard.expected_offset,
+                attempt=guard.attempt,
+                expected_topic_id=guard.topic_id,
             )
+            if fence is not None and guard.partition in fence.tokens:
+                data.owner_token, data.owner_secret = fence.token(guard.partition), fence.secret
+            topic.partition_data.append(data)
     return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=list(topics.values()))
 
 

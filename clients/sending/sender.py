@@ -17,7 +17,8 @@ from __future__ import annotations
 from clients.connection.connection import Connection
 from clients.connection.link import Call, Reply
 from clients.connection.metadata import NO_NODE
-from clients.errors import DeliveryTimeoutError, is_retriable
+from clients.errors import ConnectionFailedError, DeliveryTimeoutError, is_retriable
+from clients.fence import FENCES_FEATURE, OwnerFence
 from clients.sending.batch import Batch
 from clients.sending.conditions import refusal, refused_by_guards
 from clients.sending.departures import Departures
@@ -43,6 +44,7 @@ class Sender:
         settings: SenderSettings,
         partitioner: Partitioner,
         access: WriteAccess | None = None,
+        fence: OwnerFence | None = None,
     ) -> None:
         self.tally = SendingTally(connection.events)
         self._queues = queues
@@ -53,10 +55,11 @@ class Sender:
         self._settings = settings
         self._partitioner = partitioner
         self._access = access
+        self._fence = fence
         self._id = ProducerId(settings.retry_backoff_ms)
         self._outcomes = Outcomes(queues, settings, self.tally)
         self._departures = Departures(
-            queues, connection, settings, self._id, self._outcomes, self.tally, access
+            queues, connection, settings, self._id, self._outcomes, self.tally, access, fence
         )
         self._seen_update = 0
         self._outbox: list[Call] = []
@@ -97,9 +100,13 @@ class Sender:
                 self._settings.acks,
                 self._settings.request_timeout_ms,
                 tells_offsets=self._departures.knows_conditions(node),
+                fence=self._fence,
             )
             expects_response = self._settings.acks != 0
-            self._outbox.append(Call(node, request, tag=batches, expects_response=expects_response))
+            needs = None if self._fence is None else FENCES_FEATURE
+            self._outbox.append(
+                Call(node, request, tag=batches, expects_response=expects_response, needs=needs)
+            )
         self._outcomes.call_back()
         self._connection.events.tell()
 
@@ -189,6 +196,8 @@ class Sender:
             error = by_guards
         if self._access is not None:
             error = self._access.judged(batch.topic, batch.partition, error)
+        if self._fence is not None and row.error_code == ErrorCode.OWNERSHIP_DETACHED:
+            error = ConnectionFailedError(str(error))  # The owner may resume: to be sent again.
         if is_retriable(error):
             if row.current_leader.leader_id != NO_NODE:
                 self._metadata.leader_moved(

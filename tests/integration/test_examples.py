@@ -93,6 +93,38 @@ def test_a_table_refuses_the_owner_that_was_paused(broker: BackgroundBroker, tmp
         assert database.execute("SELECT * FROM entries").fetchall() == [("alice", "50")]
 
 
+def test_a_pool_of_writers_is_refused_when_another_owner_takes_over_from_a_paused_one(
+    broker: BackgroundBroker,
+) -> None:
+    clients.create_topic(broker.address, "pooled")
+    first = start("writer_pool.py", broker.address, "pooled", "first")
+    assert line_of(first) == "first: owner with epoch 1, from offset 0"
+    writers = {record.value.split()[0] for record in records_of(broker, "pooled", 40)}
+    assert writers <= {b"first.0", b"first.1"}
+    os.kill(first.pid, signal.SIGSTOP)
+    second = start("writer_pool.py", broker.address, "pooled", "second")
+    taken_over = line_of(second)
+    assert taken_over.startswith("second: owner with epoch 2, from offset ")
+    fence_offset = int(taken_over.rsplit(" ", 1)[1])
+    refused = sorted(line_of(first) for _ in range(2))
+    assert [line.split(" records")[0].split()[:-1] for line in refused] == [
+        ["first.0:", "refused", "after"],
+        ["first.1:", "refused", "after"],
+    ]
+    os.kill(first.pid, signal.SIGCONT)
+    assert first.wait(TIMEOUT_S) == 0
+
+    records_of(broker, "pooled", fence_offset + 10)
+    second.send_signal(signal.SIGINT)
+    printed, errors = second.communicate(timeout=TIMEOUT_S)
+    assert second.returncode == 0, errors
+    assert "second: releases the partition" in printed
+    assert printed.count("refused after") == 2
+    for record in records_of(broker, "pooled", fence_offset + 10):
+        owner = b"first" if record.offset < fence_offset else b"second"
+        assert record.value.startswith(owner), (record.offset, fence_offset)
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_an_example_has_at_most_185_lines(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 185

@@ -21,11 +21,12 @@ def test_every_example_prints_what_the_guide_says(
     for example in EXAMPLES:
         exec(example.replace("localhost:9092", broker.address), {})
         printed.append(capsys.readouterr().out.splitlines())
-    producer, consumer, lease, condition, guard, append_id = printed
+    producer, consumer, lease, fence, condition, guard, append_id = printed
 
     assert producer == ["epoch 1 from offset 0"]
     assert consumer == ["0 b'I lead'"]
     assert lease == ["leading, generation 1"]
+    assert fence == ["the lease has ended"]
     assert (condition, guard) == ([], []), "no append was refused for a mismatched offset"
     assert append_id == [
         "the first process: is now at offset 1",
