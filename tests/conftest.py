@@ -6,11 +6,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.cluster import cluster, cluster_of_module, shared_cluster
+from tests.models.grounds import ground
 from tests.zookeeper import zookeeper, zookeeper_process, zookeeper_server
 
 __all__ = [
     "cluster",
     "cluster_of_module",
+    "ground",
     "shared_cluster",
     "zookeeper",
     "zookeeper_process",

@@ -32,7 +32,7 @@ from broker.ownership.rules import (
     may_promote,
 )
 from broker.ownership.state import TableState
-from coordinator.ownership.records import NEVER_MS, Grant, Owner, PartitionKey, ResourceKey
+from coordinator.ownership.records import NEVER_MS, Grant, NameKey, Owner, PartitionKey, ResourceKey
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import IF_FREE, Access, LossReason, ResourceStanding
 from protocol.messages.producer_access import ProducerAccessMode
@@ -84,6 +84,9 @@ class Claim(Operation):
             for each, verdict in self._verdicts:
                 self._draft(state, each, verdict)
         return self._written
+
+    def new_names(self, state: TableState) -> int:
+        return sum(isinstance(key, NameKey) and key not in state.resources for key in self.keys)
 
     @property
     def _is_turned_away(self) -> bool:

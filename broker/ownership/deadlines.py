@@ -41,4 +41,10 @@ class ReservationDeadline:
     key: PartitionKey
 
 
-OwnershipDeadline: TypeAlias = OwnerDeadline | WaiterDeadline | SharerDeadline | ReservationDeadline
+@dataclass(frozen=True, slots=True)
+class NamesDeadline:
+    """The next time to look for names to forget."""
+
+
+ResourceDeadline: TypeAlias = OwnerDeadline | WaiterDeadline | SharerDeadline | ReservationDeadline
+OwnershipDeadline: TypeAlias = ResourceDeadline | NamesDeadline

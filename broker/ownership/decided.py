@@ -141,7 +141,7 @@ class DecidedResources:
         return led is None or led.leader_epoch != leader_epoch
 
     def _records_read(self, found: FoundRecords, keys: Sequence[PartitionKey]) -> None:
-        self._table.count_from(found.transaction)
+        self._table.count_from(found.incarnations_from)
         records = {each.key: each for each in found.records if isinstance(each.key, PartitionKey)}
         self._prepared = {key: records[key] for key in keys if key in records}
         self._topic_owners = {key: _topic_owner(records.get(key.first)) for key in keys if key.index > 0}
@@ -185,7 +185,7 @@ class DecidedResources:
 
     def _load_again(self, led: _LedPartition, group: str, found: FoundRecords) -> None:
         """Take over the names of a group as they are recorded now. Their waiters keep their places."""
-        self._table.count_from(found.transaction)
+        self._table.count_from(found.incarnations_from)
         led.groups[group] = _NamedGroup(is_read=True)
         for each in found.records:
             self._load(each)
@@ -326,7 +326,7 @@ class DecidedResources:
     def _names_read(self, found: FoundRecords, led: _LedPartition, group: str, loading: _NamedGroup) -> None:
         if led.groups.get(group) is not loading:
             return  # This broker has stopped coordinating the group; the requests that waited were answered.
-        self._table.count_from(found.transaction)
+        self._table.count_from(found.incarnations_from)
         for each in found.records:
             self._load(each)
         loading.is_read = True
@@ -413,7 +413,7 @@ class DecidedResources:
                 return
         except BrokerError:
             return  # Another broker decides about it now.
-        self._table.count_from(found.transaction)
+        self._table.count_from(found.incarnations_from)
         if not found.records:
             self._unload_unwritten(key)
         for each in found.records:

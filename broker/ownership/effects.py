@@ -8,16 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from coordinator.ownership.records import OwnershipRecord, PartitionKey, ResourceKey
+from coordinator.ownership.records import Forgotten, OwnershipRecord, PartitionKey, ResourceKey
 from protocol.errors import BrokerError
 from protocol.messages.ownership import ResourceStanding
 
 
 class RecordWrite(NamedTuple):
-    """A record to write. `version` is that of the znode that it replaces; -1: there is no znode yet."""
+    """A record to write, or a name to forget. `version` is that of the znode that it replaces; -1: there is
+    none yet."""
 
     key: ResourceKey
-    record: OwnershipRecord
+    record: OwnershipRecord | Forgotten
     version: int
 
 

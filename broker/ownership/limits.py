@@ -37,7 +37,10 @@ def resource_limit(
             limit = f"{resource.key} is owned in so many groups that there is no room for another"
     elif isinstance(resource.key, NameKey) and group not in resource.entries:
         if names > settings.names_max:
-            limit = f"this broker keeps own.names.max={settings.names_max} names already"
+            limit = (
+                f"this broker keeps own.names.max={settings.names_max} names, none of them free for "
+                f"own.names.retention.ms={settings.names_retention_ms}"
+            )
     elif len(group) > GROUP_LENGTH_MAX:
         limit = f"the group's name has {len(group)} characters; at most {GROUP_LENGTH_MAX} are allowed"
     return None if limit is None else error_for(ErrorCode.POLICY_VIOLATION, limit)

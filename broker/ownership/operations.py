@@ -19,11 +19,11 @@ from broker.ownership.effects import Fence
 from broker.ownership.resources import NO_GRANT, Entry, NamedGrant, Requester, Resource
 from broker.ownership.rules import can_resume
 from broker.ownership.state import TableState
-from coordinator.ownership.records import OwnershipRecord, PartitionKey, ResourceKey
+from coordinator.ownership.records import Forgotten, OwnershipRecord, PartitionKey, ResourceKey
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.ownership import IF_FREE, PRODUCERS_GROUP, LossReason, ResourceStanding
 
-RecordsByKey = dict[ResourceKey, OwnershipRecord]
+RecordsByKey = dict[ResourceKey, OwnershipRecord | Forgotten]
 
 
 class OperationAnswer(NamedTuple):
@@ -62,6 +62,10 @@ class Operation:
 
     def not_written(self, state: TableState) -> None:
         """Undo what `begin` has noted. By default there is nothing to undo."""
+
+    def new_names(self, state: TableState) -> int:
+        """How many names the broker would have to keep in addition. None by default."""
+        return 0
 
 
 def is_gone(state: TableState, requester: Requester) -> bool:
@@ -167,14 +171,15 @@ class ReleaseHeld(Operation):
         return entry if self._requester.owns(grant, entry.connection) else None
 
     def carry_out(self, state: TableState, now_ms: int) -> OperationAnswer:
-        return OperationAnswer([self._release(state, each) for each in self._named])
+        return OperationAnswer([self._release(state, each, now_ms) for each in self._named])
 
-    def _release(self, state: TableState, named: NamedGrant) -> ResourceStanding:
+    def _release(self, state: TableState, named: NamedGrant, now_ms: int) -> ResourceStanding:
         requester = self._requester
         resource = state.resource(named.key)
         if named.key in self._written:
             # Its session may have ended meanwhile; its release is what was written.
-            state.free(resource, resource.entry(requester.group), LossReason.RELEASED, is_written=True)
+            entry = resource.entry(requester.group)
+            state.free(resource, entry, LossReason.RELEASED, now_ms, is_written=True)
             return standings.released(resource, requester.group)
         if named.incarnation == NO_GRANT and self._leave(state, resource):
             return standings.released(resource, requester.group)
@@ -237,7 +242,7 @@ class ForceRelease(Operation):
             answer = standings.released(resource, self._group)
             answer.owner_id = entry.last.owner.owner_id
             answers.append(answer)
-            state.free(resource, entry, LossReason.FORCED)
+            state.free(resource, entry, LossReason.FORCED, now_ms)
         return OperationAnswer(answers)
 
     def _entry(self, state: TableState, forced: ForcedResource) -> Entry | None:

@@ -68,7 +68,7 @@ class AssignReaders(Operation):
             if isinstance(outcome, Grant):
                 state.install(resource, each.group, outcome, LossReason.STOLEN, None, now_ms)
             elif each.owner.owner_id == NOBODY:
-                _release(state, resource, each.group)
+                _release(state, resource, each.group, now_ms)
             answers.append(standings.outcome(each.key))
         return OperationAnswer(answers)
 
@@ -102,7 +102,7 @@ def _judge(state: TableState, resource: Resource, reader: NewReader) -> Granted 
     return Granted(max(_assignment(owner).generation, entry.generation + 1))
 
 
-def _release(state: TableState, resource: Resource, group: str) -> None:
+def _release(state: TableState, resource: Resource, group: str, now_ms: int) -> None:
     """Release the partition, because the group has no members left.
 
     If the leader changes before this is written, a member that has left may still read. That does no harm:
@@ -110,7 +110,7 @@ def _release(state: TableState, resource: Resource, group: str) -> None:
     """
     entry = resource.entries.get(group)
     if entry is not None and entry.grant is not None and entry.grant.owner.assignment is not None:
-        state.free(resource, entry, LossReason.RELEASED)
+        state.free(resource, entry, LossReason.RELEASED, now_ms)
 
 
 class AttachReader(Operation):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from broker.ownership.deadlines import (
     OwnerDeadline,
-    OwnershipDeadline,
     ReservationDeadline,
+    ResourceDeadline,
     SharerDeadline,
     WaiterDeadline,
 )
@@ -19,7 +19,7 @@ from broker.ownership.state import TableState
 from protocol.messages.ownership import LossReason
 
 
-def end_or_extend(state: TableState, due: OwnershipDeadline, now_ms: int) -> int | None:
+def end_or_extend(state: TableState, due: ResourceDeadline, now_ms: int) -> int | None:
     """End a session or a wait that has run out. Returns its next deadline in ms if it is still running, else
     None."""
     resource = state.resources.get(due.key)
@@ -47,7 +47,7 @@ def _owner(state: TableState, resource: Resource, due: OwnerDeadline, now_ms: in
         entry.deadline_ms = max(entry.deadline_ms, entry.renewed_until_ms)
         if entry.deadline_ms > now_ms:
             return entry.deadline_ms
-        state.free(resource, entry, LossReason.DISCONNECTED)
+        state.free(resource, entry, LossReason.DISCONNECTED, now_ms)
         return None
     heard_ms = max(state.last_heard_ms(entry.connection), entry.renewed_ms)
     until_ms = heard_ms + grant.owner.session_timeout_ms
@@ -58,7 +58,7 @@ def _owner(state: TableState, resource: Resource, due: OwnerDeadline, now_ms: in
             until_ms = min(until_ms, entry.pinged_ms + state.settings.ping_timeout_ms)
     if until_ms > now_ms:
         return until_ms
-    state.free(resource, entry, LossReason.SESSION_TIMED_OUT)
+    state.free(resource, entry, LossReason.SESSION_TIMED_OUT, now_ms)
     return None
 
 

@@ -14,7 +14,18 @@ SETTINGS: tuple[Setting, ...] = (
         "own.names.max",
         SettingType.INT,
         100_000,
-        "Maximum number of names whose owners this broker keeps. Partitions are not counted.",
+        "Maximum number of names that this broker keeps, with and without an owner. To make room for others "
+        "it forgets names that have been free for longer than own.names.retention.ms, those free for longest "
+        "first; if there are none, claims of further names are refused. Partitions are not counted.",
+        minimum=0,
+    ),
+    Setting(
+        "own.names.retention.ms",
+        SettingType.INT,
+        600_000,
+        "Shortest time for which a name without an owner is kept: after its owner has left, and after this "
+        "broker has begun to decide about it. The generations of a name that was forgotten begin at 1 again; "
+        "its tokens rise.",
         minimum=0,
     ),
     Setting(
@@ -82,3 +93,4 @@ class OwnershipSettings:
     ping_timeout_ms: Annotated[int, "own.ping.timeout.ms"] = 3000
     waiters_max: Annotated[int, "own.waiters.max"] = 1000
     names_max: Annotated[int, "own.names.max"] = 100_000
+    names_retention_ms: Annotated[int, "own.names.retention.ms"] = 600_000

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from broker.ownership.deadlines import (
+    NamesDeadline,
     OwnerDeadline,
     OwnershipDeadline,
     ReservationDeadline,
@@ -64,9 +65,12 @@ class TableState:
         """Connections whose standing has changed; True: they also have to show that they live."""
         self.totals = Counts()
         self.incarnations_from = 0
-        """Above this number the incarnations of resources begin that were never owned."""
+        """Above this number begin the incarnations of resources that were never owned, or were forgotten."""
         self.names = 0
         """How many of the resources are names."""
+        self.free_names: dict[NameKey, int] = {}
+        """Names without an owner, the longest free first, and since when in ms: since the owner has left, or
+        since this broker has begun to decide about the name."""
         self.changed_partitions: dict[PartitionKey, None] = {}
         """Partitions whose writer or readers have changed: their guards are out of date."""
         self.unwritten: dict[ResourceKey, None] = {}
@@ -107,6 +111,7 @@ class TableState:
         if again == grant:
             return
         entry.amend(again)
+        self._not_free(resource.key)
         if grant.has_ended:
             self._audit(resource, entry, "resumed")
         if not is_written:
@@ -140,6 +145,7 @@ class TableState:
         if Access.WRITE in grant.owner.access:
             for sharer in list(resource.sharers.values()):
                 self._evict(resource, sharer, to=connection)
+        self._not_free(resource.key)
         entry = resource.entry(group)
         fence = self._fence(resource.key, group, grant)
         entry.push(grant if fence is None else replace(grant, fence_offset=fence.offset))
@@ -202,11 +208,14 @@ class TableState:
             self._watch_owner(resource.key, entry, until_ms)
             self._mark_changed(resource.key)
         else:
-            self.free(resource, entry, LossReason.DISCONNECTED)
+            self.free(resource, entry, LossReason.DISCONNECTED, now_ms)
 
-    def free(self, resource: Resource, entry: Entry, reason: LossReason, *, is_written: bool = False) -> None:
+    def free(
+        self, resource: Resource, entry: Entry, reason: LossReason, now_ms: int, *, is_written: bool = False
+    ) -> None:
         """End an ownership without a successor. `is_written`: its record says so already."""
         self._lose(resource, entry, reason)
+        self._note_free(resource.key, now_ms)
         if not is_written:
             self.unwritten[resource.key] = None
         self.offer(resource)
@@ -371,7 +380,36 @@ class TableState:
 
     def _forget(self, key: ResourceKey) -> Resource | None:
         self.names -= isinstance(key, NameKey) and key in self.resources
+        self._not_free(key)
         return self.resources.pop(key, None)
+
+    # -- names that nobody owns ------------------------------------------------------------------------
+
+    def _note_free(self, key: ResourceKey, now_ms: int) -> None:
+        if isinstance(key, NameKey):
+            self.free_names.pop(key, None)
+            self.free_names[key] = now_ms
+            self.watch(NamesDeadline(), now_ms + self.settings.names_retention_ms)
+
+    def _not_free(self, key: ResourceKey) -> None:
+        """The name has an owner, or is no longer known."""
+        if isinstance(key, NameKey):
+            self.free_names.pop(key, None)
+
+    def put_off(self, key: NameKey, now_ms: int) -> None:
+        """Treat a free name as if its owner had left now: it could not be forgotten."""
+        if key in self.free_names:
+            self._note_free(key, now_ms)
+
+    def forget_name(self, key: NameKey) -> None:
+        """Forget a name whose znode is gone. If it is claimed again, its incarnations begin above the last
+        one."""
+        resource = self._forget(key)
+        if resource is not None:
+            self.incarnations_from = max(self.incarnations_from, resource.incarnation)
+            self.effects.append(
+                Audit(f"forgotten: {key} in group {key.group!r}, which nobody owned for long")
+            )
 
     def count_refusal(self, resource: Resource, group: str) -> None:
         """Count a refused claim."""
@@ -421,6 +459,8 @@ class TableState:
         for group, before in known.entries.items() if known is not None else ():
             if group not in resource.entries and before.connection is not None:
                 self.effects.append(Sever(before.connection, f"no record says that it owns {key}"))
+        if all(entry.grant is None for entry in resource.entries.values()):
+            self._note_free(key, now_ms)
         self._mark_changed(key)
 
     def _restore_owner(self, resource: Resource, entry: Entry, before: Entry | None, now_ms: int) -> None:

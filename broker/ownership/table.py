@@ -11,11 +11,11 @@ import enum
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from broker.ownership import sessions, standings
 from broker.ownership.claims import Promote
-from broker.ownership.deadlines import OwnerDeadline
+from broker.ownership.deadlines import NamesDeadline, OwnerDeadline
 from broker.ownership.effects import (
     AnswerTicket,
     FailTicket,
@@ -25,8 +25,9 @@ from broker.ownership.effects import (
     Reload,
     Write,
 )
-from broker.ownership.operations import FlushUnwritten, Operation
-from broker.ownership.resources import Counts, Holdings, NamedGrant, Requester, Resource
+from broker.ownership.forgetting import LOOK_PAUSE_MS, ForgetNames, forgettable_names, next_look_ms
+from broker.ownership.operations import FlushUnwritten, Operation, RecordsByKey
+from broker.ownership.resources import NO_ZNODE, Counts, Holdings, NamedGrant, Requester, Resource
 from broker.ownership.settings import OwnershipSettings
 from broker.ownership.state import LogEnd, TableState
 from coordinator.clock import TimeOfDay
@@ -66,6 +67,8 @@ class _Submission:
     operation: Operation
     ticket: int | None
     stage: _Stage = _Stage.WAITING
+    replaced: dict[ResourceKey, int] = field(default_factory=dict)
+    """The versions of the znodes that its write replaces."""
 
 
 class OwnershipTable:
@@ -92,6 +95,10 @@ class OwnershipTable:
         """Submissions that may be at the heads of their queues by now."""
         self._to_retry: dict[ResourceKey, None] = {}
         """Resources with waiters whose promotion could not be written."""
+        self._forgetting: _Submission | None = None
+        """The task under way that forgets names. There is one at a time."""
+        self._held: dict[_Submission, None] = {}
+        """Claims of new names that wait until it has made room."""
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -139,14 +146,14 @@ class OwnershipTable:
 
     # -- incarnations ----------------------------------------------------------------------------------
 
-    def count_from(self, transaction: int) -> None:
-        """Begin the incarnations of resources that were never owned above `transaction`, or above a higher
-        one that was given before."""
-        self._state.incarnations_from = max(self._state.incarnations_from, transaction)
+    def count_from(self, incarnations_from: int) -> None:
+        """Begin the incarnations of resources without a record above `incarnations_from`, or above a higher
+        number that was given before."""
+        self._state.incarnations_from = max(self._state.incarnations_from, incarnations_from)
 
     def count_anew(self, key: ResourceKey) -> None:
         """The record of a resource that was never owned here may have been written and deleted elsewhere:
-        begin its incarnations above all transactions known now."""
+        begin its incarnations above the highest number known now."""
         resource = self._state.resources.get(key)
         if resource is not None:
             resource.incarnation = max(resource.incarnation, self._state.incarnations_from)
@@ -166,13 +173,14 @@ class OwnershipTable:
             self._finish(submission)
             self._settle(now_ms)
 
-    def _enqueue(self, operation: Operation, ticket: int | None = None) -> None:
+    def _enqueue(self, operation: Operation, ticket: int | None = None) -> _Submission:
         submission = _Submission(operation, ticket)
         if ticket is not None:
             self._by_ticket[ticket] = submission
         for key in operation.keys:
             self._queues.setdefault(key, deque()).append(submission)
         self._ready.append(submission)
+        return submission
 
     def _settle(self, now_ms: int) -> None:
         """Begin all operations whose turn has come, and promote waiters of resources that are free."""
@@ -193,6 +201,9 @@ class OwnershipTable:
         queues = [self._queues.get(key) for key in operation.keys]
         if not all(queue and queue[0] is submission for queue in queues):
             return
+        if self._waits_for_room(operation, now_ms):
+            self._held[submission] = None
+            return
         try:
             records = operation.begin(self._state, now_ms)
         except BrokerError as error:
@@ -205,13 +216,12 @@ class OwnershipTable:
         self._carry_out(submission, now_ms)
         self._finish(submission)
 
-    def _write(self, submission: _Submission, records: Mapping[ResourceKey, OwnershipRecord]) -> None:
+    def _write(self, submission: _Submission, records: RecordsByKey) -> None:
         submission.stage = _Stage.WRITING
         self._write_number += 1
         self._writes[self._write_number] = submission
-        items = [
-            RecordWrite(key, record, self._state.resource(key).version) for key, record in records.items()
-        ]
+        submission.replaced = {key: self._state.resource(key).version for key in records}
+        items = [RecordWrite(key, record, submission.replaced[key]) for key, record in records.items()]
         self._state.effects.append(Write(self._write_number, tuple(items)))
 
     def _carry_out(self, submission: _Submission, now_ms: int) -> None:
@@ -232,6 +242,11 @@ class OwnershipTable:
         """Take an operation out of the queues, so that those behind it have their turn."""
         if submission.ticket is not None:
             self._by_ticket.pop(submission.ticket, None)
+        self._held.pop(submission, None)
+        if submission is self._forgetting:
+            self._forgetting = None
+            self._ready.extend(self._held)
+            self._held.clear()
         for key in submission.operation.keys:
             queue = self._queues.get(key)
             if queue is None or submission not in queue:
@@ -251,12 +266,12 @@ class OwnershipTable:
         if submission.stage is _Stage.ABANDONED:
             self._reload(submission)
         else:
-            resources = {self._state.resource(key): version for key, version in versions.items()}
-            if any(resource.version >= version for resource, version in resources.items()):
+            resources = {key: self._state.resource(key) for key in versions}
+            if any(resources[key].version != version for key, version in submission.replaced.items()):
                 self._overtaken(submission)
             else:
-                for resource, version in resources.items():
-                    resource.version = version
+                for key, version in versions.items():
+                    resources[key].version = version
                 self._carry_out(submission, now_ms)
         self._finish(submission)
         self._settle(now_ms)
@@ -270,6 +285,8 @@ class OwnershipTable:
         else:
             operation.not_written(self._state)
             self._fail(submission, error)
+            if submission is self._forgetting:
+                self._fail_held()
             # Not promoted at once: the next write would fail as well. `flush` tries again.
             for key in operation.keys:
                 if key in self._state.to_promote:
@@ -329,12 +346,48 @@ class OwnershipTable:
         if portion:
             yield portion
 
+    # -- room for names --------------------------------------------------------------------------------
+
+    def _waits_for_room(self, operation: Operation, now_ms: int) -> bool:
+        """Whether an operation has to wait until names are forgotten, so that there is room for its own."""
+        wanted = operation.new_names(self._state)
+        if not wanted or self._state.names + wanted <= self._state.settings.names_max:
+            return False
+        self._forget_names(now_ms)
+        return self._forgetting is not None
+
+    def _forget_names(self, now_ms: int) -> None:
+        """Begin to forget the names that have been free for longest, unless that is under way."""
+        if self._forgetting is not None:
+            return
+        names = forgettable_names(self._state, self._queues, now_ms)
+        if names:
+            self._forgetting = self._enqueue(ForgetNames(names, now_ms))
+
+    def _fail_held(self) -> None:
+        held, self._held = self._held, {}
+        message = "other names could not be forgotten to make room for this one: try again"
+        for submission in held:
+            self._fail(submission, error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message))
+            self._finish(submission)
+
+    def _look_for_names(self, now_ms: int) -> None:
+        look_ms = next_look_ms(self._state, now_ms)
+        if look_ms == now_ms:
+            self._forget_names(now_ms)
+            look_ms += LOOK_PAUSE_MS
+        if look_ms is not None:
+            self._state.watch(NamesDeadline(), look_ms)
+
     # -- records loaded and unloaded -------------------------------------------------------------------
 
     def load(self, key: ResourceKey, record: OwnershipRecord, version: int, now_ms: int) -> None:
-        """Take over the record of a resource, unless this or a later version of it is known already."""
-        known = self._state.resources.get(key)
-        if known is not None and known.version >= version:
+        """Take over the record of a resource, unless this or a later one is known already.
+
+        Versions count from 0 again after a name was forgotten; its incarnations are higher then.
+        """
+        known = self._state.resources.get(key) or Resource(key)
+        if known.version != NO_ZNODE and (known.incarnation, known.version) >= (record.incarnation, version):
             return
         self._state.restore(key, record, version, now_ms)
         self._settle(now_ms)
@@ -441,6 +494,9 @@ class OwnershipTable:
         """End the sessions and the waits that have run out."""
         deadlines = self._state.deadlines
         while (due := deadlines.pop_due(now_ms)) is not None:
+            if isinstance(due, NamesDeadline):
+                self._look_for_names(now_ms)
+                continue
             again_ms = sessions.end_or_extend(self._state, due, now_ms)
             if again_ms is not None:
                 self._state.watch(due, again_ms)

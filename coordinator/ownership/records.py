@@ -1,7 +1,10 @@
 """Ownership records and their znodes: one znode for each resource, with all its groups.
 
 A partition's znode is named after its topic's id: it is deleted with the topic, and a topic created again
-under the same name begins without one. Generations are never removed: they outlive their owners.
+under the same name begins without one. Otherwise generations outlive their owners.
+
+A name that nobody has owned for long may be forgotten: its znode is deleted. The parent of all names keeps
+the *mark* `incarnations_from`, which is at least the incarnation of every forgotten name.
 """
 
 from __future__ import annotations
@@ -197,6 +200,16 @@ class OwnershipRecord:
     floor: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What takes the place of a name's record when the name is forgotten: no znode.
+
+    `incarnation` is the name's last one. The name's grants after this one have higher incarnations.
+    """
+
+    incarnation: int
+
+
 def topic_owner(record: OwnershipRecord) -> Owner | None:
     """The exclusive producer that owns a whole topic, by the record of the topic's partition 0; None if no
     producer does."""
@@ -264,6 +277,21 @@ def _free(histories: Mapping[str, History]) -> list[str]:
 
 def _last_bytes(group: str, histories: Mapping[str, History]) -> int:
     return grant_bytes(histories[group][-1], group)
+
+
+def encode_mark(incarnations_from: int) -> bytes:
+    """The data of `OWNED_NAMES`: the mark above which the incarnations of forgotten names begin."""
+    return json.dumps({"version": _VERSION, "incarnations_from": incarnations_from}).encode()
+
+
+def decode_mark(data: bytes) -> int:
+    """The mark in `OWNED_NAMES`; 0 if it was never written. Raises `BadZnode` if the data is no mark."""
+    if not data:
+        return 0
+    try:
+        return int(json.loads(data)["incarnations_from"])
+    except WRONG_SHAPE as error:
+        raise BadZnode(f"{OWNED_NAMES} holds no mark for incarnations: {error!r}") from None
 
 
 def encode_ownership(record: OwnershipRecord) -> bytes:

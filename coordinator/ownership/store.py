@@ -5,6 +5,8 @@ claim. With the records it learns the number of ZooKeeper's latest transaction, 
 of new resources begin. A write is one multi. It replaces exactly the versions that the writer has seen, and
 checks the state of each partition by whose leadership the writer decides: a leader that has been replaced
 without knowing it writes nothing.
+
+A name is forgotten by such a write too: the multi that deletes its znode also raises the mark.
 """
 
 from __future__ import annotations
@@ -16,11 +18,14 @@ from dataclasses import dataclass, replace
 
 from coordinator.cluster.identity import create_if_missing
 from coordinator.ownership.records import (
+    Forgotten,
     NameKey,
     OwnershipRecord,
     PartitionKey,
     ResourceKey,
+    decode_mark,
     decode_ownership,
+    encode_mark,
     encode_ownership,
     name_of_znode,
     owned_names_path,
@@ -39,6 +44,7 @@ from coordinator.zookeeper.interface import (
     BadVersion,
     Check,
     Create,
+    Delete,
     MultiFailed,
     NodeExists,
     NoNode,
@@ -50,7 +56,7 @@ from coordinator.zookeeper.interface import (
     ZooKeeperConnectionLost,
     ZooKeeperSession,
 )
-from coordinator.zookeeper.pipelined import read_all
+from coordinator.zookeeper.pipelined import outcomes, read_all
 from coordinator.zookeeper.sessions import on_any_session
 
 NO_ZNODE = -1
@@ -97,24 +103,27 @@ class FoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class FoundRecords:
-    """The records that a read found, and the number of a ZooKeeper transaction just before it (zxid).
+    """The records that a read found, and the number above which the incarnations of a resource without a
+    record begin.
 
-    An incarnation is never higher than the transaction that wrote it, because each grant is a write. So a
-    resource without a record whose incarnations begin above `transaction` repeats none of a record that was
-    deleted, not even those of another topic with its name.
+    `incarnations_from` is the number of a ZooKeeper transaction just before the read (zxid). An incarnation
+    is never higher than the transaction that wrote it, because each grant is a write. So a resource without a
+    record repeats no incarnation of a record that was deleted, not even those of another topic with its name.
+    For names it is at least the mark, which also counts where the znodes were copied to another ensemble,
+    whose transactions have lower numbers.
     """
 
     records: Sequence[FoundRecord]
-    transaction: int
+    incarnations_from: int
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A record to write over `version` of its znode (-1: there is no znode), by the leadership of
-    `decided_by`."""
+    """A record to write over `version` of its znode (-1: there is no znode), or a name to forget, by the
+    leadership of `decided_by`."""
 
     key: ResourceKey
-    record: OwnershipRecord
+    record: OwnershipRecord | Forgotten
     version: int
     decided_by: DecidingPartition
 
@@ -142,13 +151,13 @@ class OwnershipStore:
         """The records of all names of a group. Raises `SessionExpired` once ZooKeeper is closed."""
 
         async def read(session: ZooKeeperSession) -> FoundRecords:
-            transaction = await _catch_up(session)
+            incarnations_from = max(await _catch_up(session), await _mark(session))
             try:
                 children = await session.children(owned_names_path(group))
             except NoNode:
-                return FoundRecords((), transaction)
+                return FoundRecords((), incarnations_from)
             found = await _read(session, [NameKey(group, name_of_znode(child)) for child in children])
-            return FoundRecords(found, transaction)
+            return FoundRecords(found, incarnations_from)
 
         return await on_any_session(self._zookeeper, read)
 
@@ -168,8 +177,10 @@ class OwnershipStore:
         """The record of one resource, if it has one. Raises `SessionExpired` once ZooKeeper is closed."""
 
         async def read(session: ZooKeeperSession) -> FoundRecords:
-            transaction = await _catch_up(session)
-            return FoundRecords(await _read(session, [key]), transaction)
+            incarnations_from = await _catch_up(session)
+            if isinstance(key, NameKey):
+                incarnations_from = max(incarnations_from, await _mark(session))
+            return FoundRecords(await _read(session, [key]), incarnations_from)
 
         return await on_any_session(self._zookeeper, read)
 
@@ -190,34 +201,34 @@ class OwnershipStore:
     # -- writing ---------------------------------------------------------------------------------------
 
     async def write(self, replacements: Sequence[Replacement]) -> list[int]:
-        """Write all records, or none. Returns the versions of their znodes.
+        """Write all records and forget all names, or none. Returns the versions of the znodes; -1 for those
+        that are gone.
 
         If the answer of ZooKeeper is lost, the outcome is read, on the next session if necessary. Raises
-        `NotLeading`, `Superseded`, `TooLarge`, and `SessionExpired` once ZooKeeper is closed.
+        `NotLeading`, `Superseded`, `TooLarge`, `BadZnode` if the mark cannot be decoded, and `SessionExpired`
+        once ZooKeeper is closed.
         """
-        data = [encode_ownership(each.record) for each in replacements]
+        data = [_encoded(each.record) for each in replacements]
         taken = sum(map(len, data)) + sum(len(each.key.path) for each in replacements)
         if taken > WRITE_BYTES_MAX:
             raise TooLarge(f"{len(replacements)} resources take {taken} bytes, at most {WRITE_BYTES_MAX} fit")
         deciders = {
             (each.decided_by.topic, each.decided_by.partition): each.decided_by for each in replacements
         }
+        changes = [_change(each, value) for each, value in zip(replacements, data, strict=True)]
         while True:
             session = self._zookeeper.session
-            guards = [
+            guards: list[WriteOperation] = [
                 Check(partition_state_path(*where), decider.state_version)
                 for where, decider in deciders.items()
             ]
-            changes: list[WriteOperation] = [
-                Create(each.key.path, value)
-                if each.version == NO_ZNODE
-                else SetData(each.key.path, value, each.version)
-                for each, value in zip(replacements, data, strict=True)
-            ]
             try:
+                guards += await _raise_of_mark(session, replacements)
                 results = await session.multi([*guards, *changes])
+                await _remove_empty_groups(session, replacements)
                 return [
-                    result.version if isinstance(result, Stat) else 0 for result in results[len(guards) :]
+                    result.version if isinstance(result, Stat) else _version_after(each)
+                    for each, result in zip(replacements, results[len(guards) :], strict=True)
                 ]
             except MultiFailed as error:
                 if isinstance(error.cause, NoNode) and error.index >= len(guards):
@@ -232,10 +243,59 @@ class OwnershipStore:
                     raise
             written = await on_any_session(self._zookeeper, lambda session: _written(session, replacements))
             if written is not None:
+                await _remove_empty_groups(self._zookeeper.session, replacements)
                 return written
             deciders = await on_any_session(
                 self._zookeeper, functools.partial(_current_deciders, deciders=list(deciders.values()))
             )
+
+
+def _encoded(record: OwnershipRecord | Forgotten) -> bytes:
+    return b"" if isinstance(record, Forgotten) else encode_ownership(record)
+
+
+def _change(replacement: Replacement, data: bytes) -> WriteOperation:
+    if isinstance(replacement.record, Forgotten):
+        return Delete(replacement.key.path, replacement.version)
+    if replacement.version == NO_ZNODE:
+        return Create(replacement.key.path, data)
+    return SetData(replacement.key.path, data, replacement.version)
+
+
+def _version_after(replacement: Replacement) -> int:
+    return NO_ZNODE if isinstance(replacement.record, Forgotten) else replacement.version + 1
+
+
+async def _mark(session: ZooKeeperSession) -> int:
+    """The mark, or 0 if it cannot be decoded: the number of a transaction is above it, except in a copy of
+    the znodes."""
+    try:
+        return decode_mark((await session.get(OWNED_NAMES))[0])
+    except NoNode:
+        return 0
+    except BadZnode as error:
+        _log.error("Incarnations of forgotten names begin above ZooKeeper's transactions alone: %s", error)
+        return 0
+
+
+async def _raise_of_mark(
+    session: ZooKeeperSession, replacements: Sequence[Replacement]
+) -> Sequence[WriteOperation]:
+    """The operation that raises the mark to the incarnations of the names to forget, if it is lower."""
+    needed = max(
+        (each.record.incarnation for each in replacements if isinstance(each.record, Forgotten)), default=0
+    )
+    if not needed:
+        return ()
+    data, stat = await session.get(OWNED_NAMES)
+    return () if decode_mark(data) >= needed else [SetData(OWNED_NAMES, encode_mark(needed), stat.version)]
+
+
+async def _remove_empty_groups(session: ZooKeeperSession, replacements: Sequence[Replacement]) -> None:
+    """Remove the parents of forgotten names that have no names left. A failure does no harm: an empty parent
+    only takes room, and the claim of a name creates a missing one."""
+    groups = {each.key.path.rpartition("/")[0] for each in replacements if isinstance(each.record, Forgotten)}
+    await outcomes([session.delete(path) for path in sorted(groups)])
 
 
 async def _catch_up(session: ZooKeeperSession) -> int:
@@ -269,18 +329,23 @@ async def _read(session: ZooKeeperSession, keys: Sequence[ResourceKey]) -> list[
 
 
 async def _written(session: ZooKeeperSession, replacements: Sequence[Replacement]) -> list[int] | None:
-    """The versions, if exactly these records are written; None if none of them is.
+    """The versions, if exactly these records are written; None if all are as they were before.
 
-    Raises `Superseded` if another record is written.
+    Raises `Superseded` if any record has been changed by another write: this one cannot succeed any more.
     """
     found = await read_all(session, [each.key.path for each in replacements])
-    for each, there in zip(replacements, found, strict=True):
-        version = NO_ZNODE if there is None else there[1].version
-        if version == each.version:
-            return None
-        if there is None or version != each.version + 1 or there[0] != encode_ownership(each.record):
+    pairs = list(zip(replacements, found, strict=True))
+    if all(each.version == _version_of(there) for each, there in pairs):
+        return None
+    for each, there in pairs:
+        is_written = there is None or there[0] == _encoded(each.record)
+        if not is_written or _version_of(there) != _version_after(each):
             raise Superseded(each.key.path)
-    return [each.version + 1 for each in replacements]
+    return [_version_after(each) for each in replacements]
+
+
+def _version_of(there: tuple[bytes, Stat] | None) -> int:
+    return NO_ZNODE if there is None else there[1].version
 
 
 async def _current_deciders(

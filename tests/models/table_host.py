@@ -24,7 +24,13 @@ from broker.ownership.operations import Operation
 from broker.ownership.settings import OwnershipSettings
 from broker.ownership.state import LogEnd
 from broker.ownership.table import OwnershipTable
-from coordinator.ownership.records import PartitionKey, ResourceKey, decode_ownership, encode_ownership
+from coordinator.ownership.records import (
+    Forgotten,
+    PartitionKey,
+    ResourceKey,
+    decode_ownership,
+    encode_ownership,
+)
 from protocol.errors import BrokerError
 from protocol.messages.ownership import ResourceStanding
 
@@ -37,6 +43,8 @@ class TableHost(ABC):
         """Time at which each connection was last heard, in ms."""
         self.znodes: dict[ResourceKey, tuple[bytes, int]] = {}
         """Data and version of each resource's znode."""
+        self.mark = 0
+        """Above this number the incarnations of forgotten names begin."""
         self.holds_writes = False
         self.writes: list[Write] = []
         self.fences: list[Fence] = []
@@ -134,6 +142,11 @@ class TableHost(ABC):
             assert version == self.znodes.get(key, (b"", -1))[1], (
                 "the write expects another version of the znode"
             )
+            if isinstance(record, Forgotten):
+                del self.znodes[key]
+                self.mark = max(self.mark, record.incarnation)
+                versions[key] = -1
+                continue
             self.znodes[key] = (encode_ownership(record), version + 1)
             versions[key] = version + 1
         return versions

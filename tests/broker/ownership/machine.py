@@ -229,6 +229,7 @@ class Machine(TableHost):
     def fail_over(self) -> None:
         """Another broker takes over: it has no connections, and loads all written records."""
         self.table = self.new_table()
+        self.table.count_from(self.mark)
         self._open.clear()
         for key in self.znodes:
             self.load(key)
