@@ -15,7 +15,7 @@ from tests.sim.history import Incarnation, TopicPartition
 from tests.sim.told_offsets import ToldOffsets
 
 _POLL_S = 0.3
-_REWIND_SHARE = 0.02
+_REWIND_SHARE = 0.05
 """The share of a consumer's polls before which it seeks back to an earlier offset in one partition."""
 NAMES_VERSION = 12
 """Last version of Fetch that names topics, and first that reports where the reader's log diverges."""

@@ -45,6 +45,11 @@ _PATIENCE_S = 6.0
 """Seconds for which a fault that is not possible yet is tried again."""
 _FALLS_AGAIN_SHARE = 0.5
 _AHEAD_POLL_S = 0.02
+_CUT_SHARE = 0.5
+"""The share of changes of a disk's content that cut off the end of a file."""
+_CUT_BETWEEN_SHARE = 0.7
+_RESTARTED_SHARE = 0.5
+"""The share of changes of a disk's content after which the broker is killed and restarts."""
 _MEDDLED = (
     AlterPartitionRequest.api,
     LeaderAndIsrRequest.api,
@@ -541,6 +546,7 @@ class Faults:
 
     def rot(self, machine: Machine) -> End | None:
         """Change one bit of a closed segment or of one of its indexes, or cut off the end of such a file.
+        Often the broker is killed then, and restarts.
 
         Only one log is damaged at a time, because nobody could repair a record that is damaged on every
         replica. In a cluster of one machine only indexes are damaged: they can be rebuilt from the log."""
@@ -569,14 +575,19 @@ class Faults:
         if path.endswith(".log"):
             self._rotten = (machine, path)
         position = self.rng.randrange(len(content))
-        if self.rng.random() < 0.25:
-            if path.endswith(".log") and self.rng.random() < 0.5:
+        if self.rng.random() < _CUT_SHARE:
+            # A cut between two batches leaves a hole that only offsets show.
+            if path.endswith(".log") and self.rng.random() < _CUT_BETWEEN_SHARE:
                 position = self.rng.choice(split(content)).position
             self._world.trace(machine.name, f"{path} loses its end from byte {position} on")
             machine.disk.cut(path, position)
         else:
             self._world.trace(machine.name, f"a bit changes at byte {position} of {path}")
             machine.disk.rot(path, position, self.rng.randrange(8))
+        if self.rng.random() < _RESTARTED_SHARE:
+            # The next process finds the damage when it loads its logs.
+            machine.kill()
+            self._world.clock.callLater(self.rng.uniform(0.2, 2.0), self._while_faulty, machine.start)
         return lambda: None
 
     def _is_elsewhere(self, machine: Machine, partition: Partition, segment: Segment) -> bool:
