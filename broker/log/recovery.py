@@ -57,6 +57,9 @@ class _Loading:
     begins_anew: bool = False
     is_cut_short: bool = False
     """Whether more was removed from the log's end than a write that the end of the process interrupted."""
+    has_gaps: bool = False
+    """Whether offsets are missing between two batches of one file: compaction has removed them, whatever the
+    topic's settings say now."""
 
     @property
     def disk(self) -> Disk:
@@ -236,13 +239,7 @@ def _check_segments(loading: _Loading) -> None:
         is_last = number == len(loading.segments) - 1
         is_suspect = not request.is_clean and (is_last or segment.next_offset > request.recovery_point)
         if is_suspect:
-            size = segment.size
-            _recover_segment(loading, segment, is_last=is_last)
-            if segment.size < size:
-                logger.warning(
-                    "%s truncated from %d to %d bytes: no valid batch begins there",
-                    segment.path, size, segment.size,
-                )  # fmt: skip
+            if not _recover_segment(loading, segment, is_last=is_last):
                 _drop_after(loading, number)
                 return
             continue
@@ -252,12 +249,16 @@ def _check_segments(loading: _Loading) -> None:
             end, next_offset = segment.rebuild_indexes()
             if not is_last and segment.damage is None:
                 _note_damage(loading, segment, end, next_offset)
+        elif not is_last and not segment.size and segment.damage is None:
+            # An empty index fits an empty file, although the file has lost all its records.
+            _note_damage(loading, segment, 0, segment.base_offset)
         if is_last:
             _find_end(loading, segment)
 
 
-def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> None:
-    """Check every batch; truncate the file before the first that is damaged or out of place."""
+def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> bool:
+    """Check every batch; truncate the file before the first that is damaged or out of place. Returns whether
+    the segment has all records up to the next one."""
     size, upper_offset = segment.size, segment.next_offset
     _remove_indexes(loading, segment)
     segment.begin_indexing()
@@ -269,17 +270,39 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> N
             break
         if not is_last and header.last_offset >= upper_offset:
             break
+        loading.has_gaps |= header.base_offset > next_offset
         segment.index_batch(header)
         end, next_offset = header.end, header.next_offset
+    is_whole = True
     if end < size:
+        is_whole = False
         loading.is_cut_short |= not is_last or not _is_unfinished(segment.file(), end, size)
+        logger.warning(
+            "%s truncated from %d to %d bytes: no valid batch begins there", segment.path, size, end
+        )
         segment.file().truncate(end)
+    elif not is_last and next_offset < upper_offset and _must_be_dense(loading, segment):
+        # A power failure may take whole batches from the end of a file and leave the next file.
+        is_whole = False
+        loading.is_cut_short = True
+        logger.warning(
+            "%s ends before offset %d, but the next segment begins at %d: the log ends there",
+            segment.path, next_offset, upper_offset,
+        )  # fmt: skip
     segment.size = end
     # A segment ends where the next one begins, even if compaction left a gap before it.
-    segment.next_offset = next_offset if is_last or end < size else upper_offset
+    segment.next_offset = upper_offset if is_whole and not is_last else next_offset
     segment.finish()
-    if is_last or end < size:
+    if is_last or not is_whole:
         segment.resume_indexing()
+    return is_whole
+
+
+def _must_be_dense(loading: _Loading, segment: Segment) -> bool:
+    """Whether a gap before the next segment means that records of this one are lost: neither compaction nor
+    DeleteRecords has removed them."""
+    is_in_use = segment.next_offset > loading.request.log_start_offset
+    return segment.is_dense and is_in_use and not loading.has_gaps
 
 
 def _is_unfinished(file: DiskFile, position: int, size: int) -> bool:

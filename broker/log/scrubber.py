@@ -146,7 +146,9 @@ class Scrubber:
             self._round = self._segments()
             self._next_round_s = self._clock.seconds() + self._settings.interval_ms / 1000
         for log, segment in self._round:
-            if log.failure is None and segment in log.segments and segment.size:
+            # An empty file may have lost its records.
+            has_records = segment.next_offset > segment.base_offset
+            if log.failure is None and segment in log.segments and has_records:
                 return _task(log, segment, is_urgent=False)
         return None
 

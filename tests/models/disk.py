@@ -314,10 +314,10 @@ class SimDisk:
         self.cold.add(inode)
 
     def is_rotten(self, path: str) -> bool:
-        """Whether a file has other bytes than processes wrote to it, because of `rot` or `cut`. A file that
-        does not exist is not rotten."""
-        inode = self._files.get(path)
-        return inode is not None and inode.is_rotten()
+        """Whether a file has other bytes than processes wrote to it, because of `rot` or `cut`. The file may be
+        on a device that is not mounted. A file that does not exist is not rotten."""
+        mounts = (self._files, *(files for files, _ in self.unmounted.values()))
+        return any(path in files and files[path].is_rotten() for files in mounts)
 
     def rewrite(self, path: str, position: int, bit: int) -> None:
         """Change one bit of a file as if a process had written it so."""

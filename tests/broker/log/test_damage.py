@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -190,3 +191,19 @@ def test_readers_skip_no_records_of_a_segment_that_lost_its_end(cut: int) -> Non
         close_log(scene.log)
         scene.start()
     assert not scene.failures
+
+
+def test_a_scrubber_finds_a_file_that_is_empty_and_should_not_be() -> None:
+    scene = Scene()
+    first, end = scene.segments[1:3]
+    # The process that loads the log has no reason to suspect the segment: compaction may have emptied it.
+    scene.disk.cut(scene.path(1, ".log"), 0)
+    scene.log.settings = replace(scene.log.settings, cleanup_policy=("compact",))
+    scene.start()
+    assert scene.log.damages == []
+    for segment in scene.log.segments:
+        segment.is_dense = True
+    scene.scrubber.start()
+    scene.clock.pump([0.1] * 20)
+    assert [(damage.position, damage.offset) for damage in scene.log.damages] == [(0, first)]
+    assert scene.readable() == {*range(first), *range(end, END)}

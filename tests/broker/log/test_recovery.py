@@ -15,6 +15,7 @@ from broker.log.log import Log
 from broker.log.recovery import create_log, load_log
 from broker.log.time_search import offset_for_timestamp
 from protocol.checksum import crc32c
+from protocol.errors import BrokerError
 from tests.models.disk import SimDisk
 from tests.models.logs import (
     DIRECTORY,
@@ -169,6 +170,54 @@ def test_damage_in_an_older_segment_ends_the_log_there(disk: SimDisk, closed: Lo
     assert [segment.base_offset for segment in found.segments] == [0, 8]
     assert not disk.exists(f"{DIRECTORY}/{16:020d}.log")
     assert append(found) == 14
+
+
+def batches_kept(disk: SimDisk, path: str, batches: int) -> None:
+    """Cut a file off after some of its four batches."""
+    disk.cut(path, disk.size(path) // 4 * batches)
+
+
+@pytest.mark.parametrize("kept", range(4))
+def test_a_log_ends_where_an_unflushed_segment_has_lost_whole_batches(
+    kept: int, disk: SimDisk, closed: Log
+) -> None:
+    """A power failure may take the end of one file, and leave the next file."""
+    whole = headers_of(closed)
+    batches_kept(disk, ACTIVE + ".log", kept)
+    found = reopen(disk, closed, is_clean=False, recovery_point=9)
+    assert headers_of(found) == whole[: 4 + kept]
+    assert found.is_cut_short
+    assert not disk.exists(f"{DIRECTORY}/{16:020d}.log")
+    assert append(found) == 8 + 2 * kept
+    close_log(found)
+    assert len(headers_of(reopen(disk, found, is_clean=True))) == 5 + kept
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_flushed_segment_that_has_lost_all_batches_is_damaged(is_clean: bool, disk: SimDisk) -> None:
+    """Its indexes have no entries, so they fit an empty file."""
+    log = filled(disk, index_interval_bytes=4096)
+    close_log(log)
+    batches_kept(disk, ACTIVE + ".log", 0)
+    found = reopen(disk, log, is_clean=is_clean, recovery_point=16)
+    assert [(damage.position, damage.offset) for damage in found.damages] == [(0, 8)]
+    assert found.log_end_offset == 22 and not found.is_cut_short
+    with pytest.raises(BrokerError):
+        found.read(8, 1000, upper_offset=22)
+
+
+def test_recovery_keeps_the_gaps_that_compaction_leaves_before_the_next_segment(
+    disk: SimDisk, closed: Log
+) -> None:
+    """The topic's own settings are not known yet when a broker loads its logs."""
+    batch_size = disk.size(ACTIVE + ".log") // 4
+    data = disk.read(ACTIVE + ".log")
+    disk.write_atomically(ACTIVE + ".log", data[:batch_size] + data[2 * batch_size : 3 * batch_size])
+    found = reopen(disk, closed, is_clean=False, recovery_point=0)
+    assert found.log_end_offset == 22 and not found.is_cut_short
+    for segment in found.segments:
+        segment.is_dense = False
+    assert [header.base_offset for header in headers_of(found)] == [0, 2, 4, 6, 8, 12, 16, 18, 20]
 
 
 @pytest.mark.parametrize("kind", [names.INDEX, names.TIME_INDEX])
