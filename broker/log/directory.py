@@ -164,6 +164,13 @@ class LogDirectory:
         be lost. Raises OSError."""
         self.disk.remove(self.path_of(names.RUN))
 
+    def unmark(self) -> None:
+        """Remove both marks, durably, because a log lacks records: until `mark_run`, each start assumes that
+        records may be lost. Raises OSError."""
+        for name in (names.RUN, names.CLEAN_SHUTDOWN):
+            self.disk.remove(self.path_of(name))
+        self.disk.fsync_directory(self.path)
+
     def mark_clean(self) -> None:
         """Mark the stop as clean, once all logs are closed and checkpoints written. Raises OSError."""
         self.disk.write_atomically(

@@ -496,6 +496,17 @@ class Log:
             raise self.failed(error) from error
         return True
 
+    def keeps_all_before(self, offset: int) -> bool:
+        """Whether `truncate_to(offset)` keeps every record before `offset`. If not, damage lies before it,
+        where the log would end."""
+        self.check_usable()
+        if offset >= self.log_end_offset or offset <= self.segments[0].base_offset:
+            return True
+        try:
+            return next(self.segments.from_offset(offset - 1)).keeps_all_before(offset)
+        except OSError as error:
+            raise self.refused(error) from error
+
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
         """Remove all records; the log then starts and ends at `offset`."""
         self.check_usable()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from broker.log import checkpoints, names, scan
@@ -29,17 +30,25 @@ from protocol.topic_partition import TopicPartition
 logger = logging.getLogger(__name__)
 
 
+def _nothing() -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """One log to open, with its entries in the checkpoints of its directory."""
+    """One log to open, with its entries in the checkpoints of its directory.
+
+    `cut_short` is called, perhaps more than once, before more is removed from the log than a write that the
+    end of a process interrupted, and when the log turns out to have lost its end. It may raise OSError."""
 
     partition: TopicPartition
     directory: str
     settings: LogSettings
     now_ms: int
     recovery_point: int = 0
+    high_watermark: int = 0
     log_start_offset: int = 0
     is_clean: bool = False
+    cut_short: Callable[[], None] = _nothing
     topic_id: uuid.UUID | None = None
     producer_expiration_ms: int = 86_400_000
     append_ids_max: int = APPEND_IDS_MAX
@@ -67,6 +76,12 @@ class _Loading:
 
     def path(self, name: str) -> str:
         return os.path.join(self.request.directory, name)
+
+    def cut_short(self) -> None:
+        """Note that the log lacks records that an earlier process had. Call this before anything is removed:
+        the next process would find a sound log that ends earlier, and not know what is missing."""
+        self.is_cut_short = True
+        self.request.cut_short()
 
 
 def create_log(disk: Disk, request: LoadRequest) -> Log:
@@ -117,6 +132,7 @@ def load_log(disk: Disk, request: LoadRequest) -> Log:
     _find_segments(loading)
     _check_segments(loading)
     log_start_offset, end_offset = _settle_bounds(loading)
+    _compare_with_checkpoints(loading, end_offset)
     _load_epochs(loading, log_start_offset, end_offset)
     producers = ProducerStates(request.producer_expiration_ms, append_ids_max=request.append_ids_max)
     _drop_stray_snapshots(loading, end_offset)
@@ -273,22 +289,17 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> b
         loading.has_gaps |= header.base_offset > next_offset
         segment.index_batch(header)
         end, next_offset = header.end, header.next_offset
-    is_whole = True
-    if end < size:
-        is_whole = False
-        loading.is_cut_short |= not is_last or not _is_unfinished(segment.file(), end, size)
-        logger.warning(
-            "%s truncated from %d to %d bytes: no valid batch begins there", segment.path, size, end
+    # A power failure may take whole batches from the end of a file and leave the next file.
+    is_short = not is_last and next_offset < upper_offset and _must_be_dense(loading, segment)
+    is_whole = end == size and not is_short
+    if not is_whole:
+        if not is_last or not _is_unfinished(segment.file(), end, size):
+            loading.cut_short()
+        why = (
+            "no valid batch begins there" if end < size else f"the batches before {upper_offset} are missing"
         )
+        logger.warning("%s truncated from %d to %d bytes: %s", segment.path, size, end, why)
         segment.file().truncate(end)
-    elif not is_last and next_offset < upper_offset and _must_be_dense(loading, segment):
-        # A power failure may take whole batches from the end of a file and leave the next file.
-        is_whole = False
-        loading.is_cut_short = True
-        logger.warning(
-            "%s ends before offset %d, but the next segment begins at %d: the log ends there",
-            segment.path, next_offset, upper_offset,
-        )  # fmt: skip
     segment.size = end
     # A segment ends where the next one begins, even if compaction left a gap before it.
     segment.next_offset = upper_offset if is_whole and not is_last else next_offset
@@ -370,7 +381,7 @@ def _find_end(loading: _Loading, segment: Segment) -> None:
             segment.size,
             position,
         )
-        loading.is_cut_short = True
+        loading.cut_short()
         segment.file().truncate(position)
         segment.size = position
     segment.resume_indexing()
@@ -394,6 +405,21 @@ def _settle_bounds(loading: _Loading) -> tuple[int, int]:
     segment = Segment.create(loading.files, request.directory, offset, request.settings, request.now_ms)
     loading.segments.append(segment)
     return offset, offset
+
+
+def _compare_with_checkpoints(loading: _Loading, end_offset: int) -> None:
+    """Find out whether the log has lost whole batches from its end, which its files alone cannot show. It had
+    every record below its recovery point and its high watermark. A truncation just before the end of the last
+    process looks the same: the broker is then trusted less than it deserves."""
+    request = loading.request
+    known = max(request.recovery_point, request.high_watermark)
+    if end_offset < known and not loading.is_cut_short:
+        logger.warning(
+            "%s ends at offset %d, and its checkpoints say that it had all records before %d: this broker "
+            "may lack records",
+            request.directory, end_offset, known,
+        )  # fmt: skip
+        loading.cut_short()
 
 
 def _load_epochs(loading: _Loading, log_start_offset: int, end_offset: int) -> None:

@@ -428,33 +428,56 @@ class Segment:
 
     # Truncation.
 
+    def keeps_all_before(self, offset: int) -> bool:
+        """Whether `truncate_to(offset)` keeps every record before `offset`: no damage lies before it."""
+        return self._end_before(offset) is not None
+
+    def _end_before(self, offset: int) -> tuple[int, int] | None:
+        """The position and the offset at which the segment ends if it is truncated to `offset`; None if
+        damage lies before them, or an index leads to a wrong batch."""
+        if self.damage is not None and self.damage.offset < offset:
+            return None
+        try:
+            position = self.position_of(offset)
+            if position is None:
+                if self.is_dense and offset < self.next_offset:
+                    return None
+                position, offset = self.size, self.next_offset
+            end, next_offset = 0, self.base_offset
+            start = self._checked(self.offset_index.position_below(offset - 1)) if position else 0
+            for header in self.headers(start, position):
+                end, next_offset = header.end, header.next_offset
+        except SuspectSegment:
+            return None
+        if end != position or (end == self.size and self.is_dense and next_offset != self.next_offset):
+            return None
+        return end, next_offset if end < self.size else self.next_offset
+
     def truncate_to(self, offset: int) -> None:
         """Remove the batch with `offset`, if there is one, and all later ones. The next append goes there.
 
         Where the file is damaged before that batch, the segment ends before the damage.
         """
-        try:
-            position = self.position_of(offset)
-            if position is None:
-                self.resume_indexing()
-                return
-            last = None
-            for header in self.headers(self._checked(self.offset_index.position_below(offset - 1)), position):
-                last = header
-            is_sound = position == 0 or (last is not None and last.end == position)
-        except SuspectSegment:
-            is_sound = False
-        if not is_sound:
-            position, last = 0, None
+        end = self._end_before(offset)
+        if end == (self.size, self.next_offset):
+            self.resume_indexing()
+            return
+        is_sound = end is not None
+        if end is None:
+            end = 0, self.base_offset
             for header in self.headers(0):
                 if header.last_offset >= offset or header.last_offset_delta < 0:
                     break
-                position, last = header.end, header
+                if self.is_dense and header.base_offset != end[1]:
+                    break
+                end = header.end, header.next_offset
             self._empty_indexes()
-        assert position is not None
+        position, self.next_offset = end
         self.file().truncate(position)
         self.size = position
-        self.next_offset = self.base_offset if last is None else last.next_offset
+        if self.damage is not None:
+            self.damage = None
+            self._files.disk.remove(self.path_of(names.DAMAGED))
         if is_sound:
             self.offset_index.truncate_to(self.next_offset, position)
             self.time_index.truncate_to(self.next_offset)

@@ -92,6 +92,7 @@ def _cut(partition: Partition, epoch: int, end_offset: int, date_ms: int) -> Non
     before = (log.log_end_offset, log.epochs.latest)
     offset = truncation_offset(log, epoch, end_offset)
     lost = partition.high_watermark - offset
+    _check_damage(partition, offset)
     partition.truncate_to(offset, date_ms)
     if (log.log_end_offset, log.epochs.latest) == before:
         raise error_for(
@@ -108,6 +109,23 @@ def _cut(partition: Partition, epoch: int, end_offset: int, date_ms: int) -> Non
         log.log_end_offset,
         "; committed records were lost in an unclean election" if lost > 0 else "",
     )
+
+
+def _check_damage(partition: Partition, offset: int) -> None:
+    """Raise BrokerError if this replica is in sync or eligible, and damage would end its log before `offset`.
+
+    An earlier leader has counted the records before `offset` as replicated, so this replica must not be
+    elected without them. It truncates its log once the controller has removed it from both sets (see
+    `Roles`).
+    """
+    log, is_known = partition.log, partition.is_withdrawing
+    partition.is_withdrawing = partition.is_counted_on and not log.keeps_all_before(offset)
+    if not partition.is_withdrawing:
+        return
+    why = f"damage would end the log before offset {offset}, to which it must be truncated"
+    if not is_known:
+        raise log.suspect_at(offset - 1, why)
+    raise error_for(ErrorCode.KAFKA_STORAGE_ERROR, f"{why}: first this replica must leave the in-sync set")
 
 
 def truncation_offset(log: Log, epoch: int, end_offset: int) -> int:

@@ -111,6 +111,12 @@ class Partition:
         self.is_resigning = False
         """Whether this replica refuses to lead while another replica is in sync, because its log is
         damaged."""
+        self.is_counted_on = False
+        """Whether this replica may be elected without another one's consent: the controller's last assignment
+        calls it in sync or eligible. A leader adds a replica to the set only once their logs agree."""
+        self.is_withdrawing = False
+        """Whether this replica asks the controller to remove it from the in-sync set and from the eligible
+        replicas, because damage makes it lose records that it has reported."""
         self.is_deleted = False
         """Whether the replica has no role because its topic was deleted."""
 
@@ -199,6 +205,7 @@ class Partition:
         self.leader_epoch = assignment.leader_epoch
         self.partition_epoch = assignment.partition_epoch
         self.replicas = assignment.replicas
+        self.is_counted_on = self.local_id in (*assignment.isr, *assignment.eligible)
         self._in_sync_needed_max = len(assignment.replicas) - len(assignment.adding)
 
     def leadership(self, current_leader_epoch: int = NO_EPOCH) -> Leadership:

@@ -5,6 +5,9 @@ segment again, into a separate file. The file replaces the old one when it is co
 match. Truncating the log at the damage instead would destroy the sound records behind it, which may be the
 only copy.
 
+A follower whose log differs from a new leader's may have to truncate it inside the damage, and would then end
+before records that it has reported. It first leaves the in-sync set, as an offline replica (KIP-112).
+
 A leader has no other leader to copy from. It reports its replica to the controller as offline (KIP-112), the
 controller elects another in-sync replica, and the damaged replica copies as a follower. A leader that is the
 only in-sync replica keeps leading: it refuses reads of the damaged range and serves all others.
@@ -95,7 +98,7 @@ class Repairs:
     def look(self) -> None:
         """Begin to repair the first damaged segment that can be repaired now. Ask the controller for other
         leaders of the damaged partitions that this broker leads."""
-        must_hand_over = False
+        must_hand_over = must_withdraw = False
         self._end_resignations()
         for log in list(self._logs.damaged):
             damaged = [segment for segment in log.segments if segment.damage is not None]
@@ -106,10 +109,14 @@ class Repairs:
                 continue
             elif isinstance(partition.role, Leadership):
                 must_hand_over = must_hand_over or len(partition.role.isr) > 1
+            elif partition.is_withdrawing:
+                must_withdraw = True
             elif partition.leader not in (NO_LEADER, partition.local_id) and not self._is_busy:
                 # Move the log to the end of the queue: its leader may lack the records, so others get a turn.
                 self._logs.damaged[log] = self._logs.damaged.pop(log)
                 self._begin(partition, damaged[0])
+        if must_withdraw:
+            self._announce()
         if must_hand_over:
             self._hand_over()
 

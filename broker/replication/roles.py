@@ -178,6 +178,8 @@ class Roles:
             raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
         if assignment.leader_epoch < partition.leader_epoch:
             raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        if partition.is_withdrawing:
+            self._withdraw(partition, assignment)
         if assignment.leader == self._replicas.local_id:
             if partition.is_resigning and len(assignment.isr) > 1:
                 # The controller then treats this replica as offline and elects another in-sync one (KIP-112).
@@ -194,6 +196,16 @@ class Roles:
             begun.following.append(partition)
             self._replicas.role_changed(partition)
         self._replicas.wake_all(partition)
+
+    def _withdraw(self, partition: Partition, assignment: LeaderAndIsr) -> None:
+        """Raises BrokerError with KAFKA_STORAGE_ERROR while a replica that must truncate inside its damage is
+        counted on. On this error the controller treats it as offline: it removes it from the in-sync set and
+        from the eligible replicas, except where no other replica is in sync."""
+        local_id = self._replicas.local_id
+        is_in_sync = local_id in assignment.isr and len(assignment.isr) > 1
+        if is_in_sync or local_id in assignment.eligible:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
+        partition.is_withdrawing = False
 
     def _check_not_lost(self, partition: TopicPartition, assignment: LeaderAndIsr) -> None:
         """Raises BrokerError with KAFKA_STORAGE_ERROR if this replica leads or is in sync, but lost its log.

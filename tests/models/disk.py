@@ -314,8 +314,8 @@ class SimDisk:
         self.cold.add(inode)
 
     def is_rotten(self, path: str) -> bool:
-        """Whether a file has other bytes than processes wrote to it, because of `rot` or `cut`. The file may be
-        on a device that is not mounted. A file that does not exist is not rotten."""
+        """Whether a file has other bytes than processes wrote to it, because of `rot` or `cut`. The file
+        may be on a device that is not mounted. A file that does not exist is not rotten."""
         mounts = (self._files, *(files for files, _ in self.unmounted.values()))
         return any(path in files and files[path].is_rotten() for files in mounts)
 

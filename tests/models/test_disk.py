@@ -282,3 +282,15 @@ def test_a_file_is_rotten_until_it_is_replaced_or_truncated_before_the_damage() 
     disk.rot("/data/1.log", 3, 0)
     disk.write_atomically("/data/1.log", b"writ")
     assert not disk.is_rotten("/data/1.log")
+
+
+def test_a_changed_file_stays_changed_while_its_device_is_not_mounted() -> None:
+    disk = make_disk()
+    disk.open("/data/log", create=True).append([b"written"])
+    disk.cut("/data/log", 3)
+    disk.unmount("/data")
+    assert disk.is_rotten("/data/log")
+    disk.mount("/data")
+    assert disk.is_rotten("/data/log")
+    disk.remove("/data/log")
+    assert not disk.is_rotten("/data/log")

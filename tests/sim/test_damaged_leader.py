@@ -1,4 +1,4 @@
-"""A segment of a leader's log is damaged: another replica leads, and the damaged one copies the segment."""
+"""A segment of a replica's log is damaged: another replica leads, and the damaged one copies the segment."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from broker.log.segment import Segment
 from tests.models.world import World
 from tests.sim.cluster import Machine, logs_in_trace
+from tests.sim.committed_judge import CommittedJudge
 from tests.sim.test_cluster import AT, Stage
 
 COPIED_S_MAX = 0.5
@@ -30,6 +31,11 @@ def first_segment(machine: Machine) -> Segment:
     return partition.log.segments[0]
 
 
+def end_of(machine: Machine) -> int:
+    partition = machine.partition(AT)
+    return -1 if partition is None else partition.log.log_end_offset
+
+
 @pytest.mark.parametrize("world", range(1, 7), indirect=True)
 def test_a_damaged_leader_copies_the_segment_soon_after_another_replica_leads(world: World) -> None:
     stage = Stage(world, 3, {"min.insync.replicas": "2", "segment.bytes": "1024"})
@@ -44,3 +50,30 @@ def test_a_damaged_leader_copies_the_segment_soon_after_another_replica_leads(wo
     stage.until(stage.cluster.is_whole)
     assert first_segment(damaged).damage is None
     assert stage.history.violations == []
+
+
+@pytest.mark.parametrize("world", range(1, 4), indirect=True)
+def test_a_replica_leaves_the_in_sync_set_before_it_ends_its_log_at_damage(world: World) -> None:
+    """The new leader lacks the last record, so the damaged replica has to truncate its log. Where it cannot
+    read its own records, it would lose committed ones too."""
+    stage = Stage(world, 3, {"min.insync.replicas": "2"})
+    network = stage.cluster.network
+    with CommittedJudge(stage.cluster, stage.history).watching():
+        stage.produce(2)
+        replicas = stage.cluster.topics()["t"].partitions[0].replicas
+        leader, behind, damaged = map(stage.cluster.machine, replicas)
+        assert stage.leader() == leader.broker_id
+        network.cut(leader.name, behind.name)
+        network.cut(behind.name, leader.name)
+        stage.producer.is_making = True
+        stage.until(lambda: end_of(damaged) > end_of(behind))
+        stage.producer.is_making = False
+        leader.kill()
+        damaged.disk.rot(first_segment(damaged).path, 8, 7)  # The length of the first batch.
+        stage.until(lambda: stage.leader() == behind.broker_id)
+        assert damaged.broker_id in stage.cluster.states()[AT].isr
+        network.heal()
+        leader.start()
+        stage.until(stage.cluster.is_whole, 60)
+    assert stage.history.violations == []
+    assert any("damage would end the log" in line for line in world.trace.lines)

@@ -207,3 +207,25 @@ def test_a_scrubber_finds_a_file_that_is_empty_and_should_not_be() -> None:
     scene.clock.pump([0.1] * 20)
     assert [(damage.position, damage.offset) for damage in scene.log.damages] == [(0, first)]
     assert scene.readable() == {*range(first), *range(end, END)}
+
+
+@pytest.mark.parametrize("is_marked", [False, True])
+@pytest.mark.parametrize("until", ["inside", "end"])
+def test_a_log_truncated_behind_damage_ends_at_the_damage(is_marked: bool, until: str) -> None:
+    scene = Scene()
+    path = scene.path(1, ".log")
+    first, end = scene.segments[1:3]
+    scene.disk.cut(path, scene.disk.size(path) // ((end - first) // 2) * 2)
+    if is_marked:
+        scene.scrubber.start()
+        scene.clock.pump([0.1] * 20)
+        assert len(scene.log.damages) == 1
+    target = end if until == "end" else end - 2
+    assert not scene.log.keeps_all_before(target)
+    assert scene.log.keeps_all_before(first + 2) and scene.log.keeps_all_before(end + 2)
+    scene.log.truncate_to(target)
+    assert scene.log.log_end_offset == first + 4
+    assert scene.log.damages == [] and not scene.disk.exists(scene.path(1, ".damaged"))
+    assert append(scene.log, FIRST_MS, FIRST_MS, leader_epoch=9) == first + 4
+    assert scene.log.read(first + 4, 1000, upper_offset=END).slice is not None
+    assert not scene.failures

@@ -220,6 +220,23 @@ def test_recovery_keeps_the_gaps_that_compaction_leaves_before_the_next_segment(
     assert [header.base_offset for header in headers_of(found)] == [0, 2, 4, 6, 8, 12, 16, 18, 20]
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("known", ["recovery_point", "high_watermark"])
+@pytest.mark.parametrize(("offset", "is_cut_short"), [(22, True), (20, False)])
+def test_a_log_that_ends_before_its_checkpointed_offsets_is_cut_short(
+    offset: int, is_cut_short: bool, known: str, is_clean: bool, disk: SimDisk, closed: Log
+) -> None:
+    """The file lost its last whole batch: what is left of it is sound."""
+    path = f"{DIRECTORY}/{16:020d}.log"
+    disk.cut(path, disk.size(path) // 3 * 2)
+    called: list[str] = []
+    values = {"is_clean": is_clean, "cut_short": lambda: called.append("cut short"), known: offset}
+    found = load_log(disk, request(config=closed.settings, **values))
+    assert found.log_end_offset == 20
+    assert found.is_cut_short is is_cut_short
+    assert bool(called) is is_cut_short
+
+
 @pytest.mark.parametrize("kind", [names.INDEX, names.TIME_INDEX])
 @pytest.mark.parametrize("base_offset", [0, 8, 16])
 @pytest.mark.parametrize("is_clean", [True, False])

@@ -21,8 +21,9 @@ from broker.log.run_marks import (
     encode_run_mark,
 )
 from broker.log.settings import topic_defaults
+from protocol.topic_partition import TopicPartition
 from tests.models.disk import SimDisk
-from tests.models.logs import sim_disk
+from tests.models.logs import append, sim_disk
 from tests.models.workers import ImmediateWorkers
 
 EPOCH = 77
@@ -144,6 +145,29 @@ def test_a_directory_that_failed_is_not_trusted_even_in_the_same_boot() -> None:
     logs.fail_directory(logs.directories[1], OSError("fsync failed"))
     disk.kill_process()
     assert started(disk).start_epoch == NO_EPOCH
+
+
+@pytest.mark.parametrize("end", [stop, kill])
+def test_a_process_that_removed_complete_batches_is_not_forgotten_when_it_ends_at_once(
+    end: Callable[[SimDisk, LogManager], None],
+) -> None:
+    """The next process finds a log without any damage, which ends earlier."""
+    disk = sim_disk()
+    logs = started(disk)
+    finished(logs.begin_run(EPOCH))
+    log = logs.get_or_create(TopicPartition("t", 0))
+    for _ in range(3):
+        append(log)
+    path = log.segments.active.path
+    end(disk, logs)
+    disk.rot(path, 20, 0)
+    if end is stop:
+        disk.remove("/d1/.kafka_cleanshutdown")
+    for _ in range(2):
+        logs = started(disk)
+        assert logs.get_or_create(TopicPartition("t", 0)).log_end_offset == 0
+        assert logs.start_epoch == NO_EPOCH
+        disk.kill_process()
 
 
 def test_a_directory_that_cannot_be_marked_goes_offline() -> None:

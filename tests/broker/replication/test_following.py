@@ -21,6 +21,7 @@ from tests.broker.replication.replica_logs import (
     serve,
     values,
 )
+from tests.models.disk import SimDisk
 
 
 def fetch(leader: Partition, follower: Partition) -> tuple[PartitionData, FetchOutcome]:
@@ -272,3 +273,45 @@ def test_a_response_without_progress_is_reported_as_a_failure() -> None:
     data.diverging_epoch.epoch, data.diverging_epoch.end_offset = 0, 5
     assert take(two, data, NOW_MS) is FetchOutcome.BACK_OFF
     assert values(two) == {0: b"a"}
+
+
+def test_an_in_sync_replica_does_not_end_its_log_at_damage_before_the_point_of_divergence() -> None:
+    """It would lack records that it has reported, and might be elected without them."""
+    _, two, three = replicas = replica(1), replica(2), replica(3)
+    leader = elect(1, 0, replicas)
+    for value in (b"a", b"b", b"c"):
+        append(leader, value)
+    catch_up(leader, three)
+    for value in (b"d", b"e"):
+        append(leader, value)
+    catch_up(leader, two)
+    two.log.roll(NOW_MS)
+    append(leader, b"f")
+    catch_up(leader, two)
+    damaged = two.log.segments[0]
+    disk = two.log.disk
+    assert isinstance(disk, SimDisk)
+    disk.cut(damaged.path, damaged.size // 5)
+    leader = elect(3, 1, replicas)
+    for _ in range(2):
+        data, outcome = fetch(leader, two)
+        assert data.diverging_epoch.end_offset == 3
+        assert outcome is FetchOutcome.BACK_OFF
+        assert two.log.log_end_offset == 6 and two.is_withdrawing
+    elect(3, 2, replicas, isr=(1, 3))
+    catch_up(leader, two)
+    assert values(two) == values(three) == {0: b"a", 1: b"b", 2: b"c"}
+    assert not two.is_withdrawing
+
+
+def test_an_in_sync_replica_without_damage_truncates_at_once() -> None:
+    _, two, three = replicas = replica(1), replica(2), replica(3)
+    leader = elect(1, 0, replicas)
+    append(leader, b"a")
+    catch_up(leader, three)
+    append(leader, b"b")
+    catch_up(leader, two)
+    two.log.roll(NOW_MS)
+    leader = elect(3, 1, replicas)
+    assert fetch(leader, two)[1] is FetchOutcome.GO_ON
+    assert two.log.log_end_offset == 1 and not two.is_withdrawing
