@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from broker.log import inspection, scan
+from broker.log import inspection, recovery, scan
 from broker.log.directory import LogDirectory
 from broker.log.disk import DiskFile
 from broker.log.flush_job import FlushJob
@@ -15,6 +15,7 @@ from broker.log.manager import LogManager
 from broker.log.segment import Extent, Segment
 from broker.log.settings import LogSettings
 from broker.process import log_directories
+from broker.replication import following
 from protocol.batches import BatchHeader
 from tests.sim.mutation import Mutation, Patch
 from tests.sim.plan import SINGLE
@@ -37,18 +38,36 @@ def _believe_indexes() -> Sequence[Patch]:
             end, next_offset = header.end, header.next_offset
         return None if end == start else Extent(end, next_offset)
 
+    begin = Inspection._begin
+
+    def begin_without_indexes(self: Inspection) -> None:
+        self.offset_index = self.time_index = None
+        begin(self)
+
     return [
         (OffsetIndex, "is_sound", lambda self, log_size, next_offset: True),
         (TimeIndex, "is_sound", lambda self, next_offset: True),
         (Segment, "header_at", header_at),
         (Segment, "extent", extent),
         (Segment, "check_first", lambda self, position, offset: None),
-        (Inspection, "_compare", lambda self, header: None),
+        (Inspection, "_begin", begin_without_indexes),
     ]
 
 
 def _accept_gaps() -> Sequence[Patch]:
     return [(LogSettings, "is_dense", property(lambda self: False))]
+
+
+def _truncate_at_damage_in_sync() -> Sequence[Patch]:
+    return [(following, "_check_damage", lambda partition, offset: None)]
+
+
+def _keep_marks_of_cut_logs() -> Sequence[Patch]:
+    return [(LogDirectory, "unmark", lambda self: None)]
+
+
+def _recover_with_holes() -> Sequence[Patch]:
+    return [(recovery, "_must_be_dense", lambda loading, segment: False)]
 
 
 def _compare_no_checksums() -> Sequence[Patch]:
@@ -81,6 +100,21 @@ def _trust_empty_disks() -> Sequence[Patch]:
 MUTATIONS = (
     Mutation("index-believed", "positions in an index are believed unseen", _believe_indexes),
     Mutation("gap-accepted", "a hole in a log is taken for what compaction left", _accept_gaps),
+    Mutation(
+        "truncated-at-damage-in-sync",
+        "a replica ends its log at damage, before records that it has reported, while it may be elected",
+        _truncate_at_damage_in_sync,
+    ),
+    Mutation(
+        "cut-not-recorded",
+        "a process that removes batches and ends before it registers leaves no sign that it did so",
+        _keep_marks_of_cut_logs,
+    ),
+    Mutation(
+        "hole-recovered",
+        "recovery takes the missing end of an unflushed segment for what compaction left",
+        _recover_with_holes,
+    ),
     Mutation(
         "empty-disk-trusted",
         "a broker whose disks are empty makes its replicas anew and counts as in sync",
