@@ -543,3 +543,23 @@ def test_only_apis_with_a_handler_are_advertised(world: World) -> None:
     assert ranges[FetchRequest.api.key] == (4, 16)
     assert all(first <= last for first, last in ranges.values())
     assert 4 not in ranges  # LeaderAndIsr is between brokers
+
+
+def test_a_replica_that_must_end_its_log_at_damage_is_offline_while_it_may_be_elected(world: World) -> None:
+    replicas = (1, 2, 3)
+    assert world.assign("t", leader=2, replicas=replicas) == ErrorCode.NONE
+    partition = world.replicas.partition("t", 0)
+    partition.is_withdrawing = True
+    offline = ErrorCode.KAFKA_STORAGE_ERROR
+    assert world.assign("t", leader=2, leader_epoch=1, replicas=replicas) == offline
+    assert world.assign("t", leader=1, leader_epoch=1, replicas=replicas) == offline
+    assert world.assign("t", leader=2, leader_epoch=1, replicas=replicas, isr=(2,), eligible=(1,)) == offline
+    assert partition.is_counted_on and partition.leader_epoch == 0
+    assert world.assign("t", leader=2, leader_epoch=2, replicas=replicas, isr=(2, 3)) == ErrorCode.NONE
+    assert not partition.is_withdrawing and not partition.is_counted_on
+
+
+def test_the_only_replica_in_sync_leads_although_its_log_is_damaged(world: World) -> None:
+    assert world.assign("t", leader=2, replicas=(1, 2)) == ErrorCode.NONE
+    world.replicas.partition("t", 0).is_withdrawing = True
+    assert world.assign("t", leader=1, leader_epoch=1, replicas=(1, 2), isr=(1,)) == ErrorCode.NONE
