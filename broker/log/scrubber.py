@@ -28,7 +28,8 @@ from broker.log.segment import Segment
 from broker.log.settings import BROKER_SETTINGS
 from broker.setting_groups import settings_group
 from broker.workers import Workers
-from coordinator.clock import Clock, DelayedCall, TimeOfDay
+from coordinator.alarm import Alarm
+from coordinator.clock import Clock, TimeOfDay
 from protocol.errors import BrokerError
 
 logger = logging.getLogger(__name__)
@@ -84,7 +85,8 @@ class Scrubber:
         """When the next round begins; None: there are no rounds."""
         self._is_busy = False
         self._is_stopped = False
-        self._timer: DelayedCall | None = None
+        self._alarm = Alarm(clock, self._proceed)
+        """Set for the next segment."""
 
     def start(self) -> None:
         """Begin the first round now, unless log.scrub.interval.ms is -1."""
@@ -95,7 +97,7 @@ class Scrubber:
     def stop(self) -> None:
         """Examine nothing more."""
         self._is_stopped = True
-        self._cancel_timer()
+        self._alarm.cancel()
 
     def examine(self, log: Log, base_offset: int, why: str) -> None:
         """Examine a segment at once, because a read found content in it that no broker writes."""
@@ -112,17 +114,7 @@ class Scrubber:
 
     def _wake(self, delay_s: float) -> None:
         if not self._is_busy and not self._is_stopped:
-            self._cancel_timer()
-            self._timer = self._clock.callLater(delay_s, self._timer_ended)
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _timer_ended(self) -> None:
-        self._timer = None
-        self._proceed()
+            self._alarm.set(delay_s)
 
     def _proceed(self) -> None:
         """Begin with the next segment, or wait for the next round."""
@@ -130,7 +122,7 @@ class Scrubber:
             return
         task = self._next_task()
         if task is not None:
-            self._cancel_timer()
+            self._alarm.cancel()
             self._is_busy = True
             self._advance(task)
         elif self._next_round_s is not None:

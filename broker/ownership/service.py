@@ -46,7 +46,8 @@ from broker.replication.partition import Partition
 from broker.replication.replicas import Replicas
 from broker.replication.right_to_confirm import RightToConfirm
 from broker.replication.waiting import MAX_WAIT_MS
-from coordinator.clock import Clock, DelayedCall, TimeOfDay, now_ms
+from coordinator.alarm import Alarm
+from coordinator.clock import Clock, TimeOfDay, now_ms
 from coordinator.ownership.records import PartitionKey, ResourceKey
 from coordinator.ownership.store import (
     NotLeading,
@@ -109,12 +110,13 @@ class OwnershipService:
         self._connections: dict[int, ServerConnection] = {}
         self._tickets: dict[int, dict[int, None]] = {}
         """The requests, by connection, that are given up when it closes."""
-        self._timer: DelayedCall | None = None
-        self._timer_due_ms = 0
+        self._alarm = Alarm(clock, self._tick)
+        """Set for the table's next deadline."""
+        self._alarm_due_ms = 0
         self._read_by_ms = 0
         """Time by which the requests that arrived during the last standstill are read; no session ends
         before."""
-        self._flush_timer: DelayedCall | None = None
+        self._flush_alarm = Alarm(clock, self._flush)
         self._is_performing = False
         self._is_stopped = False
 
@@ -356,7 +358,7 @@ class OwnershipService:
                     self._perform_one(effect)
         finally:
             self._is_performing = False
-        self._set_timers()
+        self._set_alarms()
 
     def _perform_one(self, effect: OwnershipEffect) -> None:
         match effect:
@@ -465,46 +467,41 @@ class OwnershipService:
 
     # -- time ------------------------------------------------------------------------------------------
 
-    def _set_timers(self) -> None:
+    def _set_alarms(self) -> None:
         if self._is_stopped:
             return
         next_ms = self.table.next_deadline_ms
         if next_ms is not None:
             due_ms = max(next_ms, self._read_by_ms)
-            if self._timer is None or due_ms < self._timer_due_ms:
-                self._set_timer(due_ms)
-        if self._flush_timer is None and self.table.has_unwritten:
-            self._flush_timer = self._clock.callLater(FLUSH_INTERVAL_S, self._flush)
+            if not self._alarm.is_set or due_ms < self._alarm_due_ms:
+                self._set_alarm(due_ms)
+        if not self._flush_alarm.is_set and self.table.has_unwritten:
+            self._flush_alarm.set(FLUSH_INTERVAL_S)
 
-    def _set_timer(self, due_ms: int) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+    def _set_alarm(self, due_ms: int) -> None:
         now_ms = self.now_ms()
-        self._timer_due_ms = max(due_ms, now_ms)
-        self._timer = self._clock.callLater(max(due_ms - now_ms, 1) / 1000, self._tick)
+        self._alarm_due_ms = max(due_ms, now_ms)
+        self._alarm.set(max(due_ms - now_ms, 1) / 1000)
 
     def _tick(self) -> None:
-        self._timer = None
         now_ms = self.now_ms()
-        late_ms = now_ms - self._timer_due_ms
+        late_ms = now_ms - self._alarm_due_ms
         if late_ms > _STANDSTILL_MS:
             # The broker stood still, and has not yet read the requests that owners have sent meanwhile.
             self._read_by_ms = now_ms + _STANDSTILL_MS
-            self._set_timer(self._read_by_ms)
+            self._set_alarm(self._read_by_ms)
             return
         self.table.tick(now_ms)
         self._perform()
 
     def _flush(self) -> None:
-        self._flush_timer = None
         self.table.flush(self.now_ms())
         self._perform()
 
     def stop(self) -> None:
         """Stop deciding, because the broker stops. Owners find the next decider."""
         self._is_stopped = True
-        for timer in (self._timer, self._flush_timer):
-            if timer is not None and timer.active():
-                timer.cancel()
+        self._alarm.cancel()
+        self._flush_alarm.cancel()
         self._answers.stop()
         self._renewals.stop()

@@ -14,7 +14,8 @@ from broker.log.log import Log
 from broker.replication.fetcher import Asked, FetchLimits, ReplicaFetcher
 from broker.replication.partition import NO_LEADER, Partition
 from broker.replication.throttle import follower_throttle
-from coordinator.clock import Clock, DelayedCall, TimeOfDay, now_ms
+from coordinator.alarm import Alarm
+from coordinator.clock import Clock, TimeOfDay, now_ms
 from protocol.errors import BrokerError
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.topic_partition import TopicPartition
@@ -116,7 +117,8 @@ class _Loop:
         self._fetcher = fetcher
         self._clock = clock
         self._send = send
-        self._timer: DelayedCall | None = None
+        self._alarm = Alarm(clock, self._go_on)
+        """Set for the next fetch."""
         self._is_stopped = False
         self._is_failing = False
 
@@ -126,8 +128,9 @@ class _Loop:
         self._wake_in_this_turn()
 
     def _wake_in_this_turn(self) -> None:
-        # One reactor turn may add thousands of partitions: set the timer once.
-        if self._timer is None or self._timer.getTime() > self._clock.seconds():
+        # One reactor turn may add thousands of partitions: set the alarm once.
+        due_s = self._alarm.due_s
+        if due_s is None or due_s > self._clock.seconds():
             self._wake()
 
     def forget(self, partition: Partition) -> None:
@@ -135,27 +138,18 @@ class _Loop:
 
     def stop(self) -> None:
         self._is_stopped = True
-        self._cancel_timer()
+        self._alarm.cancel()
 
     def _now_ms(self) -> int:
         return now_ms(self._clock)
 
     def _wake(self) -> None:
-        """Set the timer for the next fetch; one that is due is sent after this reactor turn."""
+        """Set the alarm for the next fetch; one that is due is sent after this reactor turn."""
         due_ms = self._fetcher.next_fetch_ms()
-        self._cancel_timer()
-        if due_ms is not None:
-            delay_ms = max(0, due_ms - self._now_ms())
-            self._timer = self._clock.callLater(delay_ms / 1000, self._timer_ended)
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _timer_ended(self) -> None:
-        self._timer = None
-        self._go_on()
+        if due_ms is None:
+            self._alarm.cancel()
+        else:
+            self._alarm.set(max(0, due_ms - self._now_ms()) / 1000)
 
     def _go_on(self) -> None:
         while not self._is_stopped:

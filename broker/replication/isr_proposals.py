@@ -11,7 +11,8 @@ from twisted.python.failure import Failure
 
 from broker.metadata import MetadataCache
 from broker.replication.leadership import IsrProposal
-from coordinator.clock import Clock, DelayedCall
+from coordinator.alarm import Alarm
+from coordinator.clock import Clock
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition import (
     AlteredPartition,
@@ -83,17 +84,16 @@ class IsrProposals:
         retry_ms: int = 50,
     ) -> None:
         self._local_id = local_id
-        self._clock = clock
         self._metadata = metadata
         self._broker_epoch = broker_epoch
         self._send = send
         self._retry_ms = retry_ms
         self._gathered: dict[tuple[str, int], IsrProposal] = {}
         self._undecided: dict[tuple[str, int], IsrProposal] = {}
-        """Proposals to send again when `_undecided_timer` fires."""
-        self._undecided_timer: DelayedCall | None = None
+        """Proposals to send again when `_undecided_alarm` rings."""
+        self._undecided_alarm = Alarm(clock, self._propose_undecided)
         self._is_under_way = False
-        self._timer: DelayedCall | None = None
+        self._alarm = Alarm(clock, self._send_gathered)
         self._told: str | None = None
         """The last logged reason of a retry; the same reason is not logged twice in a row."""
         self._listeners: list[ProposalOutcome] = []
@@ -110,17 +110,14 @@ class IsrProposals:
     def stop(self) -> None:
         self._gathered.clear()
         self._undecided.clear()
-        for timer in (self._timer, self._undecided_timer):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._undecided_timer = None
+        self._alarm.cancel()
+        self._undecided_alarm.cancel()
 
     def _schedule(self, delay_ms: int) -> None:
-        if self._timer is None and not self._is_under_way:
-            self._timer = self._clock.callLater(delay_ms / 1000, self._send_gathered)
+        if not self._alarm.is_set and not self._is_under_way:
+            self._alarm.set(delay_ms / 1000)
 
     def _send_gathered(self) -> None:
-        self._timer = None
         # LeaderAndIsr or StopReplica may have decided a proposal since it was gathered.
         proposals = {key: each for key, each in self._gathered.items() if self._is_pending(each)}
         self._gathered = {}
@@ -186,8 +183,8 @@ class IsrProposals:
                 refused.append((proposal, error_code))
         if refused:
             _log_refusals(refused)
-        if self._undecided and self._undecided_timer is None:
-            self._undecided_timer = self._clock.callLater(_UNDECIDED_RETRY_MS / 1000, self._propose_undecided)
+        if self._undecided and not self._undecided_alarm.is_set:
+            self._undecided_alarm.set(_UNDECIDED_RETRY_MS / 1000)
         if unanswered:
             self._try_again(unanswered, "the controller gave no final answer")
         elif self._gathered:
@@ -208,7 +205,6 @@ class IsrProposals:
             listener.withdraw_isr(proposal)
 
     def _propose_undecided(self) -> None:
-        self._undecided_timer = None
         undecided, self._undecided = self._undecided, {}
         self._gathered = {**undecided, **self._gathered}
         self._schedule(0)

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from twisted.internet.defer import ensureDeferred
 from twisted.python.failure import Failure
 
-from coordinator.clock import Clock, DelayedCall
+from coordinator.alarm import Alarm
+from coordinator.clock import Clock
 from coordinator.cluster.identity import create_if_missing
 from coordinator.znodes.leases import lease_path
 from coordinator.zookeeper.interface import (
@@ -51,8 +52,8 @@ class MembershipLease:
         self._held_until_s = clock.seconds()
         self._is_reported = False
         """Whether the lease was held when the listeners were last called."""
-        self._next: DelayedCall | None = None
-        self._end: DelayedCall | None = None
+        self._next_renewal = Alarm(clock, self._renew)
+        self._end = Alarm(clock, self._ended)
         self._renewals = 0
 
     def add_listener(self, listener: Callable[[], None]) -> None:
@@ -88,17 +89,13 @@ class MembershipLease:
         """Renew no more."""
         self._session = None
         self._renewals += 1
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
+        self._next_renewal.cancel()
 
     # Renewals
 
     def _renew(self) -> None:
         """Send a write. Of several under way, only the last one leads to the next."""
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
+        self._next_renewal.cancel()
         session = self._session
         if session is None:
             return
@@ -116,18 +113,14 @@ class MembershipLease:
         self._extend(sent_s + timeout_s * LEASE_SHARE)
         if number == self._renewals:
             pause_s = max(0.0, sent_s + timeout_s / RENEWALS_PER_TIMEOUT - self._clock.seconds())
-            self._next = self._clock.callLater(pause_s, self._due)
+            self._next_renewal.set(pause_s)
 
     def _failed(self, failure: Failure, number: int, session: ZooKeeperSession) -> None:
         if failure.check(SessionExpired) or number != self._renewals:
             return
         if not failure.check(ZooKeeperConnectionLost):
             _log.error("The lease could not be renewed; trying again: %s", failure.getErrorMessage())
-        self._next = self._clock.callLater(session.timeout_ms / 1000 / RENEWALS_PER_TIMEOUT, self._due)
-
-    def _due(self) -> None:
-        self._next = None
-        self._renew()
+        self._next_renewal.set(session.timeout_ms / 1000 / RENEWALS_PER_TIMEOUT)
 
     # Its end
 
@@ -137,14 +130,13 @@ class MembershipLease:
             return  # The answer came too late.
         if not self._is_reported:
             self._report(is_held=True)
-        if self._end is None:
-            self._end = self._clock.callLater(self._held_until_s - self._clock.seconds(), self._ended)
+        if not self._end.is_set:
+            self._end.set(self._held_until_s - self._clock.seconds())
 
     def _ended(self) -> None:
-        self._end = None
         left_s = self._held_until_s - self._clock.seconds()
         if left_s > 0:
-            self._end = self._clock.callLater(left_s, self._ended)
+            self._end.set(left_s)
         else:
             self._lapse()
 

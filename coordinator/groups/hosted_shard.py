@@ -16,7 +16,8 @@ from typing import Any, TypeAlias
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from coordinator.clock import Clock, DelayedCall, TimeOfDay
+from coordinator.alarm import Alarm
+from coordinator.clock import Clock, TimeOfDay
 from coordinator.groups.effects import (
     Decision,
     GroupReply,
@@ -106,8 +107,8 @@ class HostedShard:
         self._claimings = 0
         self._is_appending = False
         self._watch: CommitWatch | None = None
-        self._timer: DelayedCall | None = None
-        self._timer_at_ms = 0
+        self._alarm = Alarm(clock, self._on_time)
+        self._alarm_at_ms = 0
 
     def __repr__(self) -> str:
         return f"<HostedShard {self._name} {self.state.name}>"
@@ -124,9 +125,7 @@ class HostedShard:
             return
         was_active = self.state is HostState.ACTIVE
         self._transition_to(HostState.CLOSED)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._alarm.cancel()
         self._stop_watching()
         claiming, self._claiming = self._claiming, {}
         if self._claimer is not None:
@@ -241,7 +240,7 @@ class HostedShard:
             deadline_ms = self._now_ms + self._commit_timeout_ms
             self._unanswered.append(_Unanswered(self._end_offset, deadline_ms, result.replies, result.claims))
             self._settle()
-        self._set_timer()
+        self._set_alarm()
 
     def _append(self, result: ShardResult) -> None:
         # The append itself may commit what other answers wait for. They are sent after this result is queued,
@@ -308,7 +307,7 @@ class HostedShard:
 
     # Time
 
-    def _set_timer(self) -> None:
+    def _set_alarm(self) -> None:
         """Schedule `_on_time` for the next deadline; an early call is harmless."""
         if self.state is not HostState.ACTIVE:
             return
@@ -318,23 +317,19 @@ class HostedShard:
             due_ms = late_ms
         if due_ms is None:
             return
-        if self._timer is not None:
-            if self._timer_at_ms <= due_ms:
-                return
-            self._timer.cancel()
-        self._timer_at_ms = due_ms
-        delay_ms = max(0, due_ms - self._now_ms)
-        self._timer = self._clock.callLater(delay_ms / 1000, self._on_time)
+        if self._alarm.is_set and self._alarm_at_ms <= due_ms:
+            return
+        self._alarm_at_ms = due_ms
+        self._alarm.set(max(0, due_ms - self._now_ms) / 1000)
 
     def _on_time(self) -> None:
-        self._timer = None
         now = self._read_clock()
         due_ms = self._shard.next_deadline_ms()
         if due_ms is not None and due_ms <= now:
             self._perform(self._shard.tick(now))
         self._settle()
         self._time_out_requests(now)
-        self._set_timer()
+        self._set_alarm()
 
     def _time_out_requests(self, now: int) -> None:
         """Answer requests past their deadline with an error. Their records stay, and claims are still
