@@ -37,6 +37,7 @@ class ClaimedWriteAccess:
         self._whole_topic = whole_topic
         self._on_event = on_event
         self._has_begun = False
+        self._has_changed = False
         self._due_ms = 0
         self._may_send: dict[tuple[str, int], bool] = {}
         """What `may_send` has returned since the loop last received something."""
@@ -60,6 +61,7 @@ class ClaimedWriteAccess:
             return False
         if self._whole_topic is not None:
             self._whole_topic.grow()
+        self._has_changed = True
         self._due_ms = 0
         return True
 
@@ -68,6 +70,11 @@ class ClaimedWriteAccess:
         and before batches are chosen."""
         self._may_send.clear()
         return [partial(self._on_event, event) for event in self.claims.take_events()]
+
+    def has_changed(self) -> bool:
+        """Whether a reply has been processed since this was last asked."""
+        has_changed, self._has_changed = self._has_changed, False
+        return has_changed
 
     def may_send(self, topic: str, partition: int) -> bool:
         """Whether batches of a partition may be sent. None may before all partitions have been held once.

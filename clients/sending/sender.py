@@ -217,6 +217,7 @@ class Sender:
         if callbacks:
             self._outcomes.callbacks += callbacks
             self._queues.fatal_error = self._queues.fatal_error or access.problem()
+        if access.has_changed() or callbacks:
             self._lock.notify_all()
 
     # Metadata -----------------------------------------------------------------------------------------

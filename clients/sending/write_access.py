@@ -26,6 +26,10 @@ class WriteAccess(Protocol):
         Asked once in each turn, after the replies are handled and before batches are chosen.
         """
 
+    def has_changed(self) -> bool:
+        """Whether a reply has been processed since this was last asked: threads that wait for access must
+        look again. Asked once in each turn, after `callbacks`."""
+
     def may_send(self, topic: str, partition: int) -> bool:
         """Whether batches for a partition may be sent in this turn."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import queue
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -90,6 +92,22 @@ def test_a_waiting_producer_is_promoted_when_the_exclusive_one_closes(
     assert [event.state for event in events] == [
         ClaimState.QUEUED, ClaimState.HELD, ClaimState.RELEASED
     ]  # fmt: skip
+
+
+def test_the_constructor_of_a_waiting_producer_returns_when_the_exclusive_one_closes(
+    broker: BackgroundBroker, topic: str
+) -> None:
+    events: queue.Queue[OwnershipEvent] = queue.Queue()
+    anna = producer_on(broker, topic)
+    with ThreadPoolExecutor() as pool:
+        constructed = pool.submit(
+            producer_on, broker, topic, WAITING, timeout_ms=2 * WAIT_MS, on_ownership=events.put
+        )
+        assert events.get(timeout=WAIT_MS / 1000).state is ClaimState.QUEUED
+        anna.close()
+        ben = constructed.result(WAIT_MS / 1000)
+    assert (ben.has_access, write(ben, topic, "b")) == (True, 0)
+    ben.close()
 
 
 def test_a_waiting_producer_is_promoted_when_the_last_shared_one_leaves(
