@@ -116,40 +116,22 @@ def build_cluster(
     """`lineage` are the start epochs of the broker's previous processes, latest first, whose writes this
     broker still has; empty if records may be lost."""
     settings = read_group(ClusterSettings, parts.static)
-    replication = read_group(ReplicationSettings, parts.static)
-    clock, broker_id = around.clock, identity.broker_id
+    broker_id = identity.broker_id
     dispatcher = Dispatcher(settings.request_elements_max)
-    listeners = Listeners(
-        around.network,
-        clock,
-        dispatcher.dispatch,
-        read_group(ListenerLimits, parts.static),
-        around.descriptors.connections,
-    )
-
-    def address_of(other_id: int) -> Address | None:
-        node = metadata.brokers.get(other_id)
-        endpoint = None if node is None else node.endpoint(identity.inter_broker_listener)
-        return None if endpoint is None else Address(*endpoint)
+    listeners = _listeners(around, parts, dispatcher)
 
     def peers_as(client_id: str, timeout_ms: int = settings.request_timeout_ms) -> Peers:
-        return Peers(
-            broker_id,
-            dispatcher,
-            around.network,
-            clock,
-            around.random.random,
-            ChannelSettings(client_id, request_timeout_ms=timeout_ms),
-            address_of,
-        )
+        channels = ChannelSettings(client_id, request_timeout_ms=timeout_ms)
+        return _peers(around, identity, metadata, dispatcher, channels)
 
     peers, controller_peers = peers_as(f"broker-{broker_id}"), peers_as(f"controller-{broker_id}")
-    candidacy = Candidacy(broker_id, clock, around.date_ms)
+    candidacy = Candidacy(broker_id, around.clock, around.date_ms)
     active_controller = ActiveController(candidacy, peers)
+    replication = read_group(ReplicationSettings, parts.static)
     return ClusterParts(
         identity=identity,
         metadata=metadata,
-        first_update=FirstUpdate(metadata, clock),
+        first_update=FirstUpdate(metadata, around.clock),
         dispatcher=dispatcher,
         listeners=listeners,
         peers=peers,
@@ -159,23 +141,66 @@ def build_cluster(
             peers_as(f"replica-fetcher-{broker_id}-{lane}", replication.timeout_ms)
             for lane in range(replication.fetchers)
         ),
-        membership=ClusterMembership(
-            around.zookeeper,
-            clock,
-            around.date_ms,
-            lambda: _info(identity, listeners.endpoints, settings.rack, lineage),
-            conflict_timeout_ms=settings.session_timeout_ms + _CONFLICT_MARGIN_MS,
-        ),
-        lease=MembershipLease(clock, broker_id),
+        membership=_membership(around, identity, listeners, settings, lineage),
+        lease=MembershipLease(around.clock, broker_id),
         candidacy=candidacy,
         controller=_controller(around, identity, parts, settings, candidacy, controller_peers),
         active_controller=active_controller,
-        auto_creation=AutoCreation(
-            active_controller.ask, [offsets_topic(read_group(OffsetsTopicSettings, parts.static))]
-        ),
+        auto_creation=_auto_creation(parts, active_controller),
         producer_ids=ProducerIds(around.zookeeper, broker_id),
         log_dir_events=LogDirEvents(around.zookeeper, broker_id),
     )
+
+
+def _listeners(around: Surroundings, parts: SettingsParts, dispatcher: Dispatcher) -> Listeners:
+    limits = read_group(ListenerLimits, parts.static)
+    return Listeners(
+        around.network, around.clock, dispatcher.dispatch, limits, around.descriptors.connections
+    )
+
+
+def _peers(
+    around: Surroundings,
+    identity: BrokerIdentity,
+    metadata: MetadataCache,
+    dispatcher: Dispatcher,
+    channels: ChannelSettings,
+) -> Peers:
+    def address_of(other_id: int) -> Address | None:
+        node = metadata.brokers.get(other_id)
+        endpoint = None if node is None else node.endpoint(identity.inter_broker_listener)
+        return None if endpoint is None else Address(*endpoint)
+
+    return Peers(
+        identity.broker_id,
+        dispatcher,
+        around.network,
+        around.clock,
+        around.random.random,
+        channels,
+        address_of,
+    )
+
+
+def _membership(
+    around: Surroundings,
+    identity: BrokerIdentity,
+    listeners: Listeners,
+    settings: ClusterSettings,
+    lineage: Sequence[int],
+) -> ClusterMembership:
+    return ClusterMembership(
+        around.zookeeper,
+        around.clock,
+        around.date_ms,
+        lambda: _info(identity, listeners.endpoints, settings.rack, lineage),
+        conflict_timeout_ms=settings.session_timeout_ms + _CONFLICT_MARGIN_MS,
+    )
+
+
+def _auto_creation(parts: SettingsParts, active_controller: ActiveController) -> AutoCreation:
+    offsets = read_group(OffsetsTopicSettings, parts.static)
+    return AutoCreation(active_controller.ask, [offsets_topic(offsets)])
 
 
 def _info(
