@@ -145,14 +145,17 @@ _API_TIMEOUT = Setting(
 )  # fmt: skip
 
 _BOOTSTRAP_TIMEOUT = Setting(
-    "bootstrap.timeout.ms", LONG, None,
-    "Maximum time in ms until one of the bootstrap servers answers for the first time; then the call "
-    "fails. Unset: the timeout of the call.",
+    "bootstrap.timeout.ms", LONG, 10_000,
+    "Maximum time in ms until a broker answers for the first time. Then calls that wait fail, and the "
+    "producer's records too, with an error that names each address and its cause. The default is the time "
+    "after which one attempt to connect is given up: a wrong address will not become right by waiting, and "
+    "a broker that starts together with the client has this long. Without effect once a broker has answered.",
     minimum=0,
 )  # fmt: skip
 
 PRODUCER_ROWS = (
     *CONNECTION_ROWS,
+    _BOOTSTRAP_TIMEOUT,
     Setting(
         "acks", STRING, "all",
         "Replicas that must have a batch before the leader acknowledges it: 0 for none (no response), 1 "

@@ -66,7 +66,12 @@ def consumer_parts(
     partitions, `fence` is that of one that reads for their owner. Raises ConfigError."""
     settings = consumer_settings(properties)
     connection = Connection(
-        settings["bootstrap.servers"], settings, network=network, rng=rng, on_event=on_event
+        settings["bootstrap.servers"],
+        settings,
+        network=network,
+        rng=rng,
+        on_event=on_event,
+        kind="consumer",
     )
     fetcher = Fetcher(connection.metadata, fetch_settings(settings, fence), connection.events)
     discovery = PartitionDiscovery(connection.metadata, fetcher)

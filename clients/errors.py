@@ -5,6 +5,7 @@ Every exception of both families has `retriable`: whether another attempt may su
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 
 from protocol.errors import BrokerError, ErrorCode
@@ -21,11 +22,30 @@ class ConfigError(ClientError):
     """A property is unknown or has an invalid value; the message says what is allowed."""
 
 
+class ConnectionProblem(enum.Enum):
+    """What is wrong with a connection."""
+
+    NAME_NOT_FOUND = "the host name has no address"
+    REFUSED = "nothing listens at the address"
+    UNREACHABLE = "the host does not answer"
+    SILENT = "connected, but the first request gets no answer"
+    CLOSED_EARLY = "closed by the server before its first answer"
+    TLS_EXPECTED = "the server speaks TLS, the client does not"
+    TLS_FAILED = "the client speaks TLS, and the handshake failed"
+    CERTIFICATE = "the server's certificate is not trusted"
+    NOT_KAFKA = "the server speaks another protocol"
+    LOST = "an established connection broke"
+
+
 class ConnectionFailedError(ClientError):
     """Connecting failed, or the connection broke before the response: the request may have been carried
-    out."""
+    out. The message has the address, the cause and what to do; `problem` has the cause for programs."""
 
     retriable = True
+
+    def __init__(self, message: str, problem: ConnectionProblem = ConnectionProblem.LOST) -> None:
+        super().__init__(message)
+        self.problem = problem
 
 
 class NoBrokerError(ConnectionFailedError):
@@ -33,7 +53,8 @@ class NoBrokerError(ConnectionFailedError):
 
 
 class UnreachableError(ClientError):
-    """No broker has answered for `bootstrap.timeout.ms`; the message has the error of each."""
+    """No broker has ever answered this client, for `bootstrap.timeout.ms`; the message has the error of
+    each."""
 
 
 class RequestTimeoutError(ClientError):
@@ -93,6 +114,9 @@ class GuardMismatchError(BrokerError):
     def __init__(self, message: str, next_offsets: Mapping[TopicPartition, int]) -> None:
         super().__init__(ErrorCode.OFFSET_MISMATCH, message)
         self.next_offsets = next_offsets
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message, self.next_offsets), vars(self)
 
 
 class GuardElsewhereError(ClientError):

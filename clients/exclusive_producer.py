@@ -276,6 +276,9 @@ def _await_metadata(connection: Connection, topic: str, timeout_ms: int) -> None
         error = metadata.topic_error(topic)
         if error is not None and not error.retriable:
             raise error
+        unreached = connection.unreachable(connection.network.now_ms())
+        if unreached is not None:
+            raise unreached
         if left_ms <= 0:
             detail = "" if error is None else f": {error}"
             waited = f"no broker described topic {topic} within {timeout_ms} ms{detail}"

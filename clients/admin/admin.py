@@ -49,7 +49,12 @@ class Admin:
     ) -> None:
         self.settings = admin_settings(properties)
         self._connection = Connection(
-            self.settings["bootstrap.servers"], self.settings, network=network, rng=rng, on_event=on_event
+            self.settings["bootstrap.servers"],
+            self.settings,
+            network=network,
+            rng=rng,
+            on_event=on_event,
+            kind="admin",
         )
         self._asking = Asking(
             self._connection, self.settings["default.api.timeout.ms"], self.settings["retry.backoff.ms"]

@@ -27,6 +27,7 @@ from clients.errors import (
     RequestTimeoutError,
     UnreachableError,
 )
+from clients.feedback.connection_log import ConnectionLog
 from clients.feedback.events import Events, OnEvent
 from clients.feedback.traffic import Traffic
 from protocol.api import Request, Response
@@ -42,6 +43,9 @@ CONTROLLER = -2
 COORDINATOR = -3
 """Send to the broker to which `Connection.open_line` has opened a second connection."""
 
+_SHORT_ABSENCE_MS = 1000
+"""Longest time between two calls of `poll` that counts towards `bootstrap.timeout.ms`."""
+
 R = TypeVar("R", bound=Response)
 
 
@@ -50,7 +54,9 @@ class Connection:
 
     `settings` are connection properties besides the bootstrap servers (or checked settings that a client
     already has). `network` and `rng` are for simulations, `authenticator` is for SASL. At its end `poll`
-    calls `on_event` for what has happened (`clients.feedback.events`).
+    calls `on_event` for what has happened (`clients.feedback.events`). Warnings about connections go to the
+    logger "holdfast.KIND.CLIENT_ID". `raises_unreachable` is whether `poll` raises UnreachableError; a client
+    whose loop must continue asks `unreachable` instead.
     """
 
     def __init__(
@@ -63,6 +69,8 @@ class Connection:
         authenticator: Authenticator | None = None,
         allow_auto_topic_creation: bool = False,
         on_event: OnEvent | None = None,
+        kind: str = "connection",
+        raises_unreachable: bool = True,
     ) -> None:
         checked = _checked(bootstrap, settings or {})
         self.network: ClientNetwork = network or SystemNetwork(
@@ -71,7 +79,9 @@ class Connection:
             receive_buffer_bytes=checked["receive.buffer.bytes"],
         )
         self.events = Events(on_event)
-        self._traffic = Traffic(self.events)
+        self.log_name = f"holdfast.{kind}.{checked['client.id']}"
+        """The name of the logger that gets this client's warnings."""
+        self._traffic = Traffic(self.events, ConnectionLog(self.log_name, self.network.now_ms))
         self.metadata = Metadata(
             max_age_ms=checked["metadata.max.age.ms"],
             retry_backoff_ms=checked["retry.backoff.ms"],
@@ -89,13 +99,16 @@ class Connection:
             backoff_max_ms=checked["reconnect.backoff.max.ms"],
             max_idle_ms=checked["connections.max.idle.ms"],
             max_response_bytes=checked["response.max.bytes"],
+            uses_tls=checked["security.protocol"] == "SSL",
         )
         addresses = [split_address(address) for address in checked["bootstrap.servers"]]
         self._links = Links(addresses, self._new_link, self.keep, self._rng)
         self._unplaced: list[tuple[Call, int]] = []  # for any broker or the controller, with deadlines
         self._kept: list[Reply] = []  # for the next `poll`
-        self._bootstrap_timeout_ms: int | None = checked.get("bootstrap.timeout.ms")
+        self._bootstrap_timeout_ms: int = checked["bootstrap.timeout.ms"]
+        self._raises_unreachable = raises_unreachable
         self._bootstrap_by_ms: int | None = None
+        self._turn_ended_ms = 0
         self._renewal: Call | None = None
         self._is_closed = False
 
@@ -110,7 +123,13 @@ class Connection:
         if self._is_closed:
             raise ClosedError("the connection is closed")
         now_ms = self.network.now_ms()
-        self._check_reached(now_ms)
+        if self._bootstrap_by_ms is not None:
+            # While the caller was away, no attempt could fail or succeed: that time does not count.
+            self._bootstrap_by_ms += max(0, now_ms - self._turn_ended_ms - _SHORT_ABSENCE_MS)
+        unreached = self.unreachable(now_ms)
+        if unreached is not None and self._raises_unreachable:
+            self._bootstrap_by_ms = None  # The next call starts a new period.
+            raise unreached
         replies, self._kept = self._kept, []
         for call in calls:
             replies += self._place(call, now_ms)
@@ -125,6 +144,7 @@ class Connection:
                 replies += links[channel].on_ready(now_ms)
         replies += self._tick(now_ms)
         replies = self._without_renewal(replies, now_ms)
+        self._turn_ended_ms = now_ms
         self.events.tell()
         return replies
 
@@ -230,17 +250,18 @@ class Connection:
 
     # A turn of the loop -------------------------------------------------------------------------------
 
-    def _check_reached(self, now_ms: int) -> None:
-        """Raises UnreachableError if no broker has answered for `bootstrap.timeout.ms`."""
-        if self.metadata.update_count or self._bootstrap_timeout_ms is None:
+    def unreachable(self, now_ms: int) -> UnreachableError | None:
+        """The error of a client that no broker has ever answered, once that has lasted for
+        `bootstrap.timeout.ms`; None before, and after the first answer."""
+        if self.metadata.update_count:
             self._bootstrap_by_ms = None
         elif self._bootstrap_by_ms is None:
             self._bootstrap_by_ms = now_ms + self._bootstrap_timeout_ms
         elif now_ms >= self._bootstrap_by_ms:
-            self._bootstrap_by_ms = None  # The next call starts a new period.
-            raise UnreachableError(
+            return UnreachableError(
                 f"{self._no_answer(ANY_NODE)} (bootstrap.timeout.ms={self._bootstrap_timeout_ms})"
             )
+        return None
 
     def _tick(self, now_ms: int) -> list[Reply]:
         self._renew_metadata(now_ms)
@@ -252,7 +273,8 @@ class Connection:
     def _until_next_event_ms(self, now_ms: int, timeout_ms: int) -> int:
         times = [link.next_event_ms(now_ms) for link in self._links.all()]
         times += [deadline_ms for _, deadline_ms in self._unplaced]
-        times.append(self._bootstrap_by_ms)
+        if self._bootstrap_by_ms is not None and self._bootstrap_by_ms > now_ms:
+            times.append(self._bootstrap_by_ms)
         if self._renewal is None:
             times.append(self.metadata.due_at_ms())
         return min((time - now_ms for time in times if time is not None), default=timeout_ms)

@@ -31,6 +31,7 @@ CLIENT_SOFTWARE_VERSION = "0.1.0"
 _API_VERSIONS_VERSION = 3
 _SCRATCH_BYTES = 64 * 1024
 _MIN_FRAME_BYTES = 4
+_HEAD_BYTES = 64
 
 
 class Received(NamedTuple):
@@ -149,6 +150,10 @@ class Conversation:
         """The buffer to receive the next bytes into."""
         return self._frames.buffer()
 
+    def opening(self) -> bytes:
+        """The first bytes that were received, while no response was complete."""
+        return self._frames.head()
+
     def received(self, count: int) -> list[Received]:
         """Record that `count` bytes are in the receive buffer. Returns the responses completed by them.
 
@@ -234,6 +239,10 @@ class FrameReader:
         if self._large is not None:
             return memoryview(self._large)[self._large_filled :]
         return memoryview(self._scratch)[self._filled :]
+
+    def head(self) -> bytes:
+        """The first bytes received that belong to no complete frame."""
+        return bytes(self._scratch[: min(self._filled, _HEAD_BYTES)])
 
     def advance(self, count: int) -> list[memoryview]:
         """Record that `count` bytes were received. Returns the frames completed by them, without their sizes.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clients.connection.conversation import Authenticator, Conversation, Received
+from clients.connection.diagnosis import cannot_connect, lost, no_answer, not_understood
 from clients.connection.network import Channel, ClientNetwork
 from clients.errors import ClientError, ConnectionFailedError, RequestTimeoutError
 from clients.feedback.traffic import Meter
@@ -74,6 +75,7 @@ class LinkSettings:
     backoff_max_ms: int
     max_idle_ms: int
     max_response_bytes: int
+    uses_tls: bool = False
 
 
 class Link:
@@ -183,7 +185,7 @@ class Link:
         try:
             self._channel = self._network.connect(self.host, self.port)
         except OSError as error:
-            return self._failed(_cannot_connect(self, error), now_ms)
+            return self._failed(self._cannot_connect(error), now_ms)
         return []
 
     def tick(self, now_ms: int) -> list[Reply]:
@@ -194,9 +196,8 @@ class Link:
         if self._channel is not None:
             if not self.is_ready and now_ms >= self._setup_deadline_ms:
                 took_ms = self._settings.setup_timeout_ms
-                return replies + self._failed(
-                    ConnectionFailedError(f"{self}: no connection after {took_ms} ms"), now_ms
-                )
+                late = no_answer(str(self), took_ms, is_connected=self._is_connected)
+                return replies + self._failed(late, now_ms)
             replies += self.flush(now_ms)
             if self._is_idle(now_ms):
                 self.hang_up()
@@ -218,7 +219,7 @@ class Link:
                 self.meter.tally.bytes_out += count
                 received += self._wire.sent(count)
         except OSError as error:
-            return replies + self._failed(_broken(self, error), now_ms)
+            return replies + self._failed(self._broken(error), now_ms)
         return replies + self._replies(received, now_ms)
 
     def _hand_over(self, now_ms: int) -> list[Reply]:
@@ -257,7 +258,7 @@ class Link:
                 )
                 self._wire.begin()
         except OSError as error:
-            return self._failed(_cannot_connect(self, error), now_ms)
+            return self._failed(self._cannot_connect(error), now_ms)
         return self._receive(now_ms) + self.flush(now_ms)
 
     def _receive(self, now_ms: int) -> list[Reply]:
@@ -272,9 +273,9 @@ class Link:
                     raise ConnectionResetError("the broker closed the connection")
                 received = self._wire.received(count)
             except OSError as error:
-                return replies + self._failed(_broken(self, error), now_ms)
+                return replies + self._failed(self._broken(error), now_ms)
             except MalformedMessage as error:
-                return replies + self._failed(ConnectionFailedError(f"{self}: {error}"), now_ms)
+                return replies + self._failed(self._garbled(error), now_ms)
             except (BrokerError, ClientError) as error:
                 return replies + self._failed(error, now_ms)
             self._used_at_ms = now_ms
@@ -337,6 +338,19 @@ class Link:
         self.failures += 1
         return [self._end(each, now_ms, error=error) for each in waiting]
 
+    def _cannot_connect(self, error: OSError) -> ConnectionFailedError:
+        return cannot_connect(str(self), error, uses_tls=self._settings.uses_tls)
+
+    def _broken(self, error: OSError) -> ConnectionFailedError:
+        if self._has_stood or self._wire is None:
+            return lost(str(self), error)
+        return not_understood(str(self), self._wire.opening(), error)
+
+    def _garbled(self, error: MalformedMessage) -> ConnectionFailedError:
+        if self._has_stood or self._wire is None:
+            return ConnectionFailedError(f"{self}: connection closed, because an answer is damaged: {error}")
+        return not_understood(str(self), self._wire.opening(), error)
+
     def hang_up(self) -> None:
         """Close the connection, on which no call may be under way. The next call opens a new one."""
         if self._has_stood:
@@ -370,11 +384,3 @@ class Link:
             self.meter.answered(waiting.call.request.api.name, latency_ms)
         conversation = None if response is None else self._wire
         return Reply(waiting.call, response, error, latency_ms, waiting.is_sent, conversation)
-
-
-def _cannot_connect(link: Link, error: OSError) -> ConnectionFailedError:
-    return ConnectionFailedError(f"{link}: cannot connect: {error.strerror or error}")
-
-
-def _broken(link: Link, error: OSError) -> ConnectionFailedError:
-    return ConnectionFailedError(f"{link}: connection lost: {error.strerror or error}")

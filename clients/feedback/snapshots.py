@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 from clients.feedback.traffic import BrokerTally, RequestTally, Traffic
 from protocol.topic_partition import TopicPartition
@@ -198,3 +199,21 @@ def _broker(address: str, tally: BrokerTally) -> BrokerFeedback:
         bytes_in=tally.bytes_in,
         bytes_out=tally.bytes_out,
     )
+
+
+def counts(feedback: Any, name: str = "") -> Iterator[tuple[str, int | float | None]]:
+    """Name and value of every count in feedback. A dotted name begins with its group: the name of an
+    API, the id or the address of a broker."""
+    if isinstance(feedback, Mapping):
+        for key, value in feedback.items():
+            yield from counts(value, f"{name}.{key}")
+    elif isinstance(feedback, tuple):
+        for broker in feedback:
+            yield from counts(broker, f"{name}.{broker.address if broker.node < 0 else broker.node}")
+    elif hasattr(feedback, "__dataclass_fields__"):
+        for field in fields(feedback):
+            if isinstance(feedback, BrokerFeedback) and field.name in ("node", "address"):
+                continue
+            yield from counts(getattr(feedback, field.name), f"{name}.{field.name}".lstrip("."))
+    else:
+        yield name, feedback

@@ -5,6 +5,7 @@ Only the thread that runs the event loop counts; any thread may read.
 
 from __future__ import annotations
 
+from clients.feedback.connection_log import ConnectionLog
 from clients.feedback.events import ConnectionFailed, ConnectionLost, ConnectionOpened, Events, Throttled
 
 
@@ -49,10 +50,11 @@ class Traffic:
     """The counts of one `Connection`. All connections to one address are counted together, those before a
     reconnect included."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: Events, log: ConnectionLog) -> None:
         self.apis: dict[str, RequestTally] = {}
         self.brokers: dict[str, BrokerTally] = {}
         self.events = events
+        self.log = log
 
     def meter(self, address: str) -> Meter:
         """A meter for a link to this address."""
@@ -79,11 +81,13 @@ class Meter:
     def opened(self) -> None:
         """A connection was established."""
         self.tally.opened += 1
+        self._traffic.log.opened(self._address)
         self._traffic.events.note(ConnectionOpened(self.tally.node, self._address))
 
     def broke(self, error: Exception, *, had_stood: bool) -> None:
         """The connection broke, or could not be established."""
         node = self.tally.node
+        self._traffic.log.failed(self._address, error)
         if had_stood:
             self.tally.lost += 1
             self._traffic.events.note(ConnectionLost(node, self._address, error))

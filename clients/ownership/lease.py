@@ -75,7 +75,9 @@ class Lease:
             check_text("owner_id", owner_id)
         settings = admin_settings(properties)
         self.owner_id = owner_id or str(uuid.uuid4())
-        self._connection = Connection(settings["bootstrap.servers"], settings, network=network, rng=rng)
+        self._connection = Connection(
+            settings["bootstrap.servers"], settings, network=network, rng=rng, kind="lease"
+        )
         self._network = self._connection.network
         dialect = OwnDialect(group, self.owner_id, session_timeout_ms, access, writer)
         third_ms = settings["request.timeout.ms"] // 3

@@ -49,6 +49,8 @@ def producer_connection(
         rng=rng,
         allow_auto_topic_creation=True,
         on_event=on_event,
+        kind="producer",
+        raises_unreachable=False,
     )
 
 
@@ -246,6 +248,7 @@ def _sender_settings(settings: Settings) -> SenderSettings:
         delivery_timeout_ms=settings["delivery.timeout.ms"],
         max_block_ms=settings["max.block.ms"],
         request_timeout_ms=settings["request.timeout.ms"],
+        bootstrap_timeout_ms=settings["bootstrap.timeout.ms"],
     )
 
 

@@ -33,6 +33,9 @@ from clients.sending.write_access import WriteAccess
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
 
+_UNREACHED_LOOK_MS = 1000
+"""How often to look for records that have waited too long, while no broker has ever answered."""
+
 
 class Sender:
     """Sends the batches in the queues until each has its outcome. Only the sending thread may call it."""
@@ -266,6 +269,9 @@ class Sender:
 
     def _handle_incomplete(self, now_ms: int) -> None:
         """Give up what has waited too long. The answer to a batch under way is still awaited."""
+        unreached = self._connection.unreachable(now_ms)
+        if unreached is not None:
+            self._fail_unreached(unreached, now_ms - self._settings.bootstrap_timeout_ms)
         too_old_ms = now_ms - self._settings.delivery_timeout_ms
         placed_before_ms = now_ms - min(self._settings.max_block_ms, self._settings.delivery_timeout_ms)
         for topic in self._queues.waiting:
@@ -285,6 +291,14 @@ class Sender:
         for queue in self._queues.busy:
             self._expire(queue, too_old_ms)
 
+    def _fail_unreached(self, error: Exception, created_before_ms: int) -> None:
+        """Give up what has waited for `bootstrap.timeout.ms`, because no broker has ever answered."""
+        for topic in self._queues.waiting:
+            self._fail_unplaced(topic, error, created_before_ms)
+        for queue in self._queues.busy:
+            while queue.batches and queue.batches[0].created_ms <= created_before_ms:
+                self._outcomes.give_up(queue, queue.batches.popleft(), error)
+
     def _expire(self, queue: PartitionQueue, too_old_ms: int) -> None:
         for batch in queue.in_flight:
             if not batch.is_done and batch.created_ms <= too_old_ms:
@@ -299,6 +313,8 @@ class Sender:
         """Take the batches to send now, by request and broker; also decides when to look again."""
         departures = self._departures
         departures.look_at_ms = now_ms + self._settings.delivery_timeout_ms
+        if not self._metadata.update_count:
+            departures.look_again(now_ms + _UNREACHED_LOOK_MS)
         if self._settings.is_idempotent and self._id.id == NO_PRODUCER:
             if self._id.is_due(now_ms):
                 self._outbox.append(self._id.call())

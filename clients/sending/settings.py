@@ -20,3 +20,4 @@ class SenderSettings:
     delivery_timeout_ms: int
     max_block_ms: int
     request_timeout_ms: int
+    bootstrap_timeout_ms: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from clients import errors as client_errors
+from protocol import errors as protocol_errors
+from protocol.topic_partition import TopicPartition
 
 HOME = Path(__file__).parents[2]
 
@@ -16,6 +20,42 @@ HOME = Path(__file__).parents[2]
 @pytest.mark.parametrize("name", holdfast.__all__)
 def test_every_public_name_can_be_imported(name: str) -> None:
     assert getattr(holdfast, name) is not None
+
+
+ERRORS = {
+    name: value
+    for module in (client_errors, protocol_errors)
+    for name, value in vars(module).items()
+    if isinstance(value, type) and issubclass(value, Exception) and value.__module__ == module.__name__
+}
+
+
+def example_of(kind: type[Exception]) -> Exception:
+    match kind.__name__:
+        case "GuardMismatchError":
+            return client_errors.GuardMismatchError("mismatch", {TopicPartition("t", 0): 5})
+        case "OffsetMismatchError":
+            return protocol_errors.OffsetMismatchError(message="mismatch", next_offset=5, last_leader_epoch=2)
+        case "KeyVersionMismatchError":
+            return protocol_errors.KeyVersionMismatchError(message="mismatch", versions=[(0, 5)])
+        case "ConnectionFailedError":
+            return client_errors.ConnectionFailedError("x:1: no", client_errors.ConnectionProblem.REFUSED)
+    if issubclass(kind, protocol_errors.BrokerError):
+        return kind(protocol_errors.ErrorCode.INVALID_REQUEST, "what the broker said")
+    return kind("what happened")
+
+
+@pytest.mark.parametrize("name", sorted(ERRORS))
+def test_every_error_is_exported_and_survives_a_pickle(name: str) -> None:
+    """Process pools and Spark pass errors on as pickles."""
+    assert getattr(holdfast, name) is ERRORS[name] and name in holdfast.__all__
+    error = example_of(ERRORS[name])
+    error.add_note("a note")
+
+    copy = pickle.loads(pickle.dumps(error))
+
+    assert type(copy) is type(error) and str(copy) == str(error)
+    assert vars(copy) == vars(error) and copy.__notes__ == ["a note"]
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
