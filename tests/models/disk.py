@@ -177,6 +177,7 @@ class SimFile:
     def fsync(self) -> None:
         inode = self._open_inode()
         self._disk.check_fault(self.path, writing=True)
+        self._disk.check_sync(self.path)
         inode.sync()
 
     def close(self) -> None:
@@ -207,6 +208,7 @@ class SimDisk:
         self._root = _Directory()
         self._directories: dict[str, _Directory] = {"/": self._root}
         self._failing: dict[str, tuple[bool, int]] = {}
+        self._unsyncable: set[str] = set()
         self.unmounted: dict[str, tuple[dict[str, _Inode], list[str]]] = {}
         """The files and directories of devices that are not mounted, by mount point."""
         self.cold: set[_Inode] = set()
@@ -334,12 +336,18 @@ class SimDisk:
         """Make I/O below `directory` fail with EIO from now on."""
         self._failing[directory] = (only_writes, errno.EIO)
 
+    def fail_syncs(self, directory: str) -> None:
+        """Make every fsync of a file below `directory` fail with EIO from now on, as a disk does that cannot
+        write. Writes reach the page cache only."""
+        self._unsyncable.add(directory)
+
     def make_read_only(self, directory: str) -> None:
         """Make changes below `directory` fail with EROFS from now on."""
         self._failing[directory] = (True, errno.EROFS)
 
     def mend(self, directory: str) -> None:
         self._failing.pop(directory, None)
+        self._unsyncable.discard(directory)
 
     def leave_room(self, room: int | None) -> None:
         """Let only `room` more bytes fit, plus what is removed; None restores the original capacity."""
@@ -355,7 +363,7 @@ class SimDisk:
 
     @property
     def is_failing(self) -> bool:
-        return bool(self._failing)
+        return bool(self._failing or self._unsyncable)
 
     def strike(self, writes: int, struck: Callable[[], None]) -> None:
         """Make the machine fail at the change after `writes` more changes: `struck` is called to end the
@@ -393,6 +401,10 @@ class SimDisk:
         for directory, (only_writes, number) in self._failing.items():
             if (writing or not only_writes) and (path == directory or path.startswith(directory + "/")):
                 raise OSError(number, f"simulated: {os.strerror(number)}", path)
+
+    def check_sync(self, path: str) -> None:
+        if any(path.startswith(directory + "/") for directory in self._unsyncable):
+            raise OSError(errno.EIO, f"simulated: {os.strerror(errno.EIO)}", path)
 
     # The interface of broker.log.disk.Disk.
 

@@ -181,6 +181,37 @@ def test_a_failing_directory_answers_eio_until_it_is_mended() -> None:
     disk.open("/data/log").append([b"well"])
 
 
+def test_a_directory_that_fails_to_sync_takes_writes_that_a_power_loss_may_lose() -> None:
+    left = set()
+    for seed in range(50):
+        disk = make_disk(seed)
+        file = disk.open("/data/log", create=True)
+        disk.fsync_directory("/data")
+        disk.fail_syncs("/data")
+        file.append([b"abc"])
+        with pytest.raises(OSError) as failure:
+            file.fsync()
+        assert failure.value.errno == errno.EIO
+        assert disk.is_failing
+        assert disk.read("/data/log") == b"abc"
+        disk.lose_power()
+        left.add(disk.read("/data/log"))
+    assert {b"", b"abc"} < left
+
+
+def test_files_can_be_synced_when_their_directory_is_mended() -> None:
+    disk = make_disk()
+    file = disk.open("/data/log", create=True)
+    disk.fsync_directory("/data")
+    disk.fail_syncs("/data")
+    file.append([b"abc"])
+    disk.mend("/data")
+    assert not disk.is_failing
+    file.fsync()
+    disk.lose_power()
+    assert disk.read("/data/log") == b"abc"
+
+
 def test_a_read_only_directory_is_read_but_not_changed() -> None:
     disk = make_disk()
     file = disk.open("/data/log", create=True)

@@ -15,7 +15,7 @@ Until = Callable[[Callable[[], bool]], object]
 Ground = tuple[Workers, Until]
 
 
-@pytest.fixture(params=["immediate", "held", "simulated", "threads"])
+@pytest.fixture(params=["immediate", "held", "simulated", "simulated, late", "threads"])
 def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
     """Workers, and a function that lets them work until a condition holds."""
     match request.param:
@@ -27,6 +27,10 @@ def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
         case "simulated":
             world = World(1)
             yield SimWorkers(Process(world, "p")), lambda condition: world.run_until(condition, 1)
+        case "simulated, late":
+            world = World(1)
+            late = SimWorkers(Process(world, "p"), result_ms_max=50.0)
+            yield late, lambda condition: world.run_until(condition, 1)
         case _:
             threads = ThreadWorkers(reactor, 2)
             threads.start()
@@ -60,3 +64,15 @@ def test_simulated_work_is_done_only_as_simulated_time_passes() -> None:
     assert came == []
     world.run(1)
     assert came == [7]
+
+
+def test_the_result_of_simulated_work_may_arrive_after_the_work_is_done() -> None:
+    world = World(1)
+    done: list[str] = []
+    came: list[None] = []
+    workers = SimWorkers(Process(world, "p"), delay_ms_max=1.0, result_ms_max=1000.0)
+    workers.run(done.append, "work").addCallback(came.append)
+    world.run(0.001)
+    assert (done, came) == (["work"], [])
+    world.run(1)
+    assert came == [None]

@@ -42,13 +42,15 @@ class ImmediateWorkers:
 
 
 class SimWorkers:
-    """A simulated process's worker threads. A job runs as a whole after up to `delay_ms_max`, unless the
-    process dies first."""
+    """A simulated process's worker threads. A job runs as a whole after up to `delay_ms_max`, and its result
+    arrives up to `result_ms_max` later, unless the process dies first."""
 
-    def __init__(self, process: Process, delay_ms_max: float = 5.0) -> None:
+    def __init__(self, process: Process, delay_ms_max: float = 5.0, result_ms_max: float = 0.0) -> None:
         self._process = process
         self._rng = process.rng("workers")
+        self._result_rng = process.rng("results of workers")
         self.delay_ms_max = delay_ms_max
+        self.result_ms_max = result_ms_max
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Deferred[Any]:
         done: Deferred[Any] = Deferred()
@@ -63,9 +65,13 @@ class SimWorkers:
         arguments: tuple[Any, ...],
         keywords: dict[str, Any],
     ) -> None:
+        result: Any
         try:
             result = function(*arguments, **keywords)
         except Exception:
-            done.errback(Failure())
+            result = Failure()
+        if self.result_ms_max:
+            delay_s = self._result_rng.random() * self.result_ms_max / 1000
+            self._process.clock.callLater(delay_s, done.callback, result)
         else:
             done.callback(result)

@@ -88,9 +88,10 @@ def _conditions(plan: Plan) -> Iterator[str]:
             f"The network took up to {plan.weather.delay_ms_max:g} ms, {plan.weather.slow_ms_max:g} ms for "
             f"{plan.weather.slow_share:.0%}{broken if plan.weather.break_share else ''}."
         )
+    late = f", and up to {plan.result_ms_max:g} ms more for its result" if plan.result_ms_max else ""
     yield (
         f"ZooKeeper's messages took up to {plan.zookeeper_delay_ms_max:g} ms, "
-        f"the brokers' worker threads up to {plan.work_ms_max:g} ms for a job."
+        f"the brokers' worker threads up to {plan.work_ms_max:g} ms for a job{late}."
     )
 
 

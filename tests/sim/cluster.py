@@ -88,6 +88,7 @@ class Machine:
         broker_id: int,
         settings: Mapping[str, str | int | bool],
         work_ms_max: float,
+        result_ms_max: float,
     ) -> None:
         self.name = f"b{broker_id}"
         self.broker_id = broker_id
@@ -107,6 +108,7 @@ class Machine:
         self._boots = 1
         self._ahead_s = 0.0
         self._work_ms_max = work_ms_max
+        self._result_ms_max = result_ms_max
         self._workers: SimWorkers | None = None
         self._lost: list[str] = []
         """Ids of log directories that the operator has declared lost."""
@@ -164,7 +166,7 @@ class Machine:
         self.client = SimZooKeeper(self._zookeeper, process, session_timeout_ms)
         if self._is_cut_off:
             self.client.cut()
-        self._workers = SimWorkers(process, self._work_ms_max)
+        self._workers = SimWorkers(process, self._work_ms_max, self._result_ms_max)
         around = Surroundings(
             process.clock,
             self.disk,
@@ -229,10 +231,10 @@ class Machine:
         self.disk.restore(snapshot)
 
     def calm_workers(self, work_ms_max: float) -> None:
-        """Let the worker threads' jobs take at most `work_ms_max` from now on."""
-        self._work_ms_max = work_ms_max
+        """Let the worker threads' jobs take at most `work_ms_max` from now on, and give results at once."""
+        self._work_ms_max, self._result_ms_max = work_ms_max, 0.0
         if self._workers is not None:
-            self._workers.delay_ms_max = work_ms_max
+            self._workers.delay_ms_max, self._workers.result_ms_max = work_ms_max, 0.0
 
     def unmount(self, directories: Sequence[str]) -> None:
         """Kill the process and unmount these log directories, so that the next process finds them empty."""
@@ -313,6 +315,10 @@ class Machine:
         self._world.trace(self.name, f"{directory} fails{' to write' if only_writes else ''}")
         self.disk.fail(directory, only_writes=only_writes)
 
+    def fail_syncs(self, directory: str) -> None:
+        self._world.trace(self.name, f"{directory} fails to sync files")
+        self.disk.fail_syncs(directory)
+
     def make_read_only(self, directory: str) -> None:
         self._world.trace(self.name, f"{directory} can only be read")
         self.disk.make_read_only(directory)
@@ -331,7 +337,8 @@ class Machine:
 class Cluster:
     """Machines, the network between them, and one ZooKeeper.
 
-    `work_ms_max` is the longest time that a broker's worker thread takes for one read, fsync or recovery.
+    `work_ms_max` is the longest time that a broker's worker thread takes for one read, fsync or recovery,
+    and `result_ms_max` the longest time until the broker gets the result.
     """
 
     def __init__(
@@ -341,12 +348,15 @@ class Cluster:
         settings: Mapping[str, str | int | bool] | None = None,
         *,
         work_ms_max: float = NORMAL_WORK_MS_MAX,
+        result_ms_max: float = 0.0,
     ) -> None:
         self.world = world
         self.zookeeper = ZooKeeperModel(world)
         self.network = SimNetwork(world)
         self.machines = [
-            Machine(world, self.zookeeper, self.network, broker_id, settings or {}, work_ms_max)
+            Machine(
+                world, self.zookeeper, self.network, broker_id, settings or {}, work_ms_max, result_ms_max
+            )
             for broker_id in range(1, brokers + 1)
         ]
 

@@ -44,6 +44,7 @@ _POLL_S = 0.25
 _PATIENCE_S = 6.0
 """Seconds for which a fault that is not possible yet is tried again."""
 _FALLS_AGAIN_SHARE = 0.5
+_SYNCS_FAIL_SHARE = 0.3
 _AHEAD_POLL_S = 0.02
 _CUT_SHARE = 0.5
 """The share of changes of a disk's content that cut off the end of a file."""
@@ -669,10 +670,22 @@ class Faults:
         return bool(self._fallen_now())
 
     def fail_directory(self, machine: Machine) -> End | None:
+        """A log directory fails: all its I/O, all its writes, or only each fsync of a file. If only these
+        failed, the machine then loses power, where it may, so that it loses what was not made durable."""
         if not machine.is_running or machine.disk.is_failing:
             return None
-        machine.fail_directory(self.rng.choice(LOG_DIRECTORIES), only_writes=self.rng.random() < 0.5)
-        return lambda: self._repair(machine)
+        directory, only_writes = self.rng.choice(LOG_DIRECTORIES), self.rng.random() < 0.5
+        if self.rng.random() >= _SYNCS_FAIL_SHARE:
+            machine.fail_directory(directory, only_writes=only_writes)
+            return lambda: self._repair(machine)
+        machine.fail_syncs(directory)
+
+        def end() -> None:
+            if machine.is_up and self._may_lose_data(machine):
+                self._lose_power(machine)
+            self._repair(machine)
+
+        return end
 
     def make_read_only(self, machine: Machine) -> End | None:
         """Make log directories read-only, while the broker runs or before its next start."""

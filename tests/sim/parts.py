@@ -42,7 +42,7 @@ def _surroundings(plan: Plan) -> Iterator[str]:
     yield from list(plan.consumers)[1:]
     if plan.weather != _CALM:
         yield "weather"
-    if plan.work_ms_max > _FAST_WORK_MS:
+    if plan.work_ms_max > _FAST_WORK_MS or plan.result_ms_max:
         yield "slow-workers"
     if plan.zookeeper_delay_ms_max > NORMAL_DELAY_MS_MAX:
         yield "slow-zookeeper"
@@ -65,6 +65,7 @@ def without(plan: Plan, names: Collection[str]) -> Plan:
         tenants=None if plan.tenants is None else _tenants(plan.tenants, names),
         weather=_CALM if "weather" in names else plan.weather,
         work_ms_max=_FAST_WORK_MS if "slow-workers" in names else plan.work_ms_max,
+        result_ms_max=0.0 if "slow-workers" in names else plan.result_ms_max,
         zookeeper_delay_ms_max=(
             NORMAL_DELAY_MS_MAX if "slow-zookeeper" in names else plan.zookeeper_delay_ms_max
         ),

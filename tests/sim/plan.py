@@ -53,6 +53,7 @@ _LARGE_SHARE = 0.2
 _KEYED_SHARE = 0.25
 _OUTDATED_SHARE = 0.1
 _OTHERS_SHARE = 0.3
+_LATE_RESULTS_SHARE = 0.2
 _LONG_S = 20.0
 _FOLLOW_UP_SHARE = 0.35
 _FOLLOW_UP_S = 0.05
@@ -142,6 +143,9 @@ class Plan:
     """Number of clients that write with expected versions of keys, if a topic is keyed."""
     zookeeper_delay_ms_max: float = NORMAL_DELAY_MS_MAX
     """Longest time in milliseconds that a request to ZooKeeper, or its answer, takes on the network."""
+    result_ms_max: float = 0.0
+    """Longest time in ms from the end of a worker thread's job to the moment at which the broker has the
+    result. The log may grow, or be truncated, in between."""
 
 
 def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
@@ -189,6 +193,8 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
         plan = _with_keys(plan, rng)
     if rng.random() < _OUTDATED_SHARE and _keeps_two_in_sync(plan):
         plan = _with_outdated_proposal(plan, rng)
+    if rng.random() < _LATE_RESULTS_SHARE:
+        plan = dataclasses.replace(plan, result_ms_max=rng.choice([50.0, 400.0]))
     return plan
 
 

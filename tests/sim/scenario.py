@@ -112,7 +112,13 @@ class Story:
     def __init__(self, world: World, plan: Plan) -> None:
         self.world = world
         self.plan = plan
-        self.cluster = Cluster(world, plan.shape.brokers, plan.settings, work_ms_max=plan.work_ms_max)
+        self.cluster = Cluster(
+            world,
+            plan.shape.brokers,
+            plan.settings,
+            work_ms_max=plan.work_ms_max,
+            result_ms_max=plan.result_ms_max,
+        )
         topics = plan.topics
         self.history = History(
             world,
