@@ -61,7 +61,7 @@ def begin_flush(log: Log, now_ms: int) -> FlushJob:
     unflushed = [
         segment
         for segment in log.segments
-        if segment.next_offset > log.recovery_point or segment.needs_directory_sync
+        if segment.next_offset > log.recovery_point or segment.needs_directory_sync or segment.needs_sync
     ]
     try:
         files = tuple(segment.file() for segment in unflushed)
@@ -83,7 +83,7 @@ def begin_flush(log: Log, now_ms: int) -> FlushJob:
         metadata_path = os.path.join(log.directory, names.PARTITION_METADATA)
         log.has_new_metadata = False
     for segment in unflushed:
-        segment.needs_directory_sync = False
+        segment.needs_directory_sync = segment.needs_sync = False
     return FlushJob(
         log.disk,
         log.log_end_offset,

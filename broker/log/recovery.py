@@ -259,6 +259,8 @@ def _check_segments(loading: _Loading) -> None:
                 _drop_after(loading, number)
                 return
             continue
+        if not request.is_clean and segment.next_offset == request.recovery_point:
+            _cut_what_came_back(loading, segment)
         if segment.base_offset in loading.swapped or not _has_sound_indexes(segment, is_last=is_last):
             logger.warning("Rebuilding the indexes of %s, which are missing or do not fit", segment.path)
             _remove_indexes(loading, segment)
@@ -292,6 +294,9 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> b
     # A power failure may take whole batches from the end of a file and leave the next file.
     is_short = not is_last and next_offset < upper_offset and _must_be_dense(loading, segment)
     is_whole = end == size and not is_short
+    if end < size and not is_last and next_offset == upper_offset:
+        is_whole = True
+        _cut_off(segment, end)
     if not is_whole:
         if not is_last or not _is_unfinished(segment.file(), end, size):
             loading.cut_short()
@@ -299,14 +304,33 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> b
             "no valid batch begins there" if end < size else f"the batches before {upper_offset} are missing"
         )
         logger.warning("%s truncated from %d to %d bytes: %s", segment.path, size, end, why)
-        segment.file().truncate(end)
-    segment.size = end
+        segment.cut(end)
     # A segment ends where the next one begins, even if compaction left a gap before it.
     segment.next_offset = upper_offset if is_whole and not is_last else next_offset
     segment.finish()
     if is_last or not is_whole:
         segment.resume_indexing()
     return is_whole
+
+
+def _cut_what_came_back(loading: _Loading, segment: Segment) -> None:
+    """Remove records from a segment that the next segment has. The log was truncated there, to the recovery
+    point, and a power failure has undone that before the next flush."""
+    if segment.damage is None:
+        for header in segment.headers(0):
+            if header.next_offset == segment.next_offset and header.end < segment.size:
+                _remove_indexes(loading, segment)
+                _cut_off(segment, header.end)
+                return
+
+
+def _cut_off(segment: Segment, end: int) -> None:
+    """Remove the bytes after the last record of a segment."""
+    logger.warning(
+        "%s truncated from %d to %d bytes: the next segment has the offsets that follow",
+        segment.path, segment.size, end,
+    )  # fmt: skip
+    segment.cut(end)
 
 
 def _must_be_dense(loading: _Loading, segment: Segment) -> bool:
@@ -382,8 +406,7 @@ def _find_end(loading: _Loading, segment: Segment) -> None:
             position,
         )
         loading.cut_short()
-        segment.file().truncate(position)
-        segment.size = position
+        segment.cut(position)
     segment.resume_indexing()
 
 

@@ -42,8 +42,8 @@ class Segment:
     __slots__ = (
         "_bytes_since_entry", "_directory", "_file", "_files", "_first_timestamp", "_index_interval",
         "_max_timestamp", "_offset_of_max_timestamp", "_positions", "_sync_error", "base_offset",
-        "created_ms", "damage", "is_dense", "needs_directory_sync", "next_offset", "offset_index", "size",
-        "time_index",
+        "created_ms", "damage", "is_dense", "needs_directory_sync", "needs_sync", "next_offset",
+        "offset_index", "size", "time_index",
     )  # fmt: skip
 
     def __init__(self, files: OpenFiles, directory: str, base_offset: int, settings: LogSettings) -> None:
@@ -53,6 +53,8 @@ class Segment:
         self.created_ms = 0
         self.needs_directory_sync = False
         """Whether the directory entry of the file may be lost in a power failure."""
+        self.needs_sync = False
+        """Whether a power failure may bring back records that were cut off the end of the file."""
         self.is_dense = settings.is_dense
         """Whether every batch begins at the offset after the batch before it."""
         self.damage: Damage | None = None
@@ -453,6 +455,12 @@ class Segment:
             return None
         return end, next_offset if end < self.size else self.next_offset
 
+    def cut(self, position: int) -> None:
+        """Remove all bytes from `position` on."""
+        self.file().truncate(position)
+        self.size = position
+        self.needs_sync = True
+
     def truncate_to(self, offset: int) -> None:
         """Remove the batch with `offset`, if there is one, and all later ones. The next append goes there.
 
@@ -473,8 +481,7 @@ class Segment:
                 end = header.end, header.next_offset
             self._empty_indexes()
         position, self.next_offset = end
-        self.file().truncate(position)
-        self.size = position
+        self.cut(position)
         if self.damage is not None:
             self.damage = None
             self._files.disk.remove(self.path_of(names.DAMAGED))

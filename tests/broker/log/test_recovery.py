@@ -19,6 +19,7 @@ from protocol.errors import BrokerError
 from tests.models.disk import SimDisk
 from tests.models.logs import (
     DIRECTORY,
+    NOW_MS,
     append,
     headers_of,
     look_up_at_once,
@@ -418,6 +419,29 @@ def test_a_power_loss_loses_no_flushed_record_and_leaves_a_valid_log(seed: int) 
     if end <= len(whole):
         assert headers_of(found) == whole[:end]
         assert found.epochs.entries == [entry for entry in epochs if entry[1] < end]
+
+
+@pytest.mark.parametrize("is_flushed", [True, False])
+@pytest.mark.parametrize("seed", range(20))
+def test_after_a_power_loss_truncated_records_are_not_before_newer_ones(seed: int, is_flushed: bool) -> None:
+    """The disk may undo a truncation that no fsync has covered, and the segment after it may be durable."""
+    disk: SimDisk = sim_disk(seed)
+    log = new_log(disk)
+    for _ in range(4):
+        append(log)
+    flush_at_once(log)
+    log.truncate_to(2)
+    log.roll(NOW_MS)
+    append(log, leader_epoch=1)
+    whole = headers_of(log)
+    if is_flushed:
+        flush_at_once(log)
+    disk.lose_power()
+
+    found = reopen(disk, log, is_clean=False, recovery_point=log.recovery_point)
+
+    if is_flushed or len(found.segments) == 2:
+        assert headers_of(found) == whole[: 3 if is_flushed else found.log_end_offset]
 
 
 def test_a_loaded_log_has_its_topic_id() -> None:
