@@ -11,6 +11,7 @@ The functions raise OSError from the disk, and `DamagedRun` for content that no 
 from __future__ import annotations
 
 import heapq
+import logging
 import os
 import re
 import struct
@@ -21,6 +22,8 @@ from itertools import islice
 
 from broker.log.disk import Disk, DiskFile
 from protocol.checksum import crc32c
+
+logger = logging.getLogger(__name__)
 
 DIGEST_BYTES = 20
 """Size of a key's digest. Nobody can compute enough digests of this size to find two keys with the same
@@ -43,7 +46,12 @@ KeyEntry = tuple[bytes, int]
 
 
 class DamagedRun(Exception):
-    """A run holds content that no broker writes. It is to be removed: the log has the same information."""
+    """A run is missing, or holds content that no broker writes. It is to be removed: the log has the same
+    information."""
+
+
+class ColdBlock(Exception):
+    """A block of a run is not in the page cache: reading it would wait for the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +127,19 @@ def read_run(disk: Disk, path: str) -> KeyRun:
     return run
 
 
+def find_runs(disk: Disk, directory: str) -> list[KeyRun]:
+    """The runs in a directory, by their trailers. Removes those that are damaged."""
+    runs = []
+    for name in filter(is_run_name, disk.list(directory)):
+        path = os.path.join(directory, name)
+        try:
+            runs.append(read_run(disk, path))
+        except DamagedRun as error:
+            logger.warning("Removing %s, whose keys are read from the log again: %s", path, error)
+            disk.remove(path)
+    return runs
+
+
 def entries_of(run: KeyRun, file: DiskFile) -> Iterator[KeyEntry]:
     """All entries, in order of digests."""
     for number in range(run.blocks):
@@ -136,20 +157,22 @@ def merged(newest_first: Sequence[Iterator[KeyEntry]], log_start_offset: int) ->
         last = digest
 
 
-def find(run: KeyRun, file: DiskFile, digest: bytes) -> int:
-    """The offset that a run holds for a digest, or `NO_VERSION`."""
+def find(run: KeyRun, file: DiskFile, digest: bytes, *, may_wait: bool = True) -> int:
+    """The offset that a run holds for a digest, or `NO_VERSION`. Unless it `may_wait`, raises `ColdBlock`
+    instead of reading from the device."""
     wanted = int.from_bytes(digest[:8])
     low, high = 0, run.blocks - 1
     low_value, high_value = 0, 1 << 64
-    is_guessing = True
+    guesses = 0
     while low <= high:
-        if is_guessing:
+        # Bisect every third time, in case the digests are not evenly distributed.
+        number = (low + high) // 2
+        if guesses % 3 != 2:
             number = low + (wanted - low_value) * (high - low + 1) // max(1, high_value - low_value)
             number = min(max(number, low), high)
-        else:
-            # Bisect every second time, in case the digests are not evenly distributed.
-            number = (low + high) // 2
-        is_guessing = not is_guessing
+        guesses += 1
+        if not may_wait and not file.is_cached(_BLOCK_BYTES, number * _BLOCK_BYTES):
+            raise ColdBlock
         block, count = _read_block(run, file, number)
         first = block[:DIGEST_BYTES]
         last_start = (count - 1) * _ENTRY.size
@@ -172,12 +195,6 @@ def _find_in_block(block: bytes, count: int, digest: bytes) -> int:
         return NO_VERSION
     offset: int = _ENTRY.unpack_from(block, index * _ENTRY.size)[1]
     return offset
-
-
-def first_guess(run: KeyRun, digest: bytes) -> tuple[int, int]:
-    """(position, length) of the part of the file that a search for a digest probably reads."""
-    number = min(int.from_bytes(digest[:8]) * run.blocks >> 64, max(0, run.blocks - 1))
-    return number * _BLOCK_BYTES, _BLOCK_BYTES
 
 
 def _read_block(run: KeyRun, file: DiskFile, number: int) -> tuple[bytes, int]:

@@ -9,6 +9,7 @@ passes the error once to `LogEvents.failed`, and every later call raises KAFKA_S
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ from protocol.batches import HAS_APPEND_ID, NO_SEQUENCE, NO_TIMESTAMP, BatchHead
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.frames import FileSlice
 from protocol.topic_partition import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 
 class LogRead(NamedTuple):
@@ -281,7 +284,9 @@ class Log:
         except OSError as error:
             raise self.refused(error) from error
         was_durable = self.recovery_point >= self.log_end_offset
-        has_keys = self.keys is not None and self.keys.end_offset == self.log_end_offset
+        index = self.keys
+        if index is not None and (index.end_offset != self.log_end_offset or not index.has_room):
+            index = None
         self.log_end_offset = last_offset + 1
         for header, base_offset in zip(headers, base_offsets, strict=True):
             if header.producer_id >= 0:
@@ -293,18 +298,17 @@ class Log:
             self.events.flush_due(self)
         if was_durable:
             self.events.unflushed(self)
-        if has_keys:
-            self._index_keys(records, headers, base_offsets, keys)
+        if index is not None:
+            self._index_keys(index, records, headers, base_offsets, keys)
 
     def _index_keys(
         self,
+        index: KeyVersions,
         records: memoryview,
         headers: Sequence[BatchHeader],
         base_offsets: Sequence[int],
         keys: Sequence[Sequence[KeyEntry]] | None,
     ) -> None:
-        index = self.keys
-        assert index is not None
         for number, (header, base_offset) in enumerate(zip(headers, base_offsets, strict=True)):
             entries = readable_keys(records, header) if keys is None else keys[number]
             last_offset = base_offset + header.last_offset_delta
@@ -396,8 +400,7 @@ class Log:
         except OSError as error:
             raise self.refused(error) from error
         except DamagedRun as error:
-            index.reset(self.log_start_offset)
-            raise self._keys_behind(str(error)) from error
+            raise self.keys_damaged(str(error)) from error
         return offset if offset >= self.log_start_offset else -1
 
     def cold_key_search(self, digests: Sequence[bytes]) -> Callable[[], None] | None:
@@ -408,6 +411,8 @@ class Log:
             return self._current_keys().cold_search(digests)
         except OSError as error:
             raise self.refused(error) from error
+        except DamagedRun as error:
+            raise self.keys_damaged(str(error)) from error
 
     def _current_keys(self) -> KeyVersions:
         if self.keys is None:
@@ -419,6 +424,14 @@ class Log:
         if self.keys.end_offset != self.log_end_offset:
             raise self._keys_behind("it has not read the whole log yet")
         return self.keys
+
+    def keys_damaged(self, why: str) -> BrokerError:
+        """Have all keys read from the log again, because a file of the index is damaged or missing. Returns
+        the error for the caller."""
+        assert self.keys is not None
+        logger.warning("%s: all keys are read from the log again: %s", self.topic_partition, why)
+        self.keys.reset(self.log_start_offset)
+        return self._keys_behind(why)
 
     def _keys_behind(self, why: str) -> BrokerError:
         self.events.keys_behind(self)
@@ -566,12 +579,16 @@ class Log:
     def _discard(self, segments: Sequence[Segment]) -> None:
         """Remove segments from the log, and discard their files."""
         discarded = self.segments.remove(segments)
-        if not discarded:
-            return
+        if discarded:
+            self.discard_files(discarded)
+
+    def discard_files(self, paths: list[str]) -> None:
+        """Remove files that were renamed to `.deleted`, or temporary ones, after a delay (see `LogEvents`).
+        Raises OSError."""
         if self.events.discard is not None:
-            self.events.discard(self, discarded)
+            self.events.discard(self, paths)
         else:
-            for path in discarded:
+            for path in paths:
                 self.disk.remove(path)
 
     # Durability.

@@ -64,6 +64,8 @@ class KeyReads:
             return []
         try:
             log = self._replicas.partition(append.topic, append.index).log
+            if log.keys is None or not log.keys.has_files:
+                return []
             headers = split(append.records)
             records = {each.record for each in condition.versions}
             digests = [
