@@ -17,7 +17,10 @@ import logging
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from broker.handler import Handler, RequestContext
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from broker.handler import Answer, Handler, RequestContext
 from broker.replication.admission import NO_TOKEN, RequestFence
 from broker.replication.appends import ACKS_ALL, ACKS_LEADER, ACKS_NONE, NO_EXPECTATION, Append, Condition
 from broker.replication.key_reads import KeyReads
@@ -49,7 +52,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     replicas: Replicas
     key_reads: KeyReads
 
-    def handle(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+    def handle(self, context: RequestContext, request: ProduceRequest) -> Answer[ProduceResponse]:
         self._check(context, request)
         appends = [
             Append(
@@ -72,20 +75,34 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         ]
         if len(appends) > 1 and len({(append.topic, append.index) for append in appends}) != len(appends):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a partition more than once")
-        key_reads = self.key_reads
-        if (key_reads.held or any(append.condition is not None for append in appends)) and key_reads.hold(
-            appends, lambda: self._resume(context, request, appends)
-        ):
-            return None
+        is_conditional = False
+        for append in appends:
+            if append.condition is not None:
+                is_conditional = True
+        if is_conditional or self.key_reads.held:
+            done: Deferred[ProduceResponse] = Deferred()
+            if self.key_reads.hold(appends, lambda: self._resume(context, request, appends, done)):
+                return done
         return self._append(context, request, appends)
 
-    def _resume(self, context: RequestContext, request: ProduceRequest, appends: list[Append]) -> None:
-        """Carry out a request that had to wait for reads."""
+    def _resume(
+        self,
+        context: RequestContext,
+        request: ProduceRequest,
+        appends: list[Append],
+        done: Deferred[ProduceResponse],
+    ) -> None:
+        """Carry out a request that had to wait for reads. Fires `done` unless the context is answered."""
         if context.is_closed:
             return
-        response = self._append(context, request, appends)
+        try:
+            response = self._append(context, request, appends)
+        except Exception:
+            # This request fails; those that waited for it proceed.
+            done.errback(Failure())
+            return
         if response is not None:
-            context.answer(response)
+            done.callback(response)
 
     def _append(
         self, context: RequestContext, request: ProduceRequest, appends: list[Append]

@@ -268,3 +268,28 @@ def test_a_request_whose_connection_closes_while_it_waits_is_not_carried_out(tmp
     world.workers.release()
 
     assert world.replicas.partition(T, 0).log.log_end_offset == 2
+
+
+def test_a_waiting_request_that_fails_does_not_block_those_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = sim_disk()
+    world = world_with(Path("/data"), disk, **{"key.versions.memory.bytes": BYTES_PER_KEY})
+    client, other = world.client(), world.client()
+    one(client, b"a", b"b")
+    disk.cold_share = 1.0
+    world.workers.is_held = True
+    client.ask(request(part(b"a", expected={0: 0})))
+    other.ask(request(part(b"c")))
+    append = world.replicas.append
+
+    def fail_once(*arguments: Any) -> None:
+        monkeypatch.setattr(world.replicas, "append", append)
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(world.replicas, "append", fail_once)
+    world.workers.release()
+
+    (failed,), (written,) = client.answers(), other.answers()
+    assert outcome(failed.responses[0].partition_responses[0]) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1)
+    assert outcome(written.responses[0].partition_responses[0]) == (0, 2)
