@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.log.append import AppendOrigin, AppendResult, PreparedAppend, check_batches, check_fetched
@@ -21,6 +20,7 @@ from broker.log.damage import Damage, SuspectSegment
 from broker.log.epochs import LeaderEpochs
 from broker.log.key_runs import DamagedRun, KeyEntry
 from broker.log.key_versions import KeyVersions, keys_of, readable_keys
+from broker.log.log_events import LogEvents
 from broker.log.open_files import OpenFiles
 from broker.log.pressure import REMEDY, is_pressure
 from broker.log.producer_state import AppendedBatch, ProducerStates
@@ -29,6 +29,7 @@ from broker.log.segment import Segment
 from broker.log.segments import Segments
 from broker.log.settings import KEEP_PRODUCERS_CODEC, LogSettings
 from broker.log.snapshots import remove_snapshots, restore_producers, write_snapshot
+from broker.log.suspicion import check_first
 from protocol import batches
 from protocol.batches import HAS_APPEND_ID, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader, whole_batches
 from protocol.errors import BrokerError, ErrorCode, error_for
@@ -49,40 +50,6 @@ class LogRead(NamedTuple):
     first_offset: int
     next_offset: int
     is_cold: bool = False
-
-
-def _ignore(log: Log) -> None: ...
-
-
-def _ignore_failure(log: Log, error: OSError) -> None: ...
-
-
-def _ignore_suspicion(log: Log, base_offset: int, why: str) -> None: ...
-
-
-@dataclass(slots=True)
-class LogEvents:
-    """Callbacks of a log to its manager, each called with the log.
-
-    `discard` removes files that were renamed to `.deleted`, after a delay; None removes them immediately.
-    `flush_due`: a flush should begin. `unflushed`: the log was durable and no longer is.
-    `recovery_point_lowered`: the checkpoint must hold the lower point before the log grows again; the
-    callback calls `Log.begin_settling`, and `Log.settled` once the checkpoint is durable. `pressed`: an
-    operation was refused for lack of descriptors or memory. `suspected`: a read found content that no broker
-    writes in the segment with this base offset, which should be examined. `keys_full`: the table of the index
-    of keys should be written to a file. `keys_behind`: that index has to read records from the log again.
-    `failed`: the log's directory cannot be used.
-    """
-
-    discard: Callable[[Log, list[str]], None] | None = None
-    flush_due: Callable[[Log], None] = _ignore
-    unflushed: Callable[[Log], None] = _ignore
-    recovery_point_lowered: Callable[[Log], None] = _ignore
-    pressed: Callable[[Log, OSError], None] = _ignore_failure
-    suspected: Callable[[Log, int, str], None] = _ignore_suspicion
-    keys_full: Callable[[Log], None] = _ignore
-    keys_behind: Callable[[Log], None] = _ignore
-    failed: Callable[[Log, OSError], None] = _ignore_failure
 
 
 class Log:
@@ -380,7 +347,7 @@ class Log:
             length = extent.end_position - start
             is_cold = not file.is_cached(length, start)
             if segment is not self.segments.active and not is_cold:
-                segment.check_first(start, offset)
+                check_first(segment, start, offset)
         except OSError as error:
             raise self.refused(error) from error
         except SuspectSegment as error:

@@ -28,7 +28,8 @@ from broker.log.flush_schedule import FlushSchedule
 from broker.log.flusher import Flusher
 from broker.log.key_reading import KeyIndexing
 from broker.log.loader import Loader
-from broker.log.log import Log, LogEvents
+from broker.log.log import Log
+from broker.log.log_events import LogEvents
 from broker.log.open_files import OpenFiles
 from broker.log.pressure import REMEDY, is_pressure, retried
 from broker.log.recovery import LoadRequest, create_log, write_partition_metadata

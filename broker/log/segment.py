@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from broker.log import names, scan
+from broker.log import names, scan, suspicion
 from broker.log.damage import Damage, SuspectSegment
 from broker.log.disk import DiskFile
 from broker.log.index import OffsetIndex, TimeIndex
@@ -267,7 +267,7 @@ class Segment:
         self._offset_of_max_timestamp = self.base_offset + relative_offset
         # The index of a closed segment ends with its largest timestamp; read the batches after that entry.
         start = 0
-        if last is not None and self._confirms(timestamp, self._offset_of_max_timestamp):
+        if last is not None and suspicion.confirms(self, timestamp, self._offset_of_max_timestamp):
             start = self.offset_index.position_below(self._offset_of_max_timestamp)
         else:
             self._max_timestamp, self._offset_of_max_timestamp = NO_TIMESTAMP, self.base_offset
@@ -293,67 +293,25 @@ class Segment:
 
     def header_at(self, offset: int) -> BatchHeader | None:
         """Header of the first batch that ends at or after `offset`; None if all batches lie before it."""
-        start = end = self._checked(self.offset_index.position_below(offset))
+        start = end = suspicion.checked(self, self.offset_index.position_below(offset))
         for header in self.headers(start):
             if header.base_offset > offset and header.position == start > 0:
-                raise SuspectSegment(
-                    f"{self.offset_index.path} leads to position {start} for offset {offset}, but the batch "
-                    f"there begins at {header.base_offset}"
-                )
+                raise suspicion.misled(self, header, offset)
             if header.last_offset >= offset:
-                self._check(header, offset)
+                suspicion.check_expected(self, header, offset)
                 return header
             end = header.end
         if end != self.readable_size:
-            raise SuspectSegment(f"no batch begins at position {end} of {self.path}")
+            raise suspicion.no_batch(self, end)
         return None
-
-    def _checked(self, position: int) -> int:
-        """A position that an index names."""
-        if not 0 <= position < max(self.size, 1):
-            raise SuspectSegment(
-                f"{self.offset_index.path} names position {position}, the log has {self.size} bytes"
-            )
-        return position
-
-    def _check(self, header: BatchHeader, offset: int) -> None:
-        """Check that a batch may be the first one that ends at or after `offset`."""
-        if (header.base_offset > offset and self.is_dense) or header.last_offset >= self.next_offset:
-            raise SuspectSegment(
-                f"the batch at position {header.position} of {self.path} has offsets {header.base_offset} to "
-                f"{header.last_offset}, where offset {offset} was expected"
-            )
-
-    def check_first(self, position: int, offset: int) -> None:
-        """Check the header of the batch at `position`, which is about to be read for `offset`."""
-        header = next(self.headers(position), None)
-        if header is None or self.file().size() < self.size:
-            raise SuspectSegment(
-                f"no batch begins at position {position} of {self.path}, or the file is short"
-            )
-        if header.last_offset < offset:
-            raise SuspectSegment(
-                f"the batch at position {position} of {self.path} ends before offset {offset}"
-            )
-        self._check(header, max(offset, self.base_offset))
-
-    def _confirms(self, timestamp: int, offset: int) -> bool:
-        """Whether the batch with `offset` has this largest timestamp, as an entry of the time index says."""
-        try:
-            header = self.header_at(offset)
-        except SuspectSegment:
-            return False
-        return header is not None and header.max_timestamp == timestamp
 
     def offset_before(self, timestamp: int) -> int:
         """An offset before which no record has `timestamp` or a later one."""
         entry = self.time_index.entry_below(timestamp)
         if entry is None:
             return self.base_offset
-        if not self._confirms(*entry):
-            raise SuspectSegment(
-                f"{self.time_index.path} has timestamp {entry[0]} at offset {entry[1]}, where it is not"
-            )
+        if not suspicion.confirms(self, *entry):
+            raise suspicion.wrong_timestamp(self, *entry)
         return entry[1]
 
     def headers_from(self, offset: int) -> Iterator[BatchHeader]:
@@ -385,7 +343,7 @@ class Segment:
             below = index.position_up_to(min(limit, self.size))
             if upper_offset < self.next_offset:
                 below = min(below, index.position_below(upper_offset))
-            position = max(start, self._checked(below))
+            position = max(start, suspicion.checked(self, below))
         next_offset = -1
         first = position
         for header in self.headers(position):
@@ -393,14 +351,9 @@ class Segment:
             end_offset = base_offset + header.last_offset_delta + 1
             if header.position == first:
                 if base_offset > upper_offset or end_offset > self.next_offset:
-                    raise SuspectSegment(
-                        f"{self.offset_index.path} leads to position {first} for offset {upper_offset}, but "
-                        f"the batch there has offsets {base_offset} to {end_offset - 1}"
-                    )
+                    raise suspicion.misled(self, header, upper_offset)
             elif base_offset < next_offset or (base_offset > next_offset and self.is_dense):
-                raise SuspectSegment(
-                    f"offset {base_offset} follows {next_offset - 1} at byte {header.position} of {self.path}"
-                )
+                raise suspicion.out_of_order(self, header, next_offset)
             if end_offset > upper_offset:
                 break
             if end > limit and not (min_one_batch and header.position == start):
@@ -412,7 +365,7 @@ class Segment:
                 break
         else:
             if position != self.readable_size:
-                raise SuspectSegment(f"no batch begins at position {position} of {self.path}")
+                raise suspicion.no_batch(self, position)
         if position == start:
             return None
         if next_offset < 0:
@@ -446,7 +399,7 @@ class Segment:
                     return None
                 position, offset = self.size, self.next_offset
             end, next_offset = 0, self.base_offset
-            start = self._checked(self.offset_index.position_below(offset - 1)) if position else 0
+            start = suspicion.checked(self, self.offset_index.position_below(offset - 1)) if position else 0
             for header in self.headers(start, position):
                 end, next_offset = header.end, header.next_offset
         except SuspectSegment:

@@ -12,7 +12,8 @@ from twisted.internet.task import Clock
 
 from broker.log.damage import decode_damage
 from broker.log.flush_job import close_log
-from broker.log.log import Log, LogEvents
+from broker.log.log import Log
+from broker.log.log_events import LogEvents
 from broker.log.scrubber import Scrubber, ScrubSettings
 from broker.log.time_search import offset_for_timestamp
 from protocol.batches import whole_batches

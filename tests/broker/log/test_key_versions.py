@@ -15,7 +15,8 @@ from broker.log.flush_job import close_log, flush_at_once
 from broker.log.key_reading import KeyIndexing
 from broker.log.key_runs import DamagedRun, entries_of, find, merged, read_run, run_name, write_run
 from broker.log.key_versions import BYTES_PER_KEY, digest_of
-from broker.log.log import Log, LogEvents
+from broker.log.log import Log
+from broker.log.log_events import LogEvents
 from protocol.batches import split
 from protocol.errors import BrokerError, ErrorCode
 from protocol.records import BatchBuilder, decode_columns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from broker.log import inspection, recovery, scan
+from broker.log import inspection, log, recovery, scan
 from broker.log.directory import LogDirectory
 from broker.log.disk import DiskFile
 from broker.log.flush_job import FlushJob
@@ -49,7 +49,7 @@ def _believe_indexes() -> Sequence[Patch]:
         (TimeIndex, "is_sound", lambda self, next_offset: True),
         (Segment, "header_at", header_at),
         (Segment, "extent", extent),
-        (Segment, "check_first", lambda self, position, offset: None),
+        (log, "check_first", lambda segment, position, offset: None),
         (Inspection, "_begin", begin_without_indexes),
     ]
 

@@ -1,0 +1,90 @@
+"""What a read of a segment finds that no broker writes: positions in its indexes, and headers of its batches.
+
+A search checks the position that an index names and the header to which it leads; it does not check every
+batch that it passes. `SuspectSegment` says what is wrong, and `broker.log.scrubber` examines the segment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.log.damage import SuspectSegment
+from protocol.batches import BatchHeader
+
+if TYPE_CHECKING:
+    from broker.log.segment import Segment
+
+
+# Checks: they return or raise `SuspectSegment`.
+
+
+def checked(segment: Segment, position: int) -> int:
+    """A position that the offset index names."""
+    if not 0 <= position < max(segment.size, 1):
+        raise SuspectSegment(
+            f"{segment.offset_index.path} names position {position}, the log has {segment.size} bytes"
+        )
+    return position
+
+
+def check_expected(segment: Segment, header: BatchHeader, offset: int) -> None:
+    """Check that a batch may be the first one that ends at or after `offset`."""
+    if (header.base_offset > offset and segment.is_dense) or header.last_offset >= segment.next_offset:
+        raise SuspectSegment(
+            f"the batch at position {header.position} of {segment.path} has offsets {header.base_offset} to "
+            f"{header.last_offset}, where offset {offset} was expected"
+        )
+
+
+def check_first(segment: Segment, position: int, offset: int) -> None:
+    """Check the header of the batch at `position`, which is about to be read for `offset`."""
+    header = next(segment.headers(position), None)
+    if header is None or segment.file().size() < segment.size:
+        raise SuspectSegment(
+            f"no batch begins at position {position} of {segment.path}, or the file is short"
+        )
+    if header.last_offset < offset:
+        raise SuspectSegment(
+            f"the batch at position {position} of {segment.path} ends before offset {offset}"
+        )
+    check_expected(segment, header, max(offset, segment.base_offset))
+
+
+def confirms(segment: Segment, timestamp: int, offset: int) -> bool:
+    """Whether the batch with `offset` has this largest timestamp, as an entry of the time index says."""
+    try:
+        header = segment.header_at(offset)
+    except SuspectSegment:
+        return False
+    return header is not None and header.max_timestamp == timestamp
+
+
+# What a search found: the errors to raise.
+
+
+def misled(segment: Segment, header: BatchHeader, offset: int) -> SuspectSegment:
+    """The offset index leads a search for `offset` to the batch of `header`."""
+    return SuspectSegment(
+        f"{segment.offset_index.path} leads to position {header.position} for offset {offset}, but the batch "
+        f"there has offsets {header.base_offset} to {header.last_offset}"
+    )
+
+
+def no_batch(segment: Segment, position: int) -> SuspectSegment:
+    """The file has bytes from `position` on, which are no batch."""
+    return SuspectSegment(f"no batch begins at position {position} of {segment.path}")
+
+
+def out_of_order(segment: Segment, header: BatchHeader, next_offset: int) -> SuspectSegment:
+    """The batch of `header` stands where a batch with `next_offset` was expected, or a later one if the log
+    may have gaps."""
+    return SuspectSegment(
+        f"offset {header.base_offset} follows {next_offset - 1} at byte {header.position} of {segment.path}"
+    )
+
+
+def wrong_timestamp(segment: Segment, timestamp: int, offset: int) -> SuspectSegment:
+    """The time index has an entry that no batch confirms."""
+    return SuspectSegment(
+        f"{segment.time_index.path} has timestamp {timestamp} at offset {offset}, where it is not"
+    )
