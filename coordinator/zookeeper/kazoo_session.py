@@ -234,8 +234,8 @@ class KazooSession:
             self._ask(path, ask, convert).addCallbacks(answered.callback, failed)
 
         def failed(failure: Failure) -> None:
-            if isinstance(failure.value, ZooKeeperConnectionLost) and not self.expired:
-                attempt()
+            if isinstance(failure.value, ZooKeeperConnectionLost):
+                attempt()  # Once the session has expired, this fails with `SessionExpired`.
             else:
                 answered.errback(failure)
 

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import ConnectionLoss
+from twisted.python.failure import Failure
 
 from coordinator.zookeeper.interface import (
     Create,
@@ -19,7 +21,7 @@ from coordinator.zookeeper.interface import (
     ZooKeeperConnectionLost,
     ZooKeeperSession,
 )
-from coordinator.zookeeper.kazoo_session import KazooSession
+from coordinator.zookeeper.kazoo_session import CONNECTED, LOST, KazooSession
 from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper, split_connect
 from coordinator.zookeeper.session_memory import SessionKey
 from tests.reactor import in_thread, on_reactor, reactor, until
@@ -270,3 +272,18 @@ async def test_a_client_can_be_closed_before_the_former_session_is_closed() -> N
     with pytest.raises(SessionExpired):
         await asked
     assert memory.key is not None, "the next process still has to close it"
+
+
+def test_a_read_whose_session_has_expired_fails_as_expired() -> None:
+    """Kazoo may report the lost connection of a read after the session has expired: the read is not repeated,
+    and its caller continues on the next session."""
+    session = KazooSession("nowhere:1", "", 6000, lambda function, *args: function(*args), lambda *_: None)
+    session._on_state(CONNECTED, (1, b""), 6000)
+    result = session._handler.async_result()
+    outcomes: list[object] = []
+    session._read("/a", lambda: result, lambda answer: answer).addBoth(outcomes.append)
+    session._on_state(LOST, None)
+    result.set_exception(ConnectionLoss())
+    (failure,) = outcomes
+    assert isinstance(failure, Failure)
+    assert failure.type is SessionExpired
