@@ -77,7 +77,8 @@ def _tenants(tenants: TenantsPlan) -> str:
         )
         if number
     ]
-    names = f", and {_count(tenants.names, 'owner')} for a name" if tenants.names else ""
+    what = f"of many names, {tenants.names_kept} kept" if tenants.names_kept else "for a name"
+    names = f", and {_count(tenants.names, 'owner')} {what}" if tenants.names else ""
     return f"{_listed(who)} contended for {tenants.topic}-0{names}."
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from twisted.python.failure import Failure
 
 from broker.network.interfaces import Address
@@ -15,10 +17,12 @@ from tests.sim.tenant import Tenant
 
 
 class NameOwner(Tenant):
-    """A client that owns a name. It writes nothing, so judges see its ownership only in its grants."""
+    """A client that owns a name, one of `resources` at a time. It writes nothing, so judges see its ownership
+    only in its grants."""
 
-    def __init__(self, around: Surroundings, name: str, resource: str, told: OwnerHistory) -> None:
-        super().__init__(around, name, (resource, NO_PARTITION), told)
+    def __init__(self, around: Surroundings, name: str, resources: Sequence[str], told: OwnerHistory) -> None:
+        super().__init__(around, name, (resources[0], NO_PARTITION), told)
+        self._resources = resources
         self._coordinator: Address | None = None
         self._is_finding = False
 
@@ -28,6 +32,12 @@ class NameOwner(Tenant):
 
     def work(self, grant: Told) -> None:
         self.has_worked = True
+
+    def _claim(self) -> None:
+        if len(self._resources) > 1 and self.is_idle:
+            self.at = (self.rng.choice(self._resources), NO_PARTITION)
+            self._seen = 0
+        super()._claim()
 
     def decider(self) -> Address | None:
         if self._coordinator is None and not self._is_finding:

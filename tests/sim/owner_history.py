@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from protocol.messages.ownership import (
     GENERATION_RAISE_MAX,
+    NO_PARTITION,
     PRODUCERS_GROUP,
     RESET_GENERATION,
     Access,
@@ -87,10 +88,13 @@ class Guard:
 
 @dataclass(slots=True)
 class OwnerHistory:
-    """All grants and batches of tenants. `has_resets`: whether any tenant claims with generation 0."""
+    """All grants and batches of tenants. `has_resets`: whether any tenant claims with generation 0.
+    `names_forgotten_after_s`: how long nobody has owned a name before brokers may forget it; None if they do
+    not forget any."""
 
     history: History
     has_resets: bool = False
+    names_forgotten_after_s: float | None = None
     grants: list[Told] = field(default_factory=list)
     batches: list[OwnedBatch] = field(default_factory=list)
     queues: QueueHistory = field(init=False)
@@ -124,6 +128,8 @@ class OwnerHistory:
         """Check that generations rise with the grants, unless claims with generation 0 may reset them."""
         if self.has_resets and told.group != PRODUCERS_GROUP:
             return
+        if self._may_have_been_forgotten(told, other):
+            return
         if (other.incarnation < told.incarnation) != (other.generation < told.generation):
             self.history.violation(f"{told} and {other}: generations do not rise with the grants")
         elif (
@@ -132,6 +138,13 @@ class OwnerHistory:
             and told.named < other.generation < told.generation
         ):
             self.history.violation(f"{told} was granted to a claim that named {told.named}, after {other}")
+
+    def _may_have_been_forgotten(self, told: Told, other: Told) -> bool:
+        """Whether a name can have been forgotten between the two grants: its generations then begin at 1."""
+        if self.names_forgotten_after_s is None or told.place.at[1] != NO_PARTITION:
+            return False
+        first_s, last_s = min(told.asked_s, other.asked_s), max(told.told_s, other.told_s)
+        return last_s - first_s >= self.names_forgotten_after_s
 
     def stands(self, grant: Told, asked_s: float) -> None:
         """Check a renewal on the connection of the grant: no conflicting grant was given since."""

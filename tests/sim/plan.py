@@ -52,6 +52,10 @@ class Shape:
 _LARGE_SHARE = 0.2
 _KEYED_SHARE = 0.25
 _OUTDATED_SHARE = 0.1
+_MANY_NAMES_SHARE = 0.4
+NAMES_KEPT = 3
+NAMES_RETENTION_MS = 1000
+"""In seeds with many names: how many a broker keeps, and for how long without an owner."""
 _OTHERS_SHARE = 0.3
 _LATE_RESULTS_SHARE = 0.2
 _LONG_S = 20.0
@@ -112,6 +116,8 @@ class TenantsPlan:
     producers: int = 0
     modes: tuple[ProducerAccessMode, ...] = ()
     names: int = 0
+    names_kept: int = 0
+    """If not 0: owners of names use many, one after the other, and brokers keep only as many as this."""
     readers: int = 0
     has_guards: bool = False
     has_resets: bool = False
@@ -195,6 +201,8 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
         plan = _with_outdated_proposal(plan, rng)
     if rng.random() < _LATE_RESULTS_SHARE:
         plan = dataclasses.replace(plan, result_ms_max=rng.choice([50.0, 400.0]))
+    if plan.tenants is not None and rng.random() < _MANY_NAMES_SHARE:
+        plan = _with_many_names(plan, plan.tenants, rng)
     return plan
 
 
@@ -224,6 +232,14 @@ def _with_keys(plan: Plan, rng: random.Random) -> Plan:
     )
     topic = Topic("keyed", 1, plan.shape.replicas, configs, is_keyed=True)
     return dataclasses.replace(plan, topics=(*plan.topics, topic), keyed_writers=rng.randint(2, 3))
+
+
+def _with_many_names(plan: Plan, tenants: TenantsPlan, rng: random.Random) -> Plan:
+    """The plan with owners of more names than brokers keep: they forget those that nobody has owned for a
+    moment."""
+    settings = {**plan.settings, "own.names.max": NAMES_KEPT, "own.names.retention.ms": NAMES_RETENTION_MS}
+    many = dataclasses.replace(tenants, names=rng.randint(2, 4), names_kept=NAMES_KEPT)
+    return dataclasses.replace(plan, tenants=many, settings=settings)
 
 
 def _gentle(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:

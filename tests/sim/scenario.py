@@ -32,7 +32,7 @@ from tests.sim.keyed_writer import KeyedWriter
 from tests.sim.member import SESSION_TIMEOUT_MS
 from tests.sim.operator import Operator
 from tests.sim.owner_history import OwnerHistory
-from tests.sim.plan import THREE, Plan, Shape, draw
+from tests.sim.plan import NAMES_RETENTION_MS, THREE, Plan, Shape, draw
 from tests.sim.producer import Producer
 from tests.sim.recovery_times import RECOVERY_S_MAX, RecoveryTimes
 from tests.sim.tenant_life import TenantLife
@@ -159,6 +159,8 @@ class Story:
         self.groups = [GroupLife(around, group, told) for group in plan.groups]
         tenants = plan.tenants
         self.owned = OwnerHistory(self.history, has_resets=tenants is not None and tenants.has_resets)
+        if tenants is not None and tenants.names_kept:
+            self.owned.names_forgotten_after_s = NAMES_RETENTION_MS / 1000
         self.tenants = None if tenants is None else TenantLife(around, tenants, self.owned)
         self.keyed = KeyedHistory(self.history)
         keyed = next((topic.name for topic in plan.topics if topic.is_keyed), None)

@@ -110,8 +110,10 @@ def _tenants(around: Surroundings, plan: TenantsPlan, told: OwnerHistory) -> Ite
     for number in range(plan.producers):
         habits = WriterHabits(False, guards, plan.is_strict, plan.write_rarely, plan.leave_soon)
         yield ExclusiveProducer(around, f"x{number}", at, told, habits, plan.modes)
+    others = [f"name{number}" for number in range(2 * plan.names_kept)]
+    names = ["name", *others]
     for number in range(plan.names):
-        yield NameOwner(around, f"n{number}", "name", told)
+        yield NameOwner(around, f"n{number}", names, told)
     read = SingleReaderHistory(told)
     for number in range(plan.readers):
         yield SingleReader(around, f"r{number}", at, told, read)
@@ -126,4 +128,4 @@ def _last(around: Surroundings, plan: TenantsPlan, told: OwnerHistory) -> Iterat
     else:
         yield Owner(around, "olast", at, told, habits)
     if plan.names:
-        yield NameOwner(around, "nlast", "name", told)
+        yield NameOwner(around, "nlast", ["name"], told)

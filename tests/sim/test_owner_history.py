@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from protocol.batches import split
-from protocol.messages.ownership import PRODUCERS_GROUP, Access, LossReason
+from protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP, Access, LossReason
 from tests.models.batches import batch
 from tests.models.world import World
 from tests.sim.checkers import StoredBatch, StoredLog
@@ -300,3 +302,22 @@ def test_the_id_of_an_acknowledged_append_is_known_while_its_records_are_not_del
     told.history.deletes(PLACE, 5)
     told.was_forgotten(owned)
     assert len(told.history.violations) == 1
+
+
+@pytest.mark.parametrize(("told_s", "violations"), [(1.9, 1), (2.5, 0)])
+def test_only_a_name_that_nobody_has_owned_for_long_begins_at_generation_1_again(
+    told: OwnerHistory, told_s: float, violations: int
+) -> None:
+    told.names_forgotten_after_s = 2.0
+    name = Incarnation(("name", NO_PARTITION))
+    told.granted(replace(grant("n0", 5, 7, told_s=0.1), place=name, access=Access.NONE))
+    again = grant("n1", 1, 8, asked_s=1.5, told_s=told_s)
+    told.granted(replace(again, place=name, access=Access.NONE))
+    assert len(found(told)) == violations
+
+
+def test_a_partition_never_begins_at_generation_1_again(told: OwnerHistory) -> None:
+    told.names_forgotten_after_s = 2.0
+    told.granted(grant("o0", 5, 7))
+    told.granted(grant("o1", 1, 8, asked_s=100, told_s=101))
+    assert len(found(told)) == 1

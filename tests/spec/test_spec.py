@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from tests.sim.mutants import access, ownership
+from tests.sim.mutants import access, names, ownership
 from tests.spec.check import FENCES, LEASES, MODELS, SMALL_LOG, WRONG_STEPS, described_step
 from tests.spec.tlc import SPEC, SpecModel, SpecVerdict, find_jar, parsed, run
 
@@ -46,7 +46,7 @@ def test_each_property_of_a_configuration_is_defined_in_its_module(model: SpecMo
 
 def test_the_table_names_each_mutation_of_ownership_in_the_simulation() -> None:
     table = (SPEC / "README.md").read_text()
-    for mutation in (*ownership.MUTATIONS, *access.MUTATIONS):
+    for mutation in (*ownership.MUTATIONS, *names.MUTATIONS, *access.MUTATIONS):
         assert f"| `{mutation.name}` |" in table, mutation.name
 
 

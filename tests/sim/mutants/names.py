@@ -1,0 +1,48 @@
+"""Bugs of names that are forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.ownership import forgetting
+from broker.ownership.resources import NO_ZNODE, Resource
+from broker.ownership.state import TableState
+from coordinator.ownership.records import NameKey, ResourceKey
+from tests.sim.mutation import Mutation, Patch
+
+
+def _begin_at_one() -> Sequence[Patch]:
+    resource = TableState.resource
+
+    def mutant(self: TableState, key: ResourceKey) -> Resource:
+        is_new = key not in self.resources
+        found = resource(self, key)
+        if is_new and isinstance(key, NameKey):
+            found.incarnation = 0
+        return found
+
+    return [(TableState, "resource", mutant)]
+
+
+def _forget_names_in_use() -> Sequence[Patch]:
+    free = TableState._not_free
+
+    def mutant(self: TableState, key: ResourceKey) -> None:
+        """Keep a name among those without an owner when it is granted."""
+        if key not in self.resources or self.resources[key].version == NO_ZNODE:
+            free(self, key)
+
+    def is_forgettable(state: TableState, key: NameKey) -> bool:
+        return key in state.resources and state.resources[key].version != NO_ZNODE
+
+    return [(TableState, "_not_free", mutant), (forgetting, "_is_forgettable", is_forgettable)]
+
+
+MUTATIONS = (
+    Mutation(
+        "forgotten-name-begins-at-one",
+        "the incarnations of a name that was forgotten begin at 1 again",
+        _begin_at_one,
+    ),
+    Mutation("owned-name-forgotten", "a name is forgotten while it has an owner", _forget_names_in_use),
+)
