@@ -156,6 +156,13 @@ class CheckRecovery:
 
 
 @dataclass(frozen=True, slots=True)
+class AskToYieldLater:
+    """Queue the event `YieldDue` after `after_s` seconds. No result."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class SendToBrokers:
     """Send (broker id, request) pairs, each until it is answered or the broker has gone. No result.
 
@@ -195,6 +202,7 @@ ControllerEffect: TypeAlias = (
     | RecordBrokers
     | Pause
     | CheckRecovery
+    | AskToYieldLater
     | SendToBrokers
     | AnswerRequest
 )

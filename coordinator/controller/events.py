@@ -223,6 +223,11 @@ class RecoveryCheckDue:
     """Time to check which replicas have not said yet where their logs end, and to ask them again."""
 
 
+@dataclass(frozen=True, slots=True)
+class YieldDue:
+    """Time to ask the leaders again that could not yield, or confirm again, because of an error."""
+
+
 ControllerEvent: TypeAlias = (
     Elected
     | BrokersChanged
@@ -241,4 +246,5 @@ ControllerEvent: TypeAlias = (
     | ZnodeRequested
     | BalanceDue
     | RecoveryCheckDue
+    | YieldDue
 )

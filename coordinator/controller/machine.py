@@ -43,6 +43,7 @@ from coordinator.controller.events import (
     ShutdownResult,
     TopicReadAgain,
     UncleanElectionEnabled,
+    YieldDue,
     ZnodeRequested,
 )
 from coordinator.controller.isr import InSyncSets
@@ -154,9 +155,11 @@ class Controller:
                 yield from self._leaders.elect_preferred(lost)
             case RecoveryCheckDue():
                 yield from self._leaders.elect_leaderless(self._recovery.check())
+            case YieldDue():
+                self._yields.due()
         while outdated := self._yields.outdated():
             yield from self._decide_again(outdated)
-        self._yields.ask()
+        yield from self._yields.ask()
         yield from self._recovery.ask()
         yield from self._batch.flush()
 

@@ -22,6 +22,7 @@ from coordinator.controller import writes
 from coordinator.controller.channel import ControllerChannel, SendRequest
 from coordinator.controller.effects import (
     AnswerRequest,
+    AskToYieldLater,
     BrokerRequest,
     CheckRecovery,
     ControllerEffect,
@@ -48,6 +49,7 @@ from coordinator.controller.events import (
     ControllerEvent,
     Elected,
     RecoveryCheckDue,
+    YieldDue,
 )
 from coordinator.controller.machine import Controller, ControllerPolicy
 from coordinator.controller.reads import (
@@ -93,6 +95,7 @@ class ControllerRuntime:
         self._balance_interval_ms = balance_interval_ms
         self._balance_timer: DelayedCall | None = None
         self._recovery_timer: DelayedCall | None = None
+        self._yield_timer: DelayedCall | None = None
         self._events: deque[ControllerEvent] = deque()
         self._handling = False
         self._over = False
@@ -124,7 +127,7 @@ class ControllerRuntime:
         self._over = True
         self._orders.end()
         self._unreadable.end()
-        for timer in (self._balance_timer, self._recovery_timer):
+        for timer in (self._balance_timer, self._recovery_timer, self._yield_timer):
             if timer is not None and timer.active():
                 timer.cancel()
         for channel in self._channels.values():
@@ -236,6 +239,8 @@ class ControllerRuntime:
                 await self._next_turn()
             case CheckRecovery():
                 self._recovery_timer = self._clock.callLater(effect.after_s, self.put, RecoveryCheckDue())
+            case AskToYieldLater():
+                self._yield_timer = self._clock.callLater(effect.after_s, self.put, YieldDue())
             case RecordBrokers():
                 await writes.record_brokers(self.term, effect.epochs)
             case SendToBrokers():

@@ -6,22 +6,37 @@ asks it to stop confirming (YieldLeadership), and writes the next leader only af
 does not answer keeps its leadership until its registration ends: every such move is optional or can wait.
 
 What was yielded counts in the same leader epoch and in the same registration of the leader. A leader that has
-yielded and stays the leader is asked to confirm again. Nothing of this is written to ZooKeeper: the first
-LeaderAndIsr of a new controller ends what was yielded to the one before.
+yielded and stays the leader is asked to confirm again. A broker that answers with an unexpected error is
+asked again, after longer and longer pauses. Nothing of this is written to ZooKeeper: the first LeaderAndIsr
+of a new controller ends what was yielded to the one before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from coordinator.controller.effects import AskToYieldLater, DecisionSteps
 from coordinator.controller.requests import RequestBatch
 from coordinator.controller.state import ControllerState
 from coordinator.znodes.brokers import YIELDS_LEADERSHIP
 from coordinator.znodes.topics import NO_LEADER, PartitionState
 from protocol.errors import ErrorCode
-from protocol.messages.yield_leadership import YieldLeadershipRequest, YieldLeadershipResponse
+from protocol.messages.yield_leadership import (
+    YieldedPartition,
+    YieldLeadershipRequest,
+    YieldLeadershipResponse,
+)
 from protocol.topic_partition import TopicPartition
+
+PAUSE_S = 0.5
+"""Seconds before a broker is asked again after its first unexpected error; each further one doubles them."""
+PAUSE_MAX_S = 30.0
+_STALE = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.STALE_CONTROLLER_EPOCH})
+"""The broker has registered again, or this controller has been replaced: either is about to become known."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -43,8 +58,13 @@ class Yields:
         self._batch = batch
         self._questions: dict[TopicPartition, _Question] = {}
         self._unsent: list[TopicPartition] = []
-        self._must_look = False
-        """Whether a leader, leader epoch or registration may have changed since `outdated`."""
+        self._failed: dict[TopicPartition, _Question] = {}
+        """The leaders to ask again, to yield or to confirm: they answered with an unexpected error."""
+        self._errors: dict[int, int] = {}
+        """How many unexpected errors each broker has answered without a success in between."""
+        self._is_pausing = False
+        self._touched: dict[TopicPartition, None] = {}
+        """The partitions whose leader, leader epoch or registration may have changed since `outdated`."""
 
     def may_move(self, at: TopicPartition, state: PartitionState) -> bool:
         """Whether leadership may move away from the leader in `state`. If not, the leader is asked to yield
@@ -80,47 +100,77 @@ class Yields:
         request: YieldLeadershipRequest,
         response: YieldLeadershipResponse,
     ) -> list[TopicPartition]:
-        """Remember the answer of a broker that was asked under `broker_epoch`; the partitions to decide.
-
-        An error means that the broker has registered again or that this controller has been replaced: either
-        is about to become known here.
-        """
-        if response.error_code != ErrorCode.NONE:
+        """Remember the answer of a broker that was asked under `broker_epoch`; the partitions to decide."""
+        code = response.error_code
+        if code in _STALE:
             return []
+        if code != ErrorCode.NONE:
+            self._errors[broker_id] = self._errors.get(broker_id, 0) + 1
+            _log.error(
+                "broker %d was asked to yield leadership before it moves, or to confirm again, and answered "
+                "with error %d; it will be asked again",
+                broker_id,
+                code,
+            )
+            self._failed.update(
+                (at, _Question(broker_id, broker_epoch, row.leader_epoch)) for at, row in self._rows(request)
+            )
+            return []
+        self._errors.pop(broker_id, None)
         decidable = []
+        for at, row in self._rows(request):
+            question = self._questions.get(at)
+            if (
+                question is not None
+                and row.is_yielded
+                and (question.leader, question.broker_epoch) == (broker_id, broker_epoch)
+                and question.leader_epoch == row.leader_epoch
+            ):
+                question.has_yielded = True
+                decidable.append(at)
+        return decidable
+
+    def _rows(self, request: YieldLeadershipRequest) -> Iterator[tuple[TopicPartition, YieldedPartition]]:
+        """The rows of a request about partitions that still exist."""
         for topic in request.topics:
             known = self._state.topic_of(topic.topic_id)
             for row in topic.partitions if known is not None else ():
                 assert known is not None
-                at = TopicPartition(known.name, row.partition)
-                question = self._questions.get(at)
-                if (
-                    question is not None
-                    and row.is_yielded
-                    and (question.leader, question.broker_epoch) == (broker_id, broker_epoch)
-                    and question.leader_epoch == row.leader_epoch
-                ):
-                    question.has_yielded = True
-                    decidable.append(at)
-        return decidable
+                yield TopicPartition(known.name, row.partition), row
+
+    def due(self) -> None:
+        """Ask the leaders again that answered with an unexpected error, if they still lead.
+
+        A leader that was not asked to yield in the meantime is to confirm: it may have done neither.
+        """
+        self._is_pausing = False
+        failed, self._failed = self._failed, {}
+        for at, asked in failed.items():
+            question, state = self._questions.get(at), self._state_of(at)
+            if state is None or not self._is_current(asked, state):
+                continue
+            if question is None:
+                self._batch.yield_leadership(asked.leader, at, asked.leader_epoch, is_yielded=False)
+            elif not question.has_yielded:
+                question.is_sent = False
+                self._unsent.append(at)
 
     def learned(self, at: TopicPartition) -> None:
         """The state of a partition may have changed."""
-        self._must_look = self._must_look or at in self._questions
+        if at in self._questions:
+            self._touched[at] = None
 
     def cluster_changed(self) -> None:
         """Brokers or topics have changed."""
-        self._must_look = bool(self._questions)
+        self._touched.update(dict.fromkeys(self._questions))
 
     def outdated(self) -> list[TopicPartition]:
         """Forget the questions whose leader, leader epoch or registration has changed; their partitions."""
-        if not self._must_look:
-            return []
-        self._must_look = False
+        touched, self._touched = self._touched, {}
         gone = []
-        for at, question in list(self._questions.items()):
-            state = self._state_of(at)
-            if state is None or not self._is_current(question, state):
+        for at in touched:
+            question, state = self._questions.get(at), self._state_of(at)
+            if question is not None and (state is None or not self._is_current(question, state)):
                 del self._questions[at]
                 gone.append(at)
         return gone
@@ -135,14 +185,18 @@ class Yields:
             if state is not None and self._is_current(question, state):
                 self._batch.yield_leadership(question.leader, at, question.leader_epoch, is_yielded=False)
 
-    def ask(self) -> None:
-        """End an event: ask the leaders that have not been asked yet."""
+    def ask(self) -> DecisionSteps[None]:
+        """End an event: ask the leaders that have not been asked yet, and later those that have failed."""
         unsent, self._unsent = self._unsent, []
         for at in unsent:
             question = self._questions.get(at)
             if question is not None and not question.is_sent:
                 question.is_sent = True
                 self._batch.yield_leadership(question.leader, at, question.leader_epoch, is_yielded=True)
+        if self._failed and not self._is_pausing:
+            self._is_pausing = True
+            errors = max(self._errors.get(asked.leader, 1) for asked in self._failed.values())
+            yield AskToYieldLater(min(PAUSE_S * 2 ** min(errors - 1, 10), PAUSE_MAX_S))
 
     def _state_of(self, at: TopicPartition) -> PartitionState | None:
         topic = self._state.topics.get(at[0])

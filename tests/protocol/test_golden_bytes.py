@@ -62,6 +62,12 @@ from protocol.messages.update_metadata import (
     UpdateMetadataResponse,
     UpdateMetadataTopicState,
 )
+from protocol.messages.yield_leadership import (
+    YieldedPartition,
+    YieldedTopic,
+    YieldLeadershipRequest,
+    YieldLeadershipResponse,
+)
 from protocol.schema import ProtocolMessage, UnsupportedField, decode, encode
 
 TOPIC_ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
@@ -382,6 +388,34 @@ CASES: list[tuple[int, ProtocolMessage, str]] = [
     ),
     (0, GetReplicaLogInfoRequest(topic_partitions=None), "00 00"),
     (0, REPLICA_LOG_INFO_RESPONSE, REPLICA_LOG_INFO_RESPONSE_BYTES),
+    (
+        0,
+        YieldLeadershipRequest(
+            controller_id=1,
+            controller_epoch=2,
+            broker_epoch=258,
+            number=7,
+            topics=[
+                YieldedTopic(
+                    topic_id=TOPIC_ID,
+                    partitions=[
+                        YieldedPartition(partition=3, leader_epoch=5),
+                        YieldedPartition(partition=4, leader_epoch=6, is_yielded=False),
+                    ],
+                )
+            ],
+        ),
+        """
+        00000001 00000002                    # controller, its epoch
+        0000000000000102 0000000000000007    # broker epoch, number of the request
+        02 00112233445566778899aabbccddeeff  # one topic
+        03                                   # two partitions
+        00000003 00000005 01 00              # yielded
+        00000004 00000006 00 00              # may confirm again
+        00 00                                # no tagged fields of the topic and of the request
+        """,
+    ),
+    (0, YieldLeadershipResponse(error_code=77), "004d 00"),
 ]
 
 

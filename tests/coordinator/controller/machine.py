@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from coordinator.controller.effects import (
     AnswerRequest,
+    AskToYieldLater,
     CheckRecovery,
     ControllerEffect,
     CreateTopic,
@@ -196,7 +197,14 @@ class Machine:
                 return self.store.first_leader_epoch
             case RecordBrokers():
                 self.store.recorded_epochs = dict(effect.epochs)
-            case SendToBrokers() | AnswerRequest() | SetBrokers() | Pause() | CheckRecovery():
+            case (
+                SendToBrokers()
+                | AnswerRequest()
+                | SetBrokers()
+                | Pause()
+                | CheckRecovery()
+                | AskToYieldLater()
+            ):
                 pass
         return None
 

@@ -7,18 +7,28 @@ from dataclasses import replace
 import pytest
 
 from coordinator.controller import requests
-from coordinator.controller.effects import AnswerRequest, ControllerEffect, ZnodeRequest
+from coordinator.controller.effects import (
+    AnswerRequest,
+    AskToYieldLater,
+    ControllerEffect,
+    WriteStates,
+    ZnodeRequest,
+)
 from coordinator.controller.events import (
+    AlterPartitions,
     AlterReassignments,
     BalanceDue,
     BrokerAnswered,
     BrokersChanged,
     ControlledShutdown,
     ElectLeaders,
+    YieldDue,
     ZnodeRequested,
 )
 from coordinator.controller.state import LiveBroker
+from coordinator.controller.yields import PAUSE_MAX_S, PAUSE_S, Yields
 from coordinator.znodes.brokers import YIELDS_LEADERSHIP
+from coordinator.znodes.topics import PartitionState
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.yield_leadership import (
@@ -200,11 +210,123 @@ def test_a_late_answer_of_an_earlier_registration_does_not_count() -> None:
     assert machine.leader == 2
 
 
-def test_an_answer_with_an_error_moves_nothing() -> None:
+@pytest.mark.parametrize("code", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.STALE_CONTROLLER_EPOCH])
+def test_an_answer_that_shows_a_change_moves_nothing_until_the_change_is_known(code: ErrorCode) -> None:
     machine = led_by_2(1, 2)
     asked = question(elect(machine))
-    assert machine.yields(asked, ErrorCode.STALE_BROKER_EPOCH) == []
+    assert machine.yields(asked, code) == []
     assert machine.leader == 2
+
+
+def pauses(effects: list[ControllerEffect]) -> list[float]:
+    return [effect.after_s for effect in effects if isinstance(effect, AskToYieldLater)]
+
+
+def test_a_leader_that_answers_with_an_unexpected_error_is_asked_again_after_longer_and_longer_pauses() -> (
+    None
+):
+    machine = led_by_2(1, 2)
+    asked = question(elect(machine))
+    waited = []
+    for _ in range(12):
+        effects = machine.yields(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
+        assert questions(effects) == []
+        waited += pauses(effects)
+        again = question(machine.handle(YieldDue()))
+        assert again.number > asked.number
+        assert rows(again) == rows(asked)
+        asked = again
+    assert waited[:4] == [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S, 8 * PAUSE_S]
+    assert waited[-1] == PAUSE_MAX_S
+    machine.yields(asked)
+    assert machine.leader == 1
+
+
+def test_pauses_begin_anew_after_a_success() -> None:
+    machine = led_by_2(1, 2)
+    asked = question(elect(machine))
+    for _ in range(3):
+        machine.yields(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
+        asked = question(machine.handle(YieldDue()))
+    machine.propose("t", 2)
+    again = question(machine.yields(asked))
+    assert rows(again)[0][2] is False
+    assert pauses(machine.yields(again, ErrorCode.UNKNOWN_SERVER_ERROR)) == [PAUSE_S]
+
+
+def test_a_leader_that_could_not_confirm_again_is_asked_again() -> None:
+    machine = led_by_2(1, 2)
+    asked = question(elect(machine))
+    machine.propose("t", 2)
+    again = question(machine.yields(asked))
+    machine.yields(again, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert rows(question(machine.handle(YieldDue()))) == rows(again)
+
+
+def test_a_leader_that_leads_no_longer_is_not_asked_again() -> None:
+    machine = led_by_2(1, 2)
+    asked = question(elect(machine))
+    machine.yields(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
+    machine.lose(2)
+    assert questions(machine.handle(YieldDue())) == []
+
+
+def test_one_pause_serves_all_errors_of_the_time() -> None:
+    machine = Yielding(9, 1, 2)
+    machine.create("t", (1, 2))
+    machine.create("u", (1, 2))
+    machine.lose(1)
+    machine.start(1)
+    for name in ("t", "u"):
+        machine.propose(name, 1, 2)
+    asked = [question(machine.handle(ElectLeaders(5, [TopicPartition(name, 0)]))) for name in ("t", "u")]
+    waited = [pauses(machine.yields(each, ErrorCode.UNKNOWN_SERVER_ERROR)) for each in asked]
+    assert waited == [[PAUSE_S], []]
+    assert len(rows(question(machine.handle(YieldDue())))) == 2
+
+
+MANY = 10_000
+
+
+def test_10_000_partitions_yield_and_move_in_linear_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work is counted, not timed: every partition is looked at, written and sent a few times, however many
+    there are."""
+    looks = 0
+    state_of = Yields._state_of
+
+    def counting(self: Yields, at: TopicPartition) -> PartitionState | None:
+        nonlocal looks
+        looks += 1
+        return state_of(self, at)
+
+    machine = Yielding(1, 2, 3, 4)
+    machine.create("t", *([(2, 3), (2, 4)] * (MANY // 2)))
+    machine.lose(2)
+    machine.start(2)
+    numbers = range(MANY)
+    in_sync = [(2, 3), (2, 4)]
+    proposals = [(3, machine.proposal("t", *in_sync[number % 2], partition=number)) for number in numbers]
+    machine.handle(AlterPartitions(proposals))
+    assert {machine.state("t", number).leader for number in numbers} == {3, 4}
+    monkeypatch.setattr(Yields, "_state_of", counting)
+    effects = machine.handle(BalanceDue())
+    asked = [(broker_id, request) for broker_id, request in sent(effects) if is_question(request)]
+    assert [len(rows(request)) for _, request in asked] == [1000] * (MANY // 1000)
+    assert [broker_id for broker_id, _ in asked] == [3] * 5 + [4] * 5
+    written = requests_sent = 0
+    for broker_id, request in asked:
+        after = machine.yields(request, broker_id=broker_id)
+        written += sum(len(each.writes) for each in after if isinstance(each, WriteStates))
+        requests_sent += len(sent(after))
+        assert questions(after) == []
+    assert written == MANY
+    assert requests_sent <= len(asked) * 2 * len(machine.brokers)
+    assert {machine.state("t", number).leader for number in numbers} == {2}
+    assert looks <= 5 * MANY
+
+
+def is_question(request: object) -> bool:
+    return isinstance(request, YieldLeadershipRequest)
 
 
 def test_a_leader_that_dies_while_it_is_asked_is_replaced() -> None:
