@@ -283,6 +283,16 @@ def test_a_file_of_another_history_of_the_log_is_not_used() -> None:
     assert [version(log, key) for key in (b"old", b"older", b"new", b"newer")] == [-1, -1, 0, 1]
 
 
+def test_a_truncation_removes_the_keys_in_the_table() -> None:
+    log = new_indexed_log(keys_in_memory=100)
+    append_keys(log, [b"a"])
+    append_keys(log, [b"a"])
+
+    log.truncate_to(1)
+
+    assert version(log, b"a") == 0
+
+
 def test_few_files_remain_of_many_tables() -> None:
     log = new_indexed_log(keys_in_memory=8)
     rng = random.Random(1)

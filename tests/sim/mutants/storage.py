@@ -97,6 +97,17 @@ def _trust_empty_disks() -> Sequence[Patch]:
     ]
 
 
+def _forget_to_sync_truncations() -> Sequence[Patch]:
+    def cut(self: Segment, position: int) -> None:
+        self.file().truncate(position)
+        self.size = position
+
+    return [
+        (Segment, "cut", cut),
+        (recovery, "_cut_what_came_back", lambda loading, segment: None),
+    ]
+
+
 MUTATIONS = (
     Mutation("index-believed", "positions in an index are believed unseen", _believe_indexes),
     Mutation("gap-accepted", "a hole in a log is taken for what compaction left", _accept_gaps),
@@ -134,3 +145,13 @@ MUTATIONS = (
         SINGLE,
     ),
 )
+
+RARE = (
+    Mutation(
+        "truncation-not-durable",
+        "a power failure brings truncated records back before newer ones in the next segment",
+        _forget_to_sync_truncations,
+    ),
+)
+"""A bug that a campaign rarely catches: a log has to be truncated to its recovery point, to roll before it
+grows in that segment, and to lose power. `tests/sim/test_rare_bugs.py` catches it by a fixed scenario."""
