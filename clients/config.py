@@ -248,8 +248,8 @@ _GROUP_ROWS = (
     ),
     Setting(
         "session.timeout.ms", INT, 45_000,
-        "Time in ms without a heartbeat after which the coordinator removes a member. The consumer sends "
-        "heartbeats from poll(), so the application must call poll() more often.",
+        "Time in ms without a heartbeat after which the coordinator removes a member. With "
+        "enable.heartbeat.thread=false the application must call poll() more often than this.",
         minimum=1,
     ),
     Setting(
@@ -259,9 +259,14 @@ _GROUP_ROWS = (
         minimum=1,
     ),
     Setting(
+        "enable.heartbeat.thread", BOOLEAN, True,
+        "Whether a thread sends heartbeats while the application handles records. false: everything happens "
+        "in poll() and other calls, in the thread that makes them.",
+    ),
+    Setting(
         "max.poll.interval.ms", INT, 300_000,
         "Maximum time in ms between two calls of poll(), and that a rebalance waits for a member. After "
-        "that the member's partitions are lost.",
+        "that the member leaves the group, its partitions are lost, and the next poll() joins again.",
         minimum=1,
     ),
     Setting(
@@ -346,6 +351,14 @@ CONSUMER_ROWS = (
         "max.poll.records", INT, 500,
         "Maximum number of records that one poll() returns.",
         minimum=1,
+    ),
+    Setting(
+        "deserialization.errors", STRING, "stop",
+        "What poll() does with a record for which a deserializer raises. stop: raises "
+        "RecordDeserializationError and returns nothing more of the partition until seek(). skip: leaves "
+        "the record out and reports it as an event. dead-letter: passes it to the consumer's dead_letter, "
+        "and continues when that has returned.",
+        choices=("stop", "skip", "dead-letter"),
     ),
     Setting(
         "check.crcs", BOOLEAN, True,

@@ -9,8 +9,11 @@
 As in the client rewrite, "Consumer API". With a `group.id` the partitions of a topic are divided among the
 members of the group; without one the consumer reads all of them. Single partitions can be read as well.
 
-No thread runs in the background: `poll`, and other calls that wait for a broker, send the heartbeats. A
-consumer that lets more than `session.timeout.ms` pass between two such calls loses its partitions.
+A member of a group has a thread that sends heartbeats while the application handles records, for up to
+`max.poll.interval.ms` between two calls of `poll` (KIP-62). With `enable.heartbeat.thread=false` no thread
+runs in the background, as in the client rewrite: `poll`, and other calls that wait for a broker, send the
+heartbeats, and a consumer that lets more than `session.timeout.ms` pass between two such calls loses its
+partitions.
 """
 
 from __future__ import annotations
@@ -22,15 +25,16 @@ from typing import TYPE_CHECKING, Self
 from clients.config import Properties
 from clients.connection.network import ClientNetwork
 from clients.consumer_loop import ConsumerLoop, ConsumerParts, ReadClaims, consumer_parts
+from clients.consumer_use import one_thread
 from clients.errors import ClosedError, NoGroupError, RequestTimeoutError
 from clients.feedback.events import OnEvent
 from clients.fence import OwnerFence
+from clients.fetching.deserialization import DeadLetter, Deserializer
 from clients.fetching.fetched import FetchedBatch
 from clients.fetching.isolation import Isolation
 from clients.fetching.offsets import EARLIEST, LATEST
 from clients.fetching.positions import Position
 from clients.fetching.queries import ConsumerQueries
-from clients.fetching.record_buffer import Deserializer
 from clients.groups.listener import RebalanceListener
 from clients.groups.membership import GroupIdentity
 from clients.message import ConsumerRecord, OffsetAndMetadata
@@ -49,13 +53,14 @@ _CLOSE_MS = 5_000
 class BaseConsumer(ConsumerQueries):
     """Every method of a consumer, over parts and claims that are given to it.
 
-    Not thread-safe, except for `wake`. All timeouts are in ms.
+    Not thread-safe, except for `wake`: raises ConcurrentUseError if two threads use it at once. All timeouts
+    are in ms.
     """
 
     def __init__(self, parts: ConsumerParts, claims: ReadClaims | None = None) -> None:
         settings = parts.settings
         isolation = Isolation[settings["isolation.level"].upper()]
-        super().__init__(parts.connection, settings["default.api.timeout.ms"], isolation)
+        super().__init__(parts.connection, parts.use, settings["default.api.timeout.ms"], isolation)
         self.settings = settings
         self._max_poll_records: int = settings["max.poll.records"]
         self._parts = parts
@@ -66,6 +71,7 @@ class BaseConsumer(ConsumerQueries):
 
     # Topics and partitions ----------------------------------------------------------------------------
 
+    @one_thread
     def add_topic(self, topic: str, partition: int | None = None) -> None:
         """Consume a topic, or one partition of it.
 
@@ -82,9 +88,11 @@ class BaseConsumer(ConsumerQueries):
             self._parts.add_partition(TopicPartition(topic, partition))
         elif self._group is not None:
             self._group.subscribe(topic)
+            self._loop.begin_beside()
         else:
             self._parts.discovery.add(topic)
 
+    @one_thread
     def remove_topic(self, topic: str, partition: int | None = None) -> None:
         """Stop consuming a topic, or one partition of it. In a group, other members get the partitions."""
         if partition is None:
@@ -96,33 +104,43 @@ class BaseConsumer(ConsumerQueries):
                 self._fetcher.remove(key)
                 self._buffer.drop(key)
 
+    @one_thread
     def assignment(self) -> list[TopicPartition]:
         """The partitions that this consumer reads now."""
         return list(self._fetcher.positions)
 
+    @one_thread
     def pause(self, partition: TopicPartition) -> None:
         """Return no records of a partition until `resume`; its position is kept."""
         position = self._position(partition)
         position.is_paused = True
         self._buffer.put_back(position)
 
+    @one_thread
     def resume(self, partition: TopicPartition) -> None:
         """Undo `pause`."""
         self._position(partition).is_paused = False
 
     # Records ------------------------------------------------------------------------------------------
 
+    @one_thread
     def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[ConsumerRecord]:
         """The next records, at most `max_records` (default `max.poll.records`).
 
         Waits up to `timeout_ms` for the first record, and fetches ahead for the next call. Raises BrokerError
         for errors that are not retriable: OffsetOutOfRangeError if `auto.offset.reset` is none,
         CorruptMessageError, AuthorizationError, FencedInstanceIdError. Raises ClosedError.
+
+        Raises RecordDeserializationError for a record that a deserializer cannot read, after the records
+        before it were returned; `deserialization.errors` has other choices. Until the application has set the
+        position of that partition by `seek`, every second call at least raises the error again, and those in
+        between return records of other partitions.
         """
         limit = self._max_poll_records if max_records is None else max_records
         self._loop.run_until(timeout_ms, lambda: self._buffer.fill(limit))
         return self._buffer.take(limit)
 
+    @one_thread
     def poll_batches(self, timeout_ms: int = 0) -> list[FetchedBatch]:
         """All fetched records, in whole batches and as columns, for processing in bulk.
 
@@ -145,21 +163,25 @@ class BaseConsumer(ConsumerQueries):
 
     # Positions ----------------------------------------------------------------------------------------
 
+    @one_thread
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue a partition at `offset`."""
         self._buffer.drop(partition)
         self._position(partition).go_to(offset)
 
+    @one_thread
     def seek_to_beginning(self, partition: TopicPartition) -> None:
         """Continue a partition at its first record."""
         self._buffer.drop(partition)
         self._position(partition).go_to_time(EARLIEST)
 
+    @one_thread
     def seek_to_end(self, partition: TopicPartition) -> None:
         """Continue a partition at its end, with records written from now on."""
         self._buffer.drop(partition)
         self._position(partition).go_to_time(LATEST)
 
+    @one_thread
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """The offset of the next record of a partition that `poll` returns.
 
@@ -179,6 +201,7 @@ class BaseConsumer(ConsumerQueries):
         first_offset = self._buffer.first_offset(position.key)
         return position.offset if first_offset is None else first_offset
 
+    @one_thread
     def lag(self, partition: TopicPartition) -> int | None:
         """The number of offsets from the position to the high watermark; None while either is unknown."""
         position = self._position(partition)
@@ -186,10 +209,14 @@ class BaseConsumer(ConsumerQueries):
             return None
         return max(0, position.high_watermark - self.position(partition))
 
+    @one_thread
     def last_error(self, partition: TopicPartition) -> Exception | None:
-        """The retriable error that keeps a partition from giving records; None if there is none."""
-        return self._position(partition).last_error or self._metadata.topic_error(partition.topic)
+        """The error that keeps a partition from giving records, and that passes or that `poll` raises again;
+        None if there is none."""
+        position = self._position(partition)
+        return position.unreadable or position.last_error or self._metadata.topic_error(partition.topic)
 
+    @one_thread
     def feedback(self) -> ConsumerFeedback:
         """Counts of records, fetches, rebalances, commits and requests so far."""
         from clients.consumer_feedback import consumer_feedback  # Slow to import, seldom used.
@@ -207,6 +234,7 @@ class BaseConsumer(ConsumerQueries):
 
     # The group ----------------------------------------------------------------------------------------
 
+    @one_thread
     def commit(
         self,
         topic: str | None = None,
@@ -235,6 +263,7 @@ class BaseConsumer(ConsumerQueries):
             }
         group.commit(chosen, self._limit_ms(timeout_ms), self._loop.turn)
 
+    @one_thread
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
@@ -242,6 +271,7 @@ class BaseConsumer(ConsumerQueries):
         group = self._required_group("committed")
         return group.committed(partitions, self._limit_ms(timeout_ms), self._loop.turn)
 
+    @one_thread
     def rewind(
         self, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
@@ -254,6 +284,7 @@ class BaseConsumer(ConsumerQueries):
         group = self._required_group("rewind")
         return group.rewind(offsets, self._limit_ms(timeout_ms), self._loop.turn)
 
+    @one_thread
     def group_identity(self) -> GroupIdentity:
         """The group, and this consumer's generation and member id in it; -1 and "" outside the group."""
         return self._required_group("group_identity").identity
@@ -279,24 +310,36 @@ class BaseConsumer(ConsumerQueries):
     def close(self, timeout_ms: int = _CLOSE_MS) -> None:
         """Commit if `enable.auto.commit` is set, leave the group and close all connections.
 
-        Further calls do nothing. Raises why the commit did not succeed within `timeout_ms`.
+        Further calls do nothing, nor does a call in a process that was forked. Raises why the commit did not
+        succeed within `timeout_ms`.
         """
-        self._loop.close(timeout_ms, has_failed=False)
+        self._close(timeout_ms, has_failed=False)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """As `close`, but without the commit if the block ended with an exception."""
-        self._loop.close(_CLOSE_MS, has_failed=kind is not None)
+        self._close(_CLOSE_MS, has_failed=kind is not None)
+
+    def _close(self, timeout_ms: int, *, has_failed: bool) -> None:
+        if self._use.is_forked:
+            return  # The connections and the membership are the parent process's.
+        entered = self._use.enter("close")
+        try:
+            self._loop.close(timeout_ms, has_failed=has_failed)
+        finally:
+            self._use.leave(entered)
 
 
 class Consumer(BaseConsumer):
     """Reads messages. `properties` are Kafka's consumer properties, as a dict or the path of a file.
 
     `rebalance_listener` is called when the group assigns or revokes partitions, `on_event` for every other
-    event (`clients.feedback.events`); both from within `poll` and other calls that wait. Not thread-safe,
-    except for `wake`. All timeouts are in ms. Raises ConfigError.
+    event (`clients.feedback.events`); both from within `poll` and other calls that wait. `dead_letter` is
+    for `deserialization.errors=dead-letter`: `poll` calls it with the RecordDeserializationError of a record
+    that cannot be read, and continues after the record once it has returned. Not thread-safe, except for
+    `wake`. All timeouts are in ms. Raises ConfigError.
 
     With a `fence`, which the owner of partitions has given to this process, records are read for that owner,
     and from its partitions only: to add another one raises ValueError. When the owner's grant has ended,
@@ -314,6 +357,7 @@ class Consumer(BaseConsumer):
         rng: random.Random | None = None,
         on_event: OnEvent | None = None,
         fence: OwnerFence | None = None,
+        dead_letter: DeadLetter | None = None,
     ) -> None:
         super().__init__(
             consumer_parts(
@@ -325,5 +369,6 @@ class Consumer(BaseConsumer):
                 rng=rng,
                 on_event=on_event,
                 fence=fence,
+                dead_letter=dead_letter,
             )
         )

@@ -24,6 +24,8 @@ def consumer_feedback(
     return ConsumerFeedback(
         connection=connection,
         records=buffer.records,
+        records_skipped=buffer.deserialization.skipped,
+        records_dead_lettered=buffer.deserialization.dead_lettered,
         bytes=fetcher.fetched_bytes,
         fetches=fetcher.fetches,
         fetch_errors=fetcher.fetch_errors,

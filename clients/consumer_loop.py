@@ -15,14 +15,17 @@ from clients.config import Properties, consumer_settings
 from clients.connection.connection import Connection
 from clients.connection.link import Call, Reply
 from clients.connection.network import ClientNetwork
-from clients.errors import ClosedError
+from clients.consumer_use import ConsumerUse
+from clients.errors import ClosedError, ConfigError
 from clients.feedback.events import OnEvent
 from clients.fence import OwnerFence
+from clients.fetching.deserialization import DeadLetter, Deserialization, Deserializer, Unreadable
 from clients.fetching.fetcher import Fetcher
 from clients.fetching.partition_discovery import PartitionDiscovery
-from clients.fetching.record_buffer import Deserializer, RecordBuffer
+from clients.fetching.record_buffer import RecordBuffer
 from clients.fetching.settings import fetch_settings
 from clients.groups.listener import RebalanceListener
+from clients.heartbeat_thread import HeartbeatThread
 from clients.settings import Settings
 from protocol.topic_partition import TopicPartition
 
@@ -41,6 +44,8 @@ class ConsumerParts:
     buffer: RecordBuffer
     discovery: PartitionDiscovery
     group: GroupSession | None
+    use: ConsumerUse
+    has_heartbeat_thread: bool
 
     def add_partition(self, partition: TopicPartition) -> None:
         """Consume one partition: from the group's committed offset, or as `auto.offset.reset` says."""
@@ -59,12 +64,16 @@ def consumer_parts(
     network: ClientNetwork | None = None,
     rng: random.Random | None = None,
     on_event: OnEvent | None = None,
+    dead_letter: DeadLetter | None = None,
     tokens: OwnerTokens | None = None,
     fence: OwnerFence | None = None,
 ) -> ConsumerParts:
     """The parts of a consumer with these properties. `tokens` are those of a consumer that owns its
     partitions, `fence` is that of one that reads for their owner. Raises ConfigError."""
     settings = consumer_settings(properties)
+    use = ConsumerUse()
+    choice = Unreadable(settings["deserialization.errors"])
+    _check_dead_letter(choice, dead_letter)
     connection = Connection(
         settings["bootstrap.servers"],
         settings,
@@ -75,14 +84,41 @@ def consumer_parts(
     )
     fetcher = Fetcher(connection.metadata, fetch_settings(settings, fence), connection.events)
     discovery = PartitionDiscovery(connection.metadata, fetcher)
-    buffer = RecordBuffer(fetcher, key_deserializer, value_deserializer)
+    deserialization = Deserialization(
+        key_deserializer, value_deserializer, choice, dead_letter, connection.events
+    )
+    buffer = RecordBuffer(fetcher, deserialization)
     group = None
     if settings["group.id"] is not None:
         from clients.groups.session_builder import build_session  # Slow to import; only groups need it.
 
         listener = rebalance_listener or RebalanceListener()
-        group = build_session(settings, connection, fetcher, buffer, listener, rng or random.Random(), tokens)
-    return ConsumerParts(settings, connection, fetcher, buffer, discovery, group)
+        group = build_session(
+            settings, connection, fetcher, buffer, listener, rng or random.Random(), use.away, tokens
+        )
+    return ConsumerParts(
+        settings,
+        connection,
+        fetcher,
+        buffer,
+        discovery,
+        group,
+        use,
+        # A thread cannot sleep by the clock of a simulated network; the simulation calls `turn_beside`.
+        has_heartbeat_thread=settings["enable.heartbeat.thread"] and network is None,
+    )
+
+
+def _check_dead_letter(choice: Unreadable, dead_letter: DeadLetter | None) -> None:
+    if choice is Unreadable.DEAD_LETTER and dead_letter is None:
+        raise ConfigError(
+            "deserialization.errors=dead-letter needs the argument dead_letter: a DeadLetterTopic, or a "
+            "function that stores the record of a RecordDeserializationError"
+        )
+    if choice is not Unreadable.DEAD_LETTER and dead_letter is not None:
+        raise ConfigError(
+            "the argument dead_letter has no effect: set deserialization.errors=dead-letter, or leave it out"
+        )
 
 
 class ReadClaims(Protocol):
@@ -135,6 +171,9 @@ class ConsumerLoop:
         self._group = parts.group
         self._claims = claims
         self._is_woken = False
+        self._use = parts.use
+        self._has_heartbeat_thread = parts.has_heartbeat_thread
+        self._heartbeat_thread: HeartbeatThread | None = None
 
     def run_until(self, timeout_ms: int, has_something: Callable[[], bool]) -> None:
         """Run the loop until `has_something()`, `wake` or the end of `timeout_ms`.
@@ -161,14 +200,28 @@ class ConsumerLoop:
         group = self._group
         if group is not None:
             group.poll_begins()
+        try:
+            self._turns_until(timeout_ms, has_something)
+        finally:
+            if group is not None:
+                group.poll_ends()
+
+    def _turns_until(self, timeout_ms: int, has_something: Callable[[], bool]) -> None:
+        group = self._group
         deadline_ms = self._network.now_ms() + timeout_ms
         is_late = False
         while True:
             if group is not None:
                 group.settle()
-            is_enough = (group is None or group.may_deliver()) and has_something()
-            if not is_enough:
-                self._fetcher.raise_problem()
+            try:
+                is_enough = (group is None or group.may_deliver()) and self._has(has_something)
+                if not is_enough:
+                    self._fetcher.raise_problem()
+            except Exception:
+                # An application may poll again and again with an error of one partition: the others, and
+                # the heartbeats, need a turn too.
+                self.turn(0)
+                raise
             if is_late:
                 break
             left_ms = deadline_ms - self._network.now_ms()
@@ -177,8 +230,12 @@ class ConsumerLoop:
                 break
             is_late = left_ms <= 0  # The replies of the last turn are looked at once more.
         self._is_woken = False
-        if group is not None:
-            group.poll_ends()
+
+    def _has(self, has_something: Callable[[], bool]) -> bool:
+        if self._heartbeat_thread is None:
+            return has_something()
+        with self._use.away():  # Deserializers run in here: they may take long.
+            return has_something()
 
     def turn(self, wait_ms: int) -> None:
         """Send the requests that are due, wait up to `wait_ms` for replies, and process them."""
@@ -211,6 +268,32 @@ class ConsumerLoop:
         if self._claims is not None:
             self._claims.end_turn()
 
+    # Beside the application ---------------------------------------------------------------------------
+
+    def begin_beside(self) -> None:
+        """Start the thread that sends heartbeats while the application handles records."""
+        if self._has_heartbeat_thread and self._heartbeat_thread is None and self._group is not None:
+            group_id = self._group.identity.group_id
+            self._heartbeat_thread = HeartbeatThread(self, f"holdfast heartbeats of {group_id}")
+
+    def turn_beside(self) -> int | None:
+        """Keep the membership alive, while the application is away. Returns the time until the next such turn
+        in ms; None if the consumer is closed. Does not wait for replies: those that are not about the
+        membership are left to the next `turn`."""
+        group, events = self._group, self._connection.events
+        with self._use.beside():
+            if self.is_closed or group is None:
+                return None
+            events.is_held = True
+            try:
+                now_ms = self._network.now_ms()
+                replies = self._connection.poll(0, *group.calls_beside(now_ms))
+                now_ms = self._network.now_ms()
+                self._connection.keep([r for r in replies if not group.handle_beside(r, now_ms)])
+                return group.until_beside_ms(now_ms)
+            finally:
+                events.is_held = False
+
     def wake(self) -> None:
         """Make the `run_until` in progress, or else the next one, return at once. Thread-safe."""
         self._is_woken = True
@@ -226,6 +309,8 @@ class ConsumerLoop:
         """
         if self.is_closed:
             return
+        if self._heartbeat_thread is not None:
+            self._heartbeat_thread.end()
         deadline_ms = self._network.now_ms() + timeout_ms
         try:
             if self._group is not None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
+from clients.message import ConsumerRecord
 from protocol.errors import BrokerError, ErrorCode
+from protocol.records import Headers
 from protocol.topic_partition import TopicPartition
 
 
@@ -94,11 +96,86 @@ class LogTruncatedError(ClientError):
 
 
 class CommitFailedError(ClientError):
-    """Offsets were not committed, because the group has rebalanced without this consumer, or is about to.
+    """Offsets were not committed, because the group has rebalanced without this consumer, or is about to, or
+    because the consumer has left the group: `poll` was not called for `max.poll.interval.ms`.
 
     Committing again cannot help. The next `poll` joins the group again, and the consumers that get the
     partitions read the records again.
     """
+
+
+class ConcurrentUseError(ClientError):
+    """Two threads of the application use a consumer at once (Kafka's ConcurrentModificationException); the
+    message names both calls."""
+
+
+class ForkedConsumerError(ClientError):
+    """The process that uses the consumer was forked from the one that made it."""
+
+
+class RecordDeserializationError(ClientError):
+    """A consumer's deserializer raised for a record (KIP-334, KIP-1036); `__cause__` is what it raised.
+
+    `poll` has returned all records of the partition before this one, and returns none after it until the
+    application decides: `seek` to the next offset leaves the record out, `seek` to the same offset tries
+    again. `deserialization.errors` decides for all records in advance.
+    """
+
+    def __init__(self, record: ConsumerRecord, part: str, reason: str) -> None:
+        super().__init__(record, part, reason)
+        self.record = record
+        """The record with its key and value as bytes."""
+        self.part = part
+        """Which part cannot be read: "key" or "value"."""
+        self.dead_letter_error: Exception | None = None
+        """Why the record could not be dead-lettered. The next `poll` tries again."""
+
+    @property
+    def topic(self) -> str:
+        return self.record.topic
+
+    @property
+    def partition(self) -> int:
+        return self.record.partition
+
+    @property
+    def offset(self) -> int:
+        return self.record.offset
+
+    @property
+    def timestamp(self) -> int:
+        """The record's time in ms since the epoch."""
+        return self.record.timestamp
+
+    @property
+    def headers(self) -> Headers:
+        return self.record.headers
+
+    @property
+    def key(self) -> bytes | None:
+        raw: bytes | None = self.record.key
+        return raw
+
+    @property
+    def value(self) -> bytes | None:
+        raw: bytes | None = self.record.value
+        return raw
+
+    def __str__(self) -> str:
+        what = (
+            f"{self.topic}-{self.partition} at offset {self.offset}: the deserializer of the {self.part} "
+            f"failed ({self.args[2]})"
+        )
+        if self.dead_letter_error is not None:
+            failure = self.dead_letter_error
+            return (
+                f"{what}, and the dead letter could not be stored ({type(failure).__name__}: {failure}); "
+                "the next poll() tries again"
+            )
+        return (
+            f"{what}; the partition stops here: seek() to offset {self.offset + 1} to leave the record out, "
+            f"seek() to {self.offset} to try again, or set deserialization.errors to skip or dead-letter"
+        )
 
 
 class NoGroupError(ClientError):

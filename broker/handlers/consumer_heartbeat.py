@@ -33,6 +33,7 @@ class ConsumerHeartbeatHandler(Handler[ConsumerHeartbeatRequest, ConsumerHeartbe
                 generation=request.controller_generation,
                 now_ms=now_ms,
                 session_timeout_ms=request.session_timeout,
+                rebalance_timeout_ms=request.rebalance_timeout,
             ),
         ).addCallback(
             lambda answer: ConsumerHeartbeatResponse(

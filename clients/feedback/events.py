@@ -135,6 +135,28 @@ class CommitFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordSkipped(Event):
+    """A deserializer raised for a record, and the consumer left the record out, because
+    `deserialization.errors` is skip. `error` is a RecordDeserializationError with the raw record."""
+
+    topic: str
+    partition: int
+    offset: int
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDeadLettered(Event):
+    """A deserializer raised for a record, and the consumer's `dead_letter` has stored it. `error` is a
+    RecordDeserializationError with the raw record."""
+
+    topic: str
+    partition: int
+    offset: int
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
 class PositionReset(Event):
     """The log has no record at the consumer's position `offset`: the consumer continues elsewhere, as
     `auto.offset.reset` says, or, if the log was truncated, at the offset where it diverged."""
@@ -157,12 +179,14 @@ that waits for the loop. An exception that it raises goes to `sys.excepthook`, a
 class Events:
     """Queue of events for the application: added when they happen, delivered when no lock is held."""
 
-    __slots__ = ("_is_telling", "_on_event", "_untold")
+    __slots__ = ("_is_telling", "_on_event", "_untold", "is_held")
 
     def __init__(self, on_event: OnEvent | None = None) -> None:
         self._on_event = on_event
         self._untold: deque[Event] = deque()
         self._is_telling = False
+        self.is_held = False
+        """Whether `tell` keeps the events: the thread that runs the loop is not the application's."""
 
     def note(self, event: Event) -> None:
         """Keep an event for delivery, if the application has given an `on_event`."""
@@ -170,8 +194,8 @@ class Events:
             self._untold.append(event)
 
     def tell(self) -> None:
-        """Deliver the events noted so far. Does nothing if called by `on_event` itself."""
-        if not self._untold or self._on_event is None or self._is_telling:
+        """Deliver the events noted so far, unless they are held. Does nothing if called by `on_event`."""
+        if not self._untold or self._on_event is None or self._is_telling or self.is_held:
             return
         self._is_telling = True
         try:

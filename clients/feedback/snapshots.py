@@ -117,10 +117,15 @@ class ConsumerFeedback:
     the high watermark; None while that is unknown. The other counts are 0 without a group: `rebalances` that
     have ended, the time they took, and commits, automatic ones included. A commit that is abandoned or
     replaced under way counts neither as a success nor as a failure.
+
+    `records_skipped` and `records_dead_lettered` could not be deserialized. A record that is fetched again,
+    after a `seek` or by a new owner, counts again.
     """
 
     connection: ConnectionFeedback
     records: int
+    records_skipped: int
+    records_dead_lettered: int
     bytes: int
     fetches: int
     fetch_errors: int

@@ -404,6 +404,7 @@ class Fetcher:
                 except BrokerError:
                     if has_given:
                         return
+                    self._turn.rotate(-1)  # The other partitions come before the next attempt.
                     raise
                 empty_in_a_row = 0
                 if batch is not None:

@@ -56,15 +56,23 @@ class Position:
     not_before_ms: int = 0
     last_error: Exception | None = None
     """Why the last fetch or look-up failed."""
+    unreadable: Exception | None = None
+    """Why the record at `offset` cannot be deserialized. Nothing is fetched or returned until the position is
+    set."""
 
     @property
     def key(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
     @property
-    def is_silent(self) -> bool:
-        """Whether the partition is suspended: nothing is fetched or returned."""
+    def is_suspended(self) -> bool:
+        """Whether the application, the group or an owner has suspended the partition."""
         return self.is_paused or self.is_held or self.is_unowned
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing is fetched or returned."""
+        return self.is_suspended or self.unreadable is not None
 
     def go_to(self, offset: int) -> None:
         """Continue at `offset`."""
@@ -96,4 +104,5 @@ class Position:
         self.store.clear()
         self.stored_bytes = 0
         self.not_before_ms = 0
+        self.unreadable = None
         self.fetch_epoch = self.checked_epoch = -1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from clients.connection.connection import ANY_NODE, Connection
+from clients.consumer_use import ConsumerUse, one_thread
 from clients.errors import RequestTimeoutError
 from clients.fetching.isolation import Isolation
 from clients.fetching.offsets import EARLIEST, LATEST, OffsetAndTimestamp, look_up_offsets, wait_for_metadata
@@ -19,15 +20,18 @@ class ConsumerQueries:
     def __init__(
         self,
         connection: Connection,
+        use: ConsumerUse,
         api_timeout_ms: int,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> None:
         self._connection = connection
+        self._use = use
         self._metadata = connection.metadata
         self._network = connection.network
         self._api_timeout_ms = api_timeout_ms
         self._isolation = isolation
 
+    @one_thread
     def partitions_for(self, topic: str, timeout_ms: int | None = None) -> list[int]:
         """The numbers of a topic's partitions.
 
@@ -46,6 +50,7 @@ class ConsumerQueries:
             wait_for_metadata(self._connection, left_ms)
         return [row.partition for row in self._metadata.topics[topic].partitions]
 
+    @one_thread
     def topics(self, timeout_ms: int | None = None) -> list[str]:
         """The names of all topics that are not internal, sorted."""
         limit_ms = self._limit_ms(timeout_ms)
@@ -53,18 +58,21 @@ class ConsumerQueries:
         response = self._connection.ask(ANY_NODE, request, limit_ms)
         return sorted(row.name for row in response.topics if row.name is not None and not row.is_internal)
 
+    @one_thread
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
         return self._offsets(dict.fromkeys(partitions, EARLIEST), timeout_ms)
 
+    @one_thread
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """The offset after the last record of each partition that this consumer may see."""
         return self._offsets(dict.fromkeys(partitions, LATEST), timeout_ms)
 
+    @one_thread
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:

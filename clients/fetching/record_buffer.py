@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from itertools import repeat
-from typing import Any, TypeAlias
 
+from clients.fetching.deserialization import Deserialization, Unreadable
 from clients.fetching.fetched import FetchedBatch
 from clients.fetching.fetcher import Fetcher
 from clients.fetching.positions import Position
@@ -14,34 +12,38 @@ from clients.message import ConsumerRecord, OffsetAndMetadata
 from protocol.errors import BrokerError
 from protocol.topic_partition import TopicPartition
 
-Deserializer: TypeAlias = Callable[[str, bytes], Any]
-"""Takes the topic and a key or value, and returns what the application gets. Not called for null."""
-
 
 class RecordBuffer:
     """Takes batches from the fetcher and hands their records to the application."""
 
-    def __init__(
-        self, fetcher: Fetcher, key_deserializer: Deserializer | None, value_deserializer: Deserializer | None
-    ) -> None:
+    def __init__(self, fetcher: Fetcher, deserialization: Deserialization) -> None:
         self.records = 0
         """Number of records returned to the application."""
+        self.deserialization = deserialization
         self._fetcher = fetcher
-        self._key_deserializer = key_deserializer
-        self._value_deserializer = value_deserializer
         self._leftover: deque[ConsumerRecord] = deque()
+        self._stopped: deque[Position] = deque()
+        """Positions that stand before a record that cannot be read, in the order in which they report it."""
+        self._has_reported = False
+        """Whether the last `fill` raised for such a record. Then records of other partitions come next."""
 
     def fill(self, limit: int) -> bool:
-        """Decode batches until `limit` records are buffered; returns whether any are."""
-        try:
-            while len(self._leftover) < limit:
-                batch = next(self._fetcher.take(), None)
-                if batch is None:
-                    break
-                self._leftover += self._records(batch)
-        except BrokerError:
-            if not self._leftover:  # Otherwise the buffered records come first.
-                raise
+        """Decode batches until `limit` records are buffered; returns whether any are.
+
+        When no record is buffered, raises BrokerError for a damaged batch, or RecordDeserializationError for
+        a record that cannot be read.
+        """
+        if self._has_reported or not self._may_report():
+            try:
+                while len(self._leftover) < limit and (batch := next(self._fetcher.take(), None)) is not None:
+                    self._deserialize(batch)
+            except BrokerError:
+                if not self._leftover:  # Otherwise the buffered records come first.
+                    raise
+        if self._leftover:
+            self._has_reported = False
+        elif self._may_report():
+            self._report()
         return bool(self._leftover)
 
     def take(self, limit: int) -> list[ConsumerRecord]:
@@ -50,27 +52,58 @@ class RecordBuffer:
         self.records += count
         return [self._leftover.popleft() for _ in range(count)]
 
-    def _records(self, batch: FetchedBatch) -> Iterable[ConsumerRecord]:
-        columns = batch.columns
-        keys: Iterable[Any] = columns.keys
-        values: Iterable[Any] = columns.values
-        if self._key_deserializer is not None:
-            keys = _deserialized(keys, batch.topic, self._key_deserializer)
-        if self._value_deserializer is not None:
-            values = _deserialized(values, batch.topic, self._value_deserializer)
-        fields = zip(
-            repeat(batch.topic),
-            repeat(batch.partition),
-            columns.offsets,
-            columns.timestamps,
-            keys,
-            values,
-            repeat(()) if columns.headers is None else columns.headers,
-            repeat(batch.timestamp_type),
-            repeat(batch.leader_epoch),
-            strict=False,
-        )
-        return map(ConsumerRecord._make, fields)
+    # Records that cannot be read ----------------------------------------------------------------------
+
+    def _deserialize(self, batch: FetchedBatch) -> None:
+        try:
+            try:
+                records = self.deserialization.records(batch)
+            except Exception:
+                self._deserialize_one_by_one(batch)
+            else:
+                self._leftover += records
+        except BaseException:
+            # The application was interrupted, by Ctrl-C for example: nothing of the batch counts as taken.
+            position = self._position(batch)
+            position.go_to(batch.columns.offsets[0])
+            self.put_back(position)
+            raise
+
+    def _deserialize_one_by_one(self, batch: FetchedBatch) -> None:
+        records, error = self.deserialization.one_by_one(batch)
+        self._leftover += records
+        if error is not None:
+            position = self._position(batch)
+            position.go_to(error.offset)
+            position.unreadable = error
+            self._stopped.append(position)
+
+    def _position(self, batch: FetchedBatch) -> Position:
+        return self._fetcher.positions[TopicPartition(batch.topic, batch.partition)]
+
+    def _may_report(self) -> bool:
+        """Whether a partition that is not suspended stands before an unreadable record; it is put first."""
+        for _ in range(len(self._stopped)):
+            position = self._stopped[0]
+            if position.unreadable is None or self._fetcher.positions.get(position.key) is not position:
+                self._stopped.popleft()  # The application, or the group, has decided where to continue.
+            elif position.is_suspended:
+                self._stopped.rotate(-1)
+            else:
+                return True
+        return False
+
+    def _report(self) -> None:
+        position = self._stopped[0]
+        error = position.unreadable
+        assert error is not None
+        self._has_reported = True
+        self._stopped.rotate(-1)
+        if self.deserialization.choice is Unreadable.DEAD_LETTER:
+            position.unreadable = None  # The record is fetched again, and its dead letter is tried again.
+        raise error
+
+    # Positions ----------------------------------------------------------------------------------------
 
     def drop(self, key: TopicPartition) -> None:
         """Drop a partition's buffered records."""
@@ -85,7 +118,13 @@ class RecordBuffer:
             position.go_to(first)
 
     def put_back_all(self) -> None:
-        """Drop all buffered records, and set the positions back to the first of each partition."""
+        """Drop all buffered records, and set the positions back to the first of each partition.
+
+        Partitions that stand before a record that cannot be read are fetched again too, for their bytes.
+        """
+        for stopped in self._stopped:
+            stopped.unreadable = None
+        self._stopped.clear()
         if self._leftover:
             for position in self._fetcher.positions.values():
                 self.put_back(position)
@@ -108,7 +147,3 @@ class RecordBuffer:
 
 def _is_of(record: ConsumerRecord, key: TopicPartition) -> bool:
     return record.partition == key.partition and record.topic == key.topic
-
-
-def _deserialized(column: Iterable[bytes | None], topic: str, deserializer: Deserializer) -> Iterable[Any]:
-    return [None if item is None else deserializer(topic, item) for item in column]

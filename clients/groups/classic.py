@@ -123,11 +123,10 @@ class ClassicMembership(Member):
     """A member of a classic group, as a machine; see `clients.groups.membership.GroupMembership`."""
 
     def __init__(self, settings: ClassicSettings, coordinator: GroupCoordinator, metadata: Metadata) -> None:
-        super().__init__()
+        super().__init__(coordinator)
         self.state = ClassicState.OUTSIDE
         """Changed by `_advance` only."""
         self._settings = settings
-        self._coordinator = coordinator
         self._metadata = metadata
         self._joined_topics: tuple[str, ...] = ()
         self._member_id = ""
@@ -199,9 +198,7 @@ class ClassicMembership(Member):
             calls.append(self._join())
         if self.state is ClassicState.ASSIGNING and (self._knows_topics() or now_ms >= self._assign_by_ms):
             calls.append(self._sync(now_ms))
-        if self._beats() and now_ms >= self._heartbeat_due_ms and self._coordinator.want():
-            calls.append(self._beat(now_ms))
-        return calls
+        return calls + self.beats(now_ms)
 
     def next_event_ms(self, now_ms: int) -> int | None:
         if self.state is ClassicState.FENCED or not self._coordinator.is_known:
@@ -360,8 +357,9 @@ class ClassicMembership(Member):
             return
         assert isinstance(reply.response, HeartbeatResponse)
         code = reply.response.error_code
+        if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            self._heard_at_ms = max(self._heard_at_ms, sent_at_ms)  # Both answers extend the session.
         if code == ErrorCode.NONE:
-            self._heard_at_ms = max(self._heard_at_ms, sent_at_ms)
             return
         error = error_for(code)
         if error.code is ErrorCode.FENCED_INSTANCE_ID:

@@ -11,7 +11,7 @@ class RebalanceListener:
     """A base class whose methods do nothing. They are called from within `poll`, which waits for them.
 
     A method may use the consumer, for example to commit or to seek, but must not call `poll`. The group waits
-    for it: at most `max.poll.interval.ms`, or in a managed group the session timeout.
+    for it: at most `max.poll.interval.ms`, or without the heartbeat thread at most the session timeout.
     """
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:

@@ -113,11 +113,10 @@ class ManagedMembership(Member):
     """A member of a managed group, as a machine; see `clients.groups.membership.GroupMembership`."""
 
     def __init__(self, settings: ManagedSettings, coordinator: GroupCoordinator, metadata: Metadata) -> None:
-        super().__init__()
+        super().__init__(coordinator)
         self.state = ManagedState.OUTSIDE
         """Changed by `_advance` only."""
         self._settings = settings
-        self._coordinator = coordinator
         self._metadata = metadata
         self._group_topics: frozenset[str] = frozenset()
         self._group_session_ms = settings.session_timeout_ms
@@ -200,9 +199,7 @@ class ManagedMembership(Member):
             calls.append(self._next_step(now_ms))
         if self._can_rewind() and self._rewind is not None and now_ms >= self._rewind.not_before_ms:
             calls.append(self._send_rewind(self._rewind, now_ms))
-        if self._beats() and now_ms >= self._heartbeat_due_ms and self._coordinator.want():
-            calls.append(self._beat(now_ms))
-        return calls
+        return calls + self.beats(now_ms)
 
     def next_event_ms(self, now_ms: int) -> int | None:
         if self.state is ManagedState.FENCED:
@@ -270,9 +267,12 @@ class ManagedMembership(Member):
     ) -> Call:
         """A request that the controller answers only after the other members have acted.
 
-        They have one session timeout until their next heartbeat, and one more to stop and register.
+        They have one session timeout until their next heartbeat. Then they have as long as they ask for, say
+        as long as this member, or one more session timeout, to stop and register.
         """
-        timeout_ms = max(self._settings.request_timeout_ms, 2 * self._group_session_ms + _TRANSIT_MS)
+        settings, session_ms = self._settings, self._group_session_ms
+        register_ms = settings.rebalance_timeout_ms + session_ms
+        timeout_ms = max(settings.request_timeout_ms, session_ms + register_ms + _TRANSIT_MS)
         self._coordinator.is_line_taken = True
         return Call(COORDINATOR, request, timeout_ms, tag=tag)
 

@@ -31,6 +31,7 @@ class ManagedSettings:
     consumer_id: str
     is_static: bool
     session_timeout_ms: int
+    rebalance_timeout_ms: int
     heartbeat_interval_ms: int
     request_timeout_ms: int
     retry_backoff_ms: int
@@ -67,6 +68,7 @@ class ManagedSettings:
             consumer_group=self.group_id,
             consumer_id=self.consumer_id,
             controller_generation=generation,
+            rebalance_timeout=self.rebalance_timeout_ms,
         )
 
     def rewind_request(self, offsets: Mapping[TopicPartition, int], generation: int) -> RewindConsumerRequest:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 from clients.connection.link import Call
+from clients.groups.coordinator import GroupCoordinator
 from clients.groups.membership import NO_GENERATION, MembershipEvent, RevokePartitions
 from protocol.topic_partition import TopicPartition
 
@@ -36,8 +37,9 @@ class MemberGoal(enum.Enum):
 class Member(ABC):
     """The base of the memberships."""
 
-    def __init__(self) -> None:
+    def __init__(self, coordinator: GroupCoordinator) -> None:
         self.owned: tuple[TopicPartition, ...] = ()
+        self._coordinator = coordinator
         self._topics: tuple[str, ...] = ()
         self._generation = NO_GENERATION
         self._events: deque[MembershipEvent] = deque()
@@ -65,8 +67,32 @@ class Member(ABC):
         """The LeaveGroup request; None if there is no membership to end."""
 
     @abstractmethod
+    def _beats(self) -> bool:
+        """Whether heartbeats are needed now, and none is in flight."""
+
+    @abstractmethod
+    def _beat(self, now_ms: int) -> Call:
+        """The next heartbeat."""
+
+    @abstractmethod
     def _lose(self) -> None:
         """The membership has ended at the coordinator, or counts as ended."""
+
+    def beats(self, now_ms: int) -> list[Call]:
+        """Those requests to send now that begin no rebalance: heartbeats, and LeaveGroup after `give_up`."""
+        calls = self._leaves()
+        if self._beats() and now_ms >= self._heartbeat_due_ms and self._coordinator.want():
+            calls.append(self._beat(now_ms))
+        return calls
+
+    def next_beat_ms(self) -> int | None:
+        """When the next heartbeat is due; None if none is needed or one is in flight."""
+        return self._heartbeat_due_ms if self._beats() else None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request is in flight."""
+        return self._heartbeat is not None or self._call is not None
 
     def is_certain(self, now_ms: int) -> bool:
         """Whether the session cannot have expired unnoticed, so that records may be returned."""

@@ -87,6 +87,19 @@ class GroupMembership(Protocol):
         """The requests to send now."""
         ...
 
+    def beats(self, now_ms: int) -> list[Call]:
+        """Those requests to send now that begin no rebalance: heartbeats, and LeaveGroup after `give_up`."""
+        ...
+
+    def next_beat_ms(self) -> int | None:
+        """When the next heartbeat is due; None if none is needed or one is in flight."""
+        ...
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request is in flight."""
+        ...
+
     def handle(self, reply: Reply, now_ms: int) -> bool:
         """Process a reply; returns whether it answered one of this membership's calls."""
         ...

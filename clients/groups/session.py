@@ -7,6 +7,7 @@ loop once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from clients.groups.attachments import Attachments
     from clients.groups.managed_requests import RewindRequested
 
+_LOOK_MS = 100
+"""How often the heartbeat thread looks for the answer to a request."""
 Turn: TypeAlias = Callable[[int], None]
 """Runs the consumer's event loop once; takes the longest time to wait for a reply, in ms."""
 
@@ -49,6 +52,7 @@ class SessionSettings:
     auto_commit_interval_ms: int
     max_poll_interval_ms: int
     session_timeout_ms: int
+    heartbeat_interval_ms: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +81,7 @@ class GroupSession:
         membership: GroupMembership,
         listener: RebalanceListener,
         events: Events,
+        away: Callable[[], AbstractContextManager[None]],
         attachments: Attachments | None = None,
         tokens: OwnerTokens | None = None,
     ) -> None:
@@ -91,6 +96,7 @@ class GroupSession:
         self._fetcher = fetcher
         self._coordinator = coordinator
         self._listener = listener
+        self._away = away
         self._attachments = attachments
         self._tokens = tokens
         self._subscribed: dict[str, None] = {}
@@ -102,6 +108,10 @@ class GroupSession:
         self._revocation: _Revocation | None = None
         self._is_calling_back = False
         self._polled_at_ms = now_ms()
+        self._has_joined = False
+        """Whether the group has ever assigned partitions to this consumer."""
+        self._is_late = False
+        """Whether the membership ended because `poll` was not called in time."""
         self._problem: Exception | None = None
 
     # The event loop -----------------------------------------------------------------------------------
@@ -153,13 +163,46 @@ class GroupSession:
     def poll_begins(self) -> None:
         """The application called `poll`. After more than `max.poll.interval.ms` its partitions are lost."""
         now_ms = self._now_ms()
+        self._leave_if_late(now_ms)
+        self._polled_at_ms = now_ms
+
+    def _leave_if_late(self, now_ms: int) -> None:
         is_late = now_ms - self._polled_at_ms > self._settings.max_poll_interval_ms
         if is_late and self.membership.identity.generation != NO_GENERATION:
+            self._is_late = True
             self.membership.give_up(now_ms)
 
     def poll_ends(self) -> None:
         """`poll` returns; the time until the next `poll` counts against `max.poll.interval.ms`."""
         self._polled_at_ms = self._now_ms()
+
+    # Beside the application ---------------------------------------------------------------------------
+
+    def calls_beside(self, now_ms: int) -> list[Call]:
+        """The requests to send now, while the application handles records: they keep the membership, or end
+        it when `max.poll.interval.ms` has passed since the last `poll`."""
+        self._leave_if_late(now_ms)
+        return [*self.membership.beats(now_ms), *self._coordinator.calls(now_ms)]
+
+    def handle_beside(self, reply: Reply, now_ms: int) -> bool:
+        """Process a reply that concerns the membership only; returns whether it was one."""
+        return self.membership.handle(reply, now_ms) or self._coordinator.handle(reply, now_ms)
+
+    def until_beside_ms(self, now_ms: int) -> int:
+        """The time until `calls_beside` has something, or until a reply to it should be looked for, in ms."""
+        interval_ms = self._settings.heartbeat_interval_ms
+        times = [
+            now_ms + interval_ms,
+            self.membership.next_beat_ms(),
+            self._coordinator.next_event_ms(now_ms),
+        ]
+        if self.membership.is_waiting or not self._coordinator.is_known:
+            times.append(now_ms + min(_LOOK_MS, interval_ms))
+        if self.membership.identity.generation != NO_GENERATION:
+            times.append(self._polled_at_ms + self._settings.max_poll_interval_ms + 1)
+        return max(1, min(time for time in times if time is not None) - now_ms)
+
+    # The application's calls --------------------------------------------------------------------------
 
     def settle(self) -> None:
         """Revoke and assign partitions and commit automatically, as due. Raises the membership's errors."""
@@ -238,6 +281,7 @@ class GroupSession:
             self._committed[position.key] = committed.offset
 
     def _assign(self, event: AssignPartitions) -> None:
+        self._has_joined, self._is_late = True, False
         for partition in event.partitions:
             position = self._fetcher.add(partition)
             if event.offsets is None:
@@ -297,8 +341,10 @@ class GroupSession:
         self, method: Callable[[tuple[TopicPartition, ...]], None], partitions: tuple[TopicPartition, ...]
     ) -> None:
         self._is_calling_back = True
+        self._polled_at_ms = self._now_ms()
         try:
-            method(partitions)
+            with self._away():
+                method(partitions)
         finally:
             self._is_calling_back = False
 
@@ -313,6 +359,7 @@ class GroupSession:
         """
         if not offsets:
             return
+        self._check_membership(offsets)
         self._withdraw_auto_commit()
         deadline_ms = self._now_ms() + timeout_ms
         commit = self._new_commit(dict(offsets))
@@ -323,10 +370,32 @@ class GroupSession:
                 break
             except CommitFailedError:
                 if not self._has_kept(commit):
+                    self._check_membership(commit.offsets)  # It may know better why.
                     raise
                 commit = self._new_commit(commit.offsets)
         for partition, stored in offsets.items():
             self._committed[partition] = stored.offset
+
+    def _check_membership(self, partitions: Iterable[TopicPartition]) -> None:
+        """Raise CommitFailedError for partitions of a membership that has ended.
+
+        The coordinator cannot judge that: to a group without members it lets anybody commit.
+        """
+        has_ended = self._has_joined and self.membership.identity.generation == NO_GENERATION
+        if not has_ended or not any(self.is_subscribed(partition.topic) for partition in partitions):
+            return
+        group_id = self._settings.group_id
+        if not self._is_late:
+            raise CommitFailedError(
+                f"group {group_id} was rebalanced without this consumer, and its partitions may have other "
+                "owners, which process the records again; the next poll() joins the group again"
+            )
+        raise CommitFailedError(
+            f"this consumer has left group {group_id}, because poll() was not called for more than "
+            f"max.poll.interval.ms={self._settings.max_poll_interval_ms}; other members may have its "
+            "partitions and process the records again. The next poll() joins the group again: poll fewer "
+            "records at a time (max.poll.records), or raise max.poll.interval.ms"
+        )
 
     def _new_commit(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> OffsetCommit:
         return OffsetCommit(self.membership.identity, offsets, tokens=self._tokens)
@@ -393,10 +462,14 @@ class GroupSession:
         """
         self._withdraw_auto_commit()
         consumed = self._buffer.consumed()
+        has_ended = self.membership.identity.generation == NO_GENERATION
+        lost = self.membership.owned if has_ended else ()
         changed = {
             partition: consumed[partition]
             for partition in partitions
-            if partition in consumed and self._committed.get(partition) != consumed[partition].offset
+            if partition in consumed
+            and partition not in lost
+            and self._committed.get(partition) != consumed[partition].offset
         }
         if not changed:
             return None

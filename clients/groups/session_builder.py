@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from clients.connection.connection import Connection
@@ -29,10 +30,11 @@ def build_session(
     buffer: RecordBuffer,
     listener: RebalanceListener,
     rng: random.Random,
+    away: Callable[[], AbstractContextManager[None]],
     tokens: OwnerTokens | None = None,
 ) -> GroupSession:
-    """The session of a consumer with a `group.id`. `tokens` are those of a consumer that owns its partitions.
-    Raises ConfigError."""
+    """The session of a consumer with a `group.id`. `away` surrounds calls of the listener, `tokens` are
+    those of a consumer that owns its partitions. Raises ConfigError."""
     coordinator = GroupCoordinator(connection, settings["group.id"], settings["retry.backoff.ms"])
     membership: GroupMembership
     attachments = None
@@ -46,6 +48,7 @@ def build_session(
         auto_commit_interval_ms=settings["auto.commit.interval.ms"],
         max_poll_interval_ms=settings["max.poll.interval.ms"],
         session_timeout_ms=settings["session.timeout.ms"],
+        heartbeat_interval_ms=settings["heartbeat.interval.ms"],
     )
     return GroupSession(
         session_settings,
@@ -56,6 +59,7 @@ def build_session(
         membership,
         listener,
         connection.events,
+        away,
         attachments,
         tokens,
     )
@@ -108,6 +112,7 @@ def _managed(
         consumer_id=instance_id or f"{settings['client.id']}-{rng.getrandbits(_ID_BITS):016x}",
         is_static=instance_id is not None,
         session_timeout_ms=settings["session.timeout.ms"],
+        rebalance_timeout_ms=settings["max.poll.interval.ms"],
         heartbeat_interval_ms=settings["heartbeat.interval.ms"],
         request_timeout_ms=settings["request.timeout.ms"],
         retry_backoff_ms=settings["retry.backoff.ms"],

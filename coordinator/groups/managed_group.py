@@ -35,8 +35,9 @@ class ManagedMember:
     must_register: bool = False
     """It takes part in a rebalance or rewind that has begun: its heartbeats are answered with an error."""
     notified: bool = False
-    """It has received that error. Heartbeats no longer extend its session, so it has one session timeout to
-    stop fetching, commit and register."""
+    """It has received that error. It has one session timeout to stop fetching, commit and register, or as
+    long as its heartbeats ask for: later ones no longer extend its session."""
+    notified_at_ms: int = 0
     registering: RequestToken = None
     """Token of its RegisterConsumer, which waits for the other members."""
 

@@ -6,7 +6,8 @@ is answered with its partitions and start offsets. A *rewind* works the same way
 the rewound partitions; the other members keep their partitions and their generation.
 
 The group waits for a member at most two session timeouts: one until its next heartbeat, and one from then on
-until it registers (further heartbeats do not extend its session).
+until it registers (further heartbeats do not extend its session). A member whose application may take longer
+for its records asks for a rebalance timeout, and its heartbeats extend its session for so long (KIP-62).
 """
 
 from __future__ import annotations
@@ -139,11 +140,13 @@ class ManagedRebalancer:
         consumer_id: str,
         generation: int,
         session_timeout_ms: int,
+        rebalance_timeout_ms: int,
         now_ms: int,
     ) -> None:
         """Heartbeat: on any error the consumer has to stop fetching, commit and register.
 
-        A positive `session_timeout_ms` requests a session timeout up to the group's.
+        A positive `session_timeout_ms` requests a session timeout up to the group's. Heartbeats extend the
+        session until `rebalance_timeout_ms` after the first error.
         """
         error = group.check_generation(consumer_id, generation)
         if error is ErrorCode.NONE:
@@ -152,9 +155,11 @@ class ManagedRebalancer:
                 shortest_ms = min(self._config.min_session_timeout_ms, group.session_timeout_ms)
                 longest_ms = group.session_timeout_ms
                 member.session_timeout_ms = max(shortest_ms, min(session_timeout_ms, longest_ms))
-            if not member.notified:
+            if not member.notified or now_ms < member.notified_at_ms + rebalance_timeout_ms:
                 self.keep_alive(group, member, now_ms)
             if member.must_register:
+                if not member.notified:
+                    member.notified_at_ms = now_ms
                 member.notified = True
                 error = ErrorCode.REBALANCE_IN_PROGRESS
         result.reply(request, ManagedHeartbeatAnswer(error, group.generation))

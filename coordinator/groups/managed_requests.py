@@ -128,6 +128,7 @@ class ManagedRequests:
         generation: int,
         now_ms: int,
         session_timeout_ms: int = -1,
+        rebalance_timeout_ms: int = -1,
     ) -> ShardResult:
         """Heartbeat."""
         result = ShardResult()
@@ -142,6 +143,7 @@ class ManagedRequests:
             consumer_id=consumer_id,
             generation=generation,
             session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
             now_ms=now_ms,
         )
         return result

@@ -139,12 +139,16 @@ class ConsumerHeartbeatRequest(Request[ConsumerHeartbeatResponse]):
     `session_timeout`, in ms, requests a shorter session than the group's; -1 takes the group's. The group,
     the consumer and its generation are not in the client rewrite, where the connection identifies the
     member.
+
+    `rebalance_timeout`, in ms, is how long the member may take to stop fetching and register after an error
+    code, if its heartbeats continue; with -1 it has one session timeout. Not in the client rewrite.
     """
 
     session_timeout: Int64
     consumer_group: str
     consumer_id: str
     controller_generation: Int64
+    rebalance_timeout: Int64 = wire("0+", tag=0, default=-1)
 
 
 @struct

@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from clients import errors as client_errors
+from clients.message import ConsumerRecord
 from protocol import errors as protocol_errors
 from protocol.topic_partition import TopicPartition
 
@@ -40,6 +41,9 @@ def example_of(kind: type[Exception]) -> Exception:
             return protocol_errors.KeyVersionMismatchError(message="mismatch", versions=[(0, 5)])
         case "ConnectionFailedError":
             return client_errors.ConnectionFailedError("x:1: no", client_errors.ConnectionProblem.REFUSED)
+        case "RecordDeserializationError":
+            record = ConsumerRecord("flights", 0, 5, 1_000, b"k", b"bad", (("trace", b"1"),))
+            return client_errors.RecordDeserializationError(record, "value", "ValueError: bad")
     if issubclass(kind, protocol_errors.BrokerError):
         return kind(protocol_errors.ErrorCode.INVALID_REQUEST, "what the broker said")
     return kind("what happened")

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
 from protocol.compression import Compression
-from protocol.records import BatchBuilder
+from protocol.records import BatchBuilder, Headers
 
+_Bytes: TypeAlias = bytes | None
+Row: TypeAlias = tuple[int, _Bytes, _Bytes] | tuple[int, _Bytes, _Bytes, Headers]
 START_MS = 1_700_000_000_000
 """Timestamp of a record unless a test gives another; the simulated clocks start at the same time."""
 
 
 def encoded(
-    rows: Iterable[tuple[int, bytes | None, bytes | None]],
+    rows: Iterable[Row],
     compression: Compression = Compression.NONE,
     **producer: int,
 ) -> bytearray:
-    """A batch of rows (timestamp in ms, key, value); `producer` goes to `BatchBuilder.build`."""
+    """A batch of rows (timestamp in ms, key, value, headers); `producer` goes to `BatchBuilder.build`."""
     builder = BatchBuilder(compression)
     for row in rows:
         builder.append(*row)

@@ -27,6 +27,7 @@ class Member(RebalanceListener):
         self.told: list[tuple[str, tuple[int, ...]]] = []
         self.events: list[Event] = []
         self.on_revoked: Callable[[Member], object] = lambda member: None
+        deserializer = properties.pop("deserializer", None)
         given = {
             "bootstrap.servers": cluster.bootstrap,
             "client.id": name,
@@ -41,6 +42,7 @@ class Member(RebalanceListener):
             given,
             network=cluster.network(),
             rng=random.Random(name),
+            value_deserializer=deserializer,
             rebalance_listener=self,
             on_event=self.events.append,
         )

@@ -73,13 +73,15 @@ class History:
 
     def step(self) -> None:
         rng, members = self.rng, self.party.members
-        match rng.randrange(9):
+        match rng.randrange(10):
             case 0:
                 self.come()
             case 1 if len(members) > 1:
                 self.party.leave(rng.choice(members))
             case 2 if len(members) > 1:
                 self.party.crash(rng.choice(members))
+            case 9 if members:
+                self.work_slowly(rng.choice(members))
             case 3 if len(members) > 1:
                 sleeper = rng.choice(members)
                 members.remove(sleeper)
@@ -98,6 +100,18 @@ class History:
             fill(partition, rng.randint(0, 5))
         self.party.run(rng.choice((20, 200, 1_000, 4_000)))
         self.check_commits()
+
+    def work_slowly(self, member: Member) -> None:
+        """A handler takes longer than the session, beside the heartbeats of its consumer."""
+        members, cluster = self.party.members, self.cluster
+        members.remove(member)
+        until_ms = cluster.time_ms + self.rng.randint(1_000, 10_000)
+        while cluster.time_ms < until_ms:
+            member.consumer._loop.turn_beside()
+            before_ms = cluster.time_ms
+            self.party.turn()
+            cluster.time_ms = max(cluster.time_ms, before_ms + TURN_MS)
+        members.append(member)
 
     def fail_something(self) -> None:
         rng = self.rng

@@ -93,7 +93,7 @@ def classic_member() -> ClassicMembership:
 
 def managed_member() -> ManagedMembership:
     made, coordinator = connection()
-    settings = ManagedSettings("g", "one", False, 3_000, 500, 1_000, 100)
+    settings = ManagedSettings("g", "one", False, 3_000, 10_000, 500, 1_000, 100)
     return ManagedMembership(settings, coordinator, made.metadata)
 
 
