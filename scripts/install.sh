@@ -150,6 +150,15 @@ END
     chmod +x "$venv/java/bin/java"
 }
 
+# Make Spark's workers run this environment's Python, where the data source is, whether or not the environment is active:
+# otherwise they run the first python3 on the PATH. PYSPARK_PYTHON still chooses another one.
+configure_spark() {
+    local configuration
+    configuration=$("$venv/bin/python" -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent / "conf")')
+    mkdir -p "$configuration"
+    printf 'export PYSPARK_PYTHON="${PYSPARK_PYTHON:-%s}"\n' "$venv/bin/python" >"$configuration/spark-env.sh"
+}
+
 remember_extras
 if is_installed; then
     [[ $quiet == true ]] || printf 'Holdfast is already installed in %s.\n' "$venv"
@@ -162,6 +171,7 @@ note=
 [[ $spark == false || -d $(echo "$venv"/lib/python*/site-packages/pyspark) ]] || note=" (PySpark is 450 MB: a few minutes)"
 step "Installing Holdfast${chosen:+ with $chosen}$note" \
     "$venv/bin/python" -m pip install --disable-pip-version-check --editable "$HOLDFAST_HOME${chosen:+[$chosen]}"
+[[ $spark == false ]] || configure_spark
 if [[ $spark == true ]] && ! find_java_home >/dev/null; then
     step "Installing Java into the environment" install_java
 fi
