@@ -118,7 +118,7 @@ class Conditions:
                     "nothing was appended: the condition on another partition of the request failed",
                 )
                 append.settles_at = None
-            elif has_lost:
+            elif has_lost and not append.is_repeat:
                 append.settles_at = None
                 append.fail(
                     BrokerError(
