@@ -67,6 +67,9 @@ class Consumer(Client):
         self._follows = follows
         self._version = version
         self._readings: dict[TopicPartition, _Reading] = {}
+        self.is_rewinding = True
+        """Whether the consumer reads some records again. It must end when records are no longer written:
+        otherwise a consumer may rewind more often than it reaches the end."""
 
     def begin(self) -> None:
         super().begin()
@@ -92,7 +95,7 @@ class Consumer(Client):
         """Send each leader one fetch of the partitions that no pending fetch covers."""
         if not self._readings:
             self.refresh()
-        elif self.rng.random() < _REWIND_SHARE:
+        elif self.is_rewinding and self.rng.random() < _REWIND_SHARE:
             self._rewind(self.rng.choice(list(self._readings.values())))
         now_s = self.process.clock.seconds()
         by_leader: dict[Address, tuple[list[_Reading], list[int]]] = {}

@@ -226,6 +226,8 @@ class Story:
         writers = (*self.producers, *self.keyed_writers)
         for writer in writers:
             writer.is_making = False
+        for consumer in self.consumers:
+            consumer.is_rewinding = False
         if self.recovery.late:
             self._found.append(f"{self.recovery.late} did not accept acks=all {RECOVERY_S_MAX} s after peace")
         if not self._wait(lambda: all(writer.is_idle for writer in writers)):
