@@ -132,6 +132,8 @@ def fenced(resource: Resource, group: str, incarnation: int) -> ResourceStanding
     standing.generation = resource.peek(group).generation
     standing.reason = reason
     why = _LOSSES.get(reason, "another client has owned it since")
+    if entry is None or not entry.history:
+        why = "this broker knows no grant of it, because nobody has owned it for long, or ever"
     if entry is not None and past is not None and past is entry.grant:
         why = "the grant in force is another client's: the request lacks the secret of the claim"
     standing.error_message = (

@@ -186,7 +186,9 @@ def test_the_last_owner_of_a_forgotten_name_cannot_resume_it() -> None:
     grow_old(machine)
     assert claims_one_more(machine) == ErrorCode.NONE
     anna.reconnect()
-    assert anna.resume(name(0)).error_code == ErrorCode.OWNERSHIP_FENCED
+    refused = anna.resume(name(0))
+    assert refused.error_code == ErrorCode.OWNERSHIP_FENCED
+    assert "nobody has owned it for long" in (refused.error_message or "")
 
 
 def forgets(write: Write) -> set[str]:
