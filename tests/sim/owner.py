@@ -4,6 +4,10 @@ A rash writer sends its batches on a new connection before its ownership is resu
 broker answered that it is fenced. The broker must refuse these batches.
 
 A conditional writer gives its appends ids, and another process may repeat them.
+
+Under some grants another process sends the batches, with the grant's fence; also once more after a broker
+answered that the grant has ended for good. Now and then a writer forges a fence: it knows the incarnation of
+another's grant, and not the secret.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from dataclasses import dataclass
 from broker.network.interfaces import Address
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.ownership import Access, HeldResource, LossReason, RenewRequest
 from protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -25,15 +30,19 @@ from protocol.messages.produce import (
 from protocol.records import APPEND_ID_HEADER, APPEND_ID_SIZE, BatchBuilder
 from tests.sim.claimant import TIMEOUT_MS
 from tests.sim.client import NOT_THE_WRITER, Surroundings
+from tests.sim.fence_user import FenceUser
 from tests.sim.history import Batch, Outcome, TopicPartition
 from tests.sim.owner_history import Guard, OwnedBatch, OwnerHistory, Told
 from tests.sim.repeater import Repeater
-from tests.sim.tenant import Tenant
+from tests.sim.tenant import SILENT, Tenant
 
 _IN_FLIGHT_MAX = 3
 _RARE_WRITE_SHARE = 0.1
 _SOON_LEAVE_SHARE = 0.2
 _NAMED_SHARE = 0.8
+_FENCE_SHARE = 0.4
+_FORGE_SHARE = 0.02
+_POOL_RENEWS_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,12 @@ class Owner(Tenant):
         self._id_rng = around.world.rng(f"{name}: append ids")
         self._repeater = Repeater(around, f"{name}'s repeater", told)
 
+        self._fence_rng = around.world.rng(f"{name}: fences")
+        self._pool = FenceUser(around, f"{name}'s pool")
+        self._writes_by_fence = False
+        """Whether another process sends the batches of the present grant."""
+        self._is_loss_final = True
+
     def begin(self) -> None:
         super().begin()
         if self._habits.is_conditional:
@@ -113,13 +128,34 @@ class Owner(Tenant):
 
     def has_gained(self, grant: Told) -> None:
         self._expected = max(0, grant.fence_offset)
+        self._writes_by_fence = not grant.is_shared and self._fence_rng.random() < _FENCE_SHARE
+        self._is_loss_final = True
+
+    def fenced(self, grant: Told, generation: int, reason: LossReason) -> None:
+        # The next leader may not know of a loss to silence, and restore the grant.
+        self._is_loss_final = reason not in SILENT
+        super().fenced(grant, generation, reason)
 
     def work(self, grant: Told) -> None:
-        room = 1 if self._habits.is_conditional else _IN_FLIGHT_MAX
+        # Another process may send batches late, and their sequence numbers have an order.
+        room = 1 if self._habits.is_conditional or self._writes_by_fence else _IN_FLIGHT_MAX
         is_due = not self._habits.writes_rarely or self.rng.random() < _RARE_WRITE_SHARE
         if is_due and self.is_making and not self.is_leaving and len(self._queue) < room:
             self._make(grant)
         self._pump()
+        if self._writes_by_fence and self._fence_rng.random() < _POOL_RENEWS_SHARE:
+            self._renew_by_pool(grant)
+
+    def _renew_by_pool(self, grant: Told) -> None:
+        """Keep the session by a Renew on a connection to which this owner is not attached."""
+        address = self.decider()
+        if address is None:
+            return
+        held = HeldResource(name=self.at[0], partition=self.at[1], incarnation=grant.incarnation)
+        request = RenewRequest(
+            group=self.group, owner_id=self.owner_id, max_wait_ms=0, resources=[held], secret=self.secret
+        )
+        self._pool.carry(self, address, request, lambda sent_s, response: None, lambda: None)
 
     def _resume(self, grant: Told) -> None:
         if self._is_rash and not self._is_asking and self.rng.random() < 0.3:
@@ -127,7 +163,8 @@ class Owner(Tenant):
         super()._resume(grant)
 
     def has_lost(self, grant: Told) -> None:
-        if self._is_rash and self._producer_id is not None:
+        is_rash = self._is_rash or (self._writes_by_fence and self._is_loss_final)
+        if is_rash and self._producer_id is not None:
             self._make(grant, is_late=True)
             self._pump()
         self._give_up()
@@ -177,7 +214,7 @@ class Owner(Tenant):
 
     def _pump(self) -> None:
         address = self.decider()
-        if address is None or not (self._is_rash or self.stands_on(address)):
+        if address is None or not (self._is_rash or self._writes_by_fence or self.stands_on(address)):
             return
         for sent in list(self._queue):
             if not sent.is_under_way:
@@ -202,6 +239,16 @@ class Owner(Tenant):
             guarded = PartitionProduceData(index=guard.at[1], records=None, expected_offset=guard.expected)
             topics.append(TopicProduceData(name=guard.at[0], partition_data=[guarded]))
         request = ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=topics)
+        if self._writes_by_fence:
+            data.owner_token, data.owner_secret = owned.grant.incarnation, self.secret
+            self._pool.carry(
+                self,
+                address,
+                request,
+                lambda sent_s, response: self._answered_to_pool(sent, guard, response),
+                lambda: self._not_answered(sent),
+            )
+            return
         self.send(address, request).addCallbacks(
             lambda response: self._answered(sent, guard, response),
             lambda failure: self._not_answered(sent),
@@ -229,6 +276,46 @@ class Owner(Tenant):
             self._judge_guard(sent, guard, rows[guard.at], rows[self.at])
         if sent in self._queue:
             self._settle(sent, rows[self.at])
+
+    def _answered_to_pool(self, sent: _Sent, guard: Guard | None, response: ProduceResponse) -> None:
+        for topic in response.responses:
+            for row in topic.partition_responses:
+                if (topic.name, row.index) == self.at:
+                    self.told.fence_refused(sent.owned.grant, row.error_code, self.world.seconds())
+        self._answered(sent, guard, response)
+
+    def _perhaps_impersonate(self) -> None:
+        super()._perhaps_impersonate()
+        address = self.decider()
+        if self._fence_rng.random() >= _FORGE_SHARE or address is None:
+            return
+        others = [
+            grant
+            for grant in self.told.grants
+            if grant.place == self.place and grant.owner != self.claimant_id and not grant.is_shared
+            if Access.WRITE in grant.access
+        ]
+        if others:
+            self._forge(address, others[-1])
+
+    def _forge(self, address: Address, victim: Told) -> None:
+        """Write with the incarnation of another's grant, which is no secret, and a wrong secret."""
+        builder = BatchBuilder()
+        builder.append(self.process.clock.date_ms(), None, f"forged by {self.name}".encode())
+        data = PartitionProduceData(
+            index=self.at[1],
+            records=builder.build(),
+            owner_token=victim.incarnation,
+            owner_secret=self.secret if self._fence_rng.random() < 0.7 else b"",
+        )
+
+        def answered(sent_s: float, response: ProduceResponse) -> None:
+            if response.responses[0].partition_responses[0].error_code == ErrorCode.NONE:
+                self.told.forged(self.claimant_id, victim, "wrote")
+
+        topics = [TopicProduceData(name=self.at[0], partition_data=[data])]
+        request = ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=topics)
+        self._pool.carry(self, address, request, answered, lambda: None)
 
     def _judge_guard(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from protocol.errors import ErrorCode
 from protocol.messages.ownership import (
     GENERATION_RAISE_MAX,
     NO_PARTITION,
@@ -98,6 +99,8 @@ class OwnerHistory:
     grants: list[Told] = field(default_factory=list)
     batches: list[OwnedBatch] = field(default_factory=list)
     queues: QueueHistory = field(init=False)
+    _fenced_s: dict[Told, float] = field(default_factory=dict)
+    """When a client was answered that the grant of its fence has ended for good, in simulated seconds."""
 
     def __post_init__(self) -> None:
         self.queues = QueueHistory(self.history)
@@ -148,6 +151,7 @@ class OwnerHistory:
 
     def stands(self, grant: Told, asked_s: float) -> None:
         """Check a renewal on the connection of the grant: no conflicting grant was given since."""
+        self._check_fence(grant, asked_s)
         for other in self.grants:
             if other is grant or not other.excludes(grant):
                 continue
@@ -156,6 +160,7 @@ class OwnerHistory:
 
     def resumed(self, grant: Told, asked_s: float) -> None:
         """Check a resumption on a new connection: no newer conflicting grant was given before it."""
+        self._check_fence(grant, asked_s)
         for other in self.grants:
             is_newer = other.incarnation > grant.incarnation or (
                 other.is_shared and other.asked_s > grant.told_s
@@ -179,6 +184,24 @@ class OwnerHistory:
     def dropped(self, grant: Told, reason: LossReason) -> None:
         """Report an owner expired as silent or disconnected although its connection is open."""
         self.history.violation(f"{grant} was ended ({reason.name}), though its connection is open")
+
+    # Fences
+
+    def fence_refused(self, grant: Told, code: int, now_s: float) -> None:
+        """Check the refusal of a request that carried the fence of `grant`, with the secret of its claim."""
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            self.history.violation(f"the fence of {grant} was refused as if it were forged")
+        elif code in (ErrorCode.PRODUCER_FENCED, ErrorCode.OWNERSHIP_FENCED):
+            self._fenced_s.setdefault(grant, now_s)
+
+    def _check_fence(self, grant: Told, asked_s: float) -> None:
+        fenced_s = self._fenced_s.get(grant)
+        if fenced_s is not None and asked_s > fenced_s:
+            self.history.violation(f"{grant} was confirmed, though its fence was refused for good before")
+
+    def forged(self, stranger: str, victim: Told, what: str) -> None:
+        """Report a request that was served with the fence of another's grant, but without its secret."""
+        self.history.violation(f"{stranger} {what} by the fence of {victim}, without its secret")
 
     # Guards
 

@@ -1,18 +1,27 @@
 """Simulated single readers: each reads a partition while it believes that it is its group's only reader, and
-only on the connection on which its grant was confirmed."""
+only on the connection on which its grant was confirmed.
+
+Under some grants another process fetches for it, with the grant's fence; also once more after the reader has
+learned that its grant has ended.
+"""
 
 from __future__ import annotations
 
+from broker.network.interfaces import Address
 from protocol.batches import whole_batches
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.messages.ownership import Access
 from protocol.schema import received_records
 from tests.sim.client import Surroundings
+from tests.sim.fence_user import FenceUser
 from tests.sim.history import TopicPartition
 from tests.sim.owner_history import OwnerHistory, Told
 from tests.sim.single_reader_history import SingleReaderHistory
 from tests.sim.tenant import Tenant
+
+_FENCE_SHARE = 0.4
+_FORGE_SHARE = 0.1
 
 
 class SingleReader(Tenant):
@@ -33,11 +42,27 @@ class SingleReader(Tenant):
         self._read = read
         self._position = 0
         self._is_fetching = False
+        self._fence_rng = around.world.rng(f"{name}: fences")
+        self._pool = FenceUser(around, f"{name}'s pool")
+        self._reads_by_fence = False
+        """Whether another process fetches under the present grant."""
+
+    def has_gained(self, grant: Told) -> None:
+        self._reads_by_fence = self._fence_rng.random() < _FENCE_SHARE
+
+    def has_lost(self, grant: Told) -> None:
+        address = self.decider()
+        if self._reads_by_fence and address is not None:
+            self._fetch(address, grant)
 
     def work(self, grant: Told) -> None:
         address = self.decider()
-        if address is None or self._is_fetching or not self.stands_on(address):
+        if address is None or self._is_fetching:
             return
+        if self._reads_by_fence or self.stands_on(address):
+            self._fetch(address, grant)
+
+    def _fetch(self, address: Address, grant: Told) -> None:
         self._is_fetching = True
         asked_s = self.world.seconds()
         wanted = FetchPartition(
@@ -50,9 +75,30 @@ class SingleReader(Tenant):
             topics=[FetchTopic(topic=self.at[0], topic_id=grant.place.topic_id, partitions=[wanted])],
             forgotten_topics_data=[],
         )
+        if self._reads_by_fence:
+            self._fetch_by_fence(address, grant, wanted, request)
+            return
         self.send(address, request).addCallbacks(
             lambda response: self._answered(grant, asked_s, response), lambda failure: self._failed(grant)
         )
+
+    def _fetch_by_fence(
+        self, address: Address, grant: Told, wanted: FetchPartition, request: FetchRequest
+    ) -> None:
+        is_forged = self._fence_rng.random() < _FORGE_SHARE
+        wanted.owner_token = grant.incarnation
+        wanted.owner_secret = self._fence_rng.randbytes(16) if is_forged else self.secret
+
+        def answered(sent_s: float, response: FetchResponse) -> None:
+            for topic in response.responses:
+                for row in topic.partitions:
+                    if not is_forged:
+                        self.told.fence_refused(grant, row.error_code, self.world.seconds())
+                    elif row.error_code == ErrorCode.NONE:
+                        self.told.forged(self.claimant_id, grant, "read")
+            self._answered(grant, sent_s, response)
+
+        self._pool.carry(self, address, request, answered, lambda: self._failed(grant))
 
     def _failed(self, grant: Told) -> None:
         self._is_fetching = False

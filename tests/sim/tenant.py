@@ -32,7 +32,7 @@ _CLAIM_SHARE = 0.25
 _LEAVE_SHARE = 0.02
 _BREAK_SHARE = 0.02
 _IMPERSONATE_SHARE = 0.02
-_SILENT = frozenset({LossReason.DISCONNECTED, LossReason.SESSION_TIMED_OUT})
+SILENT = frozenset({LossReason.DISCONNECTED, LossReason.SESSION_TIMED_OUT})
 
 
 class Tenant(Claimant):
@@ -180,7 +180,7 @@ class Tenant(Claimant):
                     self._sure_until_s = asked_s + SURE_S
                 continue
             reason = LossReason(standing.reason)
-            if reason in _SILENT and self._is_missed_wrongly(address, reason):
+            if reason in SILENT and self._is_missed_wrongly(address, reason):
                 self.told.dropped(grant, reason)
             self._stumble(grant, standing)
         if response.error_code != ErrorCode.NONE:
@@ -196,7 +196,7 @@ class Tenant(Claimant):
         return is_same or self.world.seconds() < self._sure_until_s
 
     def _stumble(self, grant: Told, standing: ResourceStanding) -> None:
-        is_silence = LossReason(standing.reason) in _SILENT
+        is_silence = LossReason(standing.reason) in SILENT
         if standing.error_code != ErrorCode.OWNERSHIP_FENCED or (is_silence and self.rng.random() < 0.5):
             self.lose_touch(grant)
         else:

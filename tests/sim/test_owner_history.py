@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from protocol.batches import split
+from protocol.errors import ErrorCode
 from protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP, Access, LossReason
 from tests.models.batches import batch
 from tests.models.world import World
@@ -321,3 +322,36 @@ def test_a_partition_never_begins_at_generation_1_again(told: OwnerHistory) -> N
     told.granted(grant("o0", 5, 7))
     told.granted(grant("o1", 1, 8, asked_s=100, told_s=101))
     assert len(found(told)) == 1
+
+
+def test_a_genuine_fence_is_not_refused_as_if_it_were_forged(told: OwnerHistory) -> None:
+    told.fence_refused(grant("o0", 1), ErrorCode.OWNERSHIP_DETACHED, 1.0)
+    told.fence_refused(grant("o0", 1), ErrorCode.NOT_LEADER_OR_FOLLOWER, 1.0)
+    assert found(told) == []
+    told.fence_refused(grant("o0", 1), ErrorCode.TOPIC_AUTHORIZATION_FAILED, 1.0)
+    (violation,) = found(told)
+    assert violation == "the fence of generation 1 (1) of owned-0 for o0 was refused as if it were forged"
+
+
+@pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.OWNERSHIP_FENCED])
+def test_a_grant_is_not_confirmed_after_its_fence_was_refused_for_good(
+    told: OwnerHistory, code: ErrorCode
+) -> None:
+    first, second = grant("o0", 1), grant("o1", 2)
+    told.fence_refused(first, code, 5.0)
+    told.stands(first, 4.0)
+    told.resumed(second, 6.0)
+    assert found(told) == []
+    told.stands(first, 6.0)
+    told.resumed(first, 6.0)
+    assert (
+        found(told)
+        == ["generation 1 (1) of owned-0 for o0 was confirmed, though its fence was refused for good before"]
+        * 2
+    )
+
+
+def test_no_request_is_served_by_a_forged_fence(told: OwnerHistory) -> None:
+    told.forged("o1", grant("o0", 1), "wrote")
+    (violation,) = found(told)
+    assert violation == "o1 wrote by the fence of generation 1 (1) of owned-0 for o0, without its secret"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -36,6 +37,7 @@ from tests.models.batches import batch
 from tests.models.world import World
 from tests.sim.client import Client, Surroundings
 from tests.sim.cluster import SESSION_TIMEOUT_MS, Machine, logs_in_trace
+from tests.sim.mutants.fences import FENCE_WITHOUT_LEASE
 from tests.sim.mutants.leases import RARE
 from tests.sim.mutation import Mutation, mutated
 from tests.sim.test_cluster import AT, Stage
@@ -49,6 +51,7 @@ class Reader(Client):
     def __init__(self, around: Surroundings, name: str) -> None:
         super().__init__(around, name)
         self.held: ResourceStanding | None = None
+        self.secret = f"the secret of {name}".encode()
 
     def _one(self, answer: Deferred[object]) -> ErrorCode | ResourceStanding:
         """The standing in the answer, or the error of the whole request."""
@@ -73,6 +76,7 @@ class Reader(Client):
             wait_timeout_ms=wait_ms,
             access=Access.READ,
             resources=[ResourceClaim(name=AT[0], partition=AT[1], generation=generation)],
+            secret=self.secret,
         )
         found = self._one(self.send(broker, request))
         if isinstance(found, ErrorCode):
@@ -85,7 +89,9 @@ class Reader(Client):
             assert self.held is not None
             incarnation = self.held.incarnation
         held = HeldResource(name=AT[0], partition=AT[1], incarnation=incarnation)
-        request = RenewRequest(group="readers", owner_id=self.name, max_wait_ms=0, resources=[held])
+        request = RenewRequest(
+            group="readers", owner_id=self.name, max_wait_ms=0, resources=[held], secret=self.secret
+        )
         found = self._one(self.send(broker, request))
         return found if isinstance(found, ErrorCode) else ErrorCode(found.error_code)
 
@@ -100,6 +106,7 @@ class Reader(Client):
             session_timeout_ms=OWN_SESSION_MS,
             timeout_ms=5000,
             resources=[resumed],
+            secret=self.secret,
         )
         found = self._one(self.send(broker, request))
         return found if isinstance(found, ErrorCode) else ErrorCode(found.error_code)
@@ -113,6 +120,22 @@ class Reader(Client):
         self.world.run(1)
         (response,) = found
         return ErrorCode(response.responses[0].partitions[0].error_code)  # type: ignore[attr-defined]
+
+    def fetch_by_fence(self, broker: Address, topic_id: UUID, owner: Reader) -> ErrorCode:
+        """Fetch with the fence of another client's grant."""
+        assert owner.held is not None
+        partition = FetchPartition(
+            partition=AT[1],
+            fetch_offset=0,
+            partition_max_bytes=1 << 20,
+            owner_token=owner.held.incarnation,
+            owner_secret=owner.secret,
+        )
+        topic = FetchTopic(topic_id=topic_id, partitions=[partition])
+        found: list[Any] = []
+        self.send(broker, FetchRequest(max_wait_ms=0, min_bytes=0, topics=[topic])).addBoth(found.append)
+        self.world.run(1)
+        return ErrorCode(found[0].responses[0].partitions[0].error_code)
 
 
 @pytest.fixture
@@ -286,6 +309,23 @@ def test_a_replaced_broker_confirms_nothing_to_the_former_owner(world: World, si
     assert story.owner.resume(there) is ErrorCode.OWNERSHIP_FENCED
 
 
+def test_a_replaced_broker_judges_no_fence(world: World) -> None:
+    """It does not know the newest grant: it serves nobody, and refuses nobody for good."""
+    story = Story(world)
+    here = story.leader.address
+    led = story.leader.partition(AT)
+    assert led is not None and story.owner.held is not None
+    assert story.waiter.fetch_by_fence(here, led.topic_id, story.owner) is ErrorCode.NONE
+    there = story.replace(silently=True).address
+    assert story.waiter.fetch_by_fence(there, led.topic_id, story.owner) is ErrorCode.NONE
+    assert story.other.claim(there, story.owner.held.generation + 1) is ErrorCode.NONE
+    for owner in (story.owner, story.other):
+        found = story.waiter.fetch_by_fence(here, led.topic_id, owner)
+        assert found is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert story.waiter.fetch_by_fence(there, led.topic_id, story.owner) is ErrorCode.OWNERSHIP_FENCED
+    assert story.waiter.fetch_by_fence(there, led.topic_id, story.other) is ErrorCode.NONE
+
+
 def test_a_replaced_broker_that_has_registered_again_waits_for_the_controllers_word(world: World) -> None:
     """It holds a lease again, but does not know yet that another broker leads."""
     story = Story(world)
@@ -313,7 +353,9 @@ def test_a_broker_that_stood_still_confirms_nothing_when_it_goes_on(world: World
     here = story.leader.address
     held = HeldResource(name=AT[0], partition=AT[1], incarnation=story.owner.held.incarnation)
     found: list[object] = []
-    request = RenewRequest(group="readers", owner_id="owner", max_wait_ms=0, resources=[held])
+    request = RenewRequest(
+        group="readers", owner_id="owner", max_wait_ms=0, resources=[held], secret=story.owner.secret
+    )
     story.leader.pause()
     story.stage.until(lambda: story.machine() is not story.leader)
     world.run(0.5)
@@ -381,7 +423,9 @@ def test_an_owner_is_confirmed_as_long_as_its_broker_may(world: World) -> None:
     assert story.owner.renew(story.leader.address) is ErrorCode.NONE
 
 
-@pytest.mark.parametrize("mutation", RARE, ids=[mutation.name for mutation in RARE])
+@pytest.mark.parametrize(
+    "mutation", [*RARE, FENCE_WITHOUT_LEASE], ids=[mutation.name for mutation in (*RARE, FENCE_WITHOUT_LEASE)]
+)
 def test_bugs_that_campaigns_rarely_catch_are_caught_here(world: World, mutation: Mutation) -> None:
     scenario = {
         "confirms-before-orders": lambda: (
@@ -392,6 +436,7 @@ def test_bugs_that_campaigns_rarely_catch_are_caught_here(world: World, mutation
                 world, Story.elect
             )
         ),
+        "fence-judged-without-lease": lambda: test_a_replaced_broker_judges_no_fence(world),
         "guard-judged-without-right": lambda: (
             test_a_broker_that_stood_still_judges_no_condition_on_what_another_leads(world)
         ),

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from tests.sim.mutants import access, names, ownership
+from tests.sim.mutants import access, fences, names, ownership
 from tests.spec.check import FENCES, LEASES, MODELS, SMALL_LOG, WRONG_STEPS, described_step
 from tests.spec.tlc import SPEC, SpecModel, SpecVerdict, find_jar, parsed, run
 
@@ -46,7 +46,14 @@ def test_each_property_of_a_configuration_is_defined_in_its_module(model: SpecMo
 
 def test_the_table_names_each_mutation_of_ownership_in_the_simulation() -> None:
     table = (SPEC / "README.md").read_text()
-    for mutation in (*ownership.MUTATIONS, *names.MUTATIONS, *access.MUTATIONS):
+    known = (
+        *ownership.MUTATIONS,
+        *names.MUTATIONS,
+        *access.MUTATIONS,
+        *fences.MUTATIONS,
+        fences.FENCE_WITHOUT_LEASE,
+    )
+    for mutation in known:
         assert f"| `{mutation.name}` |" in table, mutation.name
 
 

@@ -23,7 +23,7 @@ def _hold_for_ever() -> Sequence[Patch]:
     return [(MembershipLease, "is_held", lambda self: True)]
 
 
-def _at(door: type) -> Sequence[Patch]:
+def at_door(door: type) -> Sequence[Patch]:
     """Have one kind of object confirm without asking for the lease."""
     initialize = door.__init__  # type: ignore[misc]
 
@@ -70,12 +70,12 @@ MUTATIONS = (
     Mutation(
         "resumed-without-lease",
         "a broker without its lease answers claims and resumptions as the leader",
-        lambda: _at(Answers),
+        lambda: at_door(Answers),
     ),
     Mutation(
         "read-without-lease",
         "a broker without its lease serves the single reader of a partition",
-        lambda: _at(ReaderGuard),
+        lambda: at_door(ReaderGuard),
     ),
 )
 
