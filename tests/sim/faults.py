@@ -49,6 +49,11 @@ _AHEAD_POLL_S = 0.02
 _CUT_SHARE = 0.5
 """The share of changes of a disk's content that cut off the end of a file."""
 _CUT_BETWEEN_SHARE = 0.7
+_DIVERGES_SHARE = 0.3
+"""The share of changes of a disk's content that hit a follower whose log is about to diverge."""
+_DIVERGES_S_MAX = 3.0
+_LENGTH_POSITION = 8
+"""Where a batch has its length, in bytes from its start."""
 _RESTARTED_SHARE = 0.5
 """The share of changes of a disk's content after which the broker is killed and restarts."""
 _MEDDLED = (
@@ -547,12 +552,15 @@ class Faults:
 
     def rot(self, machine: Machine) -> End | None:
         """Change one bit of a closed segment or of one of its indexes, or cut off the end of such a file.
-        Often the broker is killed then, and restarts.
+        Often the broker is killed then, and restarts. Sometimes a follower is damaged that is about to
+        truncate its log.
 
         Only one log is damaged at a time, because nobody could repair a record that is damaged on every
         replica. In a cluster of one machine only indexes are damaged: they can be rebuilt from the log."""
         if not machine.is_up or not self.is_restored():
             return None
+        if self.rng.random() < _DIVERGES_SHARE and self._damage_diverging():
+            return lambda: None
         partitions = sorted(machine.partitions(), key=lambda partition: partition.key)
         closed = [
             segment
@@ -590,6 +598,67 @@ class Faults:
             machine.kill()
             self._world.clock.callLater(self.rng.uniform(0.2, 2.0), self._while_faulty, machine.start)
         return lambda: None
+
+    def _damage_diverging(self) -> bool:
+        """Damage the active segment of an in-sync follower that must soon truncate it. Returns whether there
+        is such a follower.
+
+        Its leader is cut off from another in-sync replica, and killed when only the follower has the leader's
+        last records. The other replica is elected, because it comes first in the assignment."""
+        if not all(machine.is_running for machine in self.cluster.machines):
+            return False
+        topics = self.cluster.topics()
+        found: dict[tuple[Machine, Machine], list[tuple[Partition, Partition]]] = {}
+        for at, state in self.cluster.states().items():
+            members = [
+                self.cluster.machine(member)
+                for member in topics[at[0]].partitions[at[1]].replicas
+                if member in state.isr and member != state.leader
+            ]
+            if at[0] in self._story.history.may_lose or state.leader <= 0 or len(members) < 2:
+                continue
+            ahead, behind = members[-1].partition(at), members[0].partition(at)
+            if ahead is not None and behind is not None:
+                pair = self.cluster.machine(state.leader), members[0]
+                found.setdefault(pair, []).append((ahead, behind))
+        if not found:
+            return False
+        rng = self.rng
+        leader, elected = rng.choice(list(found))
+        self._cut(leader.name, elected.name, out=True, back=True)
+        polls = int(_DIVERGES_S_MAX / _AHEAD_POLL_S)
+
+        def look() -> None:
+            nonlocal polls
+            polls -= 1
+            diverged = [
+                ahead
+                for ahead, behind in found[leader, elected]
+                if ahead.log.log_end_offset > behind.log.log_end_offset and ahead.log.failure is None
+            ]
+            if not (polls and self._story.is_faulty and self.is_restored()):
+                self.cluster.network.heal()
+            elif not diverged:
+                self._world.clock.callLater(_AHEAD_POLL_S, look)
+            else:
+                damaged = rng.choice(diverged)
+                machine = self.cluster.machine(damaged.local_id)
+                self._change_length(machine, damaged.log.segments.active, rng)
+                leader.kill()
+                self.cluster.network.heal()
+                self._world.clock.callLater(rng.uniform(5.0, 10.0), self._while_faulty, leader.start)
+
+        look()
+        return True
+
+    def _change_length(self, machine: Machine, segment: Segment, rng: random.Random) -> None:
+        """Change a bit in the length of one batch, so that no reader of the file finds the next batch."""
+        batches = split(machine.disk.peek(segment.path) or b"")
+        if batches:
+            position = rng.choice(batches).position + _LENGTH_POSITION
+            self._world.trace(machine.name, f"a bit changes at byte {position} of {segment.path}")
+            self._rotten = (machine, segment.path)
+            machine.disk.rot(segment.path, position, 7)
 
     def _is_elsewhere(self, machine: Machine, partition: Partition, segment: Segment) -> bool:
         """Whether another in-sync replica has all records of a segment."""

@@ -35,6 +35,7 @@ from tests.sim.owner_history import OwnerHistory
 from tests.sim.plan import NAMES_RETENTION_MS, THREE, Plan, Shape, draw
 from tests.sim.producer import Producer
 from tests.sim.recovery_times import RECOVERY_S_MAX, RecoveryTimes
+from tests.sim.stored_reads import misread
 from tests.sim.tenant_life import TenantLife
 from tests.sim.told_offsets import ToldOffsets
 
@@ -240,6 +241,9 @@ class Story:
             self._found.append("the cluster did not stay whole")
         if not self._wait(self._all_is_read):
             self._found.append("consumers make no progress in a healthy cluster")
+        # Few readers meet an index that the disk has changed, so every batch is looked up.
+        if self.faults["bit rot"] and not self._wait(lambda: not any(misread(self.cluster))):
+            self._found.extend(misread(self.cluster))
         for group in self.groups:
             self._end_group(group)
         if self.groups:

@@ -1,0 +1,39 @@
+"""Whether replicas find each of their batches: an index that the disk has changed may lead elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.replication.partition import Partition
+from protocol.batches import whole_batches
+from protocol.errors import BrokerError
+from tests.sim.cluster import Cluster, Machine
+from tests.sim.committed_judge import stored_batches
+
+
+def misread(cluster: Cluster) -> Iterator[str]:
+    """Batches that in-sync replicas do not return when they are read by their offsets.
+
+    A read may be refused while the broker examines a segment: only what stays so is a violation."""
+    states = cluster.states()
+    for machine in cluster.machines:
+        for partition in machine.partitions():
+            state = states.get(partition.key)
+            if state is not None and machine.broker_id in state.isr:
+                yield from _misread(machine, partition)
+
+
+def _misread(machine: Machine, partition: Partition) -> Iterator[str]:
+    log = partition.log
+    for base_offset, (_, checksum) in stored_batches(machine.disk, log.directory).items():
+        if not log.log_start_offset <= base_offset < log.log_end_offset:
+            continue
+        where = f"offset {base_offset} of {partition.topic}-{partition.index} on {machine.name}"
+        try:
+            read = log.read(base_offset, 1, upper_offset=log.log_end_offset)
+        except BrokerError as error:
+            yield f"{where} cannot be read: {error}"
+            continue
+        found = [] if read.slice is None else whole_batches(memoryview(read.slice.read()))
+        if not found or (found[0].base_offset, found[0].crc) != (base_offset, checksum):
+            yield f"{where} is read as {[header.base_offset for header in found]}"
