@@ -62,14 +62,6 @@ def _truncate_at_damage_in_sync() -> Sequence[Patch]:
     return [(following, "_check_damage", lambda partition, offset: None)]
 
 
-def _keep_marks_of_cut_logs() -> Sequence[Patch]:
-    return [(LogDirectory, "unmark", lambda self: None)]
-
-
-def _recover_with_holes() -> Sequence[Patch]:
-    return [(recovery, "_must_be_dense", lambda loading, segment: False)]
-
-
 def _compare_no_checksums() -> Sequence[Patch]:
     def batches(file: DiskFile, position: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         for header in scan.headers(file, position, end):
@@ -110,21 +102,15 @@ def _forget_to_sync_truncations() -> Sequence[Patch]:
 
 MUTATIONS = (
     Mutation("index-believed", "positions in an index are believed unseen", _believe_indexes),
-    Mutation("gap-accepted", "a hole in a log is taken for what compaction left", _accept_gaps),
+    Mutation(
+        "gap-accepted",
+        "leaders read and followers append across a hole, as if compaction had left it",
+        _accept_gaps,
+    ),
     Mutation(
         "truncated-at-damage-in-sync",
         "a replica ends its log at damage, before records that it has reported, while it may be elected",
         _truncate_at_damage_in_sync,
-    ),
-    Mutation(
-        "cut-not-recorded",
-        "a process that removes batches and ends before it registers leaves no sign that it did so",
-        _keep_marks_of_cut_logs,
-    ),
-    Mutation(
-        "hole-recovered",
-        "recovery takes the missing end of an unflushed segment for what compaction left",
-        _recover_with_holes,
     ),
     Mutation(
         "empty-disk-trusted",
