@@ -25,7 +25,9 @@ def misread(cluster: Cluster) -> Iterator[str]:
 
 def _misread(machine: Machine, partition: Partition) -> Iterator[str]:
     log = partition.log
-    for base_offset, (_, checksum) in stored_batches(machine.disk, log.directory).items():
+    batches = stored_batches(machine.disk, log.directory)
+    # Backwards: a segment remembers where a read has ended, and uses no index for the batch that follows.
+    for base_offset, (_, checksum) in sorted(batches.items(), reverse=True):
         if not log.log_start_offset <= base_offset < log.log_end_offset:
             continue
         where = f"offset {base_offset} of {partition.topic}-{partition.index} on {machine.name}"

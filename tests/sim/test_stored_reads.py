@@ -1,0 +1,50 @@
+"""The judge that looks up every batch of every in-sync replica."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker.log.segment import Segment
+from tests.models.world import World
+from tests.sim.cluster import logs_in_trace
+from tests.sim.mutation import mutated
+from tests.sim.mutations import by_name
+from tests.sim.stored_reads import misread
+from tests.sim.test_cluster import AT, Stage
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World(7)
+    with logs_in_trace(world):
+        yield world
+    assert world.problems == []
+
+
+def with_a_wrong_index(world: World) -> Stage:
+    """A cluster in which an index entry of one follower leads into the middle of a batch."""
+    stage = Stage(world, 3, {"min.insync.replicas": "2", "segment.bytes": "1024"})
+    stage.produce(3)
+    machine = next(each for each in stage.cluster.machines if each.broker_id != stage.leader())
+    partition = machine.partition(AT)
+    assert partition is not None and len(partition.log.segments) > 2
+    segment: Segment = partition.log.segments[0]
+    assert len(segment.offset_index) > 1
+    machine.disk.rot(segment.offset_index.path, 7, 2)
+    return stage
+
+
+def test_a_wrong_index_is_met_and_mended(world: World) -> None:
+    stage = with_a_wrong_index(world)
+    [first, *_] = misread(stage.cluster)
+    assert "cannot be read" in first
+    stage.until(lambda: not any(misread(stage.cluster)), 2)
+
+
+def test_a_wrong_index_that_is_believed_is_reported(world: World) -> None:
+    with mutated(by_name("index-believed")):
+        stage = with_a_wrong_index(world)
+        world.run(20)
+        assert list(misread(stage.cluster))
