@@ -47,7 +47,8 @@ _FALLS_AGAIN_SHARE = 0.5
 _SYNCS_FAIL_SHARE = 0.3
 _AHEAD_POLL_S = 0.02
 _CUT_SHARE = 0.5
-"""The share of changes of a disk's content that cut off the end of a file."""
+_INDEX_CUT_SHARE = 0.2
+"""The shares of changes of a log, and of its indexes, that cut off the end of the file."""
 _CUT_BETWEEN_SHARE = 0.7
 _DIVERGES_SHARE = 0.3
 """The share of changes of a disk's content that hit a follower whose log is about to diverge."""
@@ -584,7 +585,7 @@ class Faults:
         if path.endswith(".log"):
             self._rotten = (machine, path)
         position = self.rng.randrange(len(content))
-        if self.rng.random() < _CUT_SHARE:
+        if self.rng.random() < (_CUT_SHARE if path.endswith(".log") else _INDEX_CUT_SHARE):
             # A cut between two batches leaves a hole that only offsets show.
             if path.endswith(".log") and self.rng.random() < _CUT_BETWEEN_SHARE:
                 position = self.rng.choice(split(content)).position
