@@ -353,6 +353,18 @@ CONSUMER_ROWS = (
         minimum=1,
     ),
     Setting(
+        "allow.auto.create.topics", BOOLEAN, False,
+        "Whether the consumer asks brokers to create topics that do not exist, which they do if "
+        "auto.create.topics.enable is true. Kafka's default is true, which hides misspelt names.",
+    ),
+    Setting(
+        "unknown.topics", STRING, "warn",
+        "What poll() does about a topic or partition that has not existed for three seconds. warn: reports "
+        "it once, by an event and a warning through logging. raise: raises UnknownTopicOrPartitionError "
+        "once. It is read as soon as it exists.",
+        choices=("warn", "raise"),
+    ),
+    Setting(
         "deserialization.errors", STRING, "stop",
         "What poll() does with a record for which a deserializer raises. stop: raises "
         "RecordDeserializationError and returns nothing more of the partition until seek(). skip: leaves "

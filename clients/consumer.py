@@ -35,6 +35,7 @@ from clients.fetching.isolation import Isolation
 from clients.fetching.offsets import EARLIEST, LATEST
 from clients.fetching.positions import Position
 from clients.fetching.queries import ConsumerQueries
+from clients.fetching.unknown_topics import check_topic_name
 from clients.groups.listener import RebalanceListener
 from clients.groups.membership import GroupIdentity
 from clients.message import ConsumerRecord, OffsetAndMetadata
@@ -80,8 +81,11 @@ class BaseConsumer(ConsumerQueries):
         from their beginning. It always reads a single `partition` itself, from the group's committed offset
         if it has a group.
 
-        Raises ValueError for a partition of a topic that was added as a whole to the group.
+        Raises ValueError for a partition of a topic that was added as a whole to the group, and
+        InvalidTopicError. A topic or partition that does not exist is reported by `poll`, as `unknown.topics`
+        says, and read as soon as it exists.
         """
+        check_topic_name(topic)
         if partition is not None:
             if self._group is not None and self._group.is_subscribed(topic):
                 raise ValueError(f"the group assigns the partitions of {topic}: call remove_topic() first")
@@ -213,8 +217,16 @@ class BaseConsumer(ConsumerQueries):
     def last_error(self, partition: TopicPartition) -> Exception | None:
         """The error that keeps a partition from giving records, and that passes or that `poll` raises again;
         None if there is none."""
+        unknown = self._parts.unknown_topics.error(partition)
+        if unknown is not None and self._is_added(partition):
+            return unknown
         position = self._position(partition)
         return position.unreadable or position.last_error or self._metadata.topic_error(partition.topic)
+
+    def _is_added(self, partition: TopicPartition) -> bool:
+        is_subscribed = self._group is not None and self._group.is_subscribed(partition.topic)
+        is_read = partition in self._fetcher.positions
+        return is_read or is_subscribed or self._parts.discovery.has(partition.topic)
 
     @one_thread
     def feedback(self) -> ConsumerFeedback:

@@ -24,6 +24,7 @@ from clients.fetching.fetcher import Fetcher
 from clients.fetching.partition_discovery import PartitionDiscovery
 from clients.fetching.record_buffer import RecordBuffer
 from clients.fetching.settings import fetch_settings
+from clients.fetching.unknown_topics import UnknownTopics
 from clients.groups.listener import RebalanceListener
 from clients.heartbeat_thread import HeartbeatThread
 from clients.settings import Settings
@@ -43,6 +44,7 @@ class ConsumerParts:
     fetcher: Fetcher
     buffer: RecordBuffer
     discovery: PartitionDiscovery
+    unknown_topics: UnknownTopics
     group: GroupSession | None
     use: ConsumerUse
     has_heartbeat_thread: bool
@@ -81,9 +83,17 @@ def consumer_parts(
         rng=rng,
         on_event=on_event,
         kind="consumer",
+        allow_auto_topic_creation=settings["allow.auto.create.topics"],
     )
     fetcher = Fetcher(connection.metadata, fetch_settings(settings, fence), connection.events)
     discovery = PartitionDiscovery(connection.metadata, fetcher)
+    unknown_topics = UnknownTopics(
+        connection.metadata,
+        fetcher,
+        connection.events,
+        connection.log_name,
+        raises=settings["unknown.topics"] == "raise",
+    )
     deserialization = Deserialization(
         key_deserializer, value_deserializer, choice, dead_letter, connection.events
     )
@@ -102,6 +112,7 @@ def consumer_parts(
         fetcher,
         buffer,
         discovery,
+        unknown_topics,
         group,
         use,
         # A thread cannot sleep by the clock of a simulated network; the simulation calls `turn_beside`.
@@ -168,6 +179,7 @@ class ConsumerLoop:
         self._network = parts.connection.network
         self._fetcher = parts.fetcher
         self._discovery = parts.discovery
+        self._unknown_topics = parts.unknown_topics
         self._group = parts.group
         self._claims = claims
         self._is_woken = False
@@ -243,6 +255,7 @@ class ConsumerLoop:
             self._claims.begin_turn()
         now_ms = self._network.now_ms()
         self._discovery.add_partitions()
+        self._unknown_topics.look(now_ms)
         if self._group is not None:
             self._group.hold_back()
         calls = self._fetcher.calls(now_ms)

@@ -135,6 +135,16 @@ class CommitFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TopicUnknown(Event):
+    """A topic that the consumer should read does not exist, or the partition of it; `partition` is -1 for the
+    whole topic. It is read as soon as it exists."""
+
+    topic: str
+    partition: int
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
 class RecordSkipped(Event):
     """A deserializer raised for a record, and the consumer left the record out, because
     `deserialization.errors` is skip. `error` is a RecordDeserializationError with the raw record."""

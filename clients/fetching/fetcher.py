@@ -378,6 +378,10 @@ class Fetcher:
         times = [position.not_before_ms for position in self.positions.values()]
         return min((time for time in times if time > now_ms), default=None)
 
+    def report(self, error: Exception) -> None:
+        """Keep an error for the application."""
+        self._problems.append(error)
+
     def raise_problem(self) -> None:
         """Raise the next error for the application, if there is one."""
         if self._problems:

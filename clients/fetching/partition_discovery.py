@@ -23,6 +23,10 @@ class PartitionDiscovery:
         self._metadata.want(topic)
         self.add_partitions()
 
+    def has(self, topic: str) -> bool:
+        """Whether all partitions of a topic are read."""
+        return topic in self._topics
+
     def discard(self, topic: str) -> None:
         """Add no more partitions of a topic."""
         self._topics.pop(topic, None)
