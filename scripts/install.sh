@@ -156,7 +156,9 @@ configure_spark() {
     local configuration
     configuration=$("$venv/bin/python" -c 'import pathlib, pyspark; print(pathlib.Path(pyspark.__file__).parent / "conf")')
     mkdir -p "$configuration"
-    printf 'export PYSPARK_PYTHON="${PYSPARK_PYTHON:-%s}"\n' "$venv/bin/python" >"$configuration/spark-env.sh"
+    cat >"$configuration/spark-env.sh" <<END
+export PYSPARK_PYTHON="\${PYSPARK_PYTHON:-$venv/bin/python}"
+END
 }
 
 remember_extras
