@@ -403,7 +403,11 @@ class Faults:
         leaders = [each for each in self.cluster.machines if each not in (follower, *controllers)]
         if len(leaders) != 1 or not leaders[0].is_running or not follower.is_running:
             return None
-        steps = self._steps_to_outdated_proposal(follower, leaders[0], controllers[0])
+        return self._take(self._steps_to_outdated_proposal(follower, leaders[0], controllers[0]), follower)
+
+    def _take(self, steps: Iterator[None], *machines: Machine) -> End:
+        """Take the steps of a fault, one after another. Whenever they yield, the next one has to wait. The
+        end of the fault ends the steps, and starts these machines."""
         is_over = False
 
         def look() -> None:
@@ -417,7 +421,8 @@ class Faults:
             nonlocal is_over
             is_over = True
             self.cluster.network.heal()
-            follower.start()
+            for machine in machines:
+                machine.start()
 
         look()
         return end
@@ -425,7 +430,7 @@ class Faults:
     def _steps_to_outdated_proposal(
         self, follower: Machine, leader: Machine, controller: Machine
     ) -> Iterator[None]:
-        """Take the steps of `outdate_proposal`. Yields whenever the next one is not possible yet."""
+        """The steps of `outdate_proposal`."""
         follower.kill()
         while not self._is_left_out(follower, leader):
             yield
@@ -442,6 +447,40 @@ class Faults:
         while not self.cluster.is_start_recorded(follower) or not follower.partitions():
             yield
         self.cluster.network.mend(leader.name, controller.name)
+
+    def diverge(self, machine: Machine) -> End | None:
+        """A leader is killed when one follower has copied a record and the other has not. If the other leads
+        next, the first truncates its log. Then the new leader is killed too, so that the first one leads."""
+        ats = sorted(self.cluster.states())
+        owned = [(topic.name, 0) for topic in self._story.plan.topics if topic.is_owned]
+        at = self.rng.choice([at for at in ats if at in owned] or ats)
+        state, topic = self.cluster.states()[at], self.cluster.topics().get(at[0])
+        if topic is None or len(state.isr) < 3 or state.leader not in state.isr:
+            return None
+        leader = self.cluster.machine(state.leader)
+        replicas = topic.partitions[at[1]].replicas
+        # The controller elects the first live in-sync replica.
+        next_leader, follower = (
+            self.cluster.machine(replica) for replica in replicas if replica != state.leader
+        )
+        if not all(each.is_running for each in (leader, next_leader, follower)):
+            return None
+        return self._take(self._steps_to_divergence(at, leader, next_leader, follower), leader, next_leader)
+
+    def _steps_to_divergence(
+        self, at: tuple[str, int], leader: Machine, next_leader: Machine, follower: Machine
+    ) -> Iterator[None]:
+        """The steps of `diverge`."""
+        self._cut(next_leader.name, leader.name, out=True, back=True)
+        while not _end_of(next_leader, at) < _end_of(follower, at) == _end_of(leader, at):
+            yield
+        truncations = _truncations_of(follower, at)
+        leader.kill()
+        self.cluster.network.heal()
+        while _truncations_of(follower, at) <= truncations:
+            yield
+        leader.start()
+        next_leader.kill()
 
     def _is_left_out(self, follower: Machine, leader: Machine) -> bool:
         """Whether the follower is not registered, and this leader leads a partition without it."""
@@ -1009,6 +1048,18 @@ def _has_sound_disks(machine: Machine) -> bool:
     return not (machine.disk.unmounted or machine.disk.is_failing or machine.disk.is_bounded)
 
 
+def _end_of(machine: Machine, at: tuple[str, int]) -> int:
+    """The log end offset of the broker's replica of a partition; -1 without one."""
+    partition = machine.partition(at)
+    return -1 if partition is None else partition.log.log_end_offset
+
+
+def _truncations_of(machine: Machine, at: tuple[str, int]) -> int:
+    """How often the broker's process has truncated its replica of a partition; -1 without one."""
+    partition = machine.partition(at)
+    return -1 if partition is None else partition.log.truncations
+
+
 def _controls(machine: Machine) -> bool:
     node = machine.broker.node if machine.broker is not None else None
     return node is not None and node.cluster.controller.is_active
@@ -1054,5 +1105,7 @@ KINDS = (
     Kind("storm", 6, (1.0, 8.0), Faults.storm),
 )
 OUTDATED_PROPOSAL = Kind("outdated proposal", 0, (20.0, 25.0), Faults.outdate_proposal)
-"""A fault of many steps, which plans draw beside the others."""
-_KINDS_BY_NAME = {kind.name: kind for kind in (*KINDS, OUTDATED_PROPOSAL)}
+DIVERGENCE = Kind("divergence", 0, (18.0, 24.0), Faults.diverge)
+LONG_KINDS = (OUTDATED_PROPOSAL, DIVERGENCE)
+"""Faults of many steps, which plans draw beside the others."""
+_KINDS_BY_NAME = {kind.name: kind for kind in (*KINDS, *LONG_KINDS)}

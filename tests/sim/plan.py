@@ -19,7 +19,7 @@ from protocol.messages.producer_access import ProducerAccessMode
 from tests.models.network import Weather
 from tests.models.zookeeper import NORMAL_DELAY_MS_MAX
 from tests.sim.consumer import IDS_VERSION, NAMES_VERSION
-from tests.sim.faults import OUTDATED_PROPOSAL, Kind, Strike
+from tests.sim.faults import DIVERGENCE, OUTDATED_PROPOSAL, Kind, Strike
 from tests.sim.producer import ProducerHabits
 
 
@@ -52,6 +52,7 @@ class Shape:
 _LARGE_SHARE = 0.2
 _KEYED_SHARE = 0.25
 _OUTDATED_SHARE = 0.1
+_DIVERGENCE_SHARE = 0.3
 _MANY_NAMES_SHARE = 0.4
 NAMES_KEPT = 3
 NAMES_RETENTION_MS = 1000
@@ -198,12 +199,19 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
     if rng.random() < _KEYED_SHARE:
         plan = _with_keys(plan, rng)
     if rng.random() < _OUTDATED_SHARE and _keeps_two_in_sync(plan):
-        plan = _with_outdated_proposal(plan, rng)
+        plan = _with_long_fault(plan, OUTDATED_PROPOSAL, rng)
     if rng.random() < _LATE_RESULTS_SHARE:
         plan = dataclasses.replace(plan, result_ms_max=rng.choice([50.0, 400.0]))
     if plan.tenants is not None and rng.random() < _MANY_NAMES_SHARE:
         plan = _with_many_names(plan, plan.tenants, rng)
+    if _names_appends(plan) and rng.random() < _DIVERGENCE_SHARE:
+        plan = _with_long_fault(plan, DIVERGENCE, rng)
     return plan
+
+
+def _names_appends(plan: Plan) -> bool:
+    """Whether any client gives its appends ids, which a log has to forget when it is truncated."""
+    return plan.tenants is not None and any(plan.tenants.are_conditional)
 
 
 def _keeps_two_in_sync(plan: Plan) -> bool:
@@ -213,9 +221,9 @@ def _keeps_two_in_sync(plan: Plan) -> bool:
     )
 
 
-def _with_outdated_proposal(plan: Plan, rng: random.Random) -> Plan:
+def _with_long_fault(plan: Plan, kind: Kind, rng: random.Random) -> Plan:
     """The plan with another fault, which takes long, and fewer of the others, which would interrupt it."""
-    kind, number = OUTDATED_PROPOSAL, 1 + max((strike.number for strike in plan.strikes), default=0)
+    number = 1 + max((strike.number for strike in plan.strikes), default=0)
     strike = Strike(number, kind.name, rng.uniform(0.0, 3.0), rng.uniform(*kind.seconds), rng.random() < 0.5)
     others = [other for other in plan.strikes if rng.random() < _OTHERS_SHARE]
     strikes = sorted((strike, *others), key=lambda each: each.at_s)

@@ -12,7 +12,7 @@ import pytest
 from tests.models.world import World
 from tests.sim.account import account
 from tests.sim.campaign import Tally, run_seeds
-from tests.sim.faults import KINDS, OUTDATED_PROPOSAL
+from tests.sim.faults import KINDS, LONG_KINDS
 from tests.sim.mutations import MUTATIONS, hunt
 from tests.sim.plan import SINGLE, THREE, Change, draw
 from tests.sim.scenario import Verdict, run_seed
@@ -53,7 +53,7 @@ def test_three_brokers_keep_every_guarantee_under_all_faults(first: int) -> None
 def test_the_seeds_draw_every_fault_and_every_habit() -> None:
     plans = [draw(THREE, KINDS, World(seed).rng("plan")) for seed in range(1, THREE_SEEDS + 1)]
     assert {strike.kind for plan in plans for strike in plan.strikes} == {
-        kind.name for kind in (*KINDS, OUTDATED_PROPOSAL)
+        kind.name for kind in (*KINDS, *LONG_KINDS)
     }
     assert {change for plan in plans for change in plan.changes} == set(Change)
     assert {topic.name for plan in plans for topic in plan.topics} == {
