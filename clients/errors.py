@@ -6,7 +6,8 @@ Every exception of both families has `retriable`: whether another attempt may su
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from clients.message import ConsumerRecord
 from protocol.errors import BrokerError, ErrorCode
@@ -81,6 +82,53 @@ class BufferFullError(ClientError):
 
 class DeliveryTimeoutError(ClientError):
     """A record was not acknowledged within `delivery.timeout.ms`. It may have been written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Records of one partition that were not delivered for one cause. `partition` is None if none was chosen
+    yet; `error` is the first error of its kind."""
+
+    topic: str
+    partition: int | None
+    count: int
+    error: Exception
+
+    def __str__(self) -> str:
+        place = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+        return f"{self.count} to {place}: {type(self.error).__name__}: {self.error}"
+
+
+_LOSSES_SHOWN = 5
+
+
+class UndeliveredError(ClientError):
+    """Messages were not delivered, and the application has looked at none of their responses.
+
+    Raised by `flush`, by `close` and at the end of a producer's `with` block. `count` is how many there are,
+    `losses` has them by partition and cause. Each is reported once.
+    """
+
+    def __init__(self, losses: Iterable[Loss]) -> None:
+        self.losses = tuple(losses)
+        self.count = sum(loss.count for loss in self.losses)
+        counted = "1 message was" if self.count == 1 else f"{self.count} messages were"
+        largest = sorted(self.losses, key=lambda loss: -loss.count)[:_LOSSES_SHOWN]
+        rest = len(self.losses) - len(largest)
+        more = [f"and {rest} more partitions or causes"] if rest else []
+        super().__init__("; ".join([f"{counted} not delivered: {largest[0]}", *map(str, largest[1:]), *more]))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.losses,), vars(self)
+
+
+class InsideCallbackError(ClientError):
+    """A call that waits for the producer's thread was made in that thread, inside a callback: it would wait
+    for ever."""
+
+
+class ForkedError(ClientError):
+    """A producer was used in a forked process, in which the thread that sends does not exist."""
 
 
 class RecordTooLargeError(ClientError):

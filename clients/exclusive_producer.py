@@ -41,6 +41,8 @@ from protocol.topic_partition import TopicPartition
 
 SESSION_TIMEOUT_MS = 10_000
 _CLOSE_MS = 5_000
+_RELEASE_MS = 1_000
+"""How long `close` waits for the release, even if what was queued has used up its timeout."""
 
 
 class ExclusiveProducer(ProducerFace):
@@ -243,14 +245,25 @@ class ExclusiveProducer(ProducerFace):
     def close(self, timeout_ms: int | None = None) -> None:
         """As `Producer.close`; then releases the topic: the next producer in the queue has it at once."""
         engine = self._engine
+        since_ms = engine.network.now_ms()
+        if timeout_ms != 0 and engine.lock.forked_from is None:
+            engine.lock.check_may_wait("close()")
         if not engine.is_closed and engine.fatal_error is None and not engine.is_own_thread():
-            engine.flush(timeout_ms)
+            engine.settle(timeout_ms)
             with engine.lock:
                 self._claims.release()
                 engine.network.wake()
-                limit_ms = _CLOSE_MS if timeout_ms is None else min(timeout_ms, _CLOSE_MS)
+                # A release that is not sent keeps the next owner waiting for the session to end.
+                least_ms = 0 if timeout_ms == 0 else _RELEASE_MS
+                left_ms = _left_ms(engine, timeout_ms, since_ms, _CLOSE_MS)
+                limit_ms = max(least_ms, min(left_ms, _CLOSE_MS))
                 engine.wait_until(lambda: self._claims.has_ended or engine.fatal_error is not None, limit_ms)
-        engine.close(timeout_ms)
+        engine.close(None if timeout_ms is None else _left_ms(engine, timeout_ms, since_ms, 0))
+
+
+def _left_ms(engine: SendingEngine, timeout_ms: int | None, since_ms: int, default_ms: int) -> int:
+    """What is left of `timeout_ms`; without one, `default_ms`."""
+    return default_ms if timeout_ms is None else max(0, since_ms + timeout_ms - engine.network.now_ms())
 
 
 def _partitions_of(connection: Connection, topic: str, timeout_ms: int) -> list[int]:

@@ -204,6 +204,10 @@ class Connection:
         """
         self._links.open_apart(host, port, self.network.now_ms())
 
+    def is_connected(self) -> bool:
+        """Whether a connection to any broker is established. May be called by any thread."""
+        return any(link.is_ready for link in self._links.all())
+
     def pending(self, node: int) -> int:
         """Calls to this broker that have no reply yet."""
         link = self._links.by_node.get(node)

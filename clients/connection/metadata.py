@@ -78,6 +78,8 @@ class Metadata:
         """By topic that is wanted and not in `topics`, the last error from a broker."""
         self.update_count = 0
         """How many responses have been processed."""
+        self.asked_at_ms = -1
+        """When the request was made to which the last response belongs."""
         self._max_age_ms = max_age_ms
         self._retry_backoff_ms = retry_backoff_ms
         self._allow_auto_topic_creation = allow_auto_topic_creation
@@ -85,6 +87,7 @@ class Metadata:
         self._wanted: dict[str, None] = {}
         self._is_stale = True
         self._renewed_at_ms = 0
+        self._asking_since_ms = -1
         self._not_before_ms = 0
 
     def want(self, topic: str) -> None:
@@ -107,6 +110,7 @@ class Metadata:
     def request(self, now_ms: int) -> MetadataRequest:
         """The request that renews the view; it counts as sent from here on."""
         self._not_before_ms = now_ms + self._retry_backoff_ms
+        self._asking_since_ms = now_ms
         return MetadataRequest(
             topics=[MetadataRequestTopic(name=topic) for topic in self._wanted],
             allow_auto_topic_creation=self._allow_auto_topic_creation,
@@ -122,6 +126,7 @@ class Metadata:
         asked = {topic.name for topic in request.topics or ()}
         self._is_stale = any(topic not in asked for topic in self._wanted)
         self._renewed_at_ms = now_ms
+        self.asked_at_ms = self._asking_since_ms
         for row in response.topics:
             if row.name is not None:
                 self._update_topic(row.name, row)

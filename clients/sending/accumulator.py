@@ -81,6 +81,8 @@ class RecordAccumulator:
                 partition = partitioner(topic, record[1], count)
                 if partition is None:
                     partition = of_topic.keyless_partition
+            elif partition < 0:
+                raise ValueError(f"{topic}: {partition} is no partition; None lets the producer choose")
             batch, index, should_wake = queues.append(of_topic, partition, record, self._now_ms)
         if should_wake:
             self._network.wake()
@@ -136,6 +138,8 @@ class RecordAccumulator:
         self, topic: str, partition: int | None, columns: RecordColumns, responses: list[SpanResponse]
     ) -> None:
         """Queue the records of one topic, and add their responses to `responses`."""
+        if partition is not None and partition < 0:
+            raise ValueError(f"{topic}: {partition} is no partition; None lets the producer choose")
         with self._mutex:
             of_topic = self._queues.topic(topic)
             count, keyless = of_topic.partition_count, of_topic.keyless_partition
@@ -179,7 +183,9 @@ class RecordAccumulator:
                 if error is not None:
                     self.refused += count
                     timestamp = columns.timestamp
-                    batch = Batch.failed(of_topic.topic, partition, timestamp, self._lock, error, count)
+                    batch = Batch.failed(
+                        of_topic.topic, partition, timestamp, self._lock, self._queues.losses, error, count
+                    )
                     index, should_wake = 0, False
                 else:
                     part = columns.part(start, start + count)
@@ -251,4 +257,5 @@ class RecordAccumulator:
     ) -> RecordResponse:
         self.refused += 1
         place = UNPLACED if partition is None else partition
-        return RecordResponse(Batch.failed(topic, place, record[0], self._lock, error), 0)
+        losses = self._queues.losses
+        return RecordResponse(Batch.failed(topic, place, record[0], self._lock, losses, error), 0)

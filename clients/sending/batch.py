@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from clients.sending.expectations import Guard
+from clients.sending.losses import LossCount, Losses
+from clients.sending.producer_lock import ProducerLock
 from clients.sending.sequences import SEQUENCE_MASK
 from protocol.records import BatchBuilder, decode_columns
 from protocol.schema import ZERO_UUID
@@ -51,6 +52,8 @@ class Batch:
         "is_unwritten",
         "last_error",
         "log_append_time",
+        "looked_at",
+        "loss",
         "mismatch",
         "number",
         "partition",
@@ -63,7 +66,7 @@ class Batch:
     )  # fmt: skip
 
     def __init__(
-        self, topic: str, partition: int, builder: BatchBuilder, created_ms: int, lock: threading.Condition
+        self, topic: str, partition: int, builder: BatchBuilder, created_ms: int, lock: ProducerLock
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -112,6 +115,10 @@ class Batch:
         self.log_append_time = -1
         self.is_repeat = False
         """Whether the log already had an append with its id, at `base_offset`."""
+        self.loss: LossCount | None = None
+        """Once it has failed: where its records that nobody has looked at are counted."""
+        self.looked_at: set[int] | None = None
+        """Once it has failed: the indices of the records that were looked at; None for no record."""
         self._callbacks: list[Callable[[], object]] = []
         self._lock = lock
 
@@ -121,7 +128,8 @@ class Batch:
         topic: str,
         partition: int,
         timestamp: int,
-        lock: threading.Condition,
+        lock: ProducerLock,
+        losses: Losses,
         error: Exception,
         count: int = 1,
     ) -> Batch:
@@ -129,6 +137,7 @@ class Batch:
         batch = cls(topic, partition, BatchBuilder(), 0, lock)
         batch.timestamps.extend([timestamp] * count)
         batch.finish(error)
+        losses.add(batch, error)
         return batch
 
     def __len__(self) -> int:
@@ -168,6 +177,22 @@ class Batch:
         """Record that the messages have moved. Returns the callbacks to run now; each waits there instead."""
         self.replacements = replacements
         return self._take_callbacks()
+
+    def look_at(self, first: int, count: int = 1) -> None:
+        """Note that the application has seen the failure of these records."""
+        with self._lock:
+            if self.loss is None:
+                return
+            seen = self.looked_at = self.looked_at or set()
+            before = len(seen)
+            seen.update(range(first, first + count))
+            self.loss.count -= len(seen) - before
+            if len(seen) == len(self):
+                self.loss = self.looked_at = None
+
+    def check_may_wait(self, call: str) -> None:
+        """Raise InsideCallbackError or ForkedError if `call` would wait for ever for the outcome."""
+        self._lock.check_may_wait(call)
 
     def _take_callbacks(self) -> list[Callable[[], object]]:
         callbacks, self._callbacks = self._callbacks, []

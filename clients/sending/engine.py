@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import atexit
 import random
+import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
@@ -15,12 +17,15 @@ from typing import TYPE_CHECKING, Protocol
 from clients.config import required_acks
 from clients.connection.connection import Connection
 from clients.connection.network import ClientNetwork
-from clients.errors import ClosedError
+from clients.errors import ClosedError, RequestTimeoutError
+from clients.feedback.connection_log import warn
 from clients.feedback.events import OnEvent
 from clients.fence import OwnerFence
+from clients.sending import forks
 from clients.sending.accumulator import RecordAccumulator
 from clients.sending.batch import Batch
 from clients.sending.partitioner import Partitioner
+from clients.sending.producer_lock import ProducerLock
 from clients.sending.queues import Queues
 from clients.sending.sender import Sender
 from clients.sending.settings import SenderSettings
@@ -33,6 +38,12 @@ if TYPE_CHECKING:
     from clients.feedback.snapshots import ProducerFeedback
 
 _IDLE_WAIT_MS = 60_000
+_END_MS = 1_000
+"""How long `close` waits for the thread to end, beyond its timeout."""
+_EXIT_MS = 10_000
+_EXIT_HURRIED_MS = 1_000
+"""How long the exit of the interpreter waits for all producers that were not closed; the second value after
+Ctrl-C, and without a connection to any broker."""
 
 
 def producer_connection(
@@ -78,7 +89,7 @@ class SendingEngine:
         fence: OwnerFence | None = None,
     ) -> None:
         mutex = threading.RLock()
-        self.lock = threading.Condition(mutex)
+        self.lock = ProducerLock(mutex)
         """Guards the queues, and `access`. Notified when a batch has its outcome or access changes."""
         codec = codec_named(settings["compression.type"])
         # A batch filled by `send_many` takes all its memory at once: several must fit side by side.
@@ -105,11 +116,12 @@ class SendingEngine:
         If the application does not close the producer, it is closed when the interpreter exits, so that sent
         messages are delivered.
         """
-        self._thread = threading.Thread(
+        self._thread = self.lock.sending_thread = threading.Thread(
             target=self._run, args=(producer,), name="holdfast-producer", daemon=True
         )
         self._thread.start()
-        _close_at_exit.add(producer)
+        forks.watched.add(self)
+        _open_at_exit[self] = producer
 
     # State --------------------------------------------------------------------------------------------
 
@@ -125,7 +137,12 @@ class SendingEngine:
 
     def is_own_thread(self) -> bool:
         """Whether the caller is the engine's thread, as it is in callbacks."""
-        return threading.current_thread() is self._thread
+        return self.lock.is_sending_thread()
+
+    def has_forked(self, parent: int) -> None:
+        """This process is a fork of `parent`: nothing can be sent here. Called with the lock."""
+        self.lock.forked_from = parent
+        self.queues.fatal_error = self.lock.forked_error()
 
     def partitions_for(self, topic: str) -> int | None:
         """How many partitions a topic has; None while that is unknown."""
@@ -163,8 +180,16 @@ class SendingEngine:
     def flush(self, timeout_ms: int | None = None) -> bool:
         """Send what is queued without lingering, and wait until all of it has its outcome.
 
-        False if that takes longer than `timeout_ms`.
+        False if that takes longer than `timeout_ms`. Raises UndeliveredError for failures that nobody has
+        looked at, InsideCallbackError, ForkedError.
         """
+        self.lock.check_may_wait("flush()")
+        has_settled = self.settle(timeout_ms)
+        self.raise_losses()
+        return has_settled
+
+    def settle(self, timeout_ms: int | None) -> bool:
+        """As `flush`, without raising anything."""
         with self.lock:
             pending = self.queues.pending()
             self.queues.flushing += 1
@@ -174,24 +199,55 @@ class SendingEngine:
             finally:
                 self.queues.flushing -= 1
 
+    def raise_losses(self) -> None:
+        """Raise UndeliveredError if records have failed and nobody has looked at that."""
+        with self.lock:
+            undelivered = self.queues.losses.take()
+        if undelivered is not None:
+            raise undelivered
+
     def close(self, timeout_ms: int | None = None) -> None:
         """Flush for at most `timeout_ms`, then stop and close the connection.
 
-        Messages not acknowledged by then fail with ClosedError. May be called again, and by a callback.
+        Messages not acknowledged by then fail with ClosedError. Raises UndeliveredError as `flush` does, and
+        RequestTimeoutError if the thread cannot end in that time. May be called again. In a callback it must
+        not wait: with a `timeout_ms` of 0 it stops at once, else it raises InsideCallbackError. In a forked
+        process it does nothing.
         """
-        is_own_thread = self.is_own_thread()
-        if not self.is_closed and not is_own_thread:
-            self.flush(timeout_ms)
+        if self.lock.forked_from is not None:
+            self.accumulator.is_closed = True
+            return
+        if timeout_ms != 0:
+            self.lock.check_may_wait("close()")
+        since_ms = self.network.now_ms()
+        if not self.is_closed and timeout_ms != 0:
+            self.settle(timeout_ms)
         with self.lock:
             was_closing, self.accumulator.is_closed = self.accumulator.is_closed, True
             self.lock.notify_all()
+        _open_at_exit.pop(self, None)
         if self._thread is None:
             if not was_closing:
                 self._end(_closed_error())
-            return
-        self.network.wake()
-        if not is_own_thread:
-            self._thread.join()
+        else:
+            self.network.wake()
+            if self.is_own_thread():
+                return  # The thread ends, and fails what is left, after the callback.
+            spent_ms = self.network.now_ms() - since_ms
+            self._join(None if timeout_ms is None else max(0, timeout_ms - spent_ms) + _END_MS)
+        self.raise_losses()
+
+    def _join(self, timeout_ms: int | None) -> None:
+        """Wait for the thread, which a callback or the look-up of a name can hold up."""
+        assert self._thread is not None
+        self._thread.join(None if timeout_ms is None else timeout_ms / 1000)
+        if self._thread.is_alive():
+            with self.lock:
+                count = sum(len(batch) for batch in self.queues.pending() if not batch.is_done)
+            raise RequestTimeoutError(
+                f"the producer's thread has not ended within {timeout_ms} ms: a callback or the look-up of a "
+                f"host name holds it up. {count} messages have no outcome"
+            )
 
     # The loop -----------------------------------------------------------------------------------------
 
@@ -252,10 +308,25 @@ def _sender_settings(settings: Settings) -> SenderSettings:
     )
 
 
-_close_at_exit: weakref.WeakSet[Closable] = weakref.WeakSet()
+_open_at_exit: weakref.WeakKeyDictionary[SendingEngine, Closable] = weakref.WeakKeyDictionary()
+"""The producers to close when the interpreter exits."""
 
 
 @atexit.register
 def _close_forgotten_producers() -> None:
-    for producer in list(_close_at_exit):
-        producer.close()
+    """Close what the application did not: for a bounded time, and with a warning about what was lost.
+
+    Without a connection to any broker, and after Ctrl-C, the time is short: nothing would be delivered, or
+    the user does not want to wait.
+    """
+    was_interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt
+    since_s = time.monotonic()
+    for engine, producer in list(_open_at_exit.items()):
+        spent_ms = int((time.monotonic() - since_s) * 1000)
+        try:
+            has_settled = engine.settle(max(0, _EXIT_HURRIED_MS - spent_ms))
+            if not has_settled and not was_interrupted and engine.connection.is_connected():
+                engine.settle(max(0, _EXIT_MS - spent_ms))
+            producer.close(0)
+        except Exception as error:
+            warn(engine.connection.log_name, f"at the exit of the interpreter: {error}")

@@ -16,7 +16,7 @@ from clients.sending.expectations import ANY_EPOCH, NO_GUARDS, Expectation, guar
 from clients.sending.record import SerializedRecord
 from clients.sending.responses import BulkResponse, GroupResponse, SendResponse, SpanResponse
 from protocol.record_codec import encode_headers
-from protocol.records import APPEND_ID_HEADER, APPEND_ID_SIZE, TYPICAL_OVERHEAD
+from protocol.records import APPEND_ID_HEADER, APPEND_ID_SIZE, TYPICAL_OVERHEAD, Headers
 from protocol.topic_partition import TopicPartition
 
 Serializer: TypeAlias = Callable[[str, Any], bytes | None]
@@ -99,7 +99,7 @@ class MessageSender:
             size += len(value)
         if headers:
             headers = tuple(headers)
-            size += len(encode_headers(headers))
+            size += _size_of_headers(topic, headers)
         timestamp = self._network.wall_ms() if message.timestamp is None else _time(message.timestamp)
         record = (timestamp, key, value, headers, size)
         return self._accumulator.enqueue(topic, message.partition, record)
@@ -178,7 +178,8 @@ class MessageSender:
         key = as_bytes(message.topic, self._key_serializer(message.topic, message.key))
         value = as_bytes(message.topic, self._value_serializer(message.topic, message.value))
         headers = tuple(message.headers)
-        size = TYPICAL_OVERHEAD + len(key or b"") + len(value or b"") + len(encode_headers(headers))
+        size = TYPICAL_OVERHEAD + len(key or b"") + len(value or b"")
+        size += _size_of_headers(message.topic, headers)
         timestamp = self._network.wall_ms() if message.timestamp is None else _time(message.timestamp)
         return timestamp, key, value, headers, size
 
@@ -226,6 +227,29 @@ def _append_id(append_id: bytes | UUID | None) -> bytes:
     if len(name) != APPEND_ID_SIZE:
         raise ValueError(f"an append id has {APPEND_ID_SIZE} bytes, not {len(name)}")
     return name
+
+
+def _size_of_headers(topic: str, headers: Headers) -> int:
+    """The bytes of encoded headers. Raises TypeError, which names the header, for what is none."""
+    try:
+        return len(encode_headers(headers))
+    except (TypeError, ValueError, AttributeError):
+        for header in headers:
+            _check_header(topic, header)
+        raise
+
+
+def _check_header(topic: str, header: object) -> None:
+    if not isinstance(header, tuple | list) or len(header) != 2:
+        raise TypeError(f"{topic}: a header is a pair of name and value, not {header!r}")
+    name, value = header
+    if not isinstance(name, str):
+        raise TypeError(f"{topic}: the name of a header is a str, not {type(name).__name__} {name!r}")
+    if value is not None and not isinstance(value, bytes | bytearray | memoryview):
+        hint = ": encode it first, as in value.encode()" if isinstance(value, str) else ""
+        raise TypeError(
+            f"{topic}: the value of header {name!r} is bytes or None, not {type(value).__name__}{hint}"
+        )
 
 
 def _time(timestamp_ms: int) -> int:

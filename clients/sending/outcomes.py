@@ -132,6 +132,8 @@ class Outcomes:
     def finish(self, batch: Batch, error: Exception | None) -> None:
         """A batch has its outcome."""
         self._tally.finished(batch, error)
+        if error is not None and not batch.is_done:
+            self._queues.losses.add(batch, error)
         self.callbacks += batch.finish(error)
         self._queues.release(batch)
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from clients.errors import ClientError
 from clients.sending.engine import SendingEngine
 
 if TYPE_CHECKING:
     from clients.feedback.snapshots import ProducerFeedback
+
+_INTERRUPTED_MS = 1_000
+"""How long the end of a block waits for what is queued, after Ctrl-C."""
 
 
 class ProducerFace:
@@ -19,7 +24,8 @@ class ProducerFace:
     def flush(self, timeout_ms: int | None = None) -> bool:
         """Send what is queued without lingering, and wait until every message sent so far has its outcome.
 
-        False if that takes longer than `timeout_ms`.
+        False if that takes longer than `timeout_ms`. Raises UndeliveredError for messages that failed and
+        whose response nobody has looked at, and InsideCallbackError in a callback.
         """
         return self._engine.flush(timeout_ms)
 
@@ -38,12 +44,22 @@ class ProducerFace:
     def close(self, timeout_ms: int | None = None) -> None:
         """Send what is queued, for at most `timeout_ms`, then stop.
 
-        Messages not acknowledged by then fail with ClosedError. May be called again, and by a callback.
+        Messages not acknowledged by then fail with ClosedError. Raises UndeliveredError as `flush` does. May
+        be called again. In a callback it stops without sending if `timeout_ms` is 0, and otherwise raises
+        InsideCallbackError.
         """
         self._engine.close(timeout_ms)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.close(0 if kind is KeyboardInterrupt else None)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close(_INTERRUPTED_MS if kind is KeyboardInterrupt else None)
+        except ClientError as undelivered:
+            error.add_note(str(undelivered))  # What ended the block is raised, with this below it.

@@ -9,7 +9,6 @@ Plain data under the producer's lock: the calling threads append, the sending th
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,6 +19,8 @@ from uuid import UUID
 from clients.sending.batch import Batch, ReplacementSpan
 from clients.sending.columns import RecordColumns
 from clients.sending.expectations import ANY_EPOCH, Expectation
+from clients.sending.losses import Losses
+from clients.sending.producer_lock import ProducerLock
 from clients.sending.record import SerializedRecord
 from clients.sending.sequences import Sequences
 from protocol.batches import HEADER_SIZE, Compression
@@ -51,6 +52,14 @@ class UnplacedRecord(NamedTuple):
     record: SerializedRecord
     batch: Batch
     expected_version: int | None = None
+
+
+def _check_name(topic: object) -> None:
+    """Raises TypeError or ValueError for what cannot be the name of a topic."""
+    if not isinstance(topic, str):
+        raise TypeError(f"the topic of a message is a str, not {type(topic).__name__} {topic!r}")
+    if not topic:
+        raise ValueError("the topic of a message is empty")
 
 
 @dataclass(slots=True, eq=False)
@@ -137,7 +146,7 @@ class Queues:
 
     def __init__(
         self,
-        lock: threading.Condition,
+        lock: ProducerLock,
         batch_size: int,
         linger_ms: int,
         compression: Compression,
@@ -153,6 +162,7 @@ class Queues:
         self.fatal_error: Exception | None = None
         """Why nothing can be sent any more."""
         self.lock = lock
+        self.losses = Losses()
         self.busy: dict[PartitionQueue, None] = {}
         """Queues with a batch that waits or is under way; may still contain some that have become idle."""
         self.waiting: dict[TopicQueues, None] = {}
@@ -168,6 +178,7 @@ class Queues:
         """The queues of a topic, made if there are none."""
         queues = self.topics.get(name)
         if queues is None:
+            _check_name(name)
             queues = self.topics[name] = TopicQueues(name, batch_size=self._batch_size)
         return queues
 

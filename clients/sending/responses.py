@@ -69,13 +69,19 @@ class SendResponse:
         """Wait for the outcome and return where the message is.
 
         Raises the error if it failed, and RequestTimeoutError if the outcome is unknown after `timeout_ms`.
+        While it is unknown, raises InsideCallbackError in the producer's thread, and ForkedError in a fork.
         """
         if not self.done:
+            self._check_may_wait("result()")
             event = threading.Event()
             self.on_completion(lambda _: event.set())
             if not event.wait(None if timeout_ms is None else timeout_ms / 1000):
                 raise RequestTimeoutError(f"the outcome is not known after {timeout_ms} ms")
         return self._outcome()
+
+    def _check_may_wait(self, call: str) -> None:
+        """Raise InsideCallbackError or ForkedError if this thread would wait for ever."""
+        raise NotImplementedError
 
     def _outcome(self) -> RecordMetadata:
         if self.error is not None:
@@ -85,6 +91,7 @@ class SendResponse:
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self.done:
+            self._check_may_wait("await")
             import asyncio  # Slow to import, seldom used.
 
             loop = asyncio.get_running_loop()
@@ -120,7 +127,13 @@ class RecordResponse(SendResponse):
 
     @property
     def error(self) -> Exception | None:
-        return self._place()[0].error
+        batch, index = self._place()
+        if batch.loss is not None:
+            batch.look_at(index)
+        return batch.error
+
+    def _check_may_wait(self, call: str) -> None:
+        self._batch.check_may_wait(call)
 
     @property
     def topic(self) -> str:
@@ -155,10 +168,13 @@ class RecordResponse(SendResponse):
             batch = self._place()[0]  # The message moved in between.
 
     def _look_again(self, callback: Callback) -> None:
-        if self.done:
-            callback(self)
-        else:
+        batch, index = self._place()
+        if not batch.is_done:
             self.on_completion(callback)
+            return
+        if batch.loss is not None:
+            batch.look_at(index)  # The callback gets the response, and with it the error.
+        callback(self)
 
 
 class SpanResponse(SendResponse):
@@ -186,7 +202,12 @@ class SpanResponse(SendResponse):
 
     @property
     def error(self) -> Exception | None:
-        return next((batch.error for batch, _, _ in self._places() if batch.error is not None), None)
+        places = self._places()
+        _look_at(places)
+        return next((batch.error for batch, _, _ in places if batch.error is not None), None)
+
+    def _check_may_wait(self, call: str) -> None:
+        self._batch.check_may_wait(call)
 
     @property
     def topic(self) -> str:
@@ -213,7 +234,9 @@ class SpanResponse(SendResponse):
     @property
     def failed(self) -> int:
         """How many of the messages have failed so far."""
-        return sum(count for batch, _, count in self._places() if batch.error is not None)
+        places = self._places()
+        _look_at(places)
+        return sum(count for batch, _, count in places if batch.error is not None)
 
     @property
     def timestamp(self) -> int | None:
@@ -223,10 +246,17 @@ class SpanResponse(SendResponse):
         while True:
             waiting = next((batch for batch, _, _ in self._places() if not batch.is_done), None)
             if waiting is None:
+                _look_at(self._places())
                 callback(self)
                 return
             if waiting.when_done(partial(self.on_completion, callback)):
                 return
+
+
+def _look_at(places: list[tuple[Batch, int, int]]) -> None:
+    for batch, first, count in places:
+        if batch.loss is not None:
+            batch.look_at(first, count)
 
 
 class GroupResponse(SendResponse):
@@ -243,7 +273,11 @@ class GroupResponse(SendResponse):
 
     @property
     def error(self) -> Exception | None:
-        return next((response.error for response in self.responses if response.error is not None), None)
+        # All are asked, because all count as looked at.
+        return next((error for error in [each.error for each in self.responses] if error is not None), None)
+
+    def _check_may_wait(self, call: str) -> None:
+        self.responses[0]._check_may_wait(call)
 
     @property
     def topic(self) -> str:
@@ -275,6 +309,7 @@ class GroupResponse(SendResponse):
             if not response.done:
                 response.on_completion(partial(self._await_rest, position + 1, callback))
                 return
+        _ = self.error  # The callback gets all responses, and with them their errors.
         callback(self)
 
     def _await_rest(self, index: int, callback: Callback, _: SendResponse) -> None:

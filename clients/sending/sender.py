@@ -30,7 +30,7 @@ from clients.sending.requests import encode, produce_request
 from clients.sending.settings import SenderSettings
 from clients.sending.tally import SendingTally
 from clients.sending.write_access import WriteAccess
-from protocol.errors import BrokerError, ErrorCode
+from protocol.errors import BrokerError, ErrorCode, UnknownTopicOrPartitionError
 from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
 
 _UNREACHED_LOOK_MS = 1000
@@ -244,6 +244,20 @@ class Sender:
                 self._fail_unplaced(topic, error, now_ms)
         for queue in self._queues.busy:
             self._metadata.want(queue.topic)
+            info = self._metadata.topics.get(queue.topic)
+            if info is not None and queue.partition >= len(info.partitions):
+                self._fail_nonexistent(queue, len(info.partitions))
+
+    def _fail_nonexistent(self, queue: PartitionQueue, count: int) -> None:
+        """Give up what is for a partition that the topic did not have after the records were queued."""
+        error = UnknownTopicOrPartitionError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"topic {queue.topic} has no partition {queue.partition}: it has {count}, numbered from 0",
+        )
+        while queue.batches and queue.batches[0].created_ms < self._metadata.asked_at_ms:
+            self._outcomes.give_up(queue, queue.batches.popleft(), error)
+        if queue.batches:
+            self._metadata.renew()
 
     def _place(self, topic: TopicQueues, partition_count: int) -> None:
         while topic.unplaced:

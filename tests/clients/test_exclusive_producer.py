@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.ownership.settings import OwnershipSettings
-from clients.errors import ClosedError, RequestTimeoutError
+from clients.errors import ClosedError, RequestTimeoutError, UndeliveredError
 from clients.exclusive_producer import ExclusiveProducer
 from clients.message import Message
 from clients.ownership.events import ClaimState, OwnershipEvent
@@ -17,6 +17,7 @@ from protocol.errors import ErrorCode, OwnershipRefusedError, ProducerFencedErro
 from protocol.messages.ownership import LossReason, ReleaseRequest
 from protocol.messages.produce import ProduceRequest
 from protocol.messages.producer_access import ProducerAccessMode, ProducerAccessRequest
+from tests.clients.sending.settling import settle
 from tests.models.fake_cluster import FakeCluster, FakePartition
 from tests.models.fake_ownership import FakeOwnership
 
@@ -61,7 +62,7 @@ class Owner(ExclusiveProducer):
     def write(self, *values: str) -> list[int]:
         """Send messages. Returns their offsets."""
         responses = [self.send(Message(LOG, value=value, partition=0)) for value in values]
-        assert self.flush(WAIT_MS)
+        assert settle(self, WAIT_MS)
         return [response.result(0).offset for response in responses]
 
 
@@ -120,7 +121,7 @@ def test_nothing_is_written_before_all_partitions_are_granted(
     ben.close()
 
     anna.claim(WAIT_MS)
-    assert anna.flush(WAIT_MS) and early.offset == 0
+    assert settle(anna, WAIT_MS) and early.offset == 0
     anna.close()
 
 
@@ -177,7 +178,7 @@ def test_messages_under_way_when_access_is_lost_fail(cluster: FakeCluster, how: 
     fence = 1 if how == "cut" else 2
     assert (ben.epoch(), ben.fence_offset()) == (2, fence)
 
-    assert anna.flush(WAIT_MS)
+    assert settle(anna, WAIT_MS)
     assert [type(each.error) for each in (under_way, waiting)] == [ProducerFencedError] * 2
     assert len(asked(cluster, ProduceRequest)) == 2
     with pytest.raises(ProducerFencedError):
@@ -303,7 +304,7 @@ def test_messages_sent_while_queued_are_written_once_access_is_granted(cluster: 
 
     anna.close()
 
-    assert ben.flush(WAIT_MS)
+    assert settle(ben, WAIT_MS)
     assert [response.result(0).offset for response in responses] == [1, 2, 3]
     assert (ben.epoch(), ben.fence_offset()) == (2, 1)
     while carl.told[-1].position != 1:
@@ -340,7 +341,8 @@ def test_closing_while_queued_leaves_the_queue(cluster: FakeCluster) -> None:
     for each in (ben, carl):
         turn_until_told(each, ClaimState.QUEUED)
 
-    ben.close(1000)
+    with pytest.raises(UndeliveredError, match="1 to log-0: ClosedError"):
+        ben.close(1000)
 
     assert isinstance(waiting.error, ClosedError)
     assert asked(cluster, ReleaseRequest)[-1].owner_id == ben.producer_id
@@ -409,7 +411,7 @@ def test_a_producer_of_a_topic_claims_the_partitions_that_are_added(cluster: Fak
 
     assert (list(anna.partitions), anna.epoch(3)) == ([0, 1, 2, 3], 1)
     sent = anna.send(Message(LOG, value="new", partition=3))
-    assert anna.flush(WAIT_MS) and sent.offset == 0
+    assert settle(anna, WAIT_MS) and sent.offset == 0
     assert [each.covers_topic for each in asked(cluster, ProducerAccessRequest)] == [True] * 4
     anna.close()
     with Owner(cluster, EXCLUSIVE, 3) as ben:

@@ -13,6 +13,7 @@ from clients.errors import (
     ConfigError,
     DeliveryTimeoutError,
     RecordTooLargeError,
+    UndeliveredError,
     UnsupportedRequestError,
 )
 from clients.message import Message
@@ -28,6 +29,7 @@ from protocol.errors import (
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import ProduceRequest
+from tests.clients.sending.settling import settle
 from tests.models.fake_cluster import FakeCluster
 
 
@@ -39,7 +41,7 @@ def producer_on(cluster: FakeCluster, properties: dict[str, Any] | None = None, 
 def write(producer: Producer, value: Any) -> SendResponse:
     """Send a message to "flights", and wait for its response."""
     response = producer.send(Message("flights", value=value))
-    producer.flush()
+    settle(producer)
     return response
 
 
@@ -65,7 +67,7 @@ class TestSending:
         second = producer.send(Message("flights", "UA", "two"))
 
         assert not first.done and first.offset is None and first.error is None
-        assert producer.flush()
+        assert settle(producer)
 
         assert (first.done, first.partition, first.offset, first.timestamp) == (True, 0, 0, 77)
         assert second.result() == ("flights", 0, 1, 1_700_000_000_000)
@@ -78,7 +80,7 @@ class TestSending:
         response = producer.send(*[Message("flights", value=str(n)) for n in range(3)])
         response.on_completion(seen.append)
 
-        producer.flush()
+        settle(producer)
 
         assert response.done and response.offset == 2 and seen == [response]
 
@@ -87,7 +89,7 @@ class TestSending:
         response = producer.send(Message("flights", value="v"))
         offsets: list[int | None] = []
         response.on_completion(lambda done: offsets.append(done.offset))
-        producer.flush()
+        settle(producer)
         response.on_completion(lambda done: offsets.append(done.offset))
 
         assert offsets == [0, 0]
@@ -97,10 +99,10 @@ class TestSending:
     ) -> None:
         producer = producer_on(cluster)
         producer.send(Message("flights", value="1")).on_completion(lambda _: 1 / 0)
-        producer.flush()
+        settle(producer)
         second = producer.send(Message("flights", value="2"))
 
-        assert producer.flush() and second.offset == 1
+        assert settle(producer) and second.offset == 1
         assert "ZeroDivisionError" in capsys.readouterr().err
 
     def test_messages_that_have_lingered_are_sent_together(self, cluster: FakeCluster) -> None:
@@ -145,7 +147,7 @@ class TestSending:
         producer = producer_on(cluster, {"acks": "0"})
         response = producer.send(Message("flights", value="v"))
 
-        assert producer.flush()
+        assert settle(producer)
         assert response.error is None and response.offset == -1
         assert values_in(cluster, "flights") == [b"v"]
 
@@ -156,9 +158,9 @@ class TestPlacing:
         cluster.add_topic("flights", 5)
         producer = producer_on(cluster)
         early = [producer.send(Message("flights", f"key-{n % 20}", str(n))) for n in range(100)]
-        producer.flush()  # These precede the topic's metadata; the next ones follow it.
+        settle(producer)  # These precede the topic's metadata; the next ones follow it.
         late = [producer.send(Message("flights", f"key-{n % 20}", str(n))) for n in range(100)]
-        producer.flush()
+        settle(producer)
 
         homes = [{r.partition for r in (early + late)[n::20]} for n in range(20)]
         assert all(len(home) == 1 for home in homes)
@@ -170,7 +172,7 @@ class TestPlacing:
         producer = producer_on(cluster, {"batch.size": 1000})
         for _ in range(300):
             producer.send(Message("flights", value=bytes(100)))
-        producer.flush()
+        settle(producer)
 
         counts = [partition.end_offset for partition in cluster.topics["flights"]]
         assert sum(counts) == 300 and min(counts) > 50
@@ -182,14 +184,14 @@ class TestPlacing:
         for _ in range(100):
             producer.send(Message("flights", value=bytes(100)))
 
-        assert producer.flush(5000)
+        assert settle(producer, 5000)
         assert cluster.topics["flights"][1].end_offset == 0
 
     def test_a_topic_with_one_partition_keeps_the_order_of_all_messages(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster, {"batch.size": 300})
         for n in range(200):
             producer.send(Message("flights", "key" if n % 3 else None, str(n)))
-        producer.flush()
+        settle(producer)
 
         assert values_in(cluster, "flights") == [str(n).encode() for n in range(200)]
 
@@ -198,7 +200,7 @@ class TestPlacing:
         cluster.add_topic("flights", 3)
         producer = producer_on(cluster)
         response = producer.send(Message("flights", "key", "v", partition=2))
-        producer.flush()
+        settle(producer)
 
         assert response.partition == 2 and values_in(cluster, "flights", 2) == [b"v"]
 
@@ -210,7 +212,7 @@ class TestPlacing:
 
         producer = producer_on(cluster, partitioner=moody)
         good, bad = producer.send(Message("flights", "good")), producer.send(Message("flights", "bad"))
-        producer.flush()
+        settle(producer)
 
         assert good.error is None and isinstance(bad.error, LookupError)
 
@@ -225,7 +227,7 @@ class TestRetries:
         write(producer, "warm up")
         responses = [producer.send(Message("flights", value=f"{n:03}" * 30)) for n in range(40)]
         cluster.brokers[1].fail_next(ProduceRequest, how)
-        producer.flush()
+        settle(producer)
 
         values = [value[:3] for value in values_in(cluster, "flights") if value and len(value) > 10]
         if idempotent or how != "cut after":
@@ -241,7 +243,7 @@ class TestRetries:
         producer = producer_on(cluster, {"batch.size": 500, "linger.ms": 0})
         cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.NOT_ENOUGH_REPLICAS)
         responses = [producer.send(Message("flights", value=f"{n:03}" * 30)) for n in range(40)]
-        producer.flush()
+        settle(producer)
 
         assert [value[:3] for value in values_in(cluster, "flights") if value] == [
             b"%03d" % n for n in range(40)
@@ -266,7 +268,7 @@ class TestRetries:
                     moved.leader, moved.leader_epoch = rng.randint(1, 3), moved.leader_epoch + 1
                 if rng.random() < 0.3:
                     producer.turn(rng.randint(0, 20))
-            assert producer.flush(600_000), seed
+            assert settle(producer, 600_000), seed
             for index, partition in enumerate(partitions):
                 values = [record.value for record in partition.records()]
                 assert values == [b"%04d" % n * 10 for n in range(index, 300, 4)], seed
@@ -281,7 +283,7 @@ class TestRetries:
         partition.leader, partition.leader_epoch = 2, 1
         response = producer.send(Message("flights", value="2"))
 
-        assert producer.flush() and response.offset == 1
+        assert settle(producer) and response.offset == 1
 
     def test_a_request_to_a_silent_broker_times_out_and_is_sent_again(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster, {"request.timeout.ms": 1000})
@@ -290,7 +292,7 @@ class TestRetries:
         cluster.at(cluster.time_ms + 3000, cluster.brokers[1].start)
         response = producer.send(Message("flights", value="2"))
 
-        assert producer.flush() and response.offset == 1
+        assert settle(producer) and response.offset == 1
         assert values_in(cluster, "flights") == [b"1", b"2"]
 
     def test_without_retries_a_lost_batch_fails(self, cluster: FakeCluster) -> None:
@@ -311,7 +313,7 @@ class TestGivingUp:
         write(producer, "0")
         cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.MESSAGE_TOO_LARGE)
         responses = [producer.send(Message("flights", value=b"%d" % n * 400)) for n in range(1, 6)]
-        producer.flush()
+        settle(producer)
 
         assert isinstance(responses[0].error, MessageTooLargeError)
         assert [r.error for r in responses[1:]] == [None] * 4
@@ -331,7 +333,7 @@ class TestGivingUp:
         cluster.brokers[1].is_silent = True
         late = producer.send(Message("flights", value="late"))
         cluster.at(cluster.time_ms + 7000, cluster.brokers[1].start)
-        producer.flush()
+        settle(producer)
         next_one = write(producer, "next")
 
         assert isinstance(late.error, DeliveryTimeoutError) and "delivery.timeout.ms=5000" in str(late.error)
@@ -341,7 +343,7 @@ class TestGivingUp:
         producer = producer_on(cluster, {"buffer.memory": 20_000, "max.block.ms": 100})
         for n in range(500):
             assert producer.send(Message("flights", value=str(n))).error is None
-        producer.flush()
+        settle(producer)
 
         assert producer._engine.queues.used == 0
 
@@ -358,7 +360,7 @@ class TestGivingUp:
     def test_a_message_to_an_unknown_topic_fails_in_its_response(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster, {"max.block.ms": 2000})
         response = producer.send(Message("fligths", value="v"))
-        producer.flush()
+        settle(producer)
 
         assert isinstance(response.error, UnknownTopicOrPartitionError)
         assert cluster.time_ms < 4000
@@ -369,7 +371,7 @@ class TestGivingUp:
         cluster.brokers[1].fail_next(MetadataRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         response = producer.send(Message("secrets", value="v"))
         start_ms = cluster.time_ms
-        producer.flush()
+        settle(producer)
 
         assert isinstance(response.error, BrokerError) and cluster.time_ms - start_ms < 1000
         assert response.error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -401,7 +403,7 @@ class TestGivingUp:
         producer = producer_on(cluster)
         response = producer.send(Message("flights", value="v"))
 
-        assert producer.flush() and response.offset == 0
+        assert settle(producer) and response.offset == 0
 
 
 class TestPipelining:
@@ -417,7 +419,7 @@ class TestPipelining:
 
         assert producer._engine.sender._departures.requests_in_flight[1] == 5
         cluster.brokers[1].start()
-        assert producer.flush()
+        assert settle(producer)
         assert len(produce_requests(cluster)) - before == 30
 
     def test_without_idempotence_a_partition_has_one_batch_under_way(self) -> None:
@@ -425,7 +427,7 @@ class TestPipelining:
         cluster.add_topic("flights", 2)
         producer = producer_on(cluster, {"batch.size": 300, "linger.ms": 0, "enable.idempotence": False})
         producer.send(Message("flights", value="warm up", partition=0))
-        producer.flush()
+        settle(producer)
         cluster.brokers[1].is_silent = True
         for n in range(20):
             producer.send(Message("flights", value=bytes(200), partition=n % 2))
@@ -442,7 +444,7 @@ class TestPipelining:
         start_ms = cluster.time_ms
         producer.send(Message("flights", value="2"))
 
-        assert producer.flush() and cluster.time_ms - start_ms >= 2000
+        assert settle(producer) and cluster.time_ms - start_ms >= 2000
 
 
 class TestClosing:
@@ -459,7 +461,8 @@ class TestClosing:
         cluster.brokers[1].stop()
         producer = producer_on(cluster)
         responses = [producer.send(Message("flights", key, "v")) for key in ("a", None)]
-        producer.close(1000)
+        with pytest.raises(UndeliveredError, match="2 to flights: ClosedError"):
+            producer.close(1000)
 
         assert all(isinstance(response.error, ClosedError) for response in responses)
 

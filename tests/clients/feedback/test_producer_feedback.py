@@ -18,6 +18,7 @@ from clients.message import Message
 from clients.producer import Producer
 from protocol.errors import ErrorCode, MessageTooLargeError, NotLeaderOrFollowerError
 from protocol.messages.produce import ProduceRequest
+from tests.clients.sending.settling import settle
 from tests.clients.test_producer import producer_on, write
 from tests.models.fake_cluster import FakeCluster
 
@@ -40,7 +41,7 @@ def test_records_wait_and_are_then_acknowledged(cluster: FakeCluster, told: list
         producer.send(Message("flights", value=b"%04d" % n))
 
     before = producer.feedback()
-    producer.flush()
+    settle(producer)
     after = producer.feedback()
 
     assert (before.records_waiting, before.records_acknowledged, before.records_queued) == (10, 0, 10)
@@ -67,7 +68,7 @@ def test_batch_fill_is_the_mean_fill_of_sent_batches(cluster: FakeCluster, told:
     small = producer.feedback().batch_fill
     for _ in range(40):
         producer.send(Message("flights", value=bytes(970)))
-    producer.flush()
+    settle(producer)
     full = producer.feedback().batch_fill
 
     assert small is not None and full is not None
@@ -79,7 +80,7 @@ def test_a_batch_that_is_sent_again_is_reported_and_counted(cluster: FakeCluster
     cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     cluster.brokers[1].fail_next(ProduceRequest, "cut")
     producer.send_many("flights", [b"1", b"2", b"3"], partition=0)
-    producer.flush()
+    settle(producer)
 
     seen = producer.feedback()
     retried = [event for event in told if isinstance(event, BatchRetried)]
@@ -108,7 +109,7 @@ def test_a_split_batch_is_reported_before_its_halves_arrive(cluster: FakeCluster
     cluster.topics["flights"][0].max_batch_bytes = 1500
     producer = producer_on(cluster, on_event=told.append)
     producer.send_many("flights", [bytes(1000), bytes(1000)], partition=0)
-    producer.flush()
+    settle(producer)
 
     (split,) = [event for event in told if isinstance(event, BatchSplit)]
     assert split.records == 2 and isinstance(split.error, MessageTooLargeError)

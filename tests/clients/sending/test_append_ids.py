@@ -16,6 +16,7 @@ from clients.sending.responses import SendResponse
 from protocol.batches import split
 from protocol.errors import OffsetMismatchError
 from protocol.messages.produce import ProduceRequest
+from tests.clients.sending.settling import settle
 from tests.models.fake_cluster import FakeCluster
 
 LOG = "log"
@@ -37,7 +38,7 @@ def producer_on(cluster: FakeCluster, **properties: Any) -> Producer:
 
 def result(producer: Producer, response: SendResponse) -> tuple[int | None, bool]:
     """(offset of the last message, whether it was there already). Raises the error of a failed response."""
-    assert producer.flush(60_000)
+    assert settle(producer, 60_000)
     if response.error is not None:
         raise response.error
     return response.offset, response.is_repeat

@@ -14,6 +14,7 @@ from clients.sending.conditions import FEATURE
 from protocol.batches import split
 from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
 from protocol.messages.produce import PartitionProduceData, ProduceRequest
+from tests.clients.sending.settling import settle
 from tests.models.fake_cluster import FakeCluster
 
 LOG = "log"
@@ -56,9 +57,9 @@ def test_a_message_is_written_at_the_offset_that_it_expects(cluster: FakeCluster
     """ "The producer is allowed to attach an 'expected offset' to each published message" (KIP-27)."""
     producer = producer_on(cluster)
     first = producer.send(at(0, "a"))
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     second = producer.send(at(1, "b"))
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
 
     assert (first.offset, second.offset) == (0, 1)
     assert [data.expected_offset for data in sent(cluster)] == [0, 1]
@@ -70,15 +71,15 @@ def test_a_mismatch_has_the_offset_at_which_the_log_ends(cluster: FakeCluster) -
     exception type for an offset mismatch" (KIP-27)."""
     producer = producer_on(cluster)
     producer.send(Message(LOG, value="a", partition=0), Message(LOG, value="b", partition=0))
-    producer.flush(10_000)
+    settle(producer, 10_000)
 
     late = producer.send(at(1, "late"))
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
 
     assert isinstance(late.error, OffsetMismatchError)
     assert (late.error.next_offset, late.error.last_leader_epoch) == (2, 0)
     again = producer.send(at(2, "c"))
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     assert again.offset == 2
     assert values_in(cluster) == [b"a", b"b", b"c"]
 
@@ -90,9 +91,9 @@ def test_messages_of_one_send_at_are_one_batch_all_or_none(cluster: FakeCluster)
     producer = producer_on(cluster)
     messages = [Message(LOG, value=str(number), partition=0) for number in range(5)]
     wrong = producer.send_at(3, *messages)
-    producer.flush(10_000)
+    settle(producer, 10_000)
     right = producer.send_at(0, *messages)
-    producer.flush(10_000)
+    settle(producer, 10_000)
 
     assert isinstance(wrong.error, OffsetMismatchError)
     assert right.error is None
@@ -107,7 +108,7 @@ def test_a_send_at_that_is_larger_than_a_batch_is_still_one_batch(cluster: FakeC
     producer = producer_on(cluster, **{"batch.size": 1000})
     first = producer.send_at(0, Message(LOG, value="a", partition=0))
     large = producer.send_at(1, *[Message(LOG, value="b" * 900, partition=0)] * 5)
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
 
     assert first.error is None and large.error is None
     assert [(data.expected_offset, len(split(data.records or b""))) for data in sent(cluster)] == [
@@ -120,7 +121,7 @@ def test_a_send_at_that_is_larger_than_a_batch_is_still_one_batch(cluster: FakeC
 def test_a_send_at_that_fits_into_no_request_is_refused_before_anything_is_sent(cluster: FakeCluster) -> None:
     producer = producer_on(cluster, **{"max.request.size": 2000})
     refused = producer.send_at(0, *[Message(LOG, value="b" * 900, partition=0)] * 5)
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
 
     assert isinstance(refused.error, RecordTooLargeError)
     assert "max.request.size" in str(refused.error) and "5 messages" in str(refused.error)
@@ -131,7 +132,7 @@ def test_a_send_at_that_is_too_large_for_the_broker_is_not_divided(cluster: Fake
     cluster.topics[LOG][0].max_batch_bytes = 3000
     producer = producer_on(cluster)
     refused = producer.send_at(0, *[Message(LOG, value="b" * 900, partition=0)] * 5)
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
 
     error = refused.error
     assert isinstance(error, BrokerError) and error.code == ErrorCode.MESSAGE_TOO_LARGE
@@ -147,7 +148,7 @@ def test_a_batch_that_is_too_large_for_the_broker_is_divided_between_calls_of_se
     pairs = [
         producer.send_at(offset, *[Message(LOG, value="b" * 900, partition=0)] * 2) for offset in (0, 2, 4)
     ]
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
 
     assert [pair.error for pair in pairs] == [None, None, None]
     assert [data.expected_offset for data in sent(cluster)] == [0, 0, 2, 2, 4]
@@ -158,18 +159,18 @@ def test_a_condition_on_a_topic_that_was_created_again_is_refused(cluster: FakeC
     """The new log may end at the expected offset by chance."""
     producer, other = producer_on(cluster), producer_on(cluster)
     producer.send(at(0), at(1), at(2))
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     cluster.add_topic(LOG, 2)
     other.send(*[Message(LOG, value="new", partition=0)] * 3)
-    assert other.flush(10_000)
+    assert settle(other, 10_000)
 
     refused, behind = producer.send(at(3)), producer.send(at(4))
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
 
     assert isinstance(refused.error, TopicRecreatedError) and isinstance(behind.error, TopicRecreatedError)
     assert values_in(cluster) == [b"new"] * 3
     again = producer.send(at(3, "again"))
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     assert again.error is None and len(values_in(cluster)) == 4
 
 
@@ -179,14 +180,14 @@ def test_a_condition_waits_for_a_broker_that_does_not_know_yet_that_a_topic_was_
     producer = producer_on(cluster)
     cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.INCONSISTENT_TOPIC_ID)
     response = producer.send(at(0))
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     assert response.error is None and values_in(cluster) == [b"x"]
 
 
 def test_the_epoch_of_the_last_record_may_be_named(cluster: FakeCluster) -> None:
     producer = producer_on(cluster)
     producer.send_at(0, Message(LOG, value="a", partition=0), last_leader_epoch=7)
-    producer.flush(10_000)
+    settle(producer, 10_000)
     assert sent(cluster)[0].expected_leader_epoch == 7
 
 
@@ -195,13 +196,13 @@ def test_a_refusal_fails_queued_messages_and_no_later_ones(cluster: FakeCluster)
     producer = producer_on(cluster, **{"batch.size": 1})
     behind = [producer.send(at(offset, "behind")) for offset in (5, 0, 1)]
     other = producer.send(Message(LOG, value="other", partition=1))
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
 
     assert [type(each.error) for each in behind] == [OffsetMismatchError] * 3
     assert values_in(cluster) == []
     assert other.offset == 0
     after = producer.send(at(0, "after"))
-    producer.flush(10_000)
+    settle(producer, 10_000)
     assert after.offset == 0
 
 
@@ -216,13 +217,13 @@ def test_a_refusal_costs_neither_an_epoch_nor_numbers(cluster: FakeCluster) -> N
     for each refusal would use up epochs, because racing applications are refused often."""
     producer = producer_on(cluster, **{"batch.size": 1})
     producer.send(at(0))
-    producer.flush(10_000)
+    settle(producer, 10_000)
     for _ in range(3):
         lost = [producer.send(at(offset)) for offset in (7, 8)]
-        producer.flush(10_000)
+        settle(producer, 10_000)
         assert [type(each.error) for each in lost] == [OffsetMismatchError] * 2
     won = [producer.send(at(offset)) for offset in (1, 2)]
-    producer.flush(10_000)
+    settle(producer, 10_000)
     assert [each.offset for each in won] == [1, 2]
     assert stamps(cluster) == [(0, 0), *[(0, 1), (0, 2)] * 4]
 
@@ -233,10 +234,10 @@ def test_sequence_numbers_of_a_batch_that_may_arrive_late_are_not_used_again(clu
     producer = producer_on(cluster)
     cluster.brokers[1].fail_next(ProduceRequest, "cut")
     lost = producer.send(at(7))
-    producer.flush(60_000)
+    settle(producer, 60_000)
     assert isinstance(lost.error, OffsetMismatchError)
     won = producer.send(at(0))
-    producer.flush(10_000)
+    settle(producer, 10_000)
     assert won.offset == 0
     assert stamps(cluster)[-2:] == [(0, 0), (1, 0)]
 
@@ -247,7 +248,7 @@ def test_a_batch_refused_because_of_another_partition_is_sent_again(cluster: Fak
     producer = producer_on(cluster, retries=1)
     wrong = producer.send(at(9))
     good = [producer.send(at(0, "g", partition=1)), producer.send(at(1, "h", partition=1))]
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
 
     assert isinstance(wrong.error, OffsetMismatchError)
     assert [each.offset for each in good] == [0, 1]
@@ -259,7 +260,7 @@ def test_a_retry_answers_the_original_offset(cluster: FakeCluster, how: str | Er
     producer = producer_on(cluster, **{"batch.size": 1})
     cluster.brokers[1].fail_next(ProduceRequest, how)
     responses = [producer.send(at(offset, str(offset))) for offset in range(4)]
-    assert producer.flush(60_000)
+    assert settle(producer, 60_000)
 
     assert [each.offset for each in responses] == [0, 1, 2, 3]
     assert values_in(cluster) == [b"0", b"1", b"2", b"3"]
@@ -269,7 +270,7 @@ def test_a_retriable_refusal_is_tried_again(cluster: FakeCluster) -> None:
     producer = producer_on(cluster)
     cluster.brokers[1].fail_next(ProduceRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     response = producer.send(at(0))
-    assert producer.flush(60_000)
+    assert settle(producer, 60_000)
     assert response.offset == 0
     assert [data.attempt for data in sent(cluster)] == [0, 1]
 
@@ -281,9 +282,9 @@ def test_batches_without_a_condition_say_so_in_their_base_offset(cluster: FakeCl
     assert Message(LOG).offset == -1
     producer = producer_on(cluster)
     producer.send(Message(LOG, value="any", partition=0))
-    producer.flush(10_000)
+    settle(producer, 10_000)
     producer.send(at(1))
-    producer.flush(10_000)
+    settle(producer, 10_000)
     offsets = [split(bytearray(bytes(data.records)))[0].base_offset for data in sent(cluster) if data.records]
     assert offsets == [-1, 1]
 
@@ -294,9 +295,9 @@ def test_a_message_can_be_sent_any_number_of_times_and_is_written_once(cluster: 
     producer = producer_on(cluster)
     attempts = [producer.send(at(0, "once"))]
     for _ in range(5):
-        assert producer.flush(10_000)
+        assert settle(producer, 10_000)
         attempts.append(producer.send(at(0, "once")))
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     assert [attempt.error is None for attempt in attempts] == [True] + [False] * 5
     assert values_in(cluster) == [b"once"]
 
@@ -340,10 +341,10 @@ def test_a_first_write_succeeds_only_if_all_records_were_read(cluster: FakeClust
     store, other = producer_on(cluster), producer_on(cluster)
     seen = len(values_in(cluster))
     other.send(Message(LOG, value="unseen", partition=0))
-    other.flush(10_000)
+    settle(other, 10_000)
     while True:
         first = store.send(at(seen, "mine"))
-        store.flush(10_000)
+        settle(store, 10_000)
         if first.error is None:
             break
         assert isinstance(first.error, OffsetMismatchError)
@@ -358,7 +359,7 @@ def test_a_broker_without_conditions_gets_no_conditional_message(cluster: FakeCl
     producer = producer_on(cluster)
     refused = producer.send(at(0))
     plain = producer.send(Message(LOG, value="plain", partition=0))
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
 
     assert isinstance(refused.error, UnsupportedRequestError)
     assert plain.offset == 0
@@ -385,6 +386,6 @@ def test_messages_with_and_without_a_condition_share_no_batch(cluster: FakeClust
         producer.send(at(2, "c")),
         producer.send(Message(LOG, value="d", partition=0)),
     ]
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     assert [each.offset for each in responses] == [0, 1, 2, 3]
     assert [data.expected_offset for data in sent(cluster)] == [-1, 1, -1]

@@ -13,6 +13,7 @@ from clients.producer import Producer
 from clients.sending.conditions import KEY_VERSIONS_FEATURE
 from protocol.errors import KeyVersionMismatchError
 from protocol.messages.produce import ProduceRequest
+from tests.clients.sending.settling import settle
 from tests.models.fake_cluster import FakeCluster
 
 LOG = "log"
@@ -43,9 +44,9 @@ def test_a_message_is_written_if_its_key_has_the_version_that_it_expects(cluster
     producer = producer_on(cluster)
     created = producer.send(message("k", NO_VERSION, "a"))
     producer.send(message("other", None, "b"))
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     changed = producer.send(message("k", created.offset, "c"))
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
 
     assert (created.offset, changed.offset) == (0, 2)
 
@@ -53,14 +54,14 @@ def test_a_message_is_written_if_its_key_has_the_version_that_it_expects(cluster
 def test_a_refused_message_has_the_present_version_and_fails_no_other(cluster: FakeCluster) -> None:
     producer = producer_on(cluster)
     producer.send(message("k", None, "a"))
-    producer.flush(10_000)
+    settle(producer, 10_000)
 
     sent = [
         producer.send(message("k", NO_VERSION, "late")),
         producer.send(message("other", NO_VERSION, "b")),
         producer.send(message("plain", None, "c")),
     ]
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
 
     refused, *others = sent
     assert isinstance(refused.error, KeyVersionMismatchError)
@@ -74,7 +75,7 @@ def test_a_message_sent_before_its_partition_is_known_keeps_its_condition(cluste
 
     first = producer.send(message("k", NO_VERSION, partition=None))
     second = producer.send(message("k", NO_VERSION, partition=None))
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
 
     assert first.error is None
     assert first.partition == second.partition
@@ -84,11 +85,11 @@ def test_a_message_sent_before_its_partition_is_known_keeps_its_condition(cluste
 def test_a_retry_after_a_lost_answer_succeeds_with_the_original_offset(cluster: FakeCluster) -> None:
     producer = producer_on(cluster)
     producer.send(message("k", None))
-    producer.flush(10_000)
+    settle(producer, 10_000)
     cluster.brokers[1].fail_next(ProduceRequest, "cut after")
 
     changed = producer.send(message("k", 0))
-    assert producer.flush(60_000)
+    assert settle(producer, 60_000)
 
     assert (changed.error, changed.offset) == (None, 1)
 
@@ -98,7 +99,7 @@ def test_a_broker_without_the_feature_gets_no_such_message(cluster: FakeCluster)
     producer = producer_on(cluster)
 
     refused = producer.send(message("k", NO_VERSION))
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
 
     assert isinstance(refused.error, UnsupportedRequestError)
     assert values_in(cluster) == []

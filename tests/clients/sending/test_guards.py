@@ -15,6 +15,7 @@ from clients.sending.responses import SendResponse
 from protocol.errors import ErrorCode, OffsetMismatchError
 from protocol.messages.produce import PartitionProduceData, ProduceRequest
 from protocol.topic_partition import TopicPartition
+from tests.clients.sending.settling import settle
 from tests.models.fake_cluster import FakeCluster
 
 TERM = TopicPartition("log", 1)
@@ -66,7 +67,7 @@ def test_a_guard_that_holds_lets_the_message_through_and_is_not_written_to(clust
 
     response = send_at(producer, 0, term=2, rest=2)
 
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     assert response.error is None
     assert values_in(cluster) == [b"x"] * 3 and len(values_in(cluster, 1)) == 2
     ((batch, guard),) = sent(cluster)
@@ -81,13 +82,13 @@ def test_a_guard_that_does_not_hold_refuses_the_message_and_says_where_its_log_e
 
     response = send_at(producer, 0, term=1)
 
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     error = response.error
     assert isinstance(error, GuardMismatchError) and not isinstance(error, OffsetMismatchError)
     assert error.next_offsets == {TERM: 2} and "log-1" in str(error)
     assert values_in(cluster) == []
     again = send_at(producer, 0, term=2, value="y")
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     assert again.error is None and values_in(cluster) == [b"y"]
 
 
@@ -98,10 +99,10 @@ def test_the_guards_of_one_send_at_cover_all_its_messages_however_large_they_are
     messages = [Message("log", value="x" * 50_000, partition=0)] * 6
 
     moved = producer.send_at(0, *messages, guards={TERM: 1})
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     assert isinstance(moved.error, GuardMismatchError) and values_in(cluster) == []
     held = producer.send_at(0, *messages, guards={TERM: 2})
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
 
     assert held.error is None and len(values_in(cluster)) == 6
     assert [[data.index for data in request] for request in sent(cluster)] == [[0, 1], [0, 1]]
@@ -114,7 +115,7 @@ def test_a_guard_that_moves_while_a_large_send_at_is_under_way_refuses_all_of_it
     messages = [Message("log", value="x" * 50_000, partition=0)] * 6
     late = producer.send_at(0, *messages, guards={TERM: 2})
     other.send(Message("log", value="next term", partition=TERM.partition))
-    assert other.flush(10_000) and producer.flush(10_000)
+    assert settle(other, 10_000) and settle(producer, 10_000)
 
     assert isinstance(late.error, GuardMismatchError)
     assert values_in(cluster) == []
@@ -126,11 +127,11 @@ def test_a_guard_in_a_topic_that_was_created_again_refuses_the_message(cluster: 
     terms.leader, term = 1, TopicPartition("terms", 0)
     producer = producer_on(cluster)
     producer.send_at(0, Message("log", value="x", partition=0), guards={term: 0})
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     cluster.add_topic("terms")[0].leader = 1
 
     late = producer.send_at(1, Message("log", value="late", partition=0), guards={term: 0})
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
 
     assert isinstance(late.error, TopicRecreatedError) and "terms" in str(late.error)
     assert values_in(cluster) == [b"x"]
@@ -140,7 +141,7 @@ def test_a_guard_mismatch_names_the_guards_that_failed(cluster: FakeCluster) -> 
     producer = producer_on(cluster)
     guards = {TERM: 2, PLAIN: 7, TopicPartition("log", 3): 8}
     response = producer.send_at(0, Message("log", partition=0), guards=guards)
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     assert isinstance(response.error, GuardMismatchError)
     assert response.error.next_offsets == {PLAIN: 0, TopicPartition("log", 3): 0}
 
@@ -150,7 +151,7 @@ def test_a_mismatch_of_the_message_itself_outweighs_its_guards(
 ) -> None:
     producer = producer_on(cluster)
     response = send_at(producer, 5, term=1)
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     assert isinstance(response.error, OffsetMismatchError) and response.error.next_offset == 0
 
 
@@ -158,7 +159,7 @@ def test_messages_after_one_that_a_guard_refused_fail_with_it(cluster: FakeClust
     producer = producer_on(cluster, **{"batch.size": 1})
     guarded = send_at(producer, 0, term=9)
     behind = [producer.send(Message("log", value="b", partition=0, offset=offset)) for offset in (0, 1)]
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     assert [type(each.error) for each in (guarded, *behind)] == [GuardMismatchError] * 3
     assert values_in(cluster) == []
 
@@ -168,7 +169,7 @@ def test_a_failed_guard_leaves_other_partitions_alone(cluster: FakeCluster) -> N
     refused = send_at(producer, 0, term=9)
     plain = producer.send(Message("log", value="p", partition=2))
     to_guard = producer.send(Message("log", value="t", partition=TERM.partition))
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     assert isinstance(refused.error, GuardMismatchError)
     assert (plain.offset, to_guard.offset) == (0, 2)
 
@@ -181,7 +182,7 @@ def test_a_request_names_each_partition_once_guards_included(cluster: FakeCluste
         producer.send(Message("log", value="t", partition=TERM.partition)),
         producer.send_at(0, Message("log", partition=3), guards={TopicPartition("log", 0): 1}),
     ]
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     for request in sent(cluster):
         indexes = [data.index for data in request]
         assert len(indexes) == len(set(indexes))
@@ -191,13 +192,13 @@ def test_a_request_names_each_partition_once_guards_included(cluster: FakeCluste
 def test_messages_are_sent_again_while_the_leader_of_a_guard_moves(cluster: FakeCluster) -> None:
     producer = producer_on(cluster)
     producer.send(Message("log", value="known", partition=2))
-    assert producer.flush(10_000)
+    assert settle(producer, 10_000)
     for partition in cluster.topics["log"]:
         partition.leader, partition.leader_epoch = 2, 1
 
     response = send_at(producer, 0, term=2)
 
-    assert producer.flush(60_000)
+    assert settle(producer, 60_000)
     assert response.error is None and values_in(cluster) == [b"x"]
 
 
@@ -207,7 +208,7 @@ def test_a_guard_with_another_leader_fails_its_message_and_those_after_it(cluste
 
     responses = [send_at(producer, 0, term=2), producer.send(Message("log", partition=0, offset=1))]
 
-    assert producer.flush(60_000)
+    assert settle(producer, 60_000)
     assert [type(each.error) for each in responses] == [GuardElsewhereError] * 2
     assert "same leader" in str(responses[0].error)
     assert sent(cluster) == []
@@ -224,14 +225,14 @@ def test_a_guard_that_moved_away_fails_only_messages_that_are_not_written(cluste
     cluster.at(cluster.now_ms() + 50, move)
     cluster.brokers[1].fail_next(ProduceRequest, "cut after")
     written = send_at(producer, 0, term=2)
-    assert producer.flush(60_000)
+    assert settle(producer, 60_000)
     assert (written.error, written.offset) == (None, 0)
 
     cluster.topics["log"][TERM.partition].leader = 1
     cluster.at(cluster.now_ms() + 50, move)
     cluster.brokers[1].fail_next(ProduceRequest, "cut")
     unwritten = send_at(producer, 1, term=2)
-    assert producer.flush(60_000)
+    assert settle(producer, 60_000)
     assert isinstance(unwritten.error, GuardElsewhereError)
     assert values_in(cluster) == [b"x"]
 
@@ -243,7 +244,7 @@ def test_a_retry_answers_the_original_offset_even_if_the_guard_no_longer_holds(
     producer = producer_on(cluster, **{"batch.size": 1})
     cluster.brokers[1].fail_next(ProduceRequest, how)
     responses = [send_at(producer, offset, term=2, value=str(offset)) for offset in range(3)]
-    assert producer.flush(60_000)
+    assert settle(producer, 60_000)
     assert [each.offset for each in responses] == [0, 1, 2]
     assert values_in(cluster) == [b"0", b"1", b"2"]
 
@@ -256,7 +257,7 @@ def test_a_guard_sent_after_a_refused_message_of_its_partition_is_judged_again(
     producer = producer_on(cluster)
     wrong = producer.send(Message("log", value="w", partition=TERM.partition, offset=9))
     guarded = send_at(producer, 0, term=2)
-    assert producer.flush(60_000)
+    assert settle(producer, 60_000)
     assert isinstance(wrong.error, OffsetMismatchError)
     assert guarded.offset == 0
 
@@ -264,7 +265,7 @@ def test_a_guard_sent_after_a_refused_message_of_its_partition_is_judged_again(
 def test_a_message_waits_while_its_guard_has_no_leader(cluster: FakeCluster) -> None:
     producer = producer_on(cluster, **{"delivery.timeout.ms": 40_000})
     response = producer.send_at(0, Message("log", partition=0), guards={TopicPartition("log", 9): 0})
-    assert producer.flush(60_000)
+    assert settle(producer, 60_000)
     assert isinstance(response.error, DeliveryTimeoutError)
     assert "the leader of log-9, a guard, is unknown" in str(response.error)
 

@@ -13,6 +13,7 @@ from clients.message import Message
 from clients.producer import Producer
 from protocol.errors import ErrorCode, MessageTooLargeError
 from protocol.messages.produce import ProduceRequest
+from tests.clients.sending.settling import settle
 from tests.clients.test_producer import produce_requests, producer_on, values_in
 from tests.models.fake_cluster import FakeCluster
 
@@ -32,7 +33,7 @@ def warmed_up(cluster: FakeCluster, properties: dict[str, Any] | None = None, **
     """A producer that has the topic's metadata."""
     producer = producer_on(cluster, properties, **more)
     producer.send(Message("flights", value="warm up"))
-    assert producer.flush()
+    assert settle(producer)
     return producer
 
 
@@ -43,7 +44,7 @@ class TestSendMany:
         producer = warmed_up(cluster, {"batch.size": 4000})
         response = producer.send_many("flights", numbers(0, 25_000), timestamp=77)
         assert not response.done
-        assert producer.flush()
+        assert settle(producer)
 
         assert values_in(cluster, "flights")[1:] == numbers(0, 25_000)
         assert [offset for offsets in response.offsets for offset in offsets] == list(range(1, 25_001))
@@ -54,7 +55,7 @@ class TestSendMany:
     def test_messages_of_an_unknown_topic_wait_for_it(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster)
         response = producer.send_many("flights", numbers(0, 30_000))
-        producer.flush()
+        settle(producer)
 
         assert values_in(cluster, "flights") == numbers(0, 30_000)
         assert response.offset == 29_999 and sum(map(len, response.offsets)) == 30_000
@@ -64,7 +65,7 @@ class TestSendMany:
         for start in range(0, 100, 10):
             producer.send(Message("flights", value=b"%06d" % start))
             producer.send_many("flights", numbers(start + 1, start + 10))
-        producer.flush()
+        settle(producer)
 
         assert values_in(cluster, "flights")[1:] == numbers(0, 100)
         assert len(cluster.topics["flights"][0].batches) == 2
@@ -77,7 +78,7 @@ class TestSendMany:
         producer.send_many("flights", [f"{n}" for n in range(500)], keys=keys)
         for number, key in enumerate(keys):
             producer.send(Message("flights", key, f"{number}"))
-        producer.flush()
+        settle(producer)
 
         of_partitions = [
             [record.value for record in part.records() if record.key] for part in cluster.topics["flights"]
@@ -91,10 +92,10 @@ class TestSendMany:
         cluster.add_topic("flights", 3)
         producer = warmed_up(cluster, {"batch.size": 1000})
         producer.send_many("flights", numbers(0, 300))
-        producer.flush()
+        settle(producer)
         counts = [part.end_offset for part in cluster.topics["flights"]]
         producer.send_many("flights", numbers(0, 10), partition=2, keys=[b"k"] * 10)
-        producer.flush()
+        settle(producer)
 
         assert sum(counts) == 301 and min(counts) > 50
         assert cluster.topics["flights"][2].end_offset == counts[2] + 10
@@ -102,14 +103,14 @@ class TestSendMany:
     def test_values_of_any_kind_by_the_serializers(self, cluster: FakeCluster) -> None:
         producer = warmed_up(cluster, value_serializer=lambda _, value: bytearray(str(value).encode()))
         producer.send_many("flights", (number for number in (1, 2.5, None)))
-        producer.flush()
+        settle(producer)
 
         assert values_in(cluster, "flights")[1:] == [b"1", b"2.5", b"None"]
 
     def test_nulls_text_and_views_are_taken_as_send_takes_them(self, cluster: FakeCluster) -> None:
         producer = warmed_up(cluster)
         producer.send_many("flights", [None, "é", memoryview(b"view")], keys=[None, "k", None])
-        producer.flush()
+        settle(producer)
 
         records = cluster.topics["flights"][0].records()[1:]
         assert [(r.key, r.value) for r in records] == [(None, None), (b"k", "é".encode()), (None, b"view")]
@@ -118,7 +119,7 @@ class TestSendMany:
         pa = pytest.importorskip("pyarrow")
         producer = warmed_up(cluster)
         producer.send_many("flights", pa.array(["a", None]), keys=pa.chunked_array([[b"1"], [b"2"]]))
-        producer.flush()
+        settle(producer)
 
         assert values_in(cluster, "flights")[1:] == [b"a", None]
 
@@ -134,7 +135,7 @@ class TestSendMany:
     def test_a_message_that_is_too_large_fails_alone(self, cluster: FakeCluster) -> None:
         producer = warmed_up(cluster, {"max.request.size": 5000, "batch.size": 2000})
         response = producer.send_many("flights", [b"a", bytes(6000), b"b"])
-        producer.flush()
+        settle(producer)
 
         assert isinstance(response.error, RecordTooLargeError)
         assert values_in(cluster, "flights")[1:] == [b"a", b"b"]
@@ -148,7 +149,7 @@ class TestSendMany:
         assert producer._engine.queues.used <= 100_000
         assert isinstance(response.error, BufferFullError)
         cluster.brokers[1].start()
-        producer.flush()
+        settle(producer)
         failed = response.failed
         assert 0 < failed < 5000 and len(values_in(cluster, "flights")) == 5001 - failed
         assert producer._engine.queues.used == 0
@@ -158,7 +159,7 @@ class TestSendMany:
         for how in ("cut", ErrorCode.NOT_ENOUGH_REPLICAS, "cut"):
             cluster.brokers[1].fail_next(ProduceRequest, how)
         response = producer.send_many("flights", numbers(0, 1000))
-        producer.flush()
+        settle(producer)
 
         failed = response.failed
         assert failed > 0 and len(values_in(cluster, "flights")) == 1001 - failed
@@ -188,9 +189,9 @@ class TestTooLarge:
         singles = [producer.send(Message("flights", "k", value, headers=[("h", b"1")])) for value in values]
         for response in singles:
             response.on_completion(lambda done: seen.append(done.offset))
-        producer.flush()
+        settle(producer)
         bulk = producer.send_many("flights", values)
-        producer.flush()
+        settle(producer)
 
         assert [response.offset for response in singles] == list(range(1, 201)) == seen
         assert singles[7].result().offset == 8
@@ -203,10 +204,10 @@ class TestTooLarge:
         cluster.topics["flights"][0].max_batch_bytes = 5000
         producer = warmed_up(cluster, {"batch.size": 16_384})
         producer.send_many("flights", [bytes(100)] * 500)
-        producer.flush()
+        settle(producer)
         before = len(produce_requests(cluster))
         producer.send_many("flights", [bytes(100)] * 500)
-        producer.flush()
+        settle(producer)
 
         batches = len(produce_requests(cluster)) - before
         assert max(map(len, cluster.topics["flights"][0].batches)) <= 5000
@@ -216,7 +217,7 @@ class TestTooLarge:
         cluster.topics["flights"][0].max_batch_bytes = 1000
         producer = warmed_up(cluster)
         responses = [producer.send(Message("flights", value=bytes(size))) for size in (10, 2000, 20)]
-        producer.flush()
+        settle(producer)
 
         assert [response.offset for response in responses] == [1, None, 2]
         assert isinstance(responses[1].error, MessageTooLargeError)
@@ -237,7 +238,7 @@ class TestTooLarge:
                     cluster.brokers[1].fail_next(ProduceRequest, rng.choice(faults))
                 if rng.random() < 0.1:
                     producer.turn(1)
-            assert producer.flush()
+            assert settle(producer)
 
             assert values_in(cluster, "flights")[1:] == numbers(0, 600), round_number
             cluster.brokers[1].faults.clear()

@@ -1,0 +1,43 @@
+"""The lock of a producer, which also knows which threads must not wait for the sending thread."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from clients.errors import ForkedError, InsideCallbackError
+
+
+class ProducerLock(threading.Condition):
+    """Guards a producer's queues. Notified when a batch has its outcome or access changes."""
+
+    def __init__(self, mutex: threading.RLock) -> None:
+        super().__init__(mutex)
+        self.sending_thread: threading.Thread | None = None
+        """The thread that runs the loop; None if the caller runs it."""
+        self.forked_from: int | None = None
+        """In a process that was forked after the producer was made: the id of its parent."""
+
+    def is_sending_thread(self) -> bool:
+        """Whether the caller is the sending thread, as it is in callbacks."""
+        return threading.current_thread() is self.sending_thread
+
+    def forked_error(self) -> ForkedError | None:
+        """Why this process cannot use the producer; None if it can."""
+        if self.forked_from is None:
+            return None
+        return ForkedError(
+            f"this producer belongs to process {self.forked_from}, and this process, {os.getpid()}, is a "
+            "fork of it, without the thread that sends: make a producer in each process, after the fork"
+        )
+
+    def check_may_wait(self, call: str) -> None:
+        """Raise InsideCallbackError or ForkedError if `call` would wait for ever."""
+        forked = self.forked_error()
+        if forked is not None:
+            raise forked
+        if self.is_sending_thread():
+            raise InsideCallbackError(
+                f"{call} was called inside a callback: it would wait for the producer's thread, which runs "
+                "the callback. Call it in another thread, or look at `done` and `error` of the response"
+            )
