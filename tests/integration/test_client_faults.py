@@ -24,7 +24,7 @@ from broker.tools.local_cluster import LocalCluster
 from clients.admin import Admin, NewTopic
 from clients.connection.network import SocketChannel, SystemNetwork
 from clients.consumer import Consumer
-from clients.errors import ClientError
+from clients.errors import ClientError, UndeliveredError
 from clients.message import Message
 from clients.producer import Producer
 from clients.sending.responses import SendResponse
@@ -232,11 +232,13 @@ def test_without_retries_every_lost_record_is_reported(cluster: LocalCluster) ->
         sending = pool.submit(send)
         Faults(cluster, "losses", random.Random(8)).kill_a_leader()
         sending.result(PATIENCE_MS / 1000)
-    assert producer.flush(PATIENCE_MS)
+    with pytest.raises(UndeliveredError) as undelivered:
+        producer.flush(PATIENCE_MS)
     producer.close()
 
     arrived = [number for numbers in read_numbers(cluster, "losses", seed=6).values() for number in numbers]
     failed = {number for number, response in enumerate(responses) if response.error is not None}
+    assert undelivered.value.count == len(failed)
     assert all(response.done for response in responses)
     assert all(isinstance(responses[number].error, ClientError | BrokerError) for number in failed)
     assert set(range(len(responses))) - set(arrived) <= failed

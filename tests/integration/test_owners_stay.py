@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Any, Self
 
 from clients.connection.connection import ANY_NODE, Connection
+from clients.errors import UndeliveredError
 from clients.exclusive_consumer import ExclusiveConsumer
 from clients.exclusive_producer import ExclusiveProducer
 from clients.groups.coordinator import coordinator_in, find_coordinator_request
@@ -82,7 +84,8 @@ class Owners:
         with Producer({**self._given, "linger.ms": 0}) as producer:
             while not self._is_over.wait(0.05):
                 response = producer.send(Message(JOURNAL, value="stranger", partition=self.place.partition))
-                producer.flush()
+                with suppress(UndeliveredError):
+                    producer.flush()
                 self.tried += 1
                 if response.error is None:
                     self.intruded.append(response)
