@@ -185,6 +185,8 @@ class TestMaxPollInterval:
         before = cluster.groups.committed("g")
         handle(party, alone, HANDLER_MS + 500)
         assert cluster.groups.state("g") == "Empty"
+        with pytest.raises(CommitFailedError, match=r"max\.poll\.interval\.ms"):
+            alone.consumer.commit()  # To an empty group the coordinator would let anybody commit.
         party.leave(alone)
 
         assert cluster.groups.committed("g") == before
