@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -22,6 +24,11 @@ __all__ = [
 # An example must not fail because a busy machine is slow.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+# A shell that starts the tests in the background has them ignore SIGINT, and the programs that they start
+# would inherit that. Some tests press Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONG = ("tests/faults/test_matrix.py", "tests/sim/test_simulation.py", "tests/integration/test_kill.py")
 """Files whose tests take most of a minute each."""
