@@ -206,7 +206,7 @@ class IsrProposals:
 
     def _propose_undecided(self) -> None:
         undecided, self._undecided = self._undecided, {}
-        self._gathered = {**undecided, **self._gathered}
+        self._gather_again(undecided)
         self._schedule(0)
 
     def _failed(self, failure: Failure, proposals: dict[tuple[str, int], IsrProposal]) -> None:
@@ -214,7 +214,7 @@ class IsrProposals:
         self._try_again(proposals, str(failure.value))
 
     def _try_again(self, proposals: dict[tuple[str, int], IsrProposal], why: str) -> None:
-        """Send proposals again after a delay, except where a later one for the partition exists."""
+        """Send proposals again after a delay."""
         if why != self._told:
             self._told = why
             _log.info(
@@ -222,8 +222,15 @@ class IsrProposals:
                 len(proposals),
                 why,
             )
-        self._gathered = {**proposals, **self._gathered}
+        self._gather_again(proposals)
         self._schedule(self._retry_ms)
+
+    def _gather_again(self, proposals: dict[tuple[str, int], IsrProposal]) -> None:
+        """Gather the proposals that still are pending. At most one for each partition is, so none takes the
+        place of a later one, whichever of the two comes back first."""
+        for key, proposal in proposals.items():
+            if self._is_pending(proposal):
+                self._gathered[key] = proposal
 
 
 def _log_refusals(refused: list[tuple[IsrProposal, int]]) -> None:

@@ -1,4 +1,4 @@
-"""Bugs of logs and of key versions that a campaign rarely catches are caught by fixed scenarios."""
+"""Fixed scenarios catch bugs of logs, key versions and in-sync sets that a campaign rarely catches."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import pytest
 
 from tests.broker.log import test_key_versions as of_index
 from tests.broker.log import test_recovery as of_recovery
+from tests.broker.replication import test_isr_proposals as of_proposals
 from tests.broker.replication import test_key_conditions as of_conditions
-from tests.sim.mutants import keys, storage
+from tests.sim.mutants import in_sync, keys, storage
 from tests.sim.mutation import Mutation, mutated
 
-RARE = (*keys.RARE, *storage.RARE)
+RARE = (*keys.RARE, *storage.RARE, *in_sync.RARE)
 
 
 def _with_world(scenario: Callable[[of_conditions.World], None]) -> Callable[[Path], None]:
@@ -47,6 +48,11 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "truncation-not-durable": lambda path: (
         of_recovery.test_after_a_power_loss_truncated_records_are_not_before_newer_ones(0, is_flushed=True)
+    ),
+    "proposal-overtaken": lambda path: (
+        of_proposals.test_an_undecided_proposal_does_not_replace_a_later_one_whose_request_fails(
+            of_proposals.Scene()
+        )
     ),
 }
 

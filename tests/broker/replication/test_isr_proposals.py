@@ -56,11 +56,14 @@ class Outcome:
     def __init__(self) -> None:
         self.settled: list[tuple[int, tuple[int, ...], int]] = []
         self.withdrawn: list[int] = []
+        self.pending: dict[int, tuple[int, ...]] = {}
+        """The in-sync set that each partition proposed last."""
         self.decided: set[int] = set()
         """Partitions whose pending proposals a LeaderAndIsr or StopReplica request has decided."""
 
     def is_isr_pending(self, proposal: IsrProposal) -> bool:
-        return proposal.partition not in self.decided
+        is_decided = proposal.partition in self.decided
+        return not is_decided and self.pending[proposal.partition] == proposal.isr
 
     def settle_isr(
         self,
@@ -87,6 +90,7 @@ class Scene:
         self.proposals.add_listener(self.outcome)
 
     def propose(self, partition: int, *isr: int) -> None:
+        self.outcome.pending[partition] = isr
         self.proposals.propose(IsrProposal("t", partition, 2, 5, isr, tuple(900 + member for member in isr)))
 
 
@@ -199,6 +203,25 @@ def test_a_proposal_that_was_decided_meanwhile_is_not_sent_again(scene: Scene) -
     scene.clock.advance(1)
     scene.clock.advance(1)
     assert len(scene.controller.asked) == 2
+
+
+def test_an_undecided_proposal_does_not_replace_a_later_one_whose_request_fails(scene: Scene) -> None:
+    """The later one would never be sent again, and so stay pending: the in-sync set could not change."""
+    scene.propose(0, 1)
+    scene.clock.advance(0)
+    scene.controller.answer(partition_error=ErrorCode.FENCED_LEADER_EPOCH)
+    scene.propose(0, 1, 2)
+    scene.clock.advance(0)
+    scene.clock.advance(1)  # The time at which the undecided proposal would be sent again.
+    scene.controller.answers[-1].errback(ChannelLost("the controller stopped"))
+
+    scene.clock.advance(0.1)
+
+    proposed = [
+        [member.broker_id for member in request.topics[0].partitions[0].new_isr_with_epochs]
+        for request in scene.controller.asked
+    ]
+    assert proposed == [[1], [1, 2], [1, 2]]
 
 
 def test_an_undecided_proposal_is_not_sent_after_the_stop(scene: Scene) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from broker.log.timestamps import TimestampOffset
 from broker.replication.appends import ACKS_ALL, ACKS_LEADER, Append
+from broker.replication.isr_proposals import IsrProposals
 from broker.replication.leadership import IsrProposal, Leadership
 from broker.replication.partition import LATEST, NO_TIMESTAMP, Partition
 from coordinator.controller.isr import InSyncSets
@@ -123,6 +124,13 @@ def _accept_any_registration() -> Sequence[Patch]:
     return [(InSyncSets, "_eligible", mutant)]
 
 
+def _gather_the_undecided_last() -> Sequence[Patch]:
+    def mutant(self: IsrProposals, proposals: dict[tuple[str, int], IsrProposal]) -> None:
+        self._gathered = {**proposals, **self._gathered}
+
+    return [(IsrProposals, "_gather_again", mutant)]
+
+
 MUTATIONS = (
     Mutation(
         "joins-at-lagging-high-watermark",
@@ -168,5 +176,15 @@ MUTATIONS = (
         "any-registration-joins",
         "a follower joins the in-sync set although it has restarted since it caught up (KIP-903)",
         _accept_any_registration,
+    ),
+)
+
+# The answer to an earlier proposal must leave it undecided, and a second later the controller must be lost
+# while it has the next proposal. The first seed in which that happens is 1335.
+RARE = (
+    Mutation(
+        "proposal-overtaken",
+        "an undecided proposal of an in-sync set replaces a later one, which stays pending for ever",
+        _gather_the_undecided_last,
     ),
 )
