@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from coordinator.repeated_log import RepeatedLog
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
@@ -24,8 +25,10 @@ class AutoCreation:
     def __init__(
         self,
         ask_controller: Callable[[CreateTopicsRequest], Deferred[CreateTopicsResponse]],
+        log: RepeatedLog,
         special: Sequence[CreatableTopic] = (),
     ) -> None:
+        self._log = log
         self._ask_controller = ask_controller
         self._special = {topic.name: topic for topic in special}
 
@@ -47,7 +50,9 @@ class AutoCreation:
         return results
 
     def _failed(self, failure: Failure, names: list[str]) -> dict[str, ErrorCode]:
-        _log.warning(
+        self._log.warning(
+            _log,
+            "failed requests to the controller to create topics",
             "The request that the controller create %d topics for a client failed: %s",
             len(names),
             failure.getErrorMessage(),

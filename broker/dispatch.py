@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 
 from broker.handler import Handler, RequestContext
 from broker.network.connection import ReplySlot, ServerConnection
+from coordinator.repeated_log import RepeatedLog
 from protocol.api import API_VERSIONS_KEY, Api, Request, Response
 from protocol.catalog import APIS
 from protocol.errors import BrokerError, ErrorCode
@@ -55,18 +56,21 @@ class Quotas(Protocol):
 class Dispatcher:
     """Dispatches every request of every connection.
 
-    Without `authorizer` every request is allowed; without `quotas` no client is throttled. A request of more
-    than `elements_max` elements (`socket.request.max.elements`) closes its connection; a request between
-    brokers may have `INTERNAL_ELEMENTS_FACTOR` times as many.
+    `log` bounds the lines about requests that fail. Without `authorizer` every request is allowed; without
+    `quotas` no client is throttled. A request of more than `elements_max` elements
+    (`socket.request.max.elements`) closes its connection; a request between brokers may have
+    `INTERNAL_ELEMENTS_FACTOR` times as many.
     """
 
     def __init__(
         self,
+        log: RepeatedLog,
         elements_max: int = sys.maxsize,
         authorizer: Authorizer | None = None,
         quotas: Quotas | None = None,
     ) -> None:
         self.quotas = quotas
+        self.log = log
         self._authorizer = authorizer
         self._handlers: dict[int, AnyHandler] = {}
         self._elements_max = elements_max
@@ -100,14 +104,17 @@ class Dispatcher:
             elements_max = self._internal_elements_max if api.internal else self._elements_max
             request, _ = decode_from(api.request, version, frame, position, elements_max)
         except KeyError:
-            _refuse(connection, f"it sent a request of API {header.api_key}, which this broker does not have")
+            reason = f"it sent a request of API {header.api_key}, which this broker does not have"
+            connection.refuse("requests of APIs that this broker does not have", reason)
             return
         except TooManyElements as error:
             limit = f"socket.request.max.elements={self._elements_max}"
-            _refuse(connection, f"its request has too many elements: {error} ({limit})")
+            reason = f"its request has too many elements: {error} ({limit})"
+            connection.refuse("requests with too many elements", reason)
             return
         except (MalformedMessage, UnsupportedVersion) as error:
-            _refuse(connection, f"it sent bytes that are not a valid request: {error}")
+            reason = f"it sent bytes that are not a valid request: {error}"
+            connection.refuse("bytes that are not a valid request", reason)
             return
         client_id = header.client_id or ""
         if connection.client_id != client_id:
@@ -123,10 +130,8 @@ class Dispatcher:
         api = handler.request.api
         if api.key != API_VERSIONS_KEY:
             first, last = api.min_version, api.max_version
-            _refuse(
-                connection,
-                f"it sent version {header.api_version} of {api.name}; supported are {first} to {last}",
-            )
+            reason = f"it sent version {header.api_version} of {api.name}; supported are {first} to {last}"
+            connection.refuse(f"{api.name} requests of unsupported versions", reason)
             return
         request = api.request()
         header = RequestHeader(header.api_key, 0, header.correlation_id, header.client_id)
@@ -165,7 +170,9 @@ class Dispatcher:
             context.answer, lambda failure: self._fail_later(handler, context, request, failure)
         )
         answer.addErrback(
-            lambda failure: _log.error("Sending a response failed", exc_info=_exc_info(failure))
+            lambda failure: self.log.error(
+                _log, "responses that could not be sent", "Sending a response failed", exc_info=failure.value
+            )
         )
 
     def _fail_later(
@@ -181,12 +188,23 @@ class Dispatcher:
     ) -> None:
         if not isinstance(error, BrokerError):
             name = request.api.name
-            _log.error("Handling a %s request, version %d, failed", name, context.version, exc_info=error)
+            self.log.error(
+                _log,
+                f"{name} requests whose handling failed",
+                "Handling a %s request, version %d, failed",
+                name,
+                context.version,
+                exc_info=error,
+            )
             error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
         try:
             response = handler.failed(context, request, error)
-        except Exception:
-            _log.exception("Building the error response to a %s request failed", request.api.name)
+        except Exception as failed:
+            name = request.api.name
+            cause = f"error responses to {name} requests that could not be built"
+            self.log.error(
+                _log, cause, "Building the error response to a %s request failed", name, exc_info=failed
+            )
             response = None
         if response is None:
             context.close(f"{request.api.name} failed: {error}")
@@ -230,8 +248,11 @@ class RemoteCall(RequestContext):
                 connection.mute(throttle_ms)
         try:
             parts = encode_response(response, self.version, self._correlation_id)
-        except InvalidMessage:
-            _log.exception("Closing %s: a response cannot be encoded", connection)
+        except InvalidMessage as error:
+            cause = "responses that cannot be encoded"
+            self._dispatcher.log.error(
+                _log, cause, "Closing %s: a response cannot be encoded", connection, exc_info=error
+            )
             connection.close("a response cannot be encoded")
             return
         self._reply.send(parts)
@@ -241,7 +262,7 @@ class RemoteCall(RequestContext):
             self._reply.nothing()
 
     def close(self, reason: str) -> None:
-        _refuse(self.connection, reason)
+        self.connection.refuse(f"{self._request.api.name} requests without a possible answer", reason)
 
 
 class LocalCall(RequestContext):
@@ -261,13 +282,3 @@ class LocalCall(RequestContext):
 
     def close(self, reason: str) -> None:
         self._done.errback(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, reason))
-
-
-def _refuse(connection: ServerConnection, reason: str) -> None:
-    if not connection.is_closed:
-        _log.warning("Closing %s: %s", connection, reason)
-        connection.close(reason)
-
-
-def _exc_info(failure: Failure) -> Any:
-    return (failure.type, failure.value, failure.getTracebackObject())

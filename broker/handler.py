@@ -14,6 +14,9 @@ from protocol.errors import BrokerError
 Q = TypeVar("Q", bound=Request[Any])
 R = TypeVar("R", bound=Response)
 
+NO_TRANSACTIONS = "this broker has no transactions: produce without a transactional id"
+"""The reason for refusing a transactional id."""
+
 Answer: TypeAlias = "R | Deferred[R] | None"
 """Result of a handler: the response, a Deferred of it, or None if the handler answers through the context."""
 
@@ -50,6 +53,12 @@ class RequestContext:
     def is_closed(self) -> bool:
         """Whether the connection of the request is closed."""
         return self.connection is not None and self.connection.is_closed
+
+    def note_refused(self, cause: str, reason: str) -> None:
+        """Log that the request is refused, once for each connection and cause (a phrase as for
+        `RepeatedLog`)."""
+        if self.connection is not None:
+            self.connection.note_refused_request(cause, reason)
 
     def answer(self, response: Response) -> None:
         raise NotImplementedError

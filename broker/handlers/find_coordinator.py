@@ -5,8 +5,11 @@ for at once (KIP-699).
 
 The first lookup of a group creates `__consumer_offsets`. The response does not wait for the topic, because
 that would delay the client's later requests on the connection. Until the topic exists the response is
-COORDINATOR_NOT_AVAILABLE, and clients retry. There are no transactions: transactional ids are refused with
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which all clients treat as final.
+COORDINATOR_NOT_AVAILABLE, and clients retry.
+
+This broker has no transactions, and advertises only version 0, as brokers did before there were transactions.
+All stock clients report that as a missing feature (docs/transactions.md). A client that sends a later version
+nevertheless gets UNSUPPORTED_VERSION for a transactional id.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.groups.offsets_topic import OffsetsTopic
-from broker.handler import Handler, RequestContext
+from broker.handler import NO_TRANSACTIONS, Handler, RequestContext
 from broker.identity import BrokerIdentity
 from broker.metadata import MetadataCache
 from protocol.errors import BrokerError, ErrorCode
@@ -38,9 +41,8 @@ class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResp
 
     def handle(self, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
         if request.key_type == TRANSACTION:
-            raise BrokerError(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker has no transactions"
-            )
+            context.note_refused("requests with a transactional id", NO_TRANSACTIONS)
+            raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
         if request.key_type != GROUP:
             raise BrokerError(
                 ErrorCode.INVALID_REQUEST, f"key type {request.key_type} is unknown: 0 is a group"

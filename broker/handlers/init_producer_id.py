@@ -2,7 +2,8 @@
 retries (KIP-98).
 
 Versions: from 3 on a producer may name its id and epoch to get the next epoch (KIP-360); it gets a new id
-instead, which serves a producer without transactions as well. Transactional ids are refused.
+instead, which serves a producer without transactions as well. Transactional ids
+are refused with UNSUPPORTED_VERSION, because there are no transactions (docs/transactions.md).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NoReturn
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from broker.handler import Handler, RequestContext
+from broker.handler import NO_TRANSACTIONS, Handler, RequestContext
 from coordinator.cluster.producer_ids import ProducerIds
 from coordinator.znodes.json_values import BadZnode
 from coordinator.zookeeper.interface import SessionExpired
@@ -32,7 +33,8 @@ class InitProducerIdHandler(Handler[InitProducerIdRequest, InitProducerIdRespons
         if request.transactional_id is not None:
             if not request.transactional_id:
                 raise BrokerError(ErrorCode.INVALID_REQUEST)
-            raise BrokerError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            context.note_refused("requests with a transactional id", NO_TRANSACTIONS)
+            raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
         return self.producer_ids.next().addCallbacks(_response, _no_way_to_zookeeper)
 
     def failed(

@@ -124,10 +124,9 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         if request.transactional_id is not None:
             raise BrokerError(ErrorCode.INVALID_TXN_STATE, "this broker does not support transactions")
         if context.version < _FIRST_VERSION_WITH_BATCHES:
-            _log.warning(
-                "Refused Produce version %d from %s: only record batches (version 3 and up) are accepted",
-                context.version,
-                context.connection,
+            context.note_refused(
+                "Produce requests without record batches",
+                f"Produce version {context.version} is not accepted, only record batches (version 3 and up)",
             )
             raise BrokerError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from broker.network.interfaces import Address, Wire
+from broker.network.refusals import RefusalPace, Refusals
 from broker.network.settings import SETTINGS
 from broker.setting_groups import settings_group
 from coordinator.clock import Clock, DelayedCall
+from coordinator.repeated_log import RepeatedLog
 from protocol.frames import SIZE, Part, parts_size
 
 _log = logging.getLogger(__name__)
@@ -25,6 +27,9 @@ REQUESTS_PER_TURN = 64
 """Maximum number of requests of one connection handled before those of other connections."""
 
 _SHOWN_CLIENT_ID = 100
+
+_NOTED_MAX = 8
+"""Maximum number of causes of refused requests that one connection logs."""
 
 
 @settings_group(SETTINGS)
@@ -74,7 +79,8 @@ class ServerConnection:
     Read-only to others: `id` (rising), `peer`, `listener` (its name), `created_ms` and `last_activity_ms` (by
     the given clock), `close_reason`, and the counters. `principal`, `client_id` and the client's software
     name and version are set once they are known; `frame_bytes_max` may be set lower until the peer has
-    proved who it is.
+    proved who it is. `refusals` is shared by all connections of a broker; a connection without it has its
+    own.
     """
 
     def __init__(
@@ -85,6 +91,7 @@ class ServerConnection:
         handler: FrameHandler,
         limits: ConnectionLimits,
         clock: Clock,
+        refusals: Refusals | None = None,
     ) -> None:
         self.id = connection_id
         self.listener = listener
@@ -102,6 +109,8 @@ class ServerConnection:
         self._handler = handler
         self._limits = limits
         self._clock = clock
+        self._refusals = refusals or Refusals(clock, RepeatedLog(clock), RefusalPace())
+        self._noted: tuple[str, ...] = ()  # causes of refused requests that are logged
         self._clock_s = clock.seconds
         self._last_activity_s = clock.seconds()
         self.created_ms = self.last_activity_ms
@@ -172,6 +181,25 @@ class ServerConnection:
         if self._closed(reason) and self._wire is not None:
             self._wire.abort()
 
+    def refuse(self, cause: str, reason: str) -> None:
+        """Log `reason` and close the connection, because of what the client sent. No request is handled and
+        nothing is sent any more. If the client's address has had many connections refused, the socket closes
+        after a delay. `cause` is a phrase as for `RepeatedLog`."""
+        if self.close_reason is not None:
+            return
+        self._refusals.log.warning(_log, cause, "Closing %s: %s", self, reason)
+        wire = self._wire
+        if self._closed(reason) and wire is not None:
+            self._end_refused(wire, wire.abort)
+
+    def note_refused_request(self, cause: str, reason: str) -> None:
+        """Log that a request of the client is refused, once for each connection and `cause`, a phrase as for
+        `RepeatedLog`. The connection stays open."""
+        if cause in self._noted or len(self._noted) >= _NOTED_MAX:
+            return
+        self._noted += (cause,)
+        self._refusals.log.warning(_log, cause, "Refused a request on %s: %s", self, reason)
+
     def close_when_sent(self, reason: str) -> None:
         """Close the connection after the responses that were already given to the wire."""
         self._flush()
@@ -219,10 +247,14 @@ class ServerConnection:
         self._take_turn()
 
     def frame_refused(self, size: int) -> None:
+        if self.close_reason is not None:
+            return
         reason = f"it announced a request of {size} bytes; allowed are 0 to {self.frame_bytes_max}"
-        if self.close_reason is None:
-            _log.warning("Closing %s: %s", self, reason)
-        self.close_when_sent(reason)
+        self._refusals.log.warning(_log, "requests that are too large", "Closing %s: %s", self, reason)
+        self._flush()
+        wire = self._wire
+        if self._closed(reason) and wire is not None:
+            self._end_refused(wire, wire.close)
 
     def bytes_sent(self, count: int) -> None:
         self.bytes_out += count
@@ -275,8 +307,11 @@ class ServerConnection:
         self._replies.append(reply)
         try:
             self._handler(self, frame, reply)
-        except Exception:
-            _log.exception("Closing %s: its request could not be handled", self)
+        except Exception as error:
+            cause = "requests whose handling raised an unexpected exception"
+            self._refusals.log.error(
+                _log, cause, "Closing %s: its request could not be handled", self, exc_info=error
+            )
             self.close("a request could not be handled")
 
     def _answered(self, reply: ReplySlot, size: int) -> None:
@@ -307,6 +342,13 @@ class ServerConnection:
             self._is_paused = True
             self._wire.pause()
 
+    def _end_refused(self, wire: Wire, close: Callable[[], None]) -> None:
+        """Have the shared refusals decide when to close the socket. Until then nothing is read from it."""
+        if not self._is_paused:
+            self._is_paused = True
+            wire.pause()
+        self._refusals.end(self.peer.host, close)
+
     def _closed(self, reason: str) -> bool:
         """Mark the connection as closed and run its close callbacks. Returns False if it was closed."""
         if self.close_reason is not None:
@@ -324,6 +366,12 @@ class ServerConnection:
         for callback in callbacks:
             try:
                 callback(self)
-            except Exception:
-                _log.exception("A close callback of %s failed; the others still run", self)
+            except Exception as error:
+                self._refusals.log.error(
+                    _log,
+                    "close callbacks that failed",
+                    "A close callback of %s failed; the others still run",
+                    self,
+                    exc_info=error,
+                )
         return True

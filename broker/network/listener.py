@@ -14,16 +14,15 @@ from typing import Annotated
 from broker.network.connection import ConnectionLimits, FrameHandler, ServerConnection
 from broker.network.endpoints import Endpoints
 from broker.network.interfaces import Address, Network, Port
+from broker.network.refusals import RefusalPace, Refusals
 from broker.network.settings import SETTINGS
 from broker.setting_groups import settings_group
 from coordinator.clock import Clock, DelayedCall
+from coordinator.repeated_log import RepeatedLog
 
 _log = logging.getLogger(__name__)
 
 _SWEEP_MS_MAX = 30_000
-
-_REFUSAL_LOG_S = 10.0
-"""Minimum time between two log lines about connections for which there are no descriptors."""
 
 
 @settings_group(SETTINGS)
@@ -35,6 +34,7 @@ class ListenerLimits:
     connections_per_ip_max: Annotated[int, "max.connections.per.ip"]
     idle_ms_max: Annotated[int, "connections.max.idle.ms"]
     connection: ConnectionLimits
+    refused_delay_ms_max: Annotated[int, "connection.refused.delay.max.ms"] = 1000
 
 
 class Listeners:
@@ -51,9 +51,13 @@ class Listeners:
         handler: FrameHandler,
         limits: ListenerLimits,
         descriptors: int | None = None,
+        log: RepeatedLog | None = None,
     ) -> None:
         self._descriptors = descriptors
-        self._refusal_logged_s: float | None = None
+        self._log = log or RepeatedLog(clock)
+        self._refusals = Refusals(
+            clock, self._log, RefusalPace(delay_max_s=limits.refused_delay_ms_max / 1000)
+        )
         self.accepted = 0
         self.refused = 0
         self._network = network
@@ -106,16 +110,19 @@ class Listeners:
             self._sweep = None
         for connection in self:
             connection.close_when_sent(reason)
+        self._refusals.end_all()
 
     def _accept(self, listener: str, peer: Address) -> ServerConnection | None:
-        if self._descriptors is not None and len(self._connections) >= self._descriptors:
+        used = len(self._connections) + self._refusals.held
+        if self._descriptors is not None and used >= self._descriptors:
             self.refused += 1
             self._log_no_descriptor(listener, peer, self._descriptors)
             return None
         refusal = self._refusal(peer)
         if refusal is not None:
             self.refused += 1
-            _log.warning("Refusing a connection from %s on %s: %s", peer, listener, refusal)
+            cause = "connections refused because too many are open"
+            self._log.warning(_log, cause, "Refusing a connection from %s on %s: %s", peer, listener, refusal)
             return None
         self.accepted += 1
         connection = ServerConnection(
@@ -125,6 +132,7 @@ class Listeners:
             self._handler,
             self._limits.connection,
             self._clock,
+            self._refusals,
         )
         self._connections[connection.id] = connection
         self._per_host[peer.host] += 1
@@ -140,11 +148,9 @@ class Listeners:
         return None
 
     def _log_no_descriptor(self, listener: str, peer: Address, descriptors: int) -> None:
-        now_s = self._clock.seconds()
-        if self._refusal_logged_s is not None and now_s - self._refusal_logged_s < _REFUSAL_LOG_S:
-            return
-        self._refusal_logged_s = now_s
-        _log.warning(
+        self._log.warning(
+            _log,
+            "connections refused for lack of descriptors",
             "Refusing connections, the last one from %s on %s: the limit of open files leaves descriptors "
             "for %d connections, and as many are open; raise the limit (ulimit -n, LimitNOFILE) and restart",
             peer,

@@ -99,6 +99,15 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=0,
     ),
     Setting(
+        "connection.refused.delay.max.ms",
+        SettingType.INT,
+        1000,
+        "Maximum time in ms by which the broker delays the close of a connection whose request it refuses. "
+        "It delays only connections from an address that has had more than 100 refused, beyond 2 a second. "
+        "0: no delay.",
+        minimum=0,
+    ),
+    Setting(
         "connection.max.buffered.bytes",
         SettingType.LONG,
         16 * 1024 * 1024,

@@ -34,6 +34,7 @@ from broker.network.memory import RequestMemory
 from broker.network.outgoing import Outgoing, SliceTooLong
 from broker.network.settings import SETTINGS
 from broker.setting_groups import settings_group
+from coordinator.repeated_log import RepeatedLog
 from protocol.frames import Part
 
 _log = logging.getLogger(__name__)
@@ -54,8 +55,13 @@ class _FrameSocket(tcp.Connection):
     peer: Address
 
     def _prepare(
-        self, receiver: FrameReceiver, buffers: FrameBuffers, memory: RequestMemory | None = None
+        self,
+        receiver: FrameReceiver,
+        buffers: FrameBuffers,
+        log: RepeatedLog,
+        memory: RequestMemory | None = None,
     ) -> None:
+        self._log = log
         self._receiver = receiver
         self._assembler = FrameAssembler(buffers, memory, self._has_room)
         self._scratch = buffers.scratch
@@ -166,7 +172,8 @@ class _FrameSocket(tcp.Connection):
         return None
 
     def _no_memory(self, error: OSError) -> Exception:
-        _log.warning("Closing the connection to %s: out of memory for a request: %s", self.peer, error)
+        text = "Closing the connection to %s: out of memory for a request: %s"
+        self._log.warning(_log, "requests without memory", text, self.peer, error)
         return _lost(error)
 
     def doWrite(self) -> Exception | None:  # type: ignore[override]
@@ -208,7 +215,8 @@ class _FrameSocket(tcp.Connection):
 
     def _break(self, error: OSError | SliceTooLong) -> None:
         if not isinstance(error, OSError) or error.errno not in _PEER_IS_GONE:
-            _log.warning("Closing the connection to %s: sending a response failed: %s", self.peer, error)
+            text = "Closing the connection to %s: sending a response failed: %s"
+            self._log.warning(_log, "responses that could not be sent", text, self.peer, error)
         self._outgoing.clear()
         self._broken = _lost(error)
 
@@ -240,6 +248,7 @@ class FrameServer(_FrameSocket, tcp.Server):
         self,
         buffers: FrameBuffers,
         memory: RequestMemory,
+        log: RepeatedLog,
         sock: socket.socket,
         protocol: _Link,
         client: tuple[Any, ...],
@@ -247,7 +256,7 @@ class FrameServer(_FrameSocket, tcp.Server):
         sessionno: int,
         reactor: Any,
     ) -> None:
-        self._prepare(protocol.receiver, buffers, memory)
+        self._prepare(protocol.receiver, buffers, log, memory)
         self.peer = Address(client[0], client[1])
         super().__init__(sock, cast(IProtocol, protocol), client, server, sessionno, reactor)
 
@@ -255,8 +264,10 @@ class FrameServer(_FrameSocket, tcp.Server):
 class FrameClient(_FrameSocket, tcp.Client):
     """A connection that this side opened."""
 
-    def __init__(self, buffers: FrameBuffers, receiver: FrameReceiver, connector: tcp.Connector) -> None:
-        self._prepare(receiver, buffers)
+    def __init__(
+        self, buffers: FrameBuffers, receiver: FrameReceiver, log: RepeatedLog, connector: tcp.Connector
+    ) -> None:
+        self._prepare(receiver, buffers, log)
         self.peer = Address(connector.host, connector.port)
         super().__init__(connector.host, connector.port, None, connector, connector.reactor)
 
@@ -318,13 +329,14 @@ class _Connecting(ClientFactory):
 
 
 class _FrameConnector(tcp.Connector):
-    def __init__(self, buffers: FrameBuffers, receiver: FrameReceiver, *args: Any) -> None:
+    def __init__(self, buffers: FrameBuffers, receiver: FrameReceiver, log: RepeatedLog, *args: Any) -> None:
         super().__init__(*args)
+        self._log = log
         self._buffers = buffers
         self._receiver = receiver
 
     def _makeTransport(self) -> FrameClient:
-        return FrameClient(self._buffers, self._receiver, self)
+        return FrameClient(self._buffers, self._receiver, self._log, self)
 
 
 class _FramePort(tcp.Port):
@@ -385,9 +397,10 @@ class TcpNetwork:
         self._memory = memory or RequestMemory()
         self._options = options or SocketOptions()
         self._buffers = FrameBuffers()
+        self._log = RepeatedLog(reactor)
 
     def listen(self, host: str, port: int, accept: Accept) -> Port:
-        transport = functools.partial(FrameServer, self._buffers, self._memory)
+        transport = functools.partial(FrameServer, self._buffers, self._memory, self._log)
         listening = _FramePort(
             self._options, transport, port, _Accepting(accept), self._options.backlog, host, self._reactor
         )
@@ -401,7 +414,7 @@ class TcpNetwork:
         def connect_to(address: str, timeout_s: float, failed: Callable[[str], None]) -> None:
             factory = _Connecting(receiver, failed)
             connector = _FrameConnector(
-                self._buffers, receiver, address, port, factory, timeout_s, None, self._reactor
+                self._buffers, receiver, self._log, address, port, factory, timeout_s, None, self._reactor
             )
             connector.connect()
 

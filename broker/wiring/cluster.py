@@ -36,6 +36,7 @@ from coordinator.controller.events import BrokerResponse
 from coordinator.controller.machine import ControllerPolicy
 from coordinator.controller.service import ControllerService
 from coordinator.controller.topic_rules import TopicDefaults
+from coordinator.repeated_log import RepeatedLog
 from coordinator.znodes.brokers import (
     ELIGIBLE_LEADERS,
     NO_EPOCH,
@@ -117,8 +118,9 @@ def build_cluster(
     broker still has; empty if records may be lost."""
     settings = read_group(ClusterSettings, parts.static)
     broker_id = identity.broker_id
-    dispatcher = Dispatcher(settings.request_elements_max)
-    listeners = _listeners(around, parts, dispatcher)
+    repeated_log = RepeatedLog(around.clock)
+    dispatcher = Dispatcher(repeated_log, settings.request_elements_max)
+    listeners = _listeners(around, parts, dispatcher, repeated_log)
 
     def peers_as(client_id: str, timeout_ms: int = settings.request_timeout_ms) -> Peers:
         channels = ChannelSettings(client_id, request_timeout_ms=timeout_ms)
@@ -146,16 +148,18 @@ def build_cluster(
         candidacy=candidacy,
         controller=_controller(around, identity, parts, settings, candidacy, controller_peers),
         active_controller=active_controller,
-        auto_creation=_auto_creation(parts, active_controller),
+        auto_creation=_auto_creation(parts, active_controller, repeated_log),
         producer_ids=ProducerIds(around.zookeeper, broker_id),
         log_dir_events=LogDirEvents(around.zookeeper, broker_id),
     )
 
 
-def _listeners(around: Surroundings, parts: SettingsParts, dispatcher: Dispatcher) -> Listeners:
+def _listeners(
+    around: Surroundings, parts: SettingsParts, dispatcher: Dispatcher, log: RepeatedLog
+) -> Listeners:
     limits = read_group(ListenerLimits, parts.static)
     return Listeners(
-        around.network, around.clock, dispatcher.dispatch, limits, around.descriptors.connections
+        around.network, around.clock, dispatcher.dispatch, limits, around.descriptors.connections, log
     )
 
 
@@ -198,9 +202,11 @@ def _membership(
     )
 
 
-def _auto_creation(parts: SettingsParts, active_controller: ActiveController) -> AutoCreation:
+def _auto_creation(
+    parts: SettingsParts, active_controller: ActiveController, log: RepeatedLog
+) -> AutoCreation:
     offsets = read_group(OffsetsTopicSettings, parts.static)
-    return AutoCreation(active_controller.ask, [offsets_topic(offsets)])
+    return AutoCreation(active_controller.ask, log, [offsets_topic(offsets)])
 
 
 def _info(

@@ -30,6 +30,7 @@ from coordinator.groups.log import CommitWatch, GroupLog
 from coordinator.groups.reader_claimer import ReaderClaimer
 from coordinator.groups.records import MalformedRecord
 from coordinator.groups.shard import GroupShard
+from coordinator.repeated_log import RepeatedLog
 from protocol.errors import BrokerError, ErrorCode
 
 _log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class HostedShard:
         date_ms: TimeOfDay,
         *,
         commit_timeout_ms: int,
+        repeated_log: RepeatedLog,
         claimer: ReaderClaimer | None = None,
     ) -> None:
         self.state = HostState.LOADING
@@ -93,6 +95,7 @@ class HostedShard:
         self._log = log
         self._clock = clock
         self._commit_timeout_ms = commit_timeout_ms
+        self._repeated_log = repeated_log
         self._claimer = claimer
         self._began_s = clock.seconds()
         self._began_ms = date_ms()
@@ -258,14 +261,18 @@ class HostedShard:
             return ErrorCode.NOT_COORDINATOR
         if error.code in _TOO_LARGE:
             groups = ", ".join(result.groups_before) or "offsets"
-            _log.error(
-                "A record of %s (%s) is larger than the topic's max.message.bytes: %s",
+            self._repeated_log.error(
+                _log,
+                "changes of groups that are larger than max.message.bytes",
+                "A record of %s (%.200s) is larger than the topic's max.message.bytes: %s",
                 self._name, groups, error,
             )  # fmt: skip
             if not result.groups_before:
                 return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
             return ErrorCode.UNKNOWN_SERVER_ERROR
-        _log.warning(
+        self._repeated_log.warning(
+            _log,
+            "changes of groups that could not be written",
             "Writing a change of groups to %s failed: %s; its requests are answered with an error",
             self._name,
             error,

@@ -17,6 +17,7 @@ from coordinator.groups.partitions import OFFSETS_TOPIC
 from coordinator.groups.reader_claimer import ReaderClaimer
 from coordinator.groups.settings import GroupSettings
 from coordinator.groups.shard import GroupShard
+from coordinator.repeated_log import RepeatedLog
 from protocol.errors import BrokerError, ErrorCode
 
 _log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class GroupService:
         self._partition_count = partition_count
         self._commit_timeout_ms = commit_timeout_ms
         self._new_claimer = new_claimer
+        self._repeated_log = RepeatedLog(clock)
         self._hosts: dict[int, HostedShard] = {}
         self._expiring: DelayedCall | None = None
 
@@ -69,6 +71,7 @@ class GroupService:
             self._clock,
             self._date_ms,
             commit_timeout_ms=self._commit_timeout_ms,
+            repeated_log=self._repeated_log,
             claimer=None if self._new_claimer is None else self._new_claimer(),
         )
         self._hosts[partition] = host

@@ -29,6 +29,7 @@ from broker.settings.view import SettingsView
 from coordinator.cluster.producer_ids import ProducerIds
 from coordinator.controller.events import MorePartitions, TopicCreation, TopicResult
 from coordinator.controller.service import ControllerService
+from coordinator.repeated_log import RepeatedLog
 from coordinator.znodes.json_values import BadZnode
 from coordinator.zookeeper.interface import SessionExpired
 from protocol.api import Request
@@ -92,7 +93,7 @@ def producer_ids(outcome: Deferred[int]) -> ProducerIds:
 
 def ask(handler: Handler[Any, Any], request: Request[Any]) -> Any:
     """Send a request through the dispatcher. Returns the response."""
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(RepeatedLog(Clock()))
     dispatcher.add([handler])
     answers: list[Any] = []
     dispatcher.call_local(request).addCallback(answers.append)
@@ -219,9 +220,12 @@ class TestOthers:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         response = ask(handler, request)
         assert (response.error_code, response.producer_id, response.producer_epoch) == (0, 77, 0)
-        for transactional_id in ("", "mine"):
+        for transactional_id, error in (
+            ("", ErrorCode.INVALID_REQUEST),
+            ("mine", ErrorCode.UNSUPPORTED_VERSION),
+        ):
             refused = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=0)
-            assert ask(handler, refused).error_code != 0
+            assert ask(handler, refused).error_code == error
 
     def test_an_id_that_waits_for_a_repair_is_asked_for_again(self) -> None:
         handler = InitProducerIdHandler(producer_ids(fail(BadZnode("garbage"))))
@@ -249,7 +253,7 @@ class TestAutoCreation:
     @staticmethod
     def create(answer: Deferred[CreateTopicsResponse]) -> dict[str, ErrorCode]:
         outcomes: list[dict[str, ErrorCode]] = []
-        AutoCreation(lambda request: answer).create(["a"]).addCallback(outcomes.append)
+        AutoCreation(lambda request: answer, RepeatedLog(Clock())).create(["a"]).addCallback(outcomes.append)
         (outcome,) = outcomes
         return outcome
 
@@ -278,7 +282,7 @@ class TestAutoCreation:
             asked.append(request)
             return succeed(CreateTopicsResponse(throttle_time_ms=0, topics=[]))
 
-        AutoCreation(note, [special]).create(["s", "a"])
+        AutoCreation(note, RepeatedLog(Clock()), [special]).create(["s", "a"])
         assert [(t.name, t.num_partitions, t.replication_factor) for t in asked[0].topics] == [
             ("s", 50, 3),
             ("a", -1, -1),

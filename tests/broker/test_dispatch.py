@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 from broker.dispatch import INTERNAL_ELEMENTS_FACTOR, Dispatcher
 from broker.handler import Handler, RequestContext
 from broker.network.connection import ConnectionLimits, ServerConnection
+from coordinator.repeated_log import RepeatedLog
 from protocol.api import Request
 from protocol.frames import join_parts
 from protocol.headers import encode_request
@@ -37,7 +38,7 @@ class Brokers(Handler[StopReplicaRequest, StopReplicaResponse]):
 
 @pytest.fixture
 def connection() -> ServerConnection:
-    dispatcher = Dispatcher(ELEMENTS_MAX)
+    dispatcher = Dispatcher(RepeatedLog(Clock()), ELEMENTS_MAX)
     dispatcher.add([Clients(), Brokers()])
     wire = FakeWire()
     limits = ConnectionLimits(1 << 20, 1 << 20, 100)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Annotated, Any, cast
 
 import pytest
+from twisted.internet.task import Clock
 
 from broker.dispatch import Dispatcher
 from broker.handler import Handler, RequestContext
@@ -17,6 +18,7 @@ from broker.setting_groups import Live, settings_group
 from broker.settings.rows import ROWS, broker_settings
 from broker.wiring.handlers import WiringError, build_handlers, handler_types
 from broker.wiring.node import WiredBroker, build_broker
+from coordinator.repeated_log import RepeatedLog
 from coordinator.zookeeper.interface import ZooKeeper
 from protocol.catalog import APIS
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -132,4 +134,4 @@ def test_a_dynamic_setting_cannot_be_requested_as_a_fixed_value() -> None:
 
 def test_an_api_with_two_handlers_is_refused() -> None:
     with pytest.raises(ValueError, match="Heartbeat has two handlers"):
-        Dispatcher().add([AskingForText("a"), AskingForText("b")])
+        Dispatcher(RepeatedLog(Clock())).add([AskingForText("a"), AskingForText("b")])

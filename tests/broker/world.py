@@ -38,6 +38,7 @@ from broker.replication.replicas import ReplicaLimits, Replicas
 from broker.replication.right_to_confirm import RightToConfirm
 from broker.replication.roles import Roles
 from broker.wiring.surroundings import Surroundings
+from coordinator.repeated_log import RepeatedLog
 from coordinator.zookeeper.interface import ZooKeeper
 from protocol.api import Request, Response
 from protocol.frames import join_parts
@@ -179,7 +180,7 @@ class World:
         self.roles = Roles(self.replicas, self.logs, self.copier, self.clock)
         self.deletions = RecordDeletions(self.replicas, self.metadata)
         self.logs.add_failure_listener(self.roles.directory_failed)
-        self.dispatcher = Dispatcher()
+        self.dispatcher = Dispatcher(RepeatedLog(self.clock))
         self.dispatcher.add(
             [
                 ApiVersionsHandler(self.dispatcher),

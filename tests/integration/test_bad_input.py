@@ -115,6 +115,8 @@ def broker(cluster_of_module: Cluster) -> Iterator[BackgroundBroker]:
         "auto.create.topics.enable": "false",
         "connections.max.idle.ms": str(IDLE_MS),
         "max.connections": str(CONNECTIONS_MAX),
+        # Thousands of damaged requests come from one address.
+        "connection.refused.delay.max.ms": "0",
         "socket.request.max.bytes": str(FRAME_BYTES_MAX),
         "socket.request.max.elements": "20000",
     }

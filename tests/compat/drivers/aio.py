@@ -12,6 +12,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from tests.compat.drivers.workload import (
     PARTITIONS,
+    TRANSACTION_S,
     Checker,
     Job,
     key_of,
@@ -19,6 +20,7 @@ from tests.compat.drivers.workload import (
     partition_of,
     run,
     sharing,
+    timed_error,
     value_of,
 )
 
@@ -173,6 +175,20 @@ async def admin(job: Job) -> dict[str, Any]:
     }
 
 
+async def _begin_transaction(job: Job) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=job.bootstrap, transactional_id=f"{job.topic}-writer")
+    try:
+        await asyncio.wait_for(producer.start(), TRANSACTION_S)
+        await asyncio.wait_for(producer.begin_transaction(), TRANSACTION_S)
+        await asyncio.wait_for(producer.send_and_wait(job.topic, b"value"), TRANSACTION_S)
+    finally:
+        await asyncio.wait_for(producer.stop(), TRANSACTION_S)
+
+
+def transaction(job: Job) -> dict[str, Any]:
+    return timed_error(lambda: asyncio.run(_begin_transaction(job)))
+
+
 def _blocking(
     action: Callable[[Job], Coroutine[Any, Any, dict[str, Any]]],
 ) -> Callable[[Job], dict[str, Any]]:
@@ -187,5 +203,6 @@ if __name__ == "__main__":
             "consume": _blocking(consume),
             "share": share,
             "admin": _blocking(admin),
+            "transaction": transaction,
         }
     )

@@ -26,6 +26,7 @@ from confluent_kafka.admin import (
 
 from tests.compat.drivers.workload import (
     PARTITIONS,
+    TRANSACTION_S,
     Checker,
     Job,
     key_of,
@@ -33,6 +34,7 @@ from tests.compat.drivers.workload import (
     partition_of,
     run,
     sharing,
+    timed_error,
     value_of,
 )
 
@@ -190,5 +192,19 @@ def admin(job: Job) -> dict[str, Any]:
     }
 
 
+def transaction(job: Job) -> dict[str, Any]:
+    producer = Producer({"bootstrap.servers": job.bootstrap, "transactional.id": f"{job.topic}-writer"})
+    return timed_error(lambda: producer.init_transactions(TRANSACTION_S))
+
+
 if __name__ == "__main__":
-    run({"create": create, "produce": produce, "consume": consume, "share": share, "admin": admin})
+    run(
+        {
+            "create": create,
+            "produce": produce,
+            "consume": consume,
+            "share": share,
+            "admin": admin,
+            "transaction": transaction,
+        }
+    )

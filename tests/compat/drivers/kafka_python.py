@@ -18,6 +18,7 @@ from tests.compat.drivers.workload import (
     partition_of,
     run,
     sharing,
+    timed_error,
     value_of,
 )
 
@@ -178,5 +179,22 @@ def admin(job: Job) -> dict[str, Any]:
     }
 
 
+def transaction(job: Job) -> dict[str, Any]:
+    producer = KafkaProducer(bootstrap_servers=job.bootstrap, transactional_id=f"{job.topic}-writer")
+    try:
+        return timed_error(producer.init_transactions)
+    finally:
+        producer.close(1)
+
+
 if __name__ == "__main__":
-    run({"create": create, "produce": produce, "consume": consume, "share": share, "admin": admin})
+    run(
+        {
+            "create": create,
+            "produce": produce,
+            "consume": consume,
+            "share": share,
+            "admin": admin,
+            "transaction": transaction,
+        }
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -92,6 +93,23 @@ def sharing(read: Callable[[int], list[int]], send: Callable[[range], None]) -> 
     return {"began": sorted(began) == list(first), "went_on": sorted(went_on) == list(second)}
 
 
+ACTIONS = ("create", "produce", "consume", "share", "admin", "transaction")
+
+TRANSACTION_S = 60
+"""Time in seconds after which the `transaction` action of a driver ends without an error."""
+
+
+def timed_error(call: Callable[[], object]) -> dict[str, Any]:
+    """The type and text of the exception that `call` raises, and the seconds until then; null for none."""
+    began = time.monotonic()
+    error = text = None
+    try:
+        call()
+    except Exception as raised:
+        error, text = type(raised).__name__, str(raised)
+    return {"error": error, "text": text, "seconds": round(time.monotonic() - began, 2)}
+
+
 class Job(argparse.Namespace):
     """A driver's command line."""
 
@@ -106,7 +124,7 @@ class Job(argparse.Namespace):
 
 def read_job() -> Job:
     parser = argparse.ArgumentParser()
-    parser.add_argument("actions", nargs="+", choices=("create", "produce", "consume", "share", "admin"))
+    parser.add_argument("actions", nargs="+", choices=ACTIONS)
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--count", type=int, default=0)

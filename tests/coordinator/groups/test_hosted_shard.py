@@ -16,6 +16,7 @@ from coordinator.groups.hosted_shard import HostedShard, HostState, ShardEvent
 from coordinator.groups.log import NOTHING_COMMITTED, Replay
 from coordinator.groups.settings import GroupSettings
 from coordinator.groups.shard import GroupShard, OffsetToCommit
+from coordinator.repeated_log import RepeatedLog
 from protocol.errors import BrokerError, ErrorCode
 from protocol.topic_partition import TopicPartition
 
@@ -88,6 +89,7 @@ class Host:
             self.clock,
             lambda: int((self.clock.seconds() + self.clock_is_wrong_by_s) * 1000),
             commit_timeout_ms=COMMIT_TIMEOUT_MS,
+            repeated_log=RepeatedLog(self.clock),
             claimer=claimer,
         )
         self.hosted.load()
