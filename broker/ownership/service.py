@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred, fail
+from twisted.internet.defer import Deferred, ensureDeferred, fail
 from twisted.python.failure import Failure
 
 from broker.network.connection import ServerConnection
+from broker.ownership.alarms import TableAlarms
 from broker.ownership.answers import Answers, Standings
 from broker.ownership.confirming import unconfirmed, unconfirmed_standing
 from broker.ownership.decided import DecidedResources
@@ -24,16 +25,17 @@ from broker.ownership.effects import (
     AwaitCommit,
     ExamineReservation,
     FailTicket,
-    Fence,
     Notify,
     OwnershipEffect,
     Reload,
     Sever,
     Write,
 )
+from broker.ownership.fence_commits import FenceCommits
 from broker.ownership.fences import FenceGuard
 from broker.ownership.guards import reader_guard, writer_guard
 from broker.ownership.operations import Operation
+from broker.ownership.record_writing import RecordWriting
 from broker.ownership.renewals import Renewals
 from broker.ownership.resources import Counts, NamedGrant, Requester, Resource, partition_key
 from broker.ownership.settings import OwnershipSettings
@@ -45,19 +47,10 @@ from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
 from broker.replication.replicas import Replicas
 from broker.replication.right_to_confirm import RightToConfirm
-from broker.replication.waiting import MAX_WAIT_MS
-from coordinator.alarm import Alarm
 from coordinator.clock import Clock, TimeOfDay, now_ms
 from coordinator.ownership.records import PartitionKey, ResourceKey
-from coordinator.ownership.store import (
-    NotLeading,
-    OwnershipStore,
-    Replacement,
-    Superseded,
-    TooLarge,
-)
-from coordinator.znodes.json_values import BadZnode
-from coordinator.zookeeper.interface import SessionExpired, ZooKeeperError
+from coordinator.ownership.store import OwnershipStore
+from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.ownership import ResourceStanding
@@ -66,13 +59,6 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 _audit = logging.getLogger("broker.ownership.audit")
-
-FLUSH_INTERVAL_S = 0.1
-"""Delay before changes for which no request waits are written, and failed promotions are tried again."""
-WRITES_MAX = 50
-"""Maximum number of writes in flight to ZooKeeper: other requests to it must not wait long behind claims."""
-_STANDSTILL_MS = 250
-"""Lateness of a timer, in ms, beyond which the broker itself has stood still."""
 
 
 class OwnershipService:
@@ -100,23 +86,20 @@ class OwnershipService:
         self._right = right
         self._replicas = replicas
         self._store = store
-        self._writing = DeferredSemaphore(WRITES_MAX)
         self.table = OwnershipTable(self._log_end, self.last_heard_ms, date_ms, settings)
         self.decided = DecidedResources(
             replicas, self.table, self._store, names_partition, self.now_ms, self._perform
         )
+        self._writing = RecordWriting(store, self.table, self.decided, self.now_ms, self._perform)
         self._answers = Answers(clock, self._give_up, right.may_confirm_any)
+        self._fences = FenceCommits(
+            clock, replicas.readers, self.table, self.decided, self._answers, self._perform
+        )
+        self._alarms = TableAlarms(clock, self.table, self._perform)
         self._renewals = Renewals(clock, self._standings, self.table.renewed)
         self._connections: dict[int, ServerConnection] = {}
         self._tickets: dict[int, dict[int, None]] = {}
         """The requests, by connection, that are given up when it closes."""
-        self._alarm = Alarm(clock, self._tick)
-        """Set for the table's next deadline."""
-        self._alarm_due_ms = 0
-        self._read_by_ms = 0
-        """Time by which the requests that arrived during the last standstill are read; no session ends
-        before."""
-        self._flush_alarm = Alarm(clock, self._flush)
         self._is_performing = False
         self._is_stopped = False
 
@@ -150,7 +133,7 @@ class OwnershipService:
             self._give_up_when_closed(connection, ticket, answer)
         reserved = [key for key in keys if isinstance(key, PartitionKey) and self.table.is_reserved(key)]
         if reserved:
-            ensureDeferred(self._examine_and_submit(reserved, operation, ticket)).addErrback(self._failed)
+            ensureDeferred(self._examine_and_submit(reserved, operation, ticket)).addErrback(_failed)
         else:
             self._submit(operation, ticket)
         return answer.addCallback(self._confirmed, keys)
@@ -358,22 +341,22 @@ class OwnershipService:
                     self._perform_one(effect)
         finally:
             self._is_performing = False
-        self._set_alarms()
+        self._alarms.set()
 
     def _perform_one(self, effect: OwnershipEffect) -> None:
         match effect:
             case Write():
-                ensureDeferred(self._write(effect)).addErrback(self._failed)
+                ensureDeferred(self._writing.write(effect)).addErrback(_failed)
             case Sever(connection_id, reason):
                 connection = self._connections.get(connection_id)
                 if connection is not None:
                     _log.info("Closing connection %s: %s", connection, reason)
                     connection.close(reason)
             case AwaitCommit(fence):
-                self._await_commit(fence)
+                self._fences.wait(fence)
             case AnswerTicket(ticket, standings, fences):
                 self._answers.answer(
-                    ticket, standings, [each for each in fences if not self._is_committed(each)]
+                    ticket, standings, [each for each in fences if not self._fences.is_committed(each)]
                 )
             case FailTicket(ticket, error):
                 self._answers.fail(ticket, error)
@@ -381,127 +364,21 @@ class OwnershipService:
                 if self._renewals.changed(connection_id) and is_ping:
                     self.table.pinged(connection_id, self.now_ms())
             case Reload(key):
-                self.decided.reload(key).addErrback(self._failed)
+                self.decided.reload(key).addErrback(_failed)
             case ExamineReservation(key):
-                ensureDeferred(self.decided.examine_reservation(key)).addErrback(self._failed)
+                ensureDeferred(self.decided.examine_reservation(key)).addErrback(_failed)
             case Audit(line):
                 _audit.info("%s", line)
-
-    async def _write(self, write: Write) -> None:
-        """Write records to ZooKeeper, and report the outcome to the table."""
-        try:
-            replacements = [
-                Replacement(item.key, item.record, item.version, self.decided.deciding_partition(item.key))
-                for item in write.items
-            ]
-            await self._writing.acquire()
-            try:
-                versions = await self._store.write(replacements)
-            finally:
-                self._writing.release()
-        except NotLeading as error:
-            self._not_written(write.number, error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error)))
-        except TooLarge as error:
-            message = f"{error}: claim fewer resources at a time"
-            self._not_written(write.number, error_for(ErrorCode.POLICY_VIOLATION, message))
-        except BrokerError as error:
-            self._not_written(write.number, error)
-        except (Superseded, ZooKeeperError, BadZnode) as error:
-            if not isinstance(error, SessionExpired):
-                _log.error("Could not write ownership records to ZooKeeper; reading them again: %s", error)
-            for item in write.items:
-                await self.decided.reload(item.key)
-            message = "the ownership record has changed in ZooKeeper meanwhile: try again"
-            self._not_written(write.number, error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message))
-        else:
-            by_key: dict[ResourceKey, int] = {
-                item.key: version for item, version in zip(write.items, versions, strict=True)
-            }
-            self.table.written(write.number, by_key, self.now_ms())
-            self._perform()
-
-    def _not_written(self, number: int, error: BrokerError) -> None:
-        self.table.not_written(number, error, self.now_ms())
-        self._perform()
-
-    def _failed(self, failure: Failure) -> None:
-        if failure.check(SessionExpired) is None:
-            _log.error(
-                "Unexpected error while writing or reading ownership records: %s", failure.getTraceback()
-            )
-
-    # -- fences ----------------------------------------------------------------------------------------
-
-    def _is_committed(self, fence: Fence) -> bool:
-        partition = self.decided.partition(fence.key)
-        return partition is not None and partition.high_watermark >= fence.offset
-
-    def _await_commit(self, fence: Fence) -> None:
-        if self._is_committed(fence):
-            self._fence_committed(fence)
-            return
-        partition = self.decided.partition(fence.key)
-        if partition is None:
-            return
-
-        def check(_: object) -> bool:
-            if self.decided.partition(fence.key) is not partition:
-                self._answers.abandon(fence, BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-                return True
-            if partition.high_watermark < fence.offset:
-                return False
-            self._fence_committed(fence)
-            self._perform()
-            return True
-
-        def expire() -> None:
-            """The broker has too many waiting requests to park this one: look again later."""
-            if not self._is_stopped:
-                self._clock.callLater(FLUSH_INTERVAL_S, self._await_commit, fence)
-
-        self._replicas.readers.park([partition.key], MAX_WAIT_MS, check, expire)
-
-    def _fence_committed(self, fence: Fence) -> None:
-        self.table.fence_committed(fence)
-        self._answers.committed(fence)
-
-    # -- time ------------------------------------------------------------------------------------------
-
-    def _set_alarms(self) -> None:
-        if self._is_stopped:
-            return
-        next_ms = self.table.next_deadline_ms
-        if next_ms is not None:
-            due_ms = max(next_ms, self._read_by_ms)
-            if not self._alarm.is_set or due_ms < self._alarm_due_ms:
-                self._set_alarm(due_ms)
-        if not self._flush_alarm.is_set and self.table.has_unwritten:
-            self._flush_alarm.set(FLUSH_INTERVAL_S)
-
-    def _set_alarm(self, due_ms: int) -> None:
-        now_ms = self.now_ms()
-        self._alarm_due_ms = max(due_ms, now_ms)
-        self._alarm.set(max(due_ms - now_ms, 1) / 1000)
-
-    def _tick(self) -> None:
-        now_ms = self.now_ms()
-        late_ms = now_ms - self._alarm_due_ms
-        if late_ms > _STANDSTILL_MS:
-            # The broker stood still, and has not yet read the requests that owners have sent meanwhile.
-            self._read_by_ms = now_ms + _STANDSTILL_MS
-            self._set_alarm(self._read_by_ms)
-            return
-        self.table.tick(now_ms)
-        self._perform()
-
-    def _flush(self) -> None:
-        self.table.flush(self.now_ms())
-        self._perform()
 
     def stop(self) -> None:
         """Stop deciding, because the broker stops. Owners find the next decider."""
         self._is_stopped = True
-        self._alarm.cancel()
-        self._flush_alarm.cancel()
+        self._alarms.stop()
+        self._fences.stop()
         self._answers.stop()
         self._renewals.stop()
+
+
+def _failed(failure: Failure) -> None:
+    if failure.check(SessionExpired) is None:
+        _log.error("Unexpected error while writing or reading ownership records: %s", failure.getTraceback())

@@ -10,8 +10,8 @@ from twisted.internet.task import Clock
 
 from broker.ownership import limits, resources
 from broker.ownership.effects import Notify
+from broker.ownership.record_writing import WRITES_MAX
 from broker.ownership.renewals import _SEEN_MAX, Renewals
-from broker.ownership.service import WRITES_MAX
 from broker.ownership.settings import OwnershipSettings
 from coordinator.ownership.records import NameKey, PartitionKey
 from protocol.errors import ErrorCode

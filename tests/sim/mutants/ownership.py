@@ -10,10 +10,11 @@ from broker.ownership import claims, operations, rules
 from broker.ownership.claims import Claim
 from broker.ownership.decided import DecidedResources
 from broker.ownership.effects import Write
+from broker.ownership.fence_commits import FenceCommits
 from broker.ownership.guards import WriterGuard
+from broker.ownership.record_writing import RecordWriting
 from broker.ownership.resources import Entry, Requester, Resource
 from broker.ownership.rules import ClaimRefused, Granted, Verdict, judge_claim
-from broker.ownership.service import OwnershipService
 from broker.ownership.state import TableState
 from broker.ownership.table import OwnershipTable
 from broker.replication.appends import Append
@@ -45,20 +46,20 @@ def _clear_the_thief() -> Sequence[Patch]:
 
 
 def _grant_before_it_is_written() -> Sequence[Patch]:
-    async def mutant(self: OwnershipService, write: Write) -> None:
+    async def mutant(self: RecordWriting, write: Write) -> None:
         replacements = [
-            Replacement(item.key, item.record, item.version, self.decided.deciding_partition(item.key))
+            Replacement(item.key, item.record, item.version, self._decided.deciding_partition(item.key))
             for item in write.items
         ]
         versions = {item.key: item.version + 1 for item in write.items}
-        self.table.written(write.number, versions, self.now_ms())
-        self._perform()
+        self._table.written(write.number, versions, self._now_ms())
+        self._table_changed()
         try:
             await self._store.write(replacements)
         except Exception:
             return
 
-    return [(OwnershipService, "_write", mutant)]
+    return [(RecordWriting, "write", mutant)]
 
 
 def _begin_anew_at_one() -> Sequence[Patch]:
@@ -143,7 +144,7 @@ def _let_stale_claims_take() -> Sequence[Patch]:
 
 
 def _answer_before_the_fence_is_committed() -> Sequence[Patch]:
-    return [(OwnershipService, "_is_committed", lambda self, fence: True)]
+    return [(FenceCommits, "is_committed", lambda self, fence: True)]
 
 
 MUTATIONS = (
