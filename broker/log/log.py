@@ -26,6 +26,7 @@ from broker.log.pressure import REMEDY, is_pressure
 from broker.log.producer_state import AppendedBatch, ProducerStates
 from broker.log.recompression import recompressed
 from broker.log.segment import Segment
+from broker.log.segment_ends import end_before
 from broker.log.segments import Segments
 from broker.log.settings import KEEP_PRODUCERS_CODEC, LogSettings
 from broker.log.snapshots import remove_snapshots, restore_producers, write_snapshot
@@ -483,7 +484,7 @@ class Log:
         if offset >= self.log_end_offset or offset <= self.segments[0].base_offset:
             return True
         try:
-            return next(self.segments.from_offset(offset - 1)).keeps_all_before(offset)
+            return end_before(next(self.segments.from_offset(offset - 1)), offset) is not None
         except OSError as error:
             raise self.refused(error) from error
 

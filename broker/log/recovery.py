@@ -279,7 +279,7 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> b
     the segment has all records up to the next one."""
     size, upper_offset = segment.size, segment.next_offset
     _remove_indexes(loading, segment)
-    segment.begin_indexing()
+    segment.indexes.begin()
     end, next_offset = 0, segment.base_offset
     for header, _ in scan.valid_batches(segment.file(), 0, size):
         if header.base_offset < next_offset or header.last_offset_delta < 0:
@@ -289,7 +289,7 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> b
         if not is_last and header.last_offset >= upper_offset:
             break
         loading.has_gaps |= header.base_offset > next_offset
-        segment.index_batch(header)
+        segment.indexes.add(header.last_offset, header.position, header.size, header.max_timestamp)
         end, next_offset = header.end, header.next_offset
     # A power failure may take whole batches from the end of a file and leave the next file.
     is_short = not is_last and next_offset < upper_offset and _must_be_dense(loading, segment)
@@ -309,7 +309,7 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> b
     segment.next_offset = upper_offset if is_whole and not is_last else next_offset
     segment.finish()
     if is_last or not is_whole:
-        segment.resume_indexing()
+        segment.indexes.resume(segment.size)
     return is_whole
 
 
@@ -362,9 +362,9 @@ def _has_sound_indexes(segment: Segment, *, is_last: bool) -> bool:
     next_offset = segment.base_offset + 2**31 if is_last else segment.next_offset
     try:
         return (
-            segment.has_index_files()
-            and segment.offset_index.is_sound(segment.size, next_offset)
-            and segment.time_index.is_sound(next_offset)
+            segment.indexes.exist()
+            and segment.indexes.offsets.is_sound(segment.size, next_offset)
+            and segment.indexes.times.is_sound(next_offset)
             and (not is_last or _leads_to_its_batch(segment))
         )
     except SuspectSegment:
@@ -374,7 +374,7 @@ def _has_sound_indexes(segment: Segment, *, is_last: bool) -> bool:
 def _leads_to_its_batch(segment: Segment) -> bool:
     """Whether the last entry of the offset index leads to its batch: recovery searches the log's end from
     there."""
-    last = segment.offset_index.last()
+    last = segment.indexes.offsets.last()
     if last is None:
         return True
     offset = segment.base_offset + last[0]
@@ -385,7 +385,7 @@ def _leads_to_its_batch(segment: Segment) -> bool:
 
 
 def _remove_indexes(loading: _Loading, segment: Segment) -> None:
-    for index in (segment.offset_index, segment.time_index):
+    for index in (segment.indexes.offsets, segment.indexes.times):
         loading.files.forget(index.path)
         loading.disk.remove(index.path)
         index.begin_empty()
@@ -393,7 +393,7 @@ def _remove_indexes(loading: _Loading, segment: Segment) -> None:
 
 def _find_end(loading: _Loading, segment: Segment) -> None:
     """Read the end offset of a cleanly closed log from its last headers."""
-    position, next_offset = segment.offset_index.position_up_to(segment.size), segment.base_offset
+    position, next_offset = segment.indexes.offsets.position_up_to(segment.size), segment.base_offset
     for header in segment.headers(position):
         position, next_offset = header.end, header.next_offset
     segment.next_offset = next_offset
@@ -407,7 +407,7 @@ def _find_end(loading: _Loading, segment: Segment) -> None:
         )
         loading.cut_short()
         segment.cut(position)
-    segment.resume_indexing()
+    segment.indexes.resume(segment.size)
 
 
 def _settle_bounds(loading: _Loading) -> tuple[int, int]:

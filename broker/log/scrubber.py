@@ -237,7 +237,7 @@ class Scrubber:
 
     def _replace_indexes(self, task: _Task) -> Deferred[None]:
         segment = task.segment
-        paths = segment.offset_index.path, segment.time_index.path
+        paths = segment.indexes.offsets.path, segment.indexes.times.path
         written = self._workers.run(task.inspection.write_indexes, *paths)
 
         def replaced(_: None) -> None:
@@ -260,8 +260,8 @@ def _task(log: Log, segment: Segment, *, is_urgent: bool) -> _Task:
         log.epochs.entries,
         log.log_start_offset,
         log.settings.index_interval_bytes,
-        segment.offset_index.path if is_closed else None,
-        segment.time_index.path if is_closed else None,
+        segment.indexes.offsets.path if is_closed else None,
+        segment.indexes.times.path if is_closed else None,
     )
     return _Task(log, segment, log.truncations, inspection, is_urgent)
 

@@ -13,12 +13,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from broker.log import names, scan, suspicion
-from broker.log.damage import Damage, SuspectSegment
+from broker.log.damage import Damage
 from broker.log.disk import DiskFile
-from broker.log.index import OffsetIndex, TimeIndex
 from broker.log.open_files import OpenFiles
+from broker.log.segment_ends import end_before, readable_end_before
+from broker.log.segment_indexes import SegmentIndexes, largest_timestamp
 from broker.log.settings import LogSettings
-from protocol.batches import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
+from protocol.batches import LOG_OVERHEAD, BatchHeader
 from protocol.wire import Buffer
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -40,10 +41,9 @@ class Segment:
     """
 
     __slots__ = (
-        "_bytes_since_entry", "_directory", "_file", "_files", "_first_timestamp", "_index_interval",
-        "_max_timestamp", "_offset_of_max_timestamp", "_positions", "_sync_error", "base_offset",
-        "created_ms", "damage", "is_dense", "needs_directory_sync", "needs_sync", "next_offset",
-        "offset_index", "size", "time_index",
+        "_directory", "_file", "_files", "_first_timestamp", "_positions", "_sync_error", "base_offset",
+        "created_ms", "damage", "indexes", "is_dense", "needs_directory_sync", "needs_sync",
+        "next_offset", "size",
     )  # fmt: skip
 
     def __init__(self, files: OpenFiles, directory: str, base_offset: int, settings: LogSettings) -> None:
@@ -63,18 +63,11 @@ class Segment:
         self._files = files
         self._file: DiskFile | None = None
         self._sync_error: OSError | None = None
-        self._index_interval = settings.index_interval_bytes
-        self._bytes_since_entry = 0
-        self._max_timestamp: int | None = None  # None until first needed.
-        self._offset_of_max_timestamp = base_offset
         self._first_timestamp: int | None = None
         # Positions by offset of the batches at which the last reads ended: the next reads begin there.
         self._positions: dict[int, int] = {}
-        self.offset_index = OffsetIndex(
-            files, self.path_of(names.INDEX), base_offset, settings.segment_index_bytes
-        )
-        self.time_index = TimeIndex(
-            files, self.path_of(names.TIME_INDEX), base_offset, settings.segment_index_bytes
+        self.indexes = SegmentIndexes(
+            files, self.path_of(names.INDEX), self.path_of(names.TIME_INDEX), base_offset, settings
         )
 
     @classmethod
@@ -86,10 +79,8 @@ class Segment:
         for path in segment.paths():
             files.forget(path)
             files.disk.remove(path)
-        segment.offset_index.begin_empty()
-        segment.time_index.begin_empty()
+        segment.indexes.begin_empty()
         segment.created_ms = now_ms
-        segment._max_timestamp = NO_TIMESTAMP
         files.get(segment.path, create=True)
         segment.needs_directory_sync = True
         return segment
@@ -119,8 +110,7 @@ class Segment:
     def use_files(self, files: OpenFiles) -> None:
         """Open files through `files` from now on."""
         self._files = files
-        self.offset_index.use_files(files)
-        self.time_index.use_files(files)
+        self.indexes.use_files(files)
 
     def hold(self) -> None:
         """Hold the file open, for appending."""
@@ -164,7 +154,7 @@ class Segment:
         """Release the file. Reads that are in progress continue."""
         self._file = None
         self._files.forget(self.path)
-        self.offset_index.release()
+        self.indexes.offsets.release()
 
     def move(self, directory: str) -> None:
         """Use the new name of the directory, after it was renamed."""
@@ -172,8 +162,8 @@ class Segment:
             self._files.forget(path)
         self._file = None
         self._directory = directory
-        self.offset_index.path = self.path_of(names.INDEX)
-        self.time_index.path = self.path_of(names.TIME_INDEX)
+        self.indexes.offsets.path = self.path_of(names.INDEX)
+        self.indexes.times.path = self.path_of(names.TIME_INDEX)
 
     # Appending.
 
@@ -183,8 +173,8 @@ class Segment:
         return (
             (self.size + size <= max_bytes or not self.size)
             and last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
-            and not self.offset_index.is_full
-            and not self.time_index.is_full
+            and not self.indexes.offsets.is_full
+            and not self.indexes.times.is_full
         )
 
     def append(self, records: Buffer, headers: Sequence[BatchHeader], base_offsets: Sequence[int]) -> None:
@@ -197,55 +187,32 @@ class Segment:
         self._file.append((records,))
         if not start:
             self._first_timestamp = headers[0].max_timestamp
+        indexes = self.indexes
+        if indexes.max_timestamp is None:
+            self._load_max_timestamp()
         last_offset = self.next_offset - 1
         for header, base_offset in zip(headers, base_offsets, strict=True):
             last_offset = base_offset + header.last_offset_delta
             size = header.length + LOG_OVERHEAD
-            self._index(last_offset, start + header.position, size, header.max_timestamp)
+            indexes.add(last_offset, start + header.position, size, header.max_timestamp)
         self.size = start + len(records)
         self.next_offset = last_offset + 1
 
-    def _index(self, last_offset: int, position: int, size: int, max_timestamp: int) -> None:
-        """Add one batch to the indexes, which get one entry for every `index.interval.bytes` of log."""
-        known = self._max_timestamp
-        if known is None:
-            known = self.max_timestamp
-        if max_timestamp > known:
-            self._max_timestamp = max_timestamp
-            self._offset_of_max_timestamp = last_offset
-        if self._bytes_since_entry > self._index_interval:
-            self.offset_index.append(last_offset, position)
-            self._note_max_timestamp()
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += size
-
     def finish(self) -> None:
         """Write the final indexes: the segment is complete, or the log is being closed."""
-        self._note_max_timestamp()
-        self.offset_index.write(create=True)
-        self.time_index.write(create=True)
-
-    def _note_max_timestamp(self) -> None:
-        max_timestamp = self.max_timestamp
-        if max_timestamp != NO_TIMESTAMP:
-            self.time_index.append(max_timestamp, self._offset_of_max_timestamp)
+        if self.indexes.max_timestamp is None:
+            self._load_max_timestamp()
+        self.indexes.finish()
 
     # Timestamps.
 
     @property
     def max_timestamp(self) -> int:
         """The largest timestamp of a record, in ms; -1 if no record has one."""
-        if self._max_timestamp is None:
+        if self.indexes.max_timestamp is None:
             self._load_max_timestamp()
-        assert self._max_timestamp is not None
-        return self._max_timestamp
-
-    @property
-    def offset_of_max_timestamp(self) -> int:
-        """The last offset of the first batch with a record of the largest timestamp."""
-        if self._max_timestamp is None:
-            self._load_max_timestamp()
-        return self._offset_of_max_timestamp
+        assert self.indexes.max_timestamp is not None
+        return self.indexes.max_timestamp
 
     def age_ms(self, max_timestamp: int, now_ms: int) -> int:
         """Time in ms from the first batch to a coming batch of `max_timestamp`, by the timestamps of their
@@ -261,20 +228,7 @@ class Segment:
         return now_ms - self.created_ms
 
     def _load_max_timestamp(self) -> None:
-        last = self.time_index.last()
-        timestamp, relative_offset = last or (NO_TIMESTAMP, 0)
-        self._max_timestamp = timestamp
-        self._offset_of_max_timestamp = self.base_offset + relative_offset
-        # The index of a closed segment ends with its largest timestamp; read the batches after that entry.
-        start = 0
-        if last is not None and suspicion.confirms(self, timestamp, self._offset_of_max_timestamp):
-            start = self.offset_index.position_below(self._offset_of_max_timestamp)
-        else:
-            self._max_timestamp, self._offset_of_max_timestamp = NO_TIMESTAMP, self.base_offset
-        for header in self.headers(start):
-            if header.max_timestamp > self._max_timestamp:
-                self._max_timestamp = header.max_timestamp
-                self._offset_of_max_timestamp = header.last_offset
+        self.indexes.max_timestamp, self.indexes.offset_of_max_timestamp = largest_timestamp(self)
 
     # Finding.
 
@@ -293,7 +247,7 @@ class Segment:
 
     def header_at(self, offset: int) -> BatchHeader | None:
         """Header of the first batch that ends at or after `offset`; None if all batches lie before it."""
-        start = end = suspicion.checked(self, self.offset_index.position_below(offset))
+        start = end = suspicion.checked(self, self.indexes.offsets.position_below(offset))
         for header in self.headers(start):
             if header.base_offset > offset and header.position == start > 0:
                 raise suspicion.misled(self, header, offset)
@@ -307,7 +261,7 @@ class Segment:
 
     def offset_before(self, timestamp: int) -> int:
         """An offset before which no record has `timestamp` or a later one."""
-        entry = self.time_index.entry_below(timestamp)
+        entry = self.indexes.times.entry_below(timestamp)
         if entry is None:
             return self.base_offset
         if not suspicion.confirms(self, *entry):
@@ -337,12 +291,12 @@ class Segment:
         limit = start + max_bytes
         if self.size <= limit and upper_offset >= self.next_offset and self.damage is None:
             return self._remember(Extent(self.size, self.next_offset))
-        index = self.offset_index
+        indexes = self.indexes
         position = start
-        if start + self._index_interval < self.size:
-            below = index.position_up_to(min(limit, self.size))
+        if start + indexes.interval_bytes < self.size:
+            below = indexes.offsets.position_up_to(min(limit, self.size))
             if upper_offset < self.next_offset:
-                below = min(below, index.position_below(upper_offset))
+                below = min(below, indexes.offsets.position_below(upper_offset))
             position = max(start, suspicion.checked(self, below))
         next_offset = -1
         first = position
@@ -383,31 +337,6 @@ class Segment:
 
     # Truncation.
 
-    def keeps_all_before(self, offset: int) -> bool:
-        """Whether `truncate_to(offset)` keeps every record before `offset`: no damage lies before it."""
-        return self._end_before(offset) is not None
-
-    def _end_before(self, offset: int) -> tuple[int, int] | None:
-        """The position and the offset at which the segment ends if it is truncated to `offset`; None if
-        damage lies before them, or an index leads to a wrong batch."""
-        if self.damage is not None and self.damage.offset < offset:
-            return None
-        try:
-            position = self.position_of(offset)
-            if position is None:
-                if self.is_dense and offset < self.next_offset:
-                    return None
-                position, offset = self.size, self.next_offset
-            end, next_offset = 0, self.base_offset
-            start = suspicion.checked(self, self.offset_index.position_below(offset - 1)) if position else 0
-            for header in self.headers(start, position):
-                end, next_offset = header.end, header.next_offset
-        except SuspectSegment:
-            return None
-        if end != position or (end == self.size and self.is_dense and next_offset != self.next_offset):
-            return None
-        return end, next_offset if end < self.size else self.next_offset
-
     def cut(self, position: int) -> None:
         """Remove all bytes from `position` on."""
         self.file().truncate(position)
@@ -419,53 +348,34 @@ class Segment:
 
         Where the file is damaged before that batch, the segment ends before the damage.
         """
-        end = self._end_before(offset)
+        end = end_before(self, offset)
         if end == (self.size, self.next_offset):
-            self.resume_indexing()
+            self.indexes.resume(self.size)
             return
         is_sound = end is not None
         if end is None:
-            end = 0, self.base_offset
-            for header in self.headers(0):
-                if header.last_offset >= offset or header.last_offset_delta < 0:
-                    break
-                if self.is_dense and header.base_offset != end[1]:
-                    break
-                end = header.end, header.next_offset
-            self._empty_indexes()
+            end = readable_end_before(self, offset)
+            self.indexes.remove()
         position, self.next_offset = end
         self.cut(position)
         if self.damage is not None:
             self.damage = None
             self._files.disk.remove(self.path_of(names.DAMAGED))
         if is_sound:
-            self.offset_index.truncate_to(self.next_offset, position)
-            self.time_index.truncate_to(self.next_offset)
+            self.indexes.truncate_to(self.next_offset, position)
         else:
             self.rebuild_indexes()
         self._positions.clear()
-        self._max_timestamp = None
+        self.indexes.max_timestamp = None
         self._first_timestamp = self._first_timestamp if position else None
-        self.resume_indexing()
+        self.indexes.resume(self.size)
 
     # Indexes of batches that are in the file already.
 
-    def has_index_files(self) -> bool:
-        disk = self._files.disk
-        return disk.exists(self.offset_index.path) and disk.exists(self.time_index.path)
-
-    def _empty_indexes(self) -> None:
-        for index in (self.offset_index, self.time_index):
-            self._files.forget(index.path)
-            self._files.disk.remove(index.path)
-            index.reload()
-
     def reload_indexes(self) -> None:
         """Forget what is in memory of the two index files, which have been rebuilt from the batches."""
-        self.offset_index.reload()
-        self.time_index.reload()
+        self.indexes.reload()
         self._positions.clear()
-        self._max_timestamp = None
 
     def replaced(self, size: int) -> None:
         """Use the file that has replaced the log, with the same records in `size` bytes."""
@@ -479,29 +389,10 @@ class Segment:
     def rebuild_indexes(self) -> tuple[int, int]:
         """Fill both indexes, which are empty, from the log. Returns the position and the offset after the
         last whole batch."""
-        self.begin_indexing()
+        self.indexes.begin()
         position, next_offset = 0, self.base_offset
         for header in self.headers(0):
-            self.index_batch(header)
+            self.indexes.add(header.last_offset, header.position, header.size, header.max_timestamp)
             position, next_offset = header.end, header.next_offset
         self.finish()
         return position, next_offset
-
-    def begin_indexing(self) -> None:
-        """Prepare for calls of `index_batch` for every batch, from the first on."""
-        self._max_timestamp = NO_TIMESTAMP
-        self._offset_of_max_timestamp = self.base_offset
-        self._bytes_since_entry = 0
-
-    def resume_indexing(self) -> None:
-        """Prepare complete indexes for further appends.
-
-        Removes the last entry of the time index, which has no counterpart in the offset index.
-        """
-        self._bytes_since_entry = self.size - self.offset_index.position_up_to(self.size)
-        last = self.offset_index.last()
-        self.time_index.truncate_to(self.base_offset + (last[0] + 1 if last else 0))
-
-    def index_batch(self, header: BatchHeader) -> None:
-        """Add a batch that is in the file already to the indexes, as `append` does."""
-        self._index(header.last_offset, header.position, header.size, header.max_timestamp)

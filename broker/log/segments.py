@@ -92,8 +92,8 @@ class Segments(Sequence[Segment]):
         """Close all files without writing anything."""
         for segment in self._segments:
             segment.release()
-            self._files.forget(segment.offset_index.path)
-            self._files.forget(segment.time_index.path)
+            self._files.forget(segment.indexes.offsets.path)
+            self._files.forget(segment.indexes.times.path)
 
     def move(self, directory: str) -> None:
         """Use the new name of the directory, after it was renamed."""

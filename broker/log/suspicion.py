@@ -22,7 +22,7 @@ def checked(segment: Segment, position: int) -> int:
     """A position that the offset index names."""
     if not 0 <= position < max(segment.size, 1):
         raise SuspectSegment(
-            f"{segment.offset_index.path} names position {position}, the log has {segment.size} bytes"
+            f"{segment.indexes.offsets.path} names position {position}, the log has {segment.size} bytes"
         )
     return position
 
@@ -65,8 +65,8 @@ def confirms(segment: Segment, timestamp: int, offset: int) -> bool:
 def misled(segment: Segment, header: BatchHeader, offset: int) -> SuspectSegment:
     """The offset index leads a search for `offset` to the batch of `header`."""
     return SuspectSegment(
-        f"{segment.offset_index.path} leads to position {header.position} for offset {offset}, but the batch "
-        f"there has offsets {header.base_offset} to {header.last_offset}"
+        f"{segment.indexes.offsets.path} leads to position {header.position} for offset {offset}, but the "
+        f"batch there has offsets {header.base_offset} to {header.last_offset}"
     )
 
 
@@ -86,5 +86,5 @@ def out_of_order(segment: Segment, header: BatchHeader, next_offset: int) -> Sus
 def wrong_timestamp(segment: Segment, timestamp: int, offset: int) -> SuspectSegment:
     """The time index has an entry that no batch confirms."""
     return SuspectSegment(
-        f"{segment.time_index.path} has timestamp {timestamp} at offset {offset}, where it is not"
+        f"{segment.indexes.times.path} has timestamp {timestamp} at offset {offset}, where it is not"
     )

@@ -160,11 +160,11 @@ def _boolean(value: bool) -> str:
 def _index_lines(path: str, only_sanity: bool, only_verify: bool) -> Iterator[str]:
     """Print the entries of an index, and compare each with its log."""
     segment, is_time_index = _segment_of(path)
-    index = segment.time_index if is_time_index else segment.offset_index
+    index = segment.indexes.times if is_time_index else segment.indexes.offsets
     fits = (
-        segment.time_index.is_sound(segment.next_offset)
+        segment.indexes.times.is_sound(segment.next_offset)
         if is_time_index
-        else segment.offset_index.is_sound(segment.size, segment.next_offset)
+        else segment.indexes.offsets.is_sound(segment.size, segment.next_offset)
     )
     if not fits:
         raise DamagedFile(
@@ -223,7 +223,7 @@ def _segment_of(path: str) -> tuple[Segment, bool]:
     for header in segment.headers(0):
         segment.next_offset = header.next_offset
     is_time_index = path.endswith(names.TIME_INDEX)
-    (segment.time_index if is_time_index else segment.offset_index).path = path
+    (segment.indexes.times if is_time_index else segment.indexes.offsets).path = path
     return segment, is_time_index
 
 

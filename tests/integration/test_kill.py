@@ -133,8 +133,7 @@ def rebuild_indexes(log: Path, directory: Path) -> Path:
     shutil.copy(log, directory)
     segment = Segment(OpenFiles(OsDisk()), str(directory), int(log.stem), LogSettings())
     segment.size = log.stat().st_size
-    segment.offset_index.begin_empty()
-    segment.time_index.begin_empty()
+    segment.indexes.begin_empty()
     segment.rebuild_indexes()
     return directory
 

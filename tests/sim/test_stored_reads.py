@@ -31,8 +31,8 @@ def with_a_wrong_index(world: World) -> Stage:
     partition = machine.partition(AT)
     assert partition is not None and len(partition.log.segments) > 2
     segment: Segment = partition.log.segments[0]
-    assert len(segment.offset_index) > 1
-    machine.disk.rot(segment.offset_index.path, 7, 2)
+    assert len(segment.indexes.offsets) > 1
+    machine.disk.rot(segment.indexes.offsets.path, 7, 2)
     return stage
 
 

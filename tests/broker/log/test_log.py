@@ -128,7 +128,7 @@ def test_a_full_index_closes_its_segment() -> None:
     for number in range(8):
         append(log, NOW_MS + number)
     assert len(log.segments) > 1
-    assert all(len(segment.time_index) <= 3 for segment in log.segments)
+    assert all(len(segment.indexes.times) <= 3 for segment in log.segments)
     assert len(headers_of(log)) == 8
 
 

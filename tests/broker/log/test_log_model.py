@@ -166,13 +166,16 @@ class LogMachine(RuleBasedStateMachine):
             return
         for segment in self.log.segments:
             rebuilt = new_indexes(self.log, segment)
-            assert segment.offset_index.pairs() == rebuilt.offset_index.pairs()[: len(segment.offset_index)]
-            assert len(rebuilt.offset_index) == len(segment.offset_index)
+            assert (
+                segment.indexes.offsets.pairs()
+                == rebuilt.indexes.offsets.pairs()[: len(segment.indexes.offsets)]
+            )
+            assert len(rebuilt.indexes.offsets) == len(segment.indexes.offsets)
 
 
 def indexes_of(log: Log) -> list[tuple[object, ...]]:
     return [
-        (segment.base_offset, segment.size, segment.offset_index.pairs(), segment.max_timestamp)
+        (segment.base_offset, segment.size, segment.indexes.offsets.pairs(), segment.max_timestamp)
         for segment in log.segments
     ]
 
@@ -181,11 +184,10 @@ def new_indexes(log: Log, segment: Segment) -> Segment:
     """The indexes that a rebuild from the segment's batches gives."""
     rebuilt = Segment(OpenFiles(log.disk), "/rebuilt", segment.base_offset, log.settings)
     log.disk.make_directory("/rebuilt")
-    rebuilt.offset_index.begin_empty()
-    rebuilt.time_index.begin_empty()
-    rebuilt.begin_indexing()
+    rebuilt.indexes.begin_empty()
+    rebuilt.indexes.begin()
     for header in segment.headers(0):
-        rebuilt.index_batch(header)
+        rebuilt.indexes.add(header.last_offset, header.position, header.size, header.max_timestamp)
     return rebuilt
 
 

@@ -74,9 +74,9 @@ def state_of(log: Log) -> dict[str, object]:
         ],
         "segments": [(segment.base_offset, segment.size, segment.next_offset) for segment in log.segments],
         "indexes": [
-            (segment.offset_index.pairs(), segment.time_index.pairs()) for segment in log.segments[:-1]
+            (segment.indexes.offsets.pairs(), segment.indexes.times.pairs()) for segment in log.segments[:-1]
         ],
-        "active_index": log.segments[-1].offset_index.pairs(),
+        "active_index": log.segments[-1].indexes.offsets.pairs(),
     }
 
 
@@ -103,8 +103,8 @@ def test_indexes_are_the_same_however_often_the_log_was_stopped(is_clean: bool) 
         log = reopen(disk, log, is_clean=is_clean)
     assert len(log.segments) > 2
     for segment, other in zip(log.segments, undisturbed.segments, strict=True):
-        assert segment.offset_index.pairs() == other.offset_index.pairs()
-        assert segment.time_index.pairs() == other.time_index.pairs()
+        assert segment.indexes.offsets.pairs() == other.indexes.offsets.pairs()
+        assert segment.indexes.times.pairs() == other.indexes.times.pairs()
 
 
 def test_a_killed_process_loses_no_written_record(disk: SimDisk, log: Log) -> None:

@@ -23,7 +23,7 @@ from tests.sim.plan import SINGLE
 
 def _believe_indexes() -> Sequence[Patch]:
     def header_at(self: Segment, offset: int) -> BatchHeader | None:
-        for header in self.headers(max(0, self.offset_index.position_below(offset))):
+        for header in self.headers(max(0, self.indexes.offsets.position_below(offset))):
             if header.last_offset >= offset:
                 return header
         return None
