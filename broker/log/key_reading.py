@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 
 from broker.log.damage import SuspectSegment
 from broker.log.key_runs import DamagedRun, KeyEntry, KeyRun, find_runs
+from broker.log.key_search import keys_damaged
 from broker.log.key_versions import KeyVersions, MergingJob, WritingJob, readable_keys
 from broker.log.log import Log
 from broker.log.scan import valid_batches
@@ -158,7 +159,7 @@ class KeyIndexing:
         if not failure.check(DamagedRun):
             _failed(log, failure)
         elif is_current and log.failure is None:
-            log.keys_damaged(str(failure.value))
+            keys_damaged(log, str(failure.value))
 
     # Catching up.
 

@@ -1,5 +1,8 @@
 """One partition's log: its segments in order, and the state of its producers and leader epochs.
 
+A log appends and reads. `preparation` checks a leader's appends, `copying` appends a follower's copies,
+`truncation` removes records, `key_search` and `time_search` find them, `flush_job` makes them durable.
+
 Only the reactor thread uses a log: it needs no locks. Appends and truncations are synchronous; a worker
 thread runs a `FlushJob`, which waits for the device.
 
@@ -9,35 +12,29 @@ passes the error once to `LogEvents.failed`, and every later call raises KAFKA_S
 
 from __future__ import annotations
 
-import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker.log.append import AppendOrigin, AppendResult, PreparedAppend, check_batches, check_fetched
-from broker.log.append_ids import NamedAppend
+from broker.log.append import AppendResult, PreparedAppend
 from broker.log.damage import Damage, SuspectSegment
 from broker.log.epochs import LeaderEpochs
-from broker.log.key_runs import DamagedRun, KeyEntry
-from broker.log.key_versions import KeyVersions, keys_of, readable_keys
+from broker.log.key_runs import KeyEntry
+from broker.log.key_versions import KeyVersions, readable_keys
 from broker.log.log_events import LogEvents
 from broker.log.open_files import OpenFiles
 from broker.log.pressure import REMEDY, is_pressure
-from broker.log.producer_state import AppendedBatch, ProducerStates
-from broker.log.recompression import recompressed
+from broker.log.producer_state import ProducerStates
 from broker.log.segment import Segment
-from broker.log.segment_ends import end_before
 from broker.log.segments import Segments
-from broker.log.settings import KEEP_PRODUCERS_CODEC, LogSettings
-from broker.log.snapshots import remove_snapshots, restore_producers, write_snapshot
+from broker.log.settings import LogSettings
+from broker.log.snapshots import write_snapshot
 from broker.log.suspicion import check_first
 from protocol import batches
-from protocol.batches import HAS_APPEND_ID, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader, whole_batches
+from protocol.batches import HAS_APPEND_ID, NO_TIMESTAMP, BatchHeader
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.frames import FileSlice
 from protocol.topic_partition import TopicPartition
-
-logger = logging.getLogger(__name__)
 
 
 class LogRead(NamedTuple):
@@ -103,8 +100,8 @@ class Log:
         self.keys: KeyVersions | None = None
         """The index of the last record of each key; None without key.versions."""
         self.files = files
-        self._settling = 0
-        """Truncations for which the checkpoint of recovery points is not durable yet."""
+        self.settling = 0
+        """Truncations for which the checkpoint of recovery points is not durable: appends are refused."""
 
     def __repr__(self) -> str:
         return f"<Log {self.topic_partition} {self.log_start_offset}..{self.log_end_offset}>"
@@ -128,57 +125,6 @@ class Log:
 
     # Appending.
 
-    def prepare_append(
-        self,
-        records: memoryview,
-        *,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
-        now_ms: int,
-        append_id: bytes | None = None,
-    ) -> PreparedAppend:
-        """Check whether batches may be appended or repeat earlier ones. Changes nothing.
-
-        `records` is writable: offsets will be assigned in it. Raises BrokerError as `check_batches` and
-        `ProducerStates.check` do, and NOT_LEADER_OR_FOLLOWER after a truncation until its checkpoint is
-        durable; INVALID_REQUEST if the append with this `append_id` has another number of records.
-        """
-        if self.failure is not None or self._settling:
-            self._check_may_grow()
-        headers = check_batches(records, self.settings, origin, now_ms, append_id)
-        if append_id is not None and (append := self.producers.append_ids.find(append_id)) is not None:
-            return self._prepare_repeat(records, headers, append)
-        duplicate = self.producers.check(headers)
-        if (
-            self.settings.compression_type != KEEP_PRODUCERS_CODEC
-            and origin is AppendOrigin.CLIENT
-            and duplicate is None
-        ):
-            # A client's records are one batch.
-            records, header = recompressed(records, headers[0], self.settings)
-            headers = [header]
-        keys = None
-        if self.keys is not None and duplicate is None:
-            keys = [keys_of(records, header) for header in headers]
-        return PreparedAppend(records, headers, self.log_end_offset, duplicate, keys)
-
-    def _prepare_repeat(
-        self, records: memoryview, headers: list[BatchHeader], append: NamedAppend
-    ) -> PreparedAppend:
-        """The answer to a batch whose append id the log has."""
-        (header,) = headers
-        if append.last_offset_delta != header.last_offset_delta:
-            raise error_for(
-                ErrorCode.INVALID_REQUEST,
-                f"the append with this id wrote {append.last_offset_delta + 1} records at offset "
-                f"{append.first_offset}, and this batch has {header.record_count}: give it an id of its own",
-            )
-        retried = self.producers.find(header)
-        if retried is not None:
-            return PreparedAppend(records, headers, self.log_end_offset, retried)
-        last_offset = append.first_offset + append.last_offset_delta
-        batch = AppendedBatch(NO_SEQUENCE, last_offset, append.last_offset_delta, append.timestamp)
-        return PreparedAppend(records, headers, self.log_end_offset, batch, is_repeat=True)
-
     def append_prepared(self, prepared: PreparedAppend, leader_epoch: int, *, now_ms: int) -> AppendResult:
         """Assign offsets to the batches, in place, and write them. Returns a duplicate's existing offsets."""
         if prepared.duplicate is not None:
@@ -200,39 +146,10 @@ class Log:
             base_offsets.append(offset)
             offset += header.last_offset_delta + 1
         self.epochs.assign(leader_epoch, first_offset)
-        self._write(records, headers, base_offsets, now_ms, prepared.keys)
+        self.write(records, headers, base_offsets, now_ms, prepared.keys)
         return AppendResult(first_offset, offset - 1, append_time, self.log_start_offset)
 
-    def append_as_follower(self, records: memoryview, *, now_ms: int) -> AppendResult:
-        """Append the leader's batches unchanged, without a last batch that is cut off.
-
-        Raises BrokerError as `check_fetched` does. Without a complete batch nothing is appended, and the
-        result's last offset is lower than its first.
-        """
-        if self.failure is not None or self._settling:
-            self._check_may_grow()
-        start = self.log_start_offset
-        if start == self.log_end_offset:
-            self._begin_with(records, now_ms)
-        headers = check_fetched(records, self.log_end_offset, is_dense=self.settings.is_dense)
-        if not headers:
-            end = self.log_end_offset
-            return AppendResult(end, end - 1, NO_TIMESTAMP, self.log_start_offset)
-        base_offsets = [header.base_offset for header in headers]
-        for header in headers:
-            self.epochs.assign(header.leader_epoch, header.base_offset)
-        self._write(records[: headers[-1].end], headers, base_offsets, now_ms)
-        self.log_start_offset = max(start, self.log_start_offset)
-        return AppendResult(base_offsets[0], headers[-1].last_offset, NO_TIMESTAMP, self.log_start_offset)
-
-    def _begin_with(self, records: memoryview, now_ms: int) -> None:
-        """Move the start of an empty log down to the first of these batches, if the log's end lies inside
-        that batch: the leader has deleted records up to an offset within it."""
-        first = next(iter(whole_batches(records)), None)
-        if first is not None and first.base_offset < self.log_end_offset <= first.last_offset:
-            self.truncate_fully_and_start_at(first.base_offset, now_ms=now_ms)
-
-    def _write(
+    def write(
         self,
         records: memoryview,
         headers: Sequence[BatchHeader],
@@ -240,6 +157,7 @@ class Log:
         now_ms: int,
         keys: Sequence[Sequence[KeyEntry]] | None = None,
     ) -> None:
+        """Write batches at `base_offsets`. `keys` are as in `PreparedAppend`; None if they are not known."""
         last = headers[-1]
         max_timestamp = last.max_timestamp
         if len(headers) > 1:
@@ -288,9 +206,8 @@ class Log:
         active, settings = self.segments.active, self.settings
         if not active.has_room(size, last_offset, settings.segment_bytes):
             return True
-        return active.size > 0 and (
-            active.age_ms(max_timestamp, now_ms) > settings.segment_ms - self.roll_jitter_ms
-        )
+        age_max_ms = settings.segment_ms - self.roll_jitter_ms
+        return active.size > 0 and active.age_ms(max_timestamp, now_ms) > age_max_ms
 
     def roll(self, now_ms: int) -> None:
         """Start a new segment, unless the last one is empty."""
@@ -307,11 +224,11 @@ class Log:
         last = self.segments.active
         if last.size:
             last.finish()
-            self._write_snapshot()
+            write_snapshot(self.disk, self.directory, self.producers)
         self.segments.add(base_offset, self.settings, now_ms)
         if not last.size:
             # An empty segment in which the offsets do not fit: compaction left a gap before them.
-            self._discard([last])
+            self.discard([last])
         self.events.flush_due(self)
 
     # Reading.
@@ -323,7 +240,7 @@ class Log:
         Raises BrokerError with OFFSET_OUT_OF_RANGE for an offset before the log's start or after its end.
         """
         if self.failure is not None or not self.log_start_offset <= offset <= self.log_end_offset:
-            self._check_offset(offset)
+            self.check_offset(offset)
         if offset >= upper_offset:
             return LogRead(None, offset, offset)
         segment = self.segments.active
@@ -355,59 +272,6 @@ class Log:
             raise self.suspect(segment, error) from error
         return LogRead(FileSlice(file, start, length), offset, extent.next_offset, is_cold)
 
-    def last_offset_of_key(self, digest: bytes) -> int:
-        """The offset of the last record with a key, by the key's digest; -1 if the log has none.
-
-        Raises BrokerError: POLICY_VIOLATION without key.versions, NOT_LEADER_OR_FOLLOWER while the index of
-        keys is reading records from the log.
-        """
-        self.check_usable()
-        index = self._current_keys()
-        try:
-            offset = index.last_offset(digest)
-        except OSError as error:
-            raise self.refused(error) from error
-        except DamagedRun as error:
-            raise self.keys_damaged(str(error)) from error
-        return offset if offset >= self.log_start_offset else -1
-
-    def cold_key_search(self, digests: Sequence[bytes]) -> Callable[[], None] | None:
-        """Reads for a worker, before `last_offset_of_key` is called with these digests; None if it would not
-        wait for the device. Raises as `last_offset_of_key` does."""
-        self.check_usable()
-        try:
-            return self._current_keys().cold_search(digests)
-        except OSError as error:
-            raise self.refused(error) from error
-        except DamagedRun as error:
-            raise self.keys_damaged(str(error)) from error
-
-    def _current_keys(self) -> KeyVersions:
-        if self.keys is None:
-            raise error_for(
-                ErrorCode.POLICY_VIOLATION,
-                f"{self.topic_partition.topic} has key.versions=false: no record can depend on the last "
-                "one with its key",
-            )
-        if self.keys.end_offset != self.log_end_offset:
-            raise self._keys_behind("it has not read the whole log yet")
-        return self.keys
-
-    def keys_damaged(self, why: str) -> BrokerError:
-        """Have all keys read from the log again, because a file of the index is damaged or missing. Returns
-        the error for the caller."""
-        assert self.keys is not None
-        logger.warning("%s: all keys are read from the log again: %s", self.topic_partition, why)
-        self.keys.reset(self.log_start_offset)
-        return self._keys_behind(why)
-
-    def _keys_behind(self, why: str) -> BrokerError:
-        self.events.keys_behind(self)
-        return error_for(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"the index of keys of {self.topic_partition} cannot be asked now: {why}; try again",
-        )
-
     def _check_readable(self, damage: Damage, offset: int) -> None:
         if offset >= damage.offset:
             raise error_for(
@@ -427,7 +291,8 @@ class Log:
         self.events.suspected(self, segment.base_offset, str(error))
         return error_for(ErrorCode.KAFKA_STORAGE_ERROR, f"{error}; the segment is being examined")
 
-    def _check_offset(self, offset: int) -> None:
+    def check_offset(self, offset: int) -> None:
+        """Raises BrokerError with OFFSET_OUT_OF_RANGE for an offset before the log start or after the end."""
         self.check_usable()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise error_for(
@@ -451,101 +316,10 @@ class Log:
         """(the largest known leader epoch not above `epoch`, the offset after its last record)."""
         return self.epochs.end_offset(epoch, self.log_end_offset)
 
-    # Truncation and deletion.
+    # Files.
 
-    def truncate_to(self, offset: int, *, now_ms: int = 0) -> bool:
-        """Remove the records from `offset` on. Returns whether there were any.
-
-        A batch that contains `offset` is removed entirely. Leader epochs that begin at `offset` or later are
-        removed too, even without records.
-        """
-        self.check_usable()
-        if offset >= self.log_end_offset:
-            self._truncate_epochs(offset)
-            return False
-        if offset <= self.segments[0].base_offset:
-            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
-            return True
-        try:
-            remove_snapshots(self.disk, self.directory, beyond=offset)
-            # Last segment first: after a crash at any point, the remaining segments are the log's beginning.
-            self._discard(self.segments.beginning_at(offset)[::-1])
-            self.segments.reopen()
-            self.segments.active.truncate_to(offset)
-            self._after_truncation(self.segments.active.next_offset, now_ms)
-        except OSError as error:
-            raise self.failed(error) from error
-        return True
-
-    def keeps_all_before(self, offset: int) -> bool:
-        """Whether `truncate_to(offset)` keeps every record before `offset`. If not, damage lies before it,
-        where the log would end."""
-        self.check_usable()
-        if offset >= self.log_end_offset or offset <= self.segments[0].base_offset:
-            return True
-        try:
-            return end_before(next(self.segments.from_offset(offset - 1)), offset) is not None
-        except OSError as error:
-            raise self.refused(error) from error
-
-    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
-        """Remove all records; the log then starts and ends at `offset`."""
-        self.check_usable()
-        try:
-            remove_snapshots(self.disk, self.directory, beyond=-1)
-            self._discard(self.segments[::-1])
-            self.segments.add(offset, self.settings, now_ms)
-            self.log_start_offset = offset
-            self.epochs.clear()
-            self._after_truncation(offset, now_ms)
-        except OSError as error:
-            raise self.failed(error) from error
-
-    def _after_truncation(self, end_offset: int, now_ms: int) -> None:
-        self.truncations += 1
-        self.log_end_offset = end_offset
-        self.log_start_offset = min(self.log_start_offset, end_offset)
-        self._truncate_epochs(end_offset)
-        restore_producers(
-            self.disk,
-            self.directory,
-            self.producers,
-            self.segments,
-            log_start_offset=self.log_start_offset,
-            end_offset=end_offset,
-            now_ms=now_ms,
-        )
-        if self.keys is not None:
-            self.keys.truncate_to(end_offset, self.log_start_offset)
-            if self.keys.end_offset != end_offset:
-                self.events.keys_behind(self)
-        if self.recovery_point > end_offset:
-            self.recovery_point = end_offset
-            self.events.recovery_point_lowered(self)
-        elif self.recovery_point < end_offset:
-            self.events.unflushed(self)
-
-    def advance_log_start(self, offset: int, *, now_ms: int = 0) -> None:
-        """Advance the log start to `offset`, and remove the segments that lie entirely before it.
-
-        No effect for an offset before the present start. Raises BrokerError with OFFSET_OUT_OF_RANGE for an
-        offset after the log end.
-        """
-        self.check_usable()
-        if offset <= self.log_start_offset:
-            return
-        self._check_offset(offset)
-        if offset == self.log_end_offset:
-            self.roll(now_ms)
-        self.log_start_offset = offset
-        self.epochs.advance_start(offset)
-        try:
-            self._discard(self.segments.before(offset))
-        except OSError as error:
-            raise self.failed(error) from error
-
-    def _discard(self, segments: Sequence[Segment]) -> None:
-        """Remove segments from the log, and discard their files."""
+    def discard(self, segments: Sequence[Segment]) -> None:
+        """Remove segments from the log, and discard their files. Raises OSError."""
         discarded = self.segments.remove(segments)
         if discarded:
             self.discard_files(discarded)
@@ -559,13 +333,11 @@ class Log:
             for path in paths:
                 self.disk.remove(path)
 
-    # Durability.
-
     def finish(self) -> None:
         """Write the indexes of the last segment and a snapshot of the producers. No append may follow."""
         try:
             self.segments.active.finish()
-            self._write_snapshot()
+            write_snapshot(self.disk, self.directory, self.producers)
         except OSError as error:
             raise self.refused(error) from error
 
@@ -582,31 +354,17 @@ class Log:
         if self.keys is not None:
             self.keys.move(directory)
 
-    def _write_snapshot(self) -> None:
-        write_snapshot(self.disk, self.directory, self.producers)
+    # Failures.
 
-    def _truncate_epochs(self, end_offset: int) -> None:
-        before = self.epochs.latest
-        self.epochs.truncate_to(end_offset)
-        if self.epochs.latest != before:
-            # A flush in progress may still write the removed epochs: see `finish_flush`.
-            self.truncations += 1
-
-    def begin_settling(self) -> None:
-        """Refuse appends until `settled` is called: a truncation lowered the recovery point. While the
-        checkpoint still holds the old point, a recovery would not check records written below that point."""
-        self._settling += 1
-
-    def settled(self) -> None:
-        """Allow appends again: the checkpoint is durable (see `begin_settling`)."""
-        self._settling -= 1
-
-    def _check_may_grow(self) -> None:
+    def check_may_grow(self) -> None:
+        """Raises BrokerError: KAFKA_STORAGE_ERROR once the log has failed, NOT_LEADER_OR_FOLLOWER while a
+        truncation is being settled."""
         self.check_usable()
-        raise error_for(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"the truncation of {self.topic_partition} is being written to disk: try again",
-        )
+        if self.settling:
+            raise error_for(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"the truncation of {self.topic_partition} is being written to disk: try again",
+            )
 
     def check_usable(self) -> None:
         """Raises BrokerError with KAFKA_STORAGE_ERROR once the log has failed."""

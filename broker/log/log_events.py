@@ -26,11 +26,11 @@ class LogEvents:
     `discard` removes files that were renamed to `.deleted`, after a delay; None removes them immediately.
     `flush_due`: a flush should begin. `unflushed`: the log was durable and no longer is.
     `recovery_point_lowered`: the checkpoint must hold the lower point before the log grows again; the
-    callback calls `Log.begin_settling`, and `Log.settled` once the checkpoint is durable. `pressed`: an
-    operation was refused for lack of descriptors or memory. `suspected`: a read found content that no broker
-    writes in the segment with this base offset, which should be examined. `keys_full`: the table of the index
-    of keys should be written to a file. `keys_behind`: that index has to read records from the log again.
-    `failed`: the log's directory cannot be used.
+    callback calls `begin_settling` of `broker.log.truncation`, and `settled` once the checkpoint is durable.
+    `pressed`: an operation was refused for lack of descriptors or memory. `suspected`: a read found content
+    that no broker writes in the segment with this base offset, which should be examined. `keys_full`: the
+    table of the index of keys should be written to a file. `keys_behind`: that index has to read records from
+    the log again. `failed`: the log's directory cannot be used.
     """
 
     discard: Callable[[Log, list[str]], None] | None = None

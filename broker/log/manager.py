@@ -37,6 +37,7 @@ from broker.log.run_marks import NO_EPOCH
 from broker.log.scrubber import Scrubber, ScrubSettings
 from broker.log.settings import BROKER_SETTINGS
 from broker.log.settings_in_force import LogSettingsInForce
+from broker.log.truncation import begin_settling, settled
 from broker.setting_groups import settings_group
 from broker.workers import Workers, all_back
 from coordinator.clock import Clock, TimeOfDay, now_ms
@@ -405,8 +406,8 @@ class LogManager:
 
     def _settle(self, directory: LogDirectory, log: Log) -> None:
         """Let the log grow again once its lowered recovery point is durable."""
-        log.begin_settling()
-        self.checkpoints.write_after_truncation(directory).addCallback(lambda _: log.settled())
+        begin_settling(log)
+        self.checkpoints.write_after_truncation(directory).addCallback(lambda _: settled(log))
 
     def _flush_soon(self, path: str) -> None:
         """Begin to flush the log of which `path` is a segment."""

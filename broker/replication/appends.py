@@ -11,6 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from broker.log.append import AppendOrigin, AppendResult, PreparedAppend
+from broker.log.preparation import prepare_append
 from broker.replication.admission import Origin, RequestFence
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
@@ -127,8 +128,8 @@ class Append:
                 self.settles_at = partition.log.log_end_offset
                 return
             append_id = None if self.condition is None else self.condition.append_id
-            self.prepared = partition.log.prepare_append(
-                self.records, origin=self.origin, now_ms=date_ms, append_id=append_id
+            self.prepared = prepare_append(
+                partition.log, self.records, origin=self.origin, now_ms=date_ms, append_id=append_id
             )
             if settings.check_expected_offsets and self.condition is None:
                 self._expect_base_offset(self.prepared)

@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from broker.log.key_runs import NO_VERSION
+from broker.log.key_search import last_offset_of_key
 from broker.replication.admission import Origin
 from broker.replication.appends import (
     ACKS_ALL,
@@ -287,7 +288,7 @@ def _version_refusal(
                     ErrorCode.INVALID_REQUEST,
                     f"record {each.record} has no key, and so no version",
                 )
-            present = partition.log.last_offset_of_key(digest or b"")
+            present = last_offset_of_key(partition.log, digest or b"")
             if present != each.version:
                 mismatched.append((each.record, present))
     except BrokerError as error:

@@ -12,7 +12,9 @@ import enum
 import logging
 from typing import cast
 
+from broker.log.copying import append_as_follower
 from broker.log.log import Log
+from broker.log.truncation import advance_log_start, keeps_all_before
 from broker.replication.partition import NO_EPOCH, Partition
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.fetch import FetchPartition, PartitionData
@@ -79,10 +81,10 @@ def _take_good(partition: Partition, data: PartitionData, date_ms: int) -> None:
         return
     if data.records:
         # A view of the received frame, without a copy.
-        log.append_as_follower(cast(memoryview, data.records), now_ms=date_ms)
+        append_as_follower(log, cast(memoryview, data.records), now_ms=date_ms)
     partition.take_high_watermark(data.high_watermark)
     if data.log_start_offset > log.log_start_offset:
-        log.advance_log_start(min(data.log_start_offset, log.log_end_offset), now_ms=date_ms)
+        advance_log_start(log, min(data.log_start_offset, log.log_end_offset), now_ms=date_ms)
 
 
 def _cut(partition: Partition, epoch: int, end_offset: int, date_ms: int) -> None:
@@ -119,7 +121,7 @@ def _check_damage(partition: Partition, offset: int) -> None:
     `Roles`).
     """
     log, is_known = partition.log, partition.is_withdrawing
-    partition.is_withdrawing = partition.is_counted_on and not log.keeps_all_before(offset)
+    partition.is_withdrawing = partition.is_counted_on and not keeps_all_before(log, offset)
     if not partition.is_withdrawing:
         return
     why = f"damage would end the log before offset {offset}, to which it must be truncated"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 
 from broker.log.append import AppendOrigin
+from broker.log.key_search import cold_key_search
 from broker.log.key_versions import keys_of
 from broker.replication.appends import Append
 from broker.replication.replicas import Replicas
@@ -74,7 +75,7 @@ class KeyReads:
                 for digest, delta in keys_of(append.records, header)
                 if delta in records
             ]
-            search = log.cold_key_search(digests)
+            search = cold_key_search(log, digests)
         except BrokerError:
             return []  # The append will fail for the same reason.
         return [] if search is None else [search]

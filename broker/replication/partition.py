@@ -14,6 +14,7 @@ from typing import NamedTuple
 from broker.log.log import Log
 from broker.log.time_search import offset_for_timestamp, offset_of_max_timestamp
 from broker.log.timestamps import LookUp, TimestampOffset
+from broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
 from broker.replication.admission import (
     NO_TOKEN,
     Admission,
@@ -267,12 +268,12 @@ class Partition:
 
     def truncate_to(self, offset: int, date_ms: int) -> None:
         """Truncate the log, and lower the high watermark to its end."""
-        self.log.truncate_to(offset, now_ms=date_ms)
+        truncate_to(self.log, offset, now_ms=date_ms)
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
     def start_at(self, offset: int, date_ms: int) -> None:
         """Empty the log; it starts and ends at `offset` afterwards."""
-        self.log.truncate_fully_and_start_at(offset, now_ms=date_ms)
+        truncate_fully_and_start_at(self.log, offset, now_ms=date_ms)
         self.high_watermark = offset
 
     # -- reading -----------------------------------------------------------------------------------------
@@ -368,7 +369,7 @@ class Partition:
         if not 0 <= offset <= self.high_watermark:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if offset > self.log.log_start_offset:
-            self.log.advance_log_start(offset)
+            advance_log_start(self.log, offset)
         return offset
 
     # -- the in-sync set ---------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 
 from broker.handlers.get_replica_log_info import GetReplicaLogInfoHandler
+from broker.log.truncation import advance_log_start
 from broker.orders.controller_orders import ControllerOrders
 from broker.orders.strays import Strays
 from coordinator.cluster.dynamic_configs import DynamicConfigs
@@ -89,7 +90,7 @@ def test_the_end_has_the_leader_epoch_of_the_last_batch(asked: Asked) -> None:
 def test_a_log_whose_batches_were_all_deleted_keeps_the_latest_epoch(asked: Asked) -> None:
     asked.world.assign("t", leader_epoch=3)
     asked.append("t", 2)
-    asked.world.replicas.partition("t", 0).log.advance_log_start(2)
+    advance_log_start(asked.world.replicas.partition("t", 0).log, 2)
     row = asked.row("t")
     assert (row.last_written_leader_epoch, row.log_end_offset) == (3, 2)
 

@@ -10,6 +10,7 @@ from broker.log.append import AppendOrigin, AppendResult
 from broker.log.disk import Disk
 from broker.log.flush_job import close_log
 from broker.log.log import Log
+from broker.log.preparation import prepare_append
 from broker.log.recovery import LoadRequest, create_log, load_log
 from broker.log.settings import LogSettings
 from broker.log.timestamps import LookUp, TimestampOffset
@@ -77,7 +78,7 @@ def append_as_leader(
     now_ms: int,
 ) -> AppendResult:
     """Check batches and append them, as a leader does in two steps."""
-    prepared = log.prepare_append(records, origin=origin, now_ms=now_ms)
+    prepared = prepare_append(log, records, origin=origin, now_ms=now_ms)
     return log.append_prepared(prepared, leader_epoch, now_ms=now_ms)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from broker.log.damage import Damage
+from broker.log.truncation import truncate_to
 from broker.replication.leadership import Leadership
 from broker.replication.partition import LeaderAndIsr, Partition
 from coordinator.znodes.topics import encode_partition_state, partition_state_path
@@ -68,7 +69,7 @@ def test_a_member_that_has_everything_may_lead(judged: Judged) -> None:
 def test_a_leader_whose_log_is_too_short_is_found(judged: Judged) -> None:
     follower = judged.follower
     end_offset = follower.log.log_end_offset
-    follower.log.truncate_to(end_offset - 1)
+    truncate_to(follower.log, end_offset - 1)
     judged.elect(follower)
     first, second = judged.found()
     assert f"t-0: broker {follower.local_id} leads in epoch 1 with a log that ends at" in first
@@ -94,7 +95,7 @@ def test_a_leader_with_another_record_at_an_acknowledged_offset_is_found(judged:
 def test_a_leader_of_an_earlier_epoch_may_begin_late(judged: Judged) -> None:
     role = judged.leader.role
     assert isinstance(role, Leadership)
-    judged.follower.log.truncate_to(0)
+    truncate_to(judged.follower.log, 0)
     judged.follower.leader_epoch = role.leader_epoch - 2
     judged.follower.lead(LeaderAndIsr(judged.follower_id, -1, (1, 2, 3), 9, (1, 2, 3)), 0)
     assert judged.found() == []
@@ -133,7 +134,7 @@ def test_a_high_watermark_that_decreases_is_found(judged: Judged) -> None:
 
 def test_a_commit_that_an_in_sync_member_lacks_is_found(judged: Judged) -> None:
     leader, follower = judged.leader, judged.follower
-    follower.log.truncate_to(follower.log.log_end_offset - 1)
+    truncate_to(follower.log, follower.log.log_end_offset - 1)
     leader.high_watermark -= 1
     leader.advance_high_watermark(0, 1000)
     assert len(judged.found()) == 0, "the high watermark is the one that was known already"
@@ -207,7 +208,7 @@ def test_a_replica_that_joins_without_committed_records_is_found(judged: Judged)
     write(state.isr)
     assert judged.found() == []
     write(others)
-    follower.log.truncate_to(follower.log.log_end_offset - 1)
+    truncate_to(follower.log, follower.log.log_end_offset - 1)
     write(state.isr)
     (found,) = judged.found()
     assert found.startswith(f"t-0: broker {follower.local_id} joins the in-sync set")
@@ -215,7 +216,7 @@ def test_a_replica_that_joins_without_committed_records_is_found(judged: Judged)
 
 def test_topics_that_may_lose_records_are_not_judged(judged: Judged) -> None:
     judged.stage.history.may_lose = frozenset({"t"})
-    judged.follower.log.truncate_to(0)
+    truncate_to(judged.follower.log, 0)
     judged.elect(judged.follower)
     judged.follower.truncate_to(0, 0)
     assert judged.found() == []

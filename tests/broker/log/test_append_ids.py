@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from broker.log.append_ids import AppendIds, NamedAppend
+from broker.log.copying import append_as_follower
 from broker.log.flush_job import close_log
 from broker.log.log import Log
+from broker.log.preparation import prepare_append
 from broker.log.recovery import create_log
 from broker.log.snapshots import snapshot_offsets
+from broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
 from protocol.batches import Compression
 from protocol.errors import BrokerError, ErrorCode
 from protocol.records import APPEND_ID_HEADER, BatchBuilder
@@ -36,7 +39,7 @@ def append(
 ) -> tuple[int, bool]:
     """(first offset, whether the log already had this id)."""
     records = batch(named(number)) if records is None else records
-    prepared = log.prepare_append(records, now_ms=START_MS, append_id=named(number))
+    prepared = prepare_append(log, records, now_ms=START_MS, append_id=named(number))
     result = log.append_prepared(prepared, leader_epoch, now_ms=START_MS)
     return result.first_offset, prepared.is_repeat
 
@@ -91,7 +94,7 @@ def test_the_request_and_the_first_record_must_have_the_same_id() -> None:
         append(log, 1, batch(named(2)))
     assert raised.value.code is ErrorCode.INVALID_RECORD
     with pytest.raises(BrokerError) as raised:
-        log.prepare_append(batch(named(1)), now_ms=START_MS)
+        prepare_append(log, batch(named(1)), now_ms=START_MS)
     assert raised.value.code is ErrorCode.INVALID_RECORD
 
 
@@ -103,7 +106,7 @@ def test_a_follower_remembers_the_ids_in_the_batches_that_it_copies() -> None:
         found = leader.read(offset, 1, upper_offset=3).slice
         assert found is not None
         records = memoryview(found.file.pread(found.length, found.offset))
-        follower.append_as_follower(records, now_ms=START_MS)
+        append_as_follower(follower, records, now_ms=START_MS)
     assert known(follower) == known(leader) == {0: 0, 1: 1, 2: 2}
 
 
@@ -111,7 +114,7 @@ def test_truncation_forgets_the_ids_of_removed_batches_and_remembers_older_ones_
     log = log_with(3)
     for number in range(6):
         append(log, number)
-    log.truncate_to(4)
+    truncate_to(log, 4)
     assert known(log) == {1: 1, 2: 2, 3: 3}
     assert append(log, 4, leader_epoch=1) == (4, False)
 
@@ -119,7 +122,7 @@ def test_truncation_forgets_the_ids_of_removed_batches_and_remembers_older_ones_
 def test_a_log_that_begins_anew_knows_no_ids() -> None:
     log = new_log(sim_disk())
     append(log, 1)
-    log.truncate_fully_and_start_at(10)
+    truncate_fully_and_start_at(log, 10)
     assert known(log) == {}
 
 
@@ -141,7 +144,7 @@ def test_recovery_takes_older_ids_from_a_snapshot() -> None:
     append(log, 2)
     log.roll(START_MS)
     append(log, 3)
-    log.advance_log_start(2)
+    advance_log_start(log, 2)
     assert snapshot_offsets(disk, DIRECTORY) == [2]
 
     recovered = reopen(disk, log, is_clean=False, log_start_offset=2)

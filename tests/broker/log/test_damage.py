@@ -16,6 +16,7 @@ from broker.log.log import Log
 from broker.log.log_events import LogEvents
 from broker.log.scrubber import Scrubber, ScrubSettings
 from broker.log.time_search import offset_for_timestamp
+from broker.log.truncation import keeps_all_before, truncate_to
 from protocol.batches import whole_batches
 from protocol.errors import BrokerError, ErrorCode
 from tests.models.logs import append, look_up_at_once, new_log, reopen, sim_disk
@@ -222,9 +223,9 @@ def test_a_log_truncated_behind_damage_ends_at_the_damage(is_marked: bool, until
         scene.clock.pump([0.1] * 20)
         assert len(scene.log.damages) == 1
     target = end if until == "end" else end - 2
-    assert not scene.log.keeps_all_before(target)
-    assert scene.log.keeps_all_before(first + 2) and scene.log.keeps_all_before(end + 2)
-    scene.log.truncate_to(target)
+    assert not keeps_all_before(scene.log, target)
+    assert keeps_all_before(scene.log, first + 2) and keeps_all_before(scene.log, end + 2)
+    truncate_to(scene.log, target)
     assert scene.log.log_end_offset == first + 4
     assert scene.log.damages == [] and not scene.disk.exists(scene.path(1, ".damaged"))
     assert append(scene.log, FIRST_MS, FIRST_MS, leader_epoch=9) == first + 4

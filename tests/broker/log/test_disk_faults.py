@@ -17,6 +17,7 @@ from broker.log.disk import Disk
 from broker.log.flusher import Flusher
 from broker.log.manager import LogManager
 from broker.log.settings import topic_defaults
+from broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
 from protocol.errors import BrokerError, ErrorCode
 from protocol.topic_partition import TopicPartition
 from tests.models.disk import SimDisk
@@ -102,7 +103,7 @@ class Story:
         self.durable("second flush", TRAINS)
         clock.advance(5)
         self.on("read", TRAINS, lambda log: log.read(0, 100, upper_offset=2))
-        self.on("delete records", TRAINS, lambda log: log.advance_log_start(3))
+        self.on("delete records", TRAINS, lambda log: advance_log_start(log, 3))
         self.on("roll", TRAINS, lambda log: log.roll(NOW_MS))
         self.wait("offsets", logs.checkpoints.write_offsets)
         self.wait("high watermarks", lambda: logs.checkpoints.write_high_watermarks({TRAINS: 2}))
@@ -111,12 +112,12 @@ class Story:
         self.workers.is_held = True
         self.on("append before truncation", TRAINS, lambda log: append(log, leader_epoch=3))
         self.durable("flush across truncation", TRAINS)
-        self.on("truncate", TRAINS, lambda log: log.truncate_to(4))
+        self.on("truncate", TRAINS, lambda log: truncate_to(log, 4))
         self.workers.release()
         clock.advance(5)
         self.on("append after truncation", TRAINS, lambda log: append(log, leader_epoch=4))
         self.durable("third flush", TRAINS)
-        self.on("truncate fully", FLIGHTS, lambda log: log.truncate_fully_and_start_at(1))
+        self.on("truncate fully", FLIGHTS, lambda log: truncate_fully_and_start_at(log, 1))
         clock.advance(5)
         self.on("append after full truncation", FLIGHTS, lambda log: append(log, leader_epoch=5))
         self.workers.is_held = True

@@ -10,6 +10,7 @@ from broker.log.checkpoints import decode_epochs
 from broker.log.flush_job import flush_at_once
 from broker.log.flusher import Flusher
 from broker.log.log import Log
+from broker.log.truncation import truncate_to
 from protocol.errors import BrokerError, ErrorCode
 from tests.models.disk import SimDisk
 from tests.models.logs import append, headers_of, new_log, reopen, sim_disk
@@ -100,7 +101,7 @@ def test_a_truncated_record_is_never_reported_durable() -> None:
     scene = Scene()
     for name in "abc":
         scene.write(name)
-    scene.log.truncate_to(1)
+    truncate_to(scene.log, 1)
     append(scene.log)
     scene.workers.work()
     # The fsync covered truncated bytes: only waiters whose records still exist succeed.
@@ -114,7 +115,7 @@ def test_a_late_flush_does_not_write_epochs_that_a_truncation_removed() -> None:
     append(scene.log, leader_epoch=1)
     append(scene.log, leader_epoch=2)
     scene.wait("a", 2)
-    scene.log.truncate_to(1)
+    truncate_to(scene.log, 1)
     # The flush that was already running writes both epochs; the next one starts immediately after it.
     scene.workers.work()
     found = reopen(scene.disk, scene.log, is_clean=False, recovery_point=scene.log.recovery_point)

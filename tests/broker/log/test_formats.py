@@ -13,6 +13,7 @@ from broker.log import checkpoints, names
 from broker.log.flush_job import close_log
 from broker.log.names import OffsetFile
 from broker.log.producer_state import ProducerStates, decode_snapshot
+from broker.log.truncation import truncate_fully_and_start_at
 from protocol import batches
 from protocol.checksum import crc32c
 from protocol.topic_partition import TopicPartition
@@ -23,7 +24,7 @@ from tests.models.logs import DIRECTORY, NOW_MS, append, new_log, sim_disk
 def test_indexes_have_kafkas_entries() -> None:
     disk = sim_disk()
     log = new_log(disk, index_interval_bytes=0)
-    log.truncate_fully_and_start_at(1000)
+    truncate_fully_and_start_at(log, 1000)
     append(log, 0x0102030405, 1)
     second_position = log.size_bytes
     append(log, 7, 8)

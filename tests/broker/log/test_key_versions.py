@@ -14,9 +14,11 @@ from broker.log import key_runs
 from broker.log.flush_job import close_log, flush_at_once
 from broker.log.key_reading import KeyIndexing
 from broker.log.key_runs import DamagedRun, entries_of, find, merged, read_run, run_name, write_run
+from broker.log.key_search import cold_key_search, last_offset_of_key
 from broker.log.key_versions import BYTES_PER_KEY, digest_of
 from broker.log.log import Log
 from broker.log.log_events import LogEvents
+from broker.log.truncation import advance_log_start, truncate_to
 from protocol.batches import split
 from protocol.errors import BrokerError, ErrorCode
 from protocol.records import BatchBuilder, decode_columns
@@ -58,10 +60,10 @@ def new_indexed_log(keys_in_memory: int = 3, seed: int = 0, **config: int) -> Lo
 def version(log: Log, key: bytes) -> int:
     """The key's version. After damage the first question has the index built again, which is done at once."""
     try:
-        return log.last_offset_of_key(digest_of(key))
+        return last_offset_of_key(log, digest_of(key))
     except BrokerError as error:
         assert error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return log.last_offset_of_key(digest_of(key))
+        return last_offset_of_key(log, digest_of(key))
 
 
 def run_names(log: Log) -> list[str]:
@@ -113,12 +115,12 @@ class KeysMachine(RuleBasedStateMachine):
 
     @rule(removed=st.integers(0, 20))
     def truncate(self, removed: int) -> None:
-        self.log.truncate_to(max(self.log.log_start_offset, self.log.log_end_offset - removed))
+        truncate_to(self.log, max(self.log.log_start_offset, self.log.log_end_offset - removed))
         self.epoch += 1
 
     @rule(removed=st.integers(1, 8))
     def delete_records(self, removed: int) -> None:
-        self.log.advance_log_start(min(self.log.log_start_offset + removed, self.log.log_end_offset))
+        advance_log_start(self.log, min(self.log.log_start_offset + removed, self.log.log_end_offset))
         self.starts.append(self.log.log_start_offset)
 
     @rule()
@@ -261,7 +263,7 @@ def test_after_damage_the_versions_are_read_from_the_log_again() -> None:
         log.disk.write_atomically(path, bytes(data))
 
     with pytest.raises(BrokerError) as refused:
-        log.last_offset_of_key(digest_of(KEYS[0]))
+        last_offset_of_key(log, digest_of(KEYS[0]))
 
     assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert [version(log, key) for key in KEYS] == list(range(len(KEYS)))
@@ -273,7 +275,7 @@ def test_a_file_of_another_history_of_the_log_is_not_used() -> None:
     append_keys(log, [b"old", b"older"], leader_epoch=1)
     (name,) = run_names(log)
     returned = log.disk.read(f"{log.directory}/{name}")
-    log.truncate_to(0)
+    truncate_to(log, 0)
     append_keys(log, [b"new", b"newer"], leader_epoch=2)
     close_log(log)
     log.disk.write_atomically(f"{log.directory}/{name}", returned)
@@ -288,7 +290,7 @@ def test_a_truncation_removes_the_keys_in_the_table() -> None:
     append_keys(log, [b"a"])
     append_keys(log, [b"a"])
 
-    log.truncate_to(1)
+    truncate_to(log, 1)
 
     assert version(log, b"a") == 0
 
@@ -314,7 +316,7 @@ def test_while_a_worker_writes_the_table_all_keys_are_found_and_a_truncation_dis
         append_keys(log, [key])
     assert [version(log, key) for key in (b"a", b"b", b"c")] == [0, 1, 2]
 
-    log.truncate_to(1)
+    truncate_to(log, 1)
     with pytest.raises(BrokerError):
         version(log, b"a")
     append_keys(log, [b"c"], leader_epoch=1)
@@ -329,7 +331,7 @@ def test_after_a_crash_the_log_may_begin_earlier_again_than_the_files() -> None:
     """A merged file lacks the keys of deleted records. The checkpoint of the log's start may be old."""
     log = new_indexed_log(keys_in_memory=1)
     append_keys(log, KEYS[:3])
-    log.advance_log_start(2)
+    advance_log_start(log, 2)
     for key in KEYS[3:8]:
         append_keys(log, [key])
     assert [version(log, key) for key in KEYS[:3]] == [-1, -1, 2]
@@ -345,7 +347,7 @@ def test_a_job_of_an_index_that_was_switched_off_does_not_write_into_the_files_o
     log = new_indexed_log(keys_in_memory=100)
     append_keys(log, [b"a"])
     late = log.keys.begin_writing()  # type: ignore[union-attr]
-    log.truncate_to(0)
+    truncate_to(log, 0)
     enabled = log.settings
     log.settings = type(enabled)()
     indexed(log)
@@ -374,7 +376,7 @@ def test_a_truncation_during_a_merge_discards_its_work_and_the_log_stays_in_use(
     workers.work()  # The table with c is in a file; a job to merge the files with a and b waits.
     assert len(run_names(log)) == 3
 
-    log.truncate_to(1)
+    truncate_to(log, 1)
     workers.release()
 
     assert log.failure is None
@@ -393,7 +395,7 @@ def test_damage_that_a_merge_finds_has_the_index_built_again() -> None:
     assert log.failure is None
     assert log.keys is not None
     assert log.keys.keys_in_memory <= 1
-    assert [log.last_offset_of_key(digest_of(key)) for key in (b"a", b"b", b"c")] == [0, 1, 4]
+    assert [last_offset_of_key(log, digest_of(key)) for key in (b"a", b"b", b"c")] == [0, 1, 4]
 
 
 def test_a_file_that_was_removed_by_hand_has_the_index_built_again() -> None:
@@ -418,9 +420,9 @@ def test_while_a_slow_disk_writes_a_table_the_index_falls_behind_instead_of_grow
     assert log.keys is not None
     assert log.keys.keys_in_memory <= 2 * 4
     with pytest.raises(BrokerError):
-        log.last_offset_of_key(digest_of(keys[0]))
+        last_offset_of_key(log, digest_of(keys[0]))
     workers.release()
-    assert [log.last_offset_of_key(digest_of(key)) for key in keys] == list(range(100))
+    assert [last_offset_of_key(log, digest_of(key)) for key in keys] == list(range(100))
 
 
 def test_a_merge_that_takes_long_does_not_delay_the_writing_of_tables() -> None:
@@ -437,9 +439,9 @@ def test_a_merge_that_takes_long_does_not_delay_the_writing_of_tables() -> None:
         workers.jobs.pop()()
 
     assert workers.jobs == [merging]
-    assert [log.last_offset_of_key(digest_of(key)) for key in (b"a", *KEYS)] == [0, *range(3, 3 + len(KEYS))]
+    assert [last_offset_of_key(log, digest_of(key)) for key in (b"a", *KEYS)] == [0, *range(3, 3 + len(KEYS))]
     workers.release()
-    assert [log.last_offset_of_key(digest_of(key)) for key in (b"a", *KEYS)] == [0, *range(3, 3 + len(KEYS))]
+    assert [last_offset_of_key(log, digest_of(key)) for key in (b"a", *KEYS)] == [0, *range(3, 3 + len(KEYS))]
 
 
 def test_the_index_believes_no_batch_of_the_log_whose_checksum_does_not_match() -> None:
@@ -461,7 +463,7 @@ def test_the_index_believes_no_batch_of_the_log_whose_checksum_does_not_match() 
 
     assert suspected == [0]
     with pytest.raises(BrokerError) as refused:
-        log.last_offset_of_key(digest_of(b"k"))
+        last_offset_of_key(log, digest_of(b"k"))
     assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -476,11 +478,11 @@ def test_after_a_truncation_during_a_read_the_index_catches_up_without_being_ask
     indexing.settings_changed(log)
     workers.work()  # The files are listed; the read of the log waits.
 
-    log.truncate_to(1)
+    truncate_to(log, 1)
     workers.release()
 
     assert log.failure is None
-    assert [log.last_offset_of_key(digest_of(key)) for key in (b"a", b"b", b"c")] == [0, -1, -1]
+    assert [last_offset_of_key(log, digest_of(key)) for key in (b"a", b"b", b"c")] == [0, -1, -1]
 
 
 def test_a_worker_looks_for_the_files_of_a_log_that_is_opened() -> None:
@@ -490,12 +492,12 @@ def test_a_worker_looks_for_the_files_of_a_log_that_is_opened() -> None:
     workers = ImmediateWorkers(is_held=True)
     log = indexed(reopen(log.disk, log, is_clean=True), workers)
     with pytest.raises(BrokerError) as refused:
-        log.last_offset_of_key(digest_of(b"a"))
+        last_offset_of_key(log, digest_of(b"a"))
     assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     workers.release()
 
-    assert log.last_offset_of_key(digest_of(b"a")) == 0
+    assert last_offset_of_key(log, digest_of(b"a")) == 0
 
 
 def test_files_are_renamed_at_once_and_removed_later() -> None:
@@ -505,7 +507,7 @@ def test_files_are_renamed_at_once_and_removed_later() -> None:
     discarded: list[str] = []
     log.events.discard = lambda log, paths: discarded.extend(paths)
 
-    log.truncate_to(0)
+    truncate_to(log, 0)
 
     path = f"{log.directory}/{run_name(0, 1)}"
     assert path + ".deleted" in discarded
@@ -534,20 +536,20 @@ def test_a_search_that_would_wait_for_the_device_is_for_a_worker() -> None:
     append_keys(log, [b"a", b"b"])
     append_keys(log, [b"c"])
     disk = log.disk
-    assert log.cold_key_search([digest_of(b"a")]) is None
+    assert cold_key_search(log, [digest_of(b"a")]) is None
     disk.cold_share = 1.0  # type: ignore[attr-defined]
 
-    search = log.cold_key_search([digest_of(b"a")])
+    search = cold_key_search(log, [digest_of(b"a")])
 
     assert search is not None
     search()
-    assert log.cold_key_search([]) is None
+    assert cold_key_search(log, []) is None
 
 
 def test_without_the_setting_no_key_has_a_version() -> None:
     log = new_log(sim_disk())
 
     with pytest.raises(BrokerError) as refused:
-        log.last_offset_of_key(digest_of(b"a"))
+        last_offset_of_key(log, digest_of(b"a"))
 
     assert refused.value.code == ErrorCode.POLICY_VIOLATION

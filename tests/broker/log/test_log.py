@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from broker.log.append import AppendOrigin
+from broker.log.copying import append_as_follower
 from broker.log.disk import OsDisk
 from broker.log.log import Log
+from broker.log.preparation import prepare_append
 from broker.log.time_search import offset_for_timestamp, offset_of_max_timestamp
 from broker.log.timestamps import TimestampOffset
+from broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
 from protocol import batches
 from protocol.batches import TimestampType
 from protocol.errors import BrokerError, ErrorCode
@@ -146,7 +149,7 @@ def test_the_first_record_at_or_after_a_timestamp_is_found(interval: int) -> Non
         )  # fmt: skip
         assert look_up_at_once(offset_for_timestamp(log, wanted)) == expected
     assert look_up_at_once(offset_of_max_timestamp(log)) == TimestampOffset(13, 100, 12)
-    log.advance_log_start(4)
+    advance_log_start(log, 4)
     assert look_up_at_once(offset_for_timestamp(log, 0)) == TimestampOffset(4, 40, 3)
 
 
@@ -197,7 +200,7 @@ def test_a_refused_append_changes_nothing(log: Log) -> None:
 def test_a_duplicate_is_detected_before_anything_is_appended(log: Log) -> None:
     append(log, 1, 2, producer_id=5, epoch=0, sequence=0)
     append(log, 3)
-    prepared = log.prepare_append(timed_batch(1, 2, producer_id=5, epoch=0, sequence=0), now_ms=NOW_MS)
+    prepared = prepare_append(log, timed_batch(1, 2, producer_id=5, epoch=0, sequence=0), now_ms=NOW_MS)
     assert prepared.duplicate is not None
     result = log.append_prepared(prepared, 4, now_ms=NOW_MS)
     assert (result.first_offset, result.last_offset, result.is_duplicate) == (0, 1, True)
@@ -213,13 +216,13 @@ def test_a_follower_writes_the_leaders_bytes_unchanged() -> None:
     # A fetch may end inside a batch.
     position = 0
     while position < len(data):
-        result = follower.append_as_follower(memoryview(data)[position : position + 250], now_ms=NOW_MS)
+        result = append_as_follower(follower, memoryview(data)[position : position + 250], now_ms=NOW_MS)
         assert result.first_offset == (position // len(data[: len(data) // 6])) * 2
         position = follower.size_bytes
     assert read_all(follower) == data
     assert follower.epochs.entries == leader.epochs.entries == [(0, 0), (1, 4), (2, 8)]
     assert follower.producers.encode() == leader.producers.encode()
-    empty = follower.append_as_follower(memoryview(b"\0" * 60), now_ms=NOW_MS)
+    empty = append_as_follower(follower, memoryview(b"\0" * 60), now_ms=NOW_MS)
     assert empty.last_offset < empty.first_offset == 12
 
 
@@ -229,15 +232,15 @@ def test_a_follower_refuses_damaged_or_overlapping_batches() -> None:
     append(leader)
     append(leader)
     data = bytearray(read_all(leader))
-    follower.append_as_follower(memoryview(data), now_ms=NOW_MS)
+    append_as_follower(follower, memoryview(data), now_ms=NOW_MS)
     with pytest.raises(BrokerError) as raised:
-        follower.append_as_follower(memoryview(data), now_ms=NOW_MS)
+        append_as_follower(follower, memoryview(data), now_ms=NOW_MS)
     assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     append(leader)
     data = bytearray(read_all(leader)[len(data) :])
     data[-1] ^= 1
     with pytest.raises(BrokerError) as raised:
-        follower.append_as_follower(memoryview(data), now_ms=NOW_MS)
+        append_as_follower(follower, memoryview(data), now_ms=NOW_MS)
     assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
     assert follower.log_end_offset == 2
 
@@ -252,16 +255,16 @@ def test_a_follower_takes_a_gap_only_where_compaction_may_have_left_it(policy: t
         append(leader)
         ends.append(len(read_all(leader)))
     data = read_all(leader)
-    follower.append_as_follower(memoryview(data[: ends[0]]), now_ms=NOW_MS)
+    append_as_follower(follower, memoryview(data[: ends[0]]), now_ms=NOW_MS)
     if "compact" in policy:
-        follower.append_as_follower(memoryview(data[ends[1] :]), now_ms=NOW_MS)
+        append_as_follower(follower, memoryview(data[ends[1] :]), now_ms=NOW_MS)
         assert [header.base_offset for header in headers_of(follower)] == [0, 2]
         return
     with pytest.raises(BrokerError, match="begins at 2, the log ends at 1") as raised:
-        follower.append_as_follower(memoryview(data[ends[1] :]), now_ms=NOW_MS)
+        append_as_follower(follower, memoryview(data[ends[1] :]), now_ms=NOW_MS)
     assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     with pytest.raises(BrokerError, match="begins at 2, the log ends at 1"):
-        follower.append_as_follower(memoryview(data[ends[1] :]), now_ms=NOW_MS)
+        append_as_follower(follower, memoryview(data[ends[1] :]), now_ms=NOW_MS)
     assert read_all(follower) == data[: ends[0]]
 
 
@@ -270,10 +273,10 @@ def test_an_empty_follower_begins_with_the_batch_that_holds_its_leaders_log_star
     leader, follower = new_log(disk, "/a/flights-3"), new_log(disk, "/b/flights-3")
     for _ in range(3):
         append(leader, NOW_MS, NOW_MS)
-    follower.truncate_fully_and_start_at(3)
+    truncate_fully_and_start_at(follower, 3)
     data = leader.read(3, 1000, upper_offset=6).slice
     assert data is not None
-    follower.append_as_follower(memoryview(data.read()), now_ms=NOW_MS)
+    append_as_follower(follower, memoryview(data.read()), now_ms=NOW_MS)
     assert (follower.log_start_offset, follower.log_end_offset) == (3, 6)
     assert [header.base_offset for header in headers_of(follower)] == [2, 4]
 
@@ -286,7 +289,7 @@ def test_a_log_truncated_at_any_offset_accepts_further_appends(offset: int) -> N
             log, 100 + number, 100 + number, leader_epoch=number, producer_id=1, epoch=0, sequence=2 * number
         )
     before = headers_of(log)
-    assert log.truncate_to(offset)
+    assert truncate_to(log, offset)
     end = offset // 2 * 2
     assert log.log_end_offset == end
     assert headers_of(log) == before[: end // 2]
@@ -296,12 +299,12 @@ def test_a_log_truncated_at_any_offset_accepts_further_appends(offset: int) -> N
     assert append(log, 500, producer_id=1, epoch=0, sequence=end, leader_epoch=9) == end
     assert look_up_at_once(offset_for_timestamp(log, 106)) == TimestampOffset(end, 500, 9)
     assert [header.base_offset for header in headers_of(log)] == list(range(0, end + 1, 2))
-    assert log.truncate_to(end + 1) is False
+    assert truncate_to(log, end + 1) is False
 
 
 def test_a_log_may_restart_at_any_offset(log: Log) -> None:
     append(log, leader_epoch=3)
-    log.truncate_fully_and_start_at(1000)
+    truncate_fully_and_start_at(log, 1000)
     assert (log.log_start_offset, log.log_end_offset, log.epochs.entries) == (1000, 1000, [])
     assert append(log, leader_epoch=4) == 1000
     assert log.segments[0].base_offset == 1000
@@ -312,18 +315,18 @@ def test_deleting_records_drops_the_segments_before_the_new_log_start() -> None:
     log = new_log(disk, segment_bytes=300)
     for number in range(10):
         append(log, leader_epoch=number // 4)
-    log.advance_log_start(7)
+    advance_log_start(log, 7)
     assert log.log_start_offset == 7
     assert [segment.base_offset for segment in log.segments] == [6, 9]
     assert log.epochs.entries == [(1, 7), (2, 8)]
     with pytest.raises(BrokerError):
         log.read(6, 100, upper_offset=10)
-    log.advance_log_start(3)
+    advance_log_start(log, 3)
     assert log.log_start_offset == 7
     with pytest.raises(BrokerError) as raised:
-        log.advance_log_start(11)
+        advance_log_start(log, 11)
     assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-    log.advance_log_start(10)
+    advance_log_start(log, 10)
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (10, 10, 0)
     assert [name for name in disk.list(DIRECTORY) if name.endswith(".log")] == [f"{10:020d}.log"]
     assert append(log) == 10
@@ -359,7 +362,7 @@ def test_a_slice_can_be_sent_after_its_segment_was_deleted(tmp_path: Path) -> No
     append(log)
     append(log)
     read = log.read(0, 1000, upper_offset=3)
-    log.advance_log_start(3)
+    advance_log_start(log, 3)
     log.release()
     assert read.slice is not None
     assert batches.split(read.slice.read())[0].base_offset == 0

@@ -12,6 +12,7 @@ from broker.log.open_files import OpenFiles
 from broker.log.segment import Segment
 from broker.log.time_search import offset_for_timestamp
 from broker.log.timestamps import TimestampOffset
+from broker.log.truncation import advance_log_start, truncate_to
 from protocol import batches
 from tests.models.logs import append, headers_of, look_up_at_once, new_log, reopen, sim_disk
 
@@ -75,7 +76,7 @@ class LogMachine(RuleBasedStateMachine):
         """Truncate the log, as a follower does. With `continues_epoch` the leader never had the removed
         records: the next batches are of the same leader epoch as the last batch that is left."""
         offset = max(self.start, self.end - removed)
-        self.log.truncate_to(offset)
+        truncate_to(self.log, offset)
         self.model = [entry for entry in self.model if entry[0] + len(entry[2]) <= offset]
         if offset < self.end:
             self.end = max(
@@ -92,7 +93,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(removed=st.integers(1, 8))
     def delete_records(self, removed: int) -> None:
         offset = min(self.start + removed, self.end)
-        self.log.advance_log_start(offset)
+        advance_log_start(self.log, offset)
         self.start = offset
 
     @rule(is_clean=st.booleans())

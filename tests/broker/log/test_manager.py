@@ -17,6 +17,7 @@ from twisted.internet.task import Clock
 
 from broker.log import checkpoints
 from broker.log.checkpoints import MetaProperties
+from broker.log.copying import append_as_follower
 from broker.log.directory import IdentityError
 from broker.log.disk import Disk, OsDisk
 from broker.log.flush_job import flush_at_once
@@ -25,6 +26,7 @@ from broker.log.identity import claim, known_identity
 from broker.log.log import Log
 from broker.log.manager import LogManager
 from broker.log.settings import LogSettings, topic_defaults
+from broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
 from protocol.errors import BrokerError, ErrorCode
 from protocol.topic_partition import TopicPartition
 from tests.models.batches import timed_batch
@@ -122,7 +124,7 @@ def test_a_restart_finds_all_logs(stop: str) -> None:
         log = broker.logs.get_or_create(partition, TOPIC_ID)
         for _ in range(partition.partition + 1):
             append(log)
-        log.advance_log_start(partition.partition // 2)
+        advance_log_start(log, partition.partition // 2)
         flush_at_once(log)
     finished(broker.logs.checkpoints.write_offsets())
     finished(broker.logs.checkpoints.write_high_watermarks(dict.fromkeys(partitions(5), 1)))
@@ -163,7 +165,7 @@ def test_the_checkpoints_are_in_kafkas_format() -> None:
         append(broker.logs.get_or_create(partition))
     append(broker.log(TopicPartition("flights", 1)))
     flush_at_once(broker.log(TopicPartition("flights", 0)))
-    broker.log(TopicPartition("flights", 1)).advance_log_start(1)
+    advance_log_start(broker.log(TopicPartition("flights", 1)), 1)
     finished(broker.logs.checkpoints.write_offsets())
     finished(
         broker.logs.checkpoints.write_high_watermarks(
@@ -375,7 +377,7 @@ def test_records_not_durable_at_the_last_stop_are_flushed_by_age() -> None:
 def test_a_log_restarted_behind_its_recovery_point_is_flushed_by_age() -> None:
     broker = Broker(sim_disk(), **{"log.flush.interval.ms": 5000})
     log = broker.logs.get_or_create(TopicPartition("flights", 0))
-    log.truncate_fully_and_start_at(100)
+    truncate_fully_and_start_at(log, 100)
     append(log)
     flush_for(broker, 5)
     assert log.recovery_point == 101
@@ -450,13 +452,13 @@ def test_a_truncation_below_the_recovery_point_is_checkpointed_first() -> None:
         append(log)
     flush_at_once(log)
     written = broker.logs.checkpoints.write_offsets()
-    log.truncate_to(1)
+    truncate_to(log, 1)
     # An earlier write of the checkpoint is still running and has the old recovery point, so the log must not
     # grow.
     workers.work()
     finished(written)
     assert unsealed(disk, "recovery-point") == b"0\n1\nflights 0 3\n"
-    for grow in (append, lambda log: log.append_as_follower(timed_batch(), now_ms=NOW_MS)):
+    for grow in (append, lambda log: append_as_follower(log, timed_batch(), now_ms=NOW_MS)):
         with pytest.raises(BrokerError, match="NOT_LEADER_OR_FOLLOWER"):
             grow(log)
     workers.work()
@@ -476,7 +478,7 @@ def test_truncations_of_many_logs_share_their_checkpoint() -> None:
         flush_at_once(log)
     workers.is_held = True
     for log in logs:
-        log.truncate_to(1)
+        truncate_to(log, 1)
     workers.work()
     assert len(workers.jobs) == 1
     workers.work()

@@ -8,6 +8,7 @@ import pytest
 
 from broker.log import recompression
 from broker.log.append import AppendOrigin
+from broker.log.preparation import prepare_append
 from broker.log.settings import COMPRESSION_TYPES, LogSettings
 from protocol.batches import BatchHeader, Compression, has_valid_crc, split, write_header
 from protocol.errors import ErrorCode
@@ -125,8 +126,8 @@ def test_a_batch_that_cannot_be_decompressed_is_refused(tmp_path: Path) -> None:
 
 def test_batches_written_by_the_broker_are_not_recompressed(tmp_path: Path) -> None:
     log = world_with(tmp_path, compression_type="gzip").replicas.partition("t", 0).log
-    prepared = log.prepare_append(
-        memoryview(bytearray(batch(*VALUES))), origin=AppendOrigin.COORDINATOR, now_ms=START_MS
+    prepared = prepare_append(
+        log, memoryview(bytearray(batch(*VALUES))), origin=AppendOrigin.COORDINATOR, now_ms=START_MS
     )
     assert prepared.headers[0].compression == Compression.NONE
 

@@ -14,6 +14,7 @@ from broker.log.flush_job import close_log, flush_at_once
 from broker.log.log import Log
 from broker.log.recovery import create_log, load_log
 from broker.log.time_search import offset_for_timestamp
+from broker.log.truncation import truncate_to
 from protocol.checksum import crc32c
 from protocol.errors import BrokerError
 from tests.models.disk import SimDisk
@@ -305,7 +306,7 @@ def test_a_truncated_leader_epoch_is_not_found_again_among_older_records(
     append(log, 1, leader_epoch=4)
     append(log, 2, leader_epoch=5)
     flush_at_once(log)
-    log.truncate_to(1)
+    truncate_to(log, 1)
     append(log, 3, leader_epoch=4)
     append(log, 4, leader_epoch=4)
     flush_at_once(log)
@@ -404,7 +405,7 @@ def test_a_power_loss_loses_no_flushed_record_and_leaves_a_valid_log(seed: int) 
             flushed = log.log_end_offset
         if disk.rng.random() < 0.1:
             target = disk.rng.randint(0, log.log_end_offset)
-            log.truncate_to(target)
+            truncate_to(log, target)
             flushed = min(flushed, log.log_end_offset)
             break
     whole, epochs, recovery_point = headers_of(log), log.epochs.entries, log.recovery_point
@@ -430,7 +431,7 @@ def test_after_a_power_loss_truncated_records_are_not_before_newer_ones(seed: in
     for _ in range(4):
         append(log)
     flush_at_once(log)
-    log.truncate_to(2)
+    truncate_to(log, 2)
     log.roll(NOW_MS)
     append(log, leader_epoch=1)
     whole = headers_of(log)

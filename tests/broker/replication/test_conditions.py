@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from broker.log.truncation import truncate_to
 from broker.replication import conditions
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition
@@ -212,7 +213,7 @@ def test_a_retry_has_an_unknown_outcome_if_its_guard_counted_records_that_were_l
     records = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
     guard = part(None, 1, 1, expected_leader_epoch=epoch)
     assert [row.error_code for row in produce(client, part(records, 0, 0), guard)] == [0, 0]
-    world.replicas.partition(T, 1).log.truncate_to(0)
+    truncate_to(world.replicas.partition(T, 1).log, 0)
     world.assign(T, 1, leader_epoch=1)
     if epoch >= 0:
         produce(client, part(batch(b"another term"), -1, 1))

@@ -11,6 +11,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from broker.log.copying import append_as_follower
 from broker.log.flush_job import flush_at_once
 from broker.log.log import Log
 from broker.network.outbound import ChannelLost
@@ -248,7 +249,7 @@ def test_records_found_at_a_restart_are_flushed_before_the_first_fetch() -> None
     """The process that wrote them may have been killed before its fsync."""
     broker, copy, leader = Broker(), durable_follower(), elect(1, 0, [replica(1)])
     append(leader, b"x")
-    copy.log.append_as_follower(memoryview(bytearray(raw(leader))), now_ms=0)
+    append_as_follower(copy.log, memoryview(bytearray(raw(leader))), now_ms=0)
     broker.fetchers.follow(copy)
     broker.clock.advance(10)
     assert broker.lanes[0].sent == []

@@ -8,22 +8,23 @@ from typing import Any
 from broker.log.append_ids import AppendIds
 from broker.log.log import Log
 from broker.log.producer_state import ProducerStates
+from broker.replication import following
 from broker.replication.appends import Append
 from tests.sim.mutation import Mutation, Patch
 
 
 def _forget_at_failover() -> Sequence[Patch]:
-    append = Log.append_as_follower
+    append = following.append_as_follower
 
-    def mutant(self: Log, *arguments: Any, **keywords: Any) -> Any:
-        producers = self.producers
+    def mutant(log: Log, *arguments: Any, **keywords: Any) -> Any:
+        producers = log.producers
         append_ids, producers.append_ids = producers.append_ids, AppendIds()
         try:
-            return append(self, *arguments, **keywords)
+            return append(log, *arguments, **keywords)
         finally:
             producers.append_ids = append_ids
 
-    return [(Log, "append_as_follower", mutant)]
+    return [(following, "append_as_follower", mutant)]
 
 
 def _keep_after_truncation() -> Sequence[Patch]:

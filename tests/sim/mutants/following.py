@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from broker.log import truncation
 from broker.log.epochs import LeaderEpochs
 from broker.log.log import Log
 from broker.replication import fetcher, following
@@ -46,7 +47,7 @@ def _truncate_too_much() -> Sequence[Patch]:
 
 
 def _keep_epochs_at_truncation() -> Sequence[Patch]:
-    return [(Log, "_truncate_epochs", lambda self, end_offset: None)]
+    return [(truncation, "_truncate_epochs", lambda log, end_offset: None)]
 
 
 def _overlook_unknown_epochs() -> Sequence[Patch]:

@@ -8,6 +8,7 @@ from typing import Any
 from broker.log import producer_state
 from broker.log.log import Log
 from broker.log.producer_state import ProducerStates
+from broker.replication import following
 from coordinator.cluster.producer_ids import ProducerIds
 from tests.sim.mutation import Mutation, Patch
 
@@ -21,17 +22,17 @@ def _remember_one_batch() -> Sequence[Patch]:
 
 
 def _copy_without_sequences() -> Sequence[Patch]:
-    append = Log.append_as_follower
+    append = following.append_as_follower
 
-    def mutant(self: Log, *arguments: Any, **keywords: Any) -> Any:
-        producers, self.producers = self.producers, ProducerStates()
+    def mutant(log: Log, *arguments: Any, **keywords: Any) -> Any:
+        producers, log.producers = log.producers, ProducerStates()
         try:
-            return append(self, *arguments, **keywords)
+            return append(log, *arguments, **keywords)
         finally:
-            self.producers = producers
-            producers.map_end_offset = self.log_end_offset
+            log.producers = producers
+            producers.map_end_offset = log.log_end_offset
 
-    return [(Log, "append_as_follower", mutant)]
+    return [(following, "append_as_follower", mutant)]
 
 
 class _BlindWrites:

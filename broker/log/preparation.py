@@ -1,0 +1,66 @@
+"""Prepares appends of a leader: checks the batches, and finds the earlier ones that they repeat."""
+
+from __future__ import annotations
+
+from broker.log.append import AppendOrigin, PreparedAppend, check_batches
+from broker.log.append_ids import NamedAppend
+from broker.log.key_versions import keys_of
+from broker.log.log import Log
+from broker.log.producer_state import AppendedBatch
+from broker.log.recompression import recompressed
+from broker.log.settings import KEEP_PRODUCERS_CODEC
+from protocol.batches import NO_SEQUENCE, BatchHeader
+from protocol.errors import ErrorCode, error_for
+
+
+def prepare_append(
+    log: Log,
+    records: memoryview,
+    *,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+    now_ms: int,
+    append_id: bytes | None = None,
+) -> PreparedAppend:
+    """Check whether batches may be appended or repeat earlier ones. Changes nothing.
+
+    `records` is writable: offsets will be assigned in it. Raises BrokerError as `check_batches` and
+    `ProducerStates.check` do, and NOT_LEADER_OR_FOLLOWER after a truncation until its checkpoint is
+    durable; INVALID_REQUEST if the append with this `append_id` has another number of records.
+    """
+    if log.failure is not None or log.settling:
+        log.check_may_grow()
+    headers = check_batches(records, log.settings, origin, now_ms, append_id)
+    if append_id is not None and (append := log.producers.append_ids.find(append_id)) is not None:
+        return _prepare_repeat(log, records, headers, append)
+    duplicate = log.producers.check(headers)
+    if (
+        log.settings.compression_type != KEEP_PRODUCERS_CODEC
+        and origin is AppendOrigin.CLIENT
+        and duplicate is None
+    ):
+        # A client's records are one batch.
+        records, header = recompressed(records, headers[0], log.settings)
+        headers = [header]
+    keys = None
+    if log.keys is not None and duplicate is None:
+        keys = [keys_of(records, header) for header in headers]
+    return PreparedAppend(records, headers, log.log_end_offset, duplicate, keys)
+
+
+def _prepare_repeat(
+    log: Log, records: memoryview, headers: list[BatchHeader], append: NamedAppend
+) -> PreparedAppend:
+    """The answer to a batch whose append id the log has."""
+    (header,) = headers
+    if append.last_offset_delta != header.last_offset_delta:
+        raise error_for(
+            ErrorCode.INVALID_REQUEST,
+            f"the append with this id wrote {append.last_offset_delta + 1} records at offset "
+            f"{append.first_offset}, and this batch has {header.record_count}: give it an id of its own",
+        )
+    retried = log.producers.find(header)
+    if retried is not None:
+        return PreparedAppend(records, headers, log.log_end_offset, retried)
+    last_offset = append.first_offset + append.last_offset_delta
+    batch = AppendedBatch(NO_SEQUENCE, last_offset, append.last_offset_delta, append.timestamp)
+    return PreparedAppend(records, headers, log.log_end_offset, batch, is_repeat=True)
