@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from broker.log.append import AppendOrigin
 from broker.log.copying import append_as_follower
-from broker.log.disk import OsDisk
+from broker.log.disk import DiskFile, OsDisk
+from broker.log.flush_job import close_log
 from broker.log.log import Log
 from broker.log.preparation import prepare_append
+from broker.log.segment import Segment
 from broker.log.time_search import offset_for_timestamp, offset_of_max_timestamp
 from broker.log.timestamps import TimestampOffset
 from broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
@@ -27,6 +30,7 @@ from tests.models.logs import (
     look_up_at_once,
     new_log,
     read_all,
+    reopen,
     sim_disk,
 )
 
@@ -151,6 +155,24 @@ def test_the_first_record_at_or_after_a_timestamp_is_found(interval: int) -> Non
     assert look_up_at_once(offset_of_max_timestamp(log)) == TimestampOffset(13, 100, 12)
     advance_log_start(log, 4)
     assert look_up_at_once(offset_for_timestamp(log, 0)) == TimestampOffset(4, 40, 3)
+
+
+def test_a_failed_read_leaves_the_largest_timestamp_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = sim_disk()
+    log = new_log(disk)
+    append(log, 30, 70, 50)
+    close_log(log)
+    log = reopen(disk, log, is_clean=True)
+
+    def lack_descriptors(segment: Segment) -> DiskFile:
+        raise OSError(errno.EMFILE, "too many open files", segment.path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "file", lack_descriptors)
+        with pytest.raises(BrokerError, match="too many open files"):
+            look_up_at_once(offset_of_max_timestamp(log))
+
+    assert look_up_at_once(offset_of_max_timestamp(log)) == TimestampOffset(1, 70, 0)
 
 
 def test_log_append_time_topics_get_the_brokers_timestamp() -> None:
