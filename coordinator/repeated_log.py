@@ -10,19 +10,23 @@ from coordinator.clock import Clock
 INTERVAL_S = 10.0
 CAUSES_MAX = 100
 _OTHER = "other causes"
+_SHOWN = 500
+"""Maximum length of the text that a line with a count repeats."""
 
 
 @dataclass(slots=True)
 class _Cause:
-    """`quiet_until_s` is the end of the interval of the last line; `left_out` counts the events since."""
+    """`quiet_until_s` is the end of the interval of the last line; `left_out` counts the events since, and
+    `last_text` is the latest of them."""
 
     quiet_until_s: float
     left_out: int = 0
+    last_text: str = ""
 
 
 class RepeatedLog:
     """Logs the first event of each cause at once. Later ones within `interval_s` seconds are only counted,
-    and one line at the end of the interval has their number.
+    and one line at the end of the interval has their number and the last one's text.
 
     `cause` is a plural phrase for the log, such as "requests of unknown APIs". It must not contain text from
     clients. At most `causes_max` causes are kept; events of further ones share one entry.
@@ -40,8 +44,7 @@ class RepeatedLog:
 
     def warning(self, logger: logging.Logger, cause: str, text: str, *arguments: object) -> None:
         """Log a warning, unless one of the same cause was logged less than an interval ago."""
-        if self.is_due(logger, logging.WARNING, cause):
-            logger.warning(text, *arguments)
+        self._log(logger, logging.WARNING, cause, text, arguments)
 
     def error(
         self,
@@ -52,12 +55,18 @@ class RepeatedLog:
         exc_info: BaseException | None = None,
     ) -> None:
         """Like `warning`, for an error, with the traceback of `exc_info`."""
-        if self.is_due(logger, logging.ERROR, cause):
-            logger.error(text, *arguments, exc_info=exc_info)
+        self._log(logger, logging.ERROR, cause, text, arguments, exc_info)
 
-    def is_due(self, logger: logging.Logger, level: int, cause: str) -> bool:
-        """Count an event. Returns whether the caller must log it; otherwise a later line at `level` has it in
-        its count."""
+    def _log(
+        self,
+        logger: logging.Logger,
+        level: int,
+        cause: str,
+        text: str,
+        arguments: tuple[object, ...],
+        exc_info: BaseException | None = None,
+    ) -> None:
+        """Log an event, or have a later line at `level` count it."""
         now_s = self._clock.seconds()
         known = self._causes.get(cause)
         if known is None:
@@ -65,13 +74,14 @@ class RepeatedLog:
             known = self._causes.get(cause)
         if known is None or (known.quiet_until_s <= now_s and not known.left_out):
             self._causes[cause] = _Cause(now_s + self._interval_s)
-            return True
+            logger.log(level, text, *arguments, exc_info=exc_info)
+            return
         known.left_out += 1
+        known.last_text = (text % arguments)[:_SHOWN]
         if known.left_out == 1:
             self._clock.callLater(
                 known.quiet_until_s - now_s, self._count_out, _Counted(logger, level, cause), known
             )
-        return False
 
     def _make_room(self, cause: str, now_s: float) -> str:
         """Forget causes without recent events. Returns the entry under which a new `cause` is kept."""
@@ -87,8 +97,8 @@ class RepeatedLog:
         known.quiet_until_s = self._clock.seconds() + self._interval_s
         counted.logger.log(
             counted.level,
-            "Not logged one by one in the last %g s, %s: %d more",
-            self._interval_s, counted.cause, left_out,
+            "Not logged one by one in the last %g s, %s: %d more, the last: %s",
+            self._interval_s, counted.cause, left_out, known.last_text,
         )  # fmt: skip
 
 

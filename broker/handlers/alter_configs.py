@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, gatherResults
 
+from broker.audit import log_altered
 from broker.handler import Handler, RequestContext
 from broker.settings.changes import SettingChanges
 from protocol.errors import BrokerError, ErrorCode
@@ -27,22 +28,26 @@ class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
 
     def handle(self, context: RequestContext, request: AlterConfigsRequest) -> Deferred[AlterConfigsResponse]:
         altered = gatherResults(
-            [self._replace(resource, request.validate_only) for resource in request.resources]
+            [self._replace(context, resource, request.validate_only) for resource in request.resources]
         )
         return altered.addCallback(
             lambda responses: AlterConfigsResponse(throttle_time_ms=0, responses=responses)
         )
 
     def _replace(
-        self, resource: AlterConfigsResource, validate_only: bool
+        self, context: RequestContext, resource: AlterConfigsResource, validate_only: bool
     ) -> Deferred[AlterConfigsResourceResponse]:
+        configs = {config.name: config.value for config in resource.configs}
         outcome = self.changes.replace(
-            resource.resource_type,
-            resource.resource_name,
-            {config.name: config.value for config in resource.configs},
-            validate_only=validate_only,
+            resource.resource_type, resource.resource_name, configs, validate_only=validate_only
         )
-        return outcome.addCallback(lambda error: _response(resource, error))
+
+        def answer(error: BrokerError | None) -> AlterConfigsResourceResponse:
+            if error is None and not validate_only:
+                log_altered(context, resource.resource_type, resource.resource_name, configs)
+            return _response(resource, error)
+
+        return outcome.addCallback(answer)
 
     def failed(
         self, context: RequestContext, request: AlterConfigsRequest, error: BrokerError

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
+from broker.audit import log_change
 from broker.handler import Handler, RequestContext
 from coordinator.controller.service import ControllerService
 from protocol.errors import BrokerError, ErrorCode
@@ -42,7 +43,19 @@ class AlterPartitionReassignmentsHandler(
                         ErrorCode.INVALID_REQUEST, "the request names a partition several times"
                     )
                 targets[at] = row.replicas
-        return self.controller.alter_reassignments(targets, request.timeout_ms).addCallback(_response)
+
+        def answer(
+            results: Mapping[TopicPartition, BrokerError | None],
+        ) -> AlterPartitionReassignmentsResponse:
+            for at, error in results.items():
+                if error is None and targets.get(at) is None:
+                    log_change(context, "Stopped the reassignment of %s-%d", at.topic, at.partition)
+                elif error is None:
+                    what = "Began to reassign %s-%d to brokers %s"
+                    log_change(context, what, at.topic, at.partition, targets[at])
+            return _response(results)
+
+        return self.controller.alter_reassignments(targets, request.timeout_ms).addCallback(answer)
 
     def failed(
         self, context: RequestContext, request: AlterPartitionReassignmentsRequest, error: BrokerError

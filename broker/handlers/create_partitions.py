@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, succeed
 
+from broker.audit import log_change
 from broker.handler import Handler, RequestContext
 from coordinator.controller.events import MorePartitions, TopicResult
 from coordinator.controller.service import ControllerService
@@ -39,7 +40,15 @@ class CreatePartitionsHandler(Handler[CreatePartitionsRequest, CreatePartitionsR
         grown = self.controller.create_partitions(
             wanted, request.timeout_ms, validate_only=request.validate_only
         )
-        return grown.addCallback(lambda results: _response([*refused, *results.values()]))
+        counts_wanted = {more.name: more.count for more in wanted}
+
+        def answer(results: dict[str, TopicResult]) -> CreatePartitionsResponse:
+            for name, result in results.items():
+                if result.error is ErrorCode.NONE and not request.validate_only:
+                    log_change(context, "Topic %s now has %d partitions", name, counts_wanted[name])
+            return _response([*refused, *results.values()])
+
+        return grown.addCallback(answer)
 
     def failed(
         self, context: RequestContext, request: CreatePartitionsRequest, error: BrokerError

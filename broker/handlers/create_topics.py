@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, succeed
 
+from broker.audit import log_change, shown, warn_without_effect
 from broker.handler import Handler, RequestContext
 from broker.settings.view import SettingsView
 from coordinator.controller.events import TopicCreation, TopicResult
@@ -53,7 +54,13 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
         created = self.controller.create_topics(
             list(wanted.values()), request.timeout_ms, validate_only=request.validate_only
         )
-        return created.addCallback(lambda results: self._response({**refused, **results}, wanted))
+
+        def answer(results: Mapping[str, TopicResult]) -> CreateTopicsResponse:
+            if not request.validate_only:
+                _log_created(context, results, wanted)
+            return self._response({**refused, **results}, wanted)
+
+        return created.addCallback(answer)
 
     def _response(
         self, results: Mapping[str, TopicResult], wanted: Mapping[str, TopicCreation]
@@ -101,6 +108,18 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
     ) -> CreateTopicsResponse:
         results = {topic.name: TopicResult(topic.name, error.code, error.message) for topic in request.topics}
         return self._response(results, {})
+
+
+def _log_created(
+    context: RequestContext, results: Mapping[str, TopicResult], wanted: Mapping[str, TopicCreation]
+) -> None:
+    for name, result in results.items():
+        if result.error is ErrorCode.NONE:
+            what = "Created topic %s with %d partitions, %d replicas each, settings %s"
+            configs = wanted[name].configs
+            counts = result.partition_count, result.replication_factor
+            log_change(context, what, name, *counts, shown(dict(configs)))
+            warn_without_effect(context, f"topic {name}", configs)
 
 
 def _new_topic(topic: CreatableTopic) -> TopicCreation:

@@ -13,6 +13,7 @@ from typing import Annotated
 
 from twisted.internet.defer import Deferred, succeed
 
+from broker.audit import log_change
 from broker.handler import Handler, RequestContext
 from broker.metadata import MetadataCache
 from broker.setting_groups import settings_group
@@ -74,6 +75,9 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
         deleted = self.controller.delete_topics(list(names), request.timeout_ms)
 
         def answer(results: dict[str, TopicResult]) -> DeleteTopicsResponse:
+            for name, result in results.items():
+                if result.error is ErrorCode.NONE:
+                    log_change(context, "Deleted topic %s with all its records", name)
             responses = [
                 _result(name, names[name], result.error, result.message) for name, result in results.items()
             ]

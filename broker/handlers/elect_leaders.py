@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
+from broker.audit import log_change, shown
 from broker.handler import Handler, RequestContext
 from coordinator.controller.service import ControllerService
 from protocol.errors import BrokerError, ErrorCode, error_for
@@ -37,7 +38,15 @@ class ElectLeadersHandler(Handler[ElectLeadersRequest, ElectLeadersResponse]):
         elected = self.controller.elect_leaders(
             _named(request), request.timeout_ms, unclean=election is ElectionType.UNCLEAN
         )
-        return elected.addCallback(_response)
+
+        def answer(results: Mapping[TopicPartition, ErrorCode]) -> ElectLeadersResponse:
+            done = [f"{name}-{number}" for (name, number), code in results.items() if code == ErrorCode.NONE]
+            if done:
+                kind = election.name.lower()
+                log_change(context, "Elected %s leaders of %d partitions: %s", kind, len(done), shown(done))
+            return _response(results)
+
+        return elected.addCallback(answer)
 
     def failed(
         self, context: RequestContext, request: ElectLeadersRequest, error: BrokerError

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
+from broker.audit import log_altered
 from broker.handler import Handler, RequestContext
 from broker.settings.alterations import Alteration
 from broker.settings.changes import SettingChanges
@@ -34,14 +35,14 @@ class IncrementalAlterConfigsHandler(
         self, context: RequestContext, request: IncrementalAlterConfigsRequest
     ) -> Deferred[IncrementalAlterConfigsResponse]:
         altered = gatherResults(
-            [self._alter(resource, request.validate_only) for resource in request.resources]
+            [self._alter(context, resource, request.validate_only) for resource in request.resources]
         )
         return altered.addCallback(
             lambda responses: IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
         )
 
     def _alter(
-        self, resource: IncrementalAlterConfigsResource, validate_only: bool
+        self, context: RequestContext, resource: IncrementalAlterConfigsResource, validate_only: bool
     ) -> Deferred[IncrementalAlterConfigsResourceResponse]:
         try:
             alterations = [
@@ -53,7 +54,17 @@ class IncrementalAlterConfigsHandler(
         outcome = self.changes.alter(
             resource.resource_type, resource.resource_name, alterations, validate_only=validate_only
         )
-        return outcome.addCallback(lambda error: _response(resource, error))
+
+        def answer(error: BrokerError | None) -> IncrementalAlterConfigsResourceResponse:
+            if error is None and not validate_only:
+                changes = {
+                    each.name: None if each.operation is ConfigOperation.DELETE else each.value
+                    for each in alterations
+                }
+                log_altered(context, resource.resource_type, resource.resource_name, changes)
+            return _response(resource, error)
+
+        return outcome.addCallback(answer)
 
     def failed(
         self, context: RequestContext, request: IncrementalAlterConfigsRequest, error: BrokerError

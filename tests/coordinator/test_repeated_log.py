@@ -24,7 +24,8 @@ def test_one_line_is_logged_at_once_and_one_with_the_count_after_the_interval(
     clock.advance(10)
 
     assert caplog.messages[1:] == [
-        "Not logged one by one in the last 10 s, requests of unknown APIs: 44832 more"
+        "Not logged one by one in the last 10 s, requests of unknown APIs: 44832 more, "
+        "the last: request 44832"
     ]
 
 
@@ -67,7 +68,7 @@ def test_the_number_of_causes_is_bounded_and_old_ones_are_forgotten(caplog: pyte
     log.warning(LOGGER, "a new cause", "a new one")
 
     assert caplog.messages[4:] == [
-        "Not logged one by one in the last 10 s, other causes: 46 more",
+        "Not logged one by one in the last 10 s, other causes: 46 more, the last: cause 49",
         "a new one",
     ]
     assert len(log) <= 4

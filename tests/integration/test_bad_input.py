@@ -297,7 +297,8 @@ class TestFrames:
         assert answered > FRAMES // 50
         assert hung_up > FRAMES // 20
         assert until(lambda: open_sockets(broker.pid) <= sockets)
-        assert broker.log.count("\n") - lines <= 2 * sent
+        # One line per cause in 10 s, and others say how many were left out.
+        assert broker.log.count("\n") - lines <= sent // 20
 
     @pytest.mark.parametrize("size", [-1, -(2**31), FRAME_BYTES_MAX + 1, 2**31 - 1])
     def test_a_frame_of_an_impossible_size_closes_the_connection(
@@ -324,7 +325,8 @@ class TestFrames:
         before = broker.log.count(reason)
         client.send_frame(frame)
         assert client.is_hung_up()
-        assert until(lambda: broker.log.count(reason) == before + 1)
+        # At once, or with the count of those that were not logged one by one.
+        assert until(lambda: broker.log.count(reason) > before)
 
     def test_an_unknown_version_of_api_versions_is_answered_in_version_0(self, client: RawSocket) -> None:
         client.send_frame(b"\x00\x12\x00\x63\x00\x00\x00\x07\xff\xff")
