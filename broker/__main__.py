@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
+from pathlib import Path
 
+from broker.process.log_file import log_to, open_log_file
 from broker.settings.command_line import read_settings
 from clients.settings import SettingError, Settings
 
@@ -18,7 +21,7 @@ def _arguments() -> argparse.Namespace:
         prog="server-start.sh",
         usage="%(prog)s [-daemon] properties [--override key=value]... [--ready-file path] [--log-level …]",
         description="Run a broker until SIGTERM or SIGINT. With -daemon, which must be the first argument, "
-        "the broker moves to the background once it serves, and logs to $LOG_DIR/server.out (var/log/…).",
+        "the broker moves to the background once it serves, and logs to $LOG_DIR/server-ID.log (var/log/…).",
     )
     parser.add_argument("properties", help="file of the broker's settings, in the format of Java properties")
     parser.add_argument(
@@ -32,6 +35,11 @@ def _arguments() -> argparse.Namespace:
         "--ready-file",
         metavar="path",
         help="file that the broker writes once it serves: its id, process id, cluster and listeners, as JSON",
+    )
+    parser.add_argument(
+        "--log-dir",
+        metavar="path",
+        help="directory of the broker's log file, server-ID.log, which is rotated; default: the output",
     )
     parser.add_argument(
         "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"), help="default: INFO"
@@ -55,6 +63,14 @@ def main() -> int:
     except SettingError as error:
         print(f"Cannot start: {error}", file=sys.stderr)
         return 1
+    if arguments.log_dir is not None:
+        try:
+            log_file = open_log_file(Path(arguments.log_dir), settings["broker.id"], os.environ)
+        except (OSError, ValueError) as error:
+            print(f"Cannot start: the log file cannot be opened: {error}", file=sys.stderr)
+            return 1
+        log_to(log_file, _LOG_FORMAT)
+        print(f"The log of process {os.getpid()} is {log_file.path}", flush=True)
     _warn_of_unknown(settings)
     # Imported here: the first import of Twisted installs a reactor, and tests install another one.
     from twisted.internet import epollreactor

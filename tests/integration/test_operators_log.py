@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
 import pytest
 
 from clients.admin.admin import Admin
@@ -10,6 +17,7 @@ from clients.admin.topics import NewTopic
 from protocol.configs import ResourceType
 from tests.cluster import Cluster
 
+HOME = Path(__file__).parent.parent.parent
 BY = "by User:ANONYMOUS, client 'operator', at 127.0.0.1 (broker.audit)"
 
 
@@ -54,3 +62,55 @@ def test_a_setting_without_effect_is_logged_as_such_when_it_is_set(cluster: Clus
         f"WARNING The settings {name} of topic {topic} " in line
         for topic, line in zip(("created", "altered"), warnings, strict=True)
     ] == [True, True]
+
+
+def test_brokers_started_as_daemons_keep_a_log_each_and_append_to_it(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Both brokers have the same id, as in two clusters on one machine."""
+    logs = tmp_path / "logs"
+    pids: list[int] = []
+    try:
+        pids.append(start_daemon(logs, cluster.zookeeper_connect, tmp_path / "one"))
+        pids.append(start_daemon(logs, cluster.zookeeper_connect, tmp_path / "two"))
+        first, second = logs / "server-5.log", logs / "server-5-2.log"
+        assert [path.read_text().count("INFO started") for path in (first, second)] == [1, 1]
+        stop(pids.pop(0))
+        pids.append(start_daemon(logs, cluster.zookeeper_connect, tmp_path / "one"))
+        assert [path.read_text().count("INFO started") for path in (first, second)] == [2, 1]
+    finally:
+        for pid in pids:
+            stop(pid)
+
+
+def start_daemon(logs: Path, zookeeper_connect: str, data: Path) -> int:
+    """Start a broker of id 5 in a cluster of its own by the script. Returns the process id when it serves."""
+    settings = {
+        "broker.id": "5",
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(data),
+        "zookeeper.connect": f"{zookeeper_connect}-{data.name}",
+    }
+    overrides = [part for key, value in settings.items() for part in ("--override", f"{key}={value}")]
+    done = subprocess.run(
+        [HOME / "scripts" / "server-start.sh", "-daemon", HOME / "config" / "server.properties", *overrides],
+        env={**os.environ, "LOG_DIR": str(logs)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = re.fullmatch(r"The broker has started \(process (\d+)\)\. Its log is (.*)\n", done.stdout)
+    assert found is not None, done.stdout
+    assert Path(found[2]).exists()
+    return int(found[1])
+
+
+def stop(pid: int) -> None:
+    """Stop a broker that is no child of this process, and wait for its end."""
+    os.kill(pid, signal.SIGTERM)
+    deadline_s = time.monotonic() + 120
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline_s, f"process {pid} does not stop"
+        time.sleep(0.05)

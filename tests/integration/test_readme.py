@@ -6,6 +6,8 @@ import re
 import sys
 from pathlib import Path
 
+from clients.message import Message
+from clients.producer import Producer
 from tests.cluster import Cluster
 from tests.integration.programs import finished
 
@@ -32,6 +34,16 @@ def test_the_python_example_writes_and_reads(cluster: Cluster) -> None:
     printed = run([sys.executable, "-c", example]).splitlines()
     assert printed[0].startswith("RecordMetadata(topic='first'")
     assert printed[1:] == ["0 b'k' b'hello'"]
+
+
+def test_the_python_example_reads_all_records_of_a_longer_topic(cluster: Cluster) -> None:
+    """One poll returns at most `max.poll.records`, which is 500."""
+    (broker,) = cluster.start()
+    with Producer({"bootstrap.servers": broker.address}) as producer:
+        for number in range(1200):
+            producer.send(Message("first", value=str(number)))
+    example = block("python", "from holdfast import Consumer").replace("localhost:9092", broker.address)
+    assert len(run([sys.executable, "-c", example]).splitlines()) == 1 + 1200 + 1
 
 
 def test_the_single_writer_example_gets_a_new_epoch_in_each_run(cluster: Cluster) -> None:
