@@ -9,25 +9,12 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from broker.handler import RequestContext
-from protocol.configs import ResourceType
+from protocol.configs import WITHOUT_EFFECT, ResourceType
 
 _log = logging.getLogger(__name__)
 
 _SHOWN_CLIENT_ID = 100
 _SHOWN_VALUES = 500
-
-WITHOUT_EFFECT = frozenset(
-    (
-        "cleanup.policy",
-        "delete.retention.ms",
-        "max.compaction.lag.ms",
-        "min.cleanable.dirty.ratio",
-        "min.compaction.lag.ms",
-        "retention.bytes",
-        "retention.ms",
-    )
-)
-"""Settings of topics that this version accepts, and that have no effect."""
 
 
 def log_change(context: RequestContext, what: str, *arguments: object) -> None:
