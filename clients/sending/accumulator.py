@@ -204,6 +204,7 @@ class RecordAccumulator:
         if self.is_closed:
             raise ClosedError("the producer is closed")
         if self._queues.fatal_error is not None:
+            self._queues.losses.know(self._queues.fatal_error)
             raise self._queues.fatal_error
         if size > self._size_max:
             return RecordTooLargeError(

@@ -186,7 +186,8 @@ class Batch:
             seen = self.looked_at = self.looked_at or set()
             before = len(seen)
             seen.update(range(first, first + count))
-            self.loss.count -= len(seen) - before
+            assert self.error is not None
+            self.loss.look_at(self.error, len(seen) - before)
             if len(seen) == len(self):
                 self.loss = self.looked_at = None
 

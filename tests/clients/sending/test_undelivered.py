@@ -14,7 +14,7 @@ from clients.errors import ClosedError, RecordTooLargeError, UndeliveredError, U
 from clients.message import Message
 from clients.producer import Producer
 from clients.sending.responses import SendResponse
-from protocol.errors import AuthorizationError, ErrorCode, UnknownTopicOrPartitionError
+from protocol.errors import AuthorizationError, ErrorCode, OffsetMismatchError, UnknownTopicOrPartitionError
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import ProduceRequest
 from tests.models.fake_cluster import FakeCluster
@@ -162,6 +162,25 @@ class TestLookedAt:
         with pytest.raises(UndeliveredError) as caught:
             producer.close()
         assert caught.value.count == 9
+
+    def test_a_refused_condition_is_reported_once_for_all_that_were_sent_behind_it(
+        self, cluster: FakeCluster
+    ) -> None:
+        with producer_on(cluster) as producer:
+            first = producer.send(Message("flights", value="first", partition=0))
+            while not first.done:
+                producer.turn(100)
+            responses = [
+                producer.send(Message("flights", value="v", partition=0, offset=offset))
+                for offset in range(9)
+            ]
+            while not responses[0].done:
+                producer.turn(100)
+            assert isinstance(responses[0].error, OffsetMismatchError)
+
+        with pytest.raises(UndeliveredError, match="1 message was not delivered"):  # noqa: SIM117
+            with producer_on(cluster) as producer:
+                producer.send(Message("flights", value="v", partition=0, offset=0))
 
     def test_asking_too_early_does_not_count(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster)
