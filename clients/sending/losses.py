@@ -3,9 +3,10 @@
 `flush`, `close` and the end of a `with` block raise them. A response whose error was read, whose `result()`
 raised it, whose callback was called with it, or that was awaited, counts as looked at.
 
-One event may fail many records: a condition that does not hold fails all that were sent behind it, and a
-fenced producer loses everything that it has queued. All these records have the same error. Once the
-application has seen it, from one of the records or raised by `send`, it knows of all of them.
+One event may fail many records. A condition that does not hold fails all that were sent behind it: once the
+application has looked at such a refusal of a partition, it follows what becomes of conditions there, and
+they are not counted any more. A fenced producer loses everything that it has queued: once the application has
+seen the error, from one of the records or raised by `send`, it knows of all.
 
 A failed batch costs an entry here, an acknowledged record or batch costs nothing. Entries are merged by
 partition and kind of error, so that their number is bounded however many records fail.
@@ -21,10 +22,8 @@ from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
 if TYPE_CHECKING:
     from clients.sending.batch import Batch
 
-_OF_MANY_RECORDS = (OffsetMismatchError, GuardMismatchError, GuardElsewhereError)
-"""Errors of conditions. A record that was sent behind a refused one fails with the error of that one."""
+_OF_CONDITIONS = (OffsetMismatchError, GuardMismatchError, GuardElsewhereError)
 _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
-"""Errors after which the producer cannot be used any more: everything queued fails with the first."""
 
 
 class LossCount:
@@ -43,7 +42,7 @@ class LossCount:
     def look_at(self, error: Exception, count: int) -> None:
         """The application has looked at so many of these records, which failed with `error`."""
         self.count -= count
-        self._losses.know(error)
+        self._losses.know(error, self.topic, self.partition)
 
 
 class Losses:
@@ -51,12 +50,14 @@ class Losses:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, int, type[Exception], object], LossCount] = {}
-        self._known: Exception | None = None
-        """The error of many records that the application saw last."""
+        self._is_fenced = False
+        """Whether the application knows that the producer is fenced."""
+        self._follows_conditions: set[tuple[str, int]] = set()
+        """The partitions of which the application has looked at a refused condition."""
 
     def add(self, batch: Batch, error: Exception) -> None:
         """All records of a batch have failed."""
-        if error is self._known:
+        if self._is_known(error, batch.topic, batch.partition):
             return
         code = error.code if isinstance(error, BrokerError) else None
         key = (batch.topic, batch.partition, type(error), code)
@@ -66,15 +67,22 @@ class Losses:
         counted.count += len(batch)
         batch.loss = counted
 
-    def know(self, error: Exception) -> None:
-        """The application has seen an error. If it is one of many records, the others count as looked at,
-        those too that still fail with it."""
-        if not _is_of_many(error):
+    def _is_known(self, error: Exception, topic: str, partition: int) -> bool:
+        if isinstance(error, _OF_CONDITIONS):
+            return (topic, partition) in self._follows_conditions
+        return self._is_fenced and _is_fence(error)
+
+    def know(self, error: Exception, topic: str = "", partition: int = -1) -> None:
+        """The application has seen an error: of a partition, or of the producer as a whole."""
+        if isinstance(error, _OF_CONDITIONS):
+            self._follows_conditions.add((topic, partition))
+        elif _is_fence(error):
+            self._is_fenced = True
+        else:
             return
-        self._known = error
-        of_this_kind = [key for key, counted in self._counts.items() if counted.error is error]
-        for key in of_this_kind:
-            del self._counts[key]
+        for counted in self._counts.values():
+            if self._is_known(counted.error, counted.topic, counted.partition):
+                counted.count = 0
 
     def take(self) -> UndeliveredError | None:
         """The error with all that was not looked at, which counts as looked at from here on; None if there is
@@ -88,7 +96,5 @@ class Losses:
         return UndeliveredError(losses) if losses else None
 
 
-def _is_of_many(error: Exception) -> bool:
-    if isinstance(error, BrokerError) and error.code in _FENCED:
-        return True
-    return isinstance(error, _OF_MANY_RECORDS)
+def _is_fence(error: Exception) -> bool:
+    return isinstance(error, BrokerError) and error.code in _FENCED

@@ -13,6 +13,7 @@ import pytest
 from clients.errors import ClosedError, RecordTooLargeError, UndeliveredError, UnsupportedRequestError
 from clients.message import Message
 from clients.producer import Producer
+from clients.sending.conditions import FEATURE
 from clients.sending.responses import SendResponse
 from protocol.errors import AuthorizationError, ErrorCode, OffsetMismatchError, UnknownTopicOrPartitionError
 from protocol.messages.metadata import MetadataRequest
@@ -166,6 +167,7 @@ class TestLookedAt:
     def test_a_refused_condition_is_reported_once_for_all_that_were_sent_behind_it(
         self, cluster: FakeCluster
     ) -> None:
+        cluster.brokers[1].features[FEATURE] = 1
         with producer_on(cluster) as producer:
             first = producer.send(Message("flights", value="first", partition=0))
             while not first.done:
