@@ -47,12 +47,13 @@ class AlterPartitionReassignmentsHandler(
         def answer(
             results: Mapping[TopicPartition, BrokerError | None],
         ) -> AlterPartitionReassignmentsResponse:
-            for at, error in results.items():
-                if error is None and targets.get(at) is None:
-                    log_change(context, "Stopped the reassignment of %s-%d", at.topic, at.partition)
+            for (name, number), error in results.items():
+                replicas = targets.get(TopicPartition(name, number))
+                if error is None and replicas is None:
+                    log_change(context, "Stopped the reassignment of %s-%d", name, number)
                 elif error is None:
                     what = "Began to reassign %s-%d to brokers %s"
-                    log_change(context, what, at.topic, at.partition, targets[at])
+                    log_change(context, what, name, number, replicas)
             return _response(results)
 
         return self.controller.alter_reassignments(targets, request.timeout_ms).addCallback(answer)
