@@ -68,13 +68,6 @@ class _Promised:
         return self.before(leader_epoch)[0]
 
 
-def _has(log: Log, committed: tuple[int, int]) -> bool:
-    offset, leader_epoch = committed
-    return log.log_end_offset >= offset and (
-        offset <= log.log_start_offset or log.epochs.epoch_at(offset - 1) == leader_epoch
-    )
-
-
 def _end(log: Log, offset: int) -> str:
     """Describes how a log differs from one that has every record committed before `offset`."""
     if log.log_end_offset < offset:
@@ -194,11 +187,26 @@ class CommittedJudge:
             self._check_leader(partition)
         return begins
 
+    def _has(self, place: Incarnation, log: Log, committed: tuple[int, int]) -> bool:
+        """Whether a log has a committed record, or had it until an operator deleted it.
+
+        After a crash a log may begin before the records that were deleted last, as in Kafka, while the leader
+        epochs that it knows begin after them.
+        """
+        offset, leader_epoch = committed
+        if log.log_end_offset < offset:
+            return False
+        if offset <= log.log_start_offset:
+            return True
+        found = log.epochs.epoch_at(offset - 1)
+        is_deleted = offset <= self._history.deleted.get(place, 0)
+        return found == leader_epoch or (is_deleted and found == NO_EPOCH)
+
     def _check_leader(self, partition: Partition) -> None:
         place = Incarnation(partition.key, partition.topic_id)
         promised, log = self._of(place), partition.log
         committed = promised.before(partition.leader_epoch)
-        if not _has(log, committed):
+        if not self._has(place, log, committed):
             self._found(
                 place,
                 f"broker {partition.local_id} leads in epoch {partition.leader_epoch} with "
@@ -235,7 +243,7 @@ class CommittedJudge:
             return
         place = Incarnation(partition.key, partition.topic_id)
         committed = self._of(place).before(partition.leader_epoch)
-        if not _has(partition.log, committed):
+        if not self._has(place, partition.log, committed):
             self._found(
                 place,
                 f"broker {partition.local_id} is in sync in epoch {state.leader_epoch}, and the start of its "
@@ -298,7 +306,7 @@ class CommittedJudge:
             if copy is None or copy.topic_id != partition.topic_id or copy.is_offline:
                 continue
             what = ""
-            if not _has(copy.log, (committed, last_epoch)):
+            if not self._has(place, copy.log, (committed, last_epoch)):
                 what = _end(copy.log, committed)
             elif settings.flush_before_ack and copy.log.recovery_point < committed:
                 what = f"a log that is durable up to {copy.log.recovery_point}"
@@ -309,7 +317,7 @@ class CommittedJudge:
                     f"{_told((committed, last_epoch))}",
                 )
         for later in self._leaders(place, role.leader_epoch + 1):
-            if not _has(later.log, (committed, last_epoch)):
+            if not self._has(place, later.log, (committed, last_epoch)):
                 self._found(
                     place,
                     f"{who} commits, while broker {later.local_id} leads in epoch {later.leader_epoch} with "
@@ -381,7 +389,7 @@ class CommittedJudge:
         if place not in self._promised:
             return
         committed = self._promised[place].before(state.leader_epoch + 1)
-        if not _has(partition.log, committed):
+        if not self._has(place, partition.log, committed):
             self._found(
                 place,
                 f"broker {member} joins the in-sync set {list(state.isr)} in epoch {state.leader_epoch} with "

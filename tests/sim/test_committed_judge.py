@@ -16,6 +16,7 @@ from coordinator.zookeeper.interface import SetData
 from tests.models.world import World
 from tests.sim.cluster import logs_in_trace
 from tests.sim.committed_judge import CommittedJudge
+from tests.sim.history import Incarnation
 from tests.sim.test_cluster import AT, Stage
 
 
@@ -75,6 +76,21 @@ def test_a_leader_whose_log_is_too_short_is_found(judged: Judged) -> None:
     assert f"t-0: broker {follower.local_id} leads in epoch 1 with a log that ends at" in first
     assert first.endswith(f"committed is everything before {end_offset}, the last record of epoch 0")
     assert "without batch" in second
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_only_a_record_that_was_deleted_may_have_no_leader_epoch(judged: Judged, *, is_deleted: bool) -> None:
+    """After a crash a log may begin before the records that were deleted last, which its epochs omit."""
+    follower = judged.follower
+    end_offset = follower.log.log_end_offset
+    if is_deleted:
+        place = Incarnation(follower.key, follower.topic_id)
+        judged.stage.history.deletes(place, end_offset)
+    follower.log.epochs.advance_start(end_offset)
+
+    judged.elect(follower)
+
+    assert bool(judged.found()) is not is_deleted
 
 
 def test_a_leader_with_another_record_at_an_acknowledged_offset_is_found(judged: Judged) -> None:
