@@ -261,3 +261,11 @@ class TopicRecreatedError(ClientError):
 def is_retriable(error: Exception) -> bool:
     """Whether another attempt may succeed. False for exceptions of neither family, which are bugs."""
     return isinstance(error, ClientError | BrokerError) and error.retriable
+
+
+def is_fenced(error: Exception) -> bool:
+    """Whether another producer has taken over, so that this one can write nothing any more."""
+    return isinstance(error, BrokerError) and error.code in (
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+    )

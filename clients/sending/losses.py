@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clients.errors import GuardElsewhereError, GuardMismatchError, Loss, UndeliveredError
-from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
+from clients.errors import GuardElsewhereError, GuardMismatchError, Loss, UndeliveredError, is_fenced
+from protocol.errors import BrokerError, OffsetMismatchError
 
 if TYPE_CHECKING:
     from clients.sending.batch import Batch
 
 _OF_CONDITIONS = (OffsetMismatchError, GuardMismatchError, GuardElsewhereError)
-_FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
 class LossCount:
@@ -70,13 +69,13 @@ class Losses:
     def _is_known(self, error: Exception, topic: str, partition: int) -> bool:
         if isinstance(error, _OF_CONDITIONS):
             return (topic, partition) in self._follows_conditions
-        return self._is_fenced and _is_fence(error)
+        return self._is_fenced and is_fenced(error)
 
     def know(self, error: Exception, topic: str = "", partition: int = -1) -> None:
         """The application has seen an error: of a partition, or of the producer as a whole."""
         if isinstance(error, _OF_CONDITIONS):
             self._follows_conditions.add((topic, partition))
-        elif _is_fence(error):
+        elif is_fenced(error):
             self._is_fenced = True
         else:
             return
@@ -94,7 +93,3 @@ class Losses:
             if each.count > 0
         ]
         return UndeliveredError(losses) if losses else None
-
-
-def _is_fence(error: Exception) -> bool:
-    return isinstance(error, BrokerError) and error.code in _FENCED

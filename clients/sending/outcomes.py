@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from clients.errors import DeliveryTimeoutError, GuardMismatchError, is_retriable
+from clients.errors import DeliveryTimeoutError, GuardMismatchError, is_fenced, is_retriable
 from clients.sending.batch import Batch
 from clients.sending.conditions import judged, poison
 from clients.sending.queues import PartitionQueue, Queues
@@ -21,7 +21,6 @@ _NOT_WRITTEN = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
 )
 """Errors that prove that the broker has not appended the batch."""
-_FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 
 
 class Outcomes:
@@ -54,7 +53,7 @@ class Outcomes:
             error = judged(queue, batch, error)
         code = error.code if isinstance(error, BrokerError) else None
         is_lost = code in _LOST_SEQUENCE and batch.base_sequence >= 0
-        if code in _FENCED and batch.base_sequence >= 0:
+        if is_fenced(error) and batch.base_sequence >= 0:
             self.give_up(queue, batch, error)
             self._queues.fatal_error = error
             return
