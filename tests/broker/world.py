@@ -284,6 +284,19 @@ class World:
         )
 
 
+def follow(world: World, offset: int) -> None:
+    """Record a fetch of t-0 by broker 2 from `offset`: it has all earlier records."""
+    wanted = FetchPartition(
+        partition=0,
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        last_fetched_epoch=-1,
+        log_start_offset=0,
+        partition_max_bytes=1,
+    )
+    world.replicas.record_fetch("t", wanted, 2)
+
+
 def fired(deferred: Deferred[T]) -> T:
     """The result of a fired Deferred; a failure is raised."""
     results: list[T] = []

@@ -27,21 +27,6 @@ T = "t"
 OFFSETS = "__consumer_offsets"
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> OwnershipWorld:
-    world = OwnershipWorld(tmp_path)
-    world.lead(T)
-    return world
-
-
-@pytest.fixture
-def anna(world: OwnershipWorld) -> Owner:
-    """The owner of t-0."""
-    anna = world.owner("anna")
-    anna.claim(T)
-    return anna
-
-
 def write(client: Client, topic: str = T) -> int:
     return only_produced(client.call(produce_request(topic, batch(b"x")))).error_code
 

@@ -21,21 +21,6 @@ T = "t"
 STRANGER = b"drawn by a stranger"
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> OwnershipWorld:
-    world = OwnershipWorld(tmp_path)
-    world.lead(T)
-    return world
-
-
-@pytest.fixture
-def anna(world: OwnershipWorld) -> Owner:
-    """The owner of t-0, which she writes."""
-    anna = world.owner("anna")
-    anna.claim(T)
-    return anna
-
-
 def fenced(request: ProduceRequest, owner: Owner, **fields: Any) -> ProduceRequest:
     """The request with the fence of the owner's last grant in each partition."""
     for topic in request.topic_data:

@@ -3,8 +3,6 @@ by requests."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from twisted.internet.task import Clock
 
@@ -22,13 +20,6 @@ from tests.broker.ownership.world import OwnershipWorld
 
 T = "t"
 OFFSETS = "__consumer_offsets"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> OwnershipWorld:
-    world = OwnershipWorld(tmp_path)
-    world.lead(T)
-    return world
 
 
 def queued(world: OwnershipWorld) -> int:

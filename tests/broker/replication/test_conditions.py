@@ -12,14 +12,13 @@ import pytest
 from broker.log.truncation import truncate_to
 from broker.replication import conditions
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition
 from protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
-from tests.broker.world import Client, World, only_produced
+from tests.broker.world import Client, World, follow, only_produced
 from tests.models.batches import batch
 
 T = "t"
@@ -54,19 +53,6 @@ def one(client: Client, expected: int, *values: bytes, **fields: Any) -> Partiti
 
 def values_in(world: World, index: int = 0) -> int:
     return world.replicas.partition(T, index).log.log_end_offset
-
-
-def follow(world: World, offset: int) -> None:
-    """Record a fetch by broker 2 from `offset`: it has all earlier records."""
-    wanted = FetchPartition(
-        partition=0,
-        current_leader_epoch=-1,
-        fetch_offset=offset,
-        last_fetched_epoch=-1,
-        log_start_offset=0,
-        partition_max_bytes=1,
-    )
-    world.replicas.record_fetch(T, wanted, 2)
 
 
 def test_a_batch_is_appended_where_the_log_ends_as_expected(world: World) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from broker.log.key_versions import BYTES_PER_KEY
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition
 from protocol.messages.produce import (
     KeyVersion,
     PartitionProduceData,
@@ -18,7 +17,7 @@ from protocol.messages.produce import (
     TopicProduceData,
 )
 from protocol.records import BatchBuilder
-from tests.broker.world import Client, World
+from tests.broker.world import Client, World, follow
 from tests.models.disk import SimDisk
 from tests.models.logs import sim_disk
 
@@ -75,18 +74,6 @@ def versions_in(answer: PartitionProduceResponse) -> dict[int, int]:
 
 def outcome(answer: PartitionProduceResponse) -> tuple[int, int]:
     return answer.error_code, answer.base_offset
-
-
-def follow(world: World, offset: int) -> None:
-    wanted = FetchPartition(
-        partition=0,
-        current_leader_epoch=-1,
-        fetch_offset=offset,
-        last_fetched_epoch=-1,
-        log_start_offset=0,
-        partition_max_bytes=1,
-    )
-    world.replicas.record_fetch(T, wanted, 2)
 
 
 def test_of_two_writers_that_expect_the_same_version_one_fails(world: World) -> None:
