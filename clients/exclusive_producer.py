@@ -37,6 +37,7 @@ from clients.sending.producer_face import ProducerFace
 from clients.sending.responses import BulkResponse, SendResponse
 from protocol.messages.ownership import IF_FREE, ResourceStanding
 from protocol.messages.producer_access import ProducerAccessMode
+from protocol.schema import ZERO_UUID
 from protocol.topic_partition import TopicPartition
 
 SESSION_TIMEOUT_MS = 10_000
@@ -208,6 +209,7 @@ class ExclusiveProducer(ProducerFace):
         last_leader_epoch: int = ANY_EPOCH,
         guards: Mapping[TopicPartition, int] = NO_GUARDS,
         append_id: bytes | uuid.UUID | None = None,
+        topic_id: uuid.UUID = ZERO_UUID,
     ) -> SendResponse:
         """As `Producer.send_at`. Raises ValueError as `send` does."""
         for message in messages:
@@ -218,6 +220,7 @@ class ExclusiveProducer(ProducerFace):
             last_leader_epoch=last_leader_epoch,
             guards=guards,
             append_id=append_id,
+            topic_id=topic_id,
         )
 
     def send_many(

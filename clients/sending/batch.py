@@ -40,6 +40,7 @@ class Batch:
         "builder",
         "cost",
         "created_ms",
+        "doubted_since",
         "encoded",
         "error",
         "expected_epoch",
@@ -90,6 +91,8 @@ class Batch:
         """The offset at which the last record with the key of its only record must be; None for any."""
         self.topic_id = ZERO_UUID
         """With a condition: the id of the topic that it is on; ZERO_UUID until it is first sent."""
+        self.doubted_since = -1
+        """The count of metadata updates at which the topic was first seen to have another id; -1: never."""
         self.guards: tuple[Guard, ...] = ()
         """Other partitions, and where their logs must end for it."""
         self.append_id = b""

@@ -89,17 +89,26 @@ def number_guards(queues: Queues, batch: Batch) -> None:
 def recreated(queues: Queues, batch: Batch, metadata: Metadata) -> Exception | None:
     """Why a conditional batch means a topic that no longer exists; None if the metadata does not say so.
 
+    The error is final once renewed metadata says the same.
+
     The first batch that is about to be sent, of each partition, decides which topic is meant from then on.
     """
     queue = queues.queue_of(batch)
     batch.topic_id = batch.topic_id if batch.topic_id != ZERO_UUID else _meant(queue, metadata)
     if _is_recreated(queue, batch.topic_id, metadata):
+        # The application may have named the id of a topic that is newer than this producer's metadata.
+        if batch.doubted_since < 0:
+            batch.doubted_since = metadata.update_count
+        if batch.doubted_since == metadata.update_count:
+            return ConnectionFailedError(f"looking whether topic {batch.topic} has id {batch.topic_id} now")
+        queue.topic_id = metadata.topic_id(queue.topic)
         return _recreated_error(batch, batch.topic)
     for guard in batch.guards:
         topic, partition = guard.partition
         queue = queues.topic(topic).queue(partition)
         guard.topic_id = guard.topic_id if guard.topic_id != ZERO_UUID else _meant(queue, metadata)
         if _is_recreated(queue, guard.topic_id, metadata):
+            queue.topic_id = metadata.topic_id(queue.topic)
             return _recreated_error(batch, f"{topic} of its guard")
     return None
 
@@ -112,10 +121,7 @@ def _meant(queue: PartitionQueue, metadata: Metadata) -> UUID:
 
 def _is_recreated(queue: PartitionQueue, meant: UUID, metadata: Metadata) -> bool:
     present = metadata.topic_id(queue.topic)
-    if ZERO_UUID in (meant, present) or meant == present:
-        return False
-    queue.topic_id = present
-    return True
+    return ZERO_UUID not in (meant, present) and meant != present
 
 
 def _recreated_error(batch: Batch, topic: str) -> TopicRecreatedError:

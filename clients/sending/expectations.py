@@ -34,13 +34,15 @@ class Guard:
 
 
 class Expectation(NamedTuple):
-    """The offset at which a log must end, the leader epoch of its last record, guards, and the id by which a
-    broker recognises the append if it is repeated (empty: none)."""
+    """The offset at which a log must end, the leader epoch of its last record, guards, the id by which a
+    broker recognises the append if it is repeated (empty: none), and the id of the topic that is meant
+    (ZERO_UUID: the topic that has the name when the message is first sent)."""
 
     offset: int
     last_leader_epoch: int = ANY_EPOCH
     guards: tuple[Guard, ...] = ()
     append_id: bytes = b""
+    topic_id: UUID = ZERO_UUID
 
 
 def guards_in(partition: TopicPartition, expected: Mapping[TopicPartition, int]) -> tuple[Guard, ...]:

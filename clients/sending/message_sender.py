@@ -17,6 +17,7 @@ from clients.sending.record import SerializedRecord
 from clients.sending.responses import BulkResponse, GroupResponse, SendResponse, SpanResponse
 from protocol.record_codec import encode_headers
 from protocol.records import APPEND_ID_HEADER, APPEND_ID_SIZE, TYPICAL_OVERHEAD, Headers
+from protocol.schema import ZERO_UUID
 from protocol.topic_partition import TopicPartition
 
 Serializer: TypeAlias = Callable[[str, Any], bytes | None]
@@ -111,6 +112,7 @@ class MessageSender:
         last_leader_epoch: int = ANY_EPOCH,
         guards: Mapping[TopicPartition, int] = NO_GUARDS,
         append_id: bytes | UUID | None = None,
+        topic_id: UUID = ZERO_UUID,
     ) -> SendResponse:
         """Queue messages of one partition, to be written only if its log ends at `expected_offset` (KIP-27).
 
@@ -132,6 +134,11 @@ class MessageSender:
         nothing is written: the response succeeds with the offset of that append, and `is_repeat` is true. The
         partition remembers its last ids (`append.ids.max`); with an older one, the condition is judged as
         without an id. The first message gets a header `holdfast.append.id`.
+
+        `topic_id` is the id of the topic to which the expected offset belongs, as `Admin.describe_topics`
+        returns it. If the topic was deleted and created again since then, the messages fail with
+        TopicRecreatedError. By default it is the topic that has the name when this producer first sends a
+        conditional message to the partition.
         """
         if not messages:
             raise ValueError("no message to send")
@@ -142,7 +149,7 @@ class MessageSender:
         topic, partition = messages[0].topic, messages[0].partition
         all_guards = () if partition is None else guards_in(TopicPartition(topic, partition), guards)
         name = _append_id(append_id)
-        expected = Expectation(expected_offset, last_leader_epoch, all_guards, name)
+        expected = Expectation(expected_offset, last_leader_epoch, all_guards, name, topic_id)
         responses = self._send_at(expected, messages)
         return responses[0] if len(responses) == 1 else GroupResponse(tuple(responses))
 

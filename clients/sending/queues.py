@@ -282,10 +282,12 @@ class Queues:
             or expected.guards
             or expected.append_id
             or batch.append_id
+            or expected.topic_id not in (ZERO_UUID, batch.topic_id)
         ):
             batch, _ = self._begin_batch(topic, queue.partition, queue.batches, now_ms)
             batch.expected_offset, batch.expected_epoch = expected.offset, expected.last_leader_epoch
             batch.guards, batch.append_id = expected.guards, expected.append_id
+            batch.topic_id = expected.topic_id
             batch.is_closed = True
             builder = batch.builder
             assert builder is not None

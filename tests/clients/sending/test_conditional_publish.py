@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -172,6 +173,48 @@ def test_a_condition_on_a_topic_that_was_created_again_is_refused(cluster: FakeC
     again = producer.send(at(3, "again"))
     assert settle(producer, 10_000)
     assert again.error is None and len(values_in(cluster)) == 4
+
+
+def test_a_condition_may_name_the_topic_that_it_means(cluster: FakeCluster) -> None:
+    """An offset that an earlier process has stored may be one of a topic that was deleted since."""
+    earlier = cluster.topic_id(LOG)
+    cluster.add_topic(LOG, 2)
+    present = cluster.topic_id(LOG)
+    assert earlier != present
+    producer = producer_on(cluster)
+
+    refused = producer.send_at(0, Message(LOG, value="x", partition=0), topic_id=earlier)
+    assert settle(producer, 10_000)
+    accepted = producer.send_at(0, Message(LOG, value="y", partition=0), topic_id=present)
+    assert settle(producer, 10_000)
+
+    assert isinstance(refused.error, TopicRecreatedError)
+    assert accepted.error is None and values_in(cluster) == [b"y"]
+
+
+def test_a_condition_may_name_a_topic_that_is_newer_than_the_metadata(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster)
+    producer.send(at(0))
+    assert settle(producer, 10_000)
+    cluster.add_topic(LOG, 2)
+    present = cluster.topic_id(LOG)
+
+    response = producer.send_at(0, Message(LOG, value="y", partition=0), topic_id=present)
+    later = producer.send_at(1, Message(LOG, value="z", partition=0))
+    assert settle(producer, 10_000)
+
+    assert response.error is None and later.error is None
+    assert values_in(cluster) == [b"y", b"z"]
+
+
+def test_messages_that_name_different_topics_of_one_name_do_not_share_a_batch(cluster: FakeCluster) -> None:
+    producer = producer_on(cluster)
+    present = cluster.topic_id(LOG)
+    first = producer.send_at(0, Message(LOG, value="x", partition=0), topic_id=present)
+    second = producer.send_at(1, Message(LOG, value="y", partition=0), topic_id=UUID(int=7))
+    assert settle(producer, 10_000)
+    assert first.error is None and isinstance(second.error, TopicRecreatedError)
+    assert values_in(cluster) == [b"x"]
 
 
 def test_a_condition_waits_for_a_broker_that_does_not_know_yet_that_a_topic_was_created_again(
