@@ -233,11 +233,16 @@ class CommittedJudge:
         return begins
 
     def _check_follower(self, partition: Partition) -> None:
-        """Check a follower's log if its broker may become leader: the broker is in the in-sync set, and the
-        controller has already recorded the start of its present process."""
+        """Check a follower's log if its broker may be elected without a comparison of logs: it is in sync or
+        eligible, and the controller has already recorded the start of its present process.
+
+        The in-sync set of a partition without a leader may still name unclean replicas. The controller
+        compares their logs before it elects one of them, and the judge then checks that leader."""
         state = self._state(partition.key)
         machine = self._cluster.machine(partition.local_id)
-        if state is None or partition.local_id not in state.isr:
+        if state is None or partition.local_id not in (*state.isr, *state.eligible):
+            return
+        if partition.local_id in state.unclean:
             return
         if not self._cluster.is_start_recorded(machine):
             return
@@ -246,8 +251,8 @@ class CommittedJudge:
         if not self._has(place, partition.log, committed):
             self._found(
                 place,
-                f"broker {partition.local_id} is in sync in epoch {state.leader_epoch}, and the start of its "
-                f"process is recorded, with {_end(partition.log, committed[0])}; {_told(committed)}",
+                f"broker {partition.local_id} may be elected after epoch {state.leader_epoch} without a "
+                f"comparison of logs, with {_end(partition.log, committed[0])}; {_told(committed)}",
             )
 
     def _record_fetch(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from broker.log.damage import Damage
 from broker.log.truncation import truncate_to
 from broker.replication.leadership import Leadership
 from broker.replication.partition import LeaderAndIsr, Partition
-from coordinator.znodes.topics import encode_partition_state, partition_state_path
+from coordinator.znodes.topics import NO_LEADER, encode_partition_state, partition_state_path
 from coordinator.zookeeper.interface import SetData
 from tests.models.world import World
 from tests.sim.cluster import logs_in_trace
@@ -45,6 +46,12 @@ class Judged:
     def elect(self, partition: Partition) -> None:
         epoch = self.stage.epoch() + 1
         partition.lead(LeaderAndIsr(partition.local_id, epoch, (1, 2, 3), 9, (1, 2, 3)), 0)
+
+    def write(self, **changes: Any) -> None:
+        """Write the partition's state with these changes."""
+        cluster = self.stage.cluster
+        data = encode_partition_state(replace(cluster.states()[AT], **changes))
+        cluster.zookeeper.write([SetData(partition_state_path(*AT), data)], 0)
 
     def found(self) -> list[str]:
         """The violations found, without the numbers of records."""
@@ -190,9 +197,7 @@ def test_a_damaged_follower_may_truncate_committed_records_only_out_of_sync(
     offset = follower.log.log_end_offset - 1
     follower.log.segments[0].damage = Damage(0, 0, 0, "a bit has changed")
     if not is_in_sync:
-        isr = tuple(member for member in state.isr if member != follower.local_id)
-        data = encode_partition_state(replace(state, isr=isr))
-        judged.stage.cluster.zookeeper.write([SetData(partition_state_path(*AT), data)], 0)
+        judged.write(isr=tuple(member for member in state.isr if member != follower.local_id))
     follower.truncate_to(offset, 0)
     assert len(judged.found()) == is_in_sync
 
@@ -210,24 +215,43 @@ def test_a_follower_may_truncate_records_that_were_never_committed(judged: Judge
 
 
 def test_a_replica_that_joins_without_committed_records_is_found(judged: Judged) -> None:
-    stage, follower = judged.stage, judged.follower
-    state = stage.cluster.states()[AT]
-    path = partition_state_path(*AT)
-
-    def write(isr: tuple[int, ...]) -> None:
-        changed = type(state)(state.leader, state.leader_epoch, isr, state.controller_epoch)
-        stage.cluster.zookeeper.write([SetData(path, encode_partition_state(changed))], 0)
-
-    others = tuple(member for member in state.isr if member != follower.local_id)
-    write(state.isr)
-    write(others)
-    write(state.isr)
+    follower, isr = judged.follower, judged.stage.cluster.states()[AT].isr
+    others = tuple(member for member in isr if member != follower.local_id)
+    judged.write(isr=isr)
+    judged.write(isr=others)
+    judged.write(isr=isr)
     assert judged.found() == []
-    write(others)
+    judged.write(isr=others)
     truncate_to(follower.log, follower.log.log_end_offset - 1)
-    write(state.isr)
+    judged.write(isr=isr)
     (found,) = judged.found()
     assert found.startswith(f"t-0: broker {follower.local_id} joins the in-sync set")
+
+
+@pytest.mark.parametrize(
+    ("isr", "eligible", "unclean", "is_judged"),
+    [
+        ((1, 2, 3), (), (), True),
+        ((0,), (1, 2, 3), (), True),
+        ((0,), (), (), False),
+        ((1, 2, 3), (), (1, 2, 3), False),
+    ],
+    ids=["in sync", "eligible", "out of sync", "unclean"],
+)
+def test_a_follower_without_committed_records_is_found_if_it_may_be_elected_without_a_comparison(
+    judged: Judged, isr: tuple[int, ...], eligible: tuple[int, ...], unclean: tuple[int, ...], is_judged: bool
+) -> None:
+    follower = judged.follower
+    judged.write(leader=NO_LEADER, isr=isr, eligible=eligible, unclean=unclean)
+    follower.follow(LeaderAndIsr(NO_LEADER, judged.stage.epoch() + 1, isr, 9, (1, 2, 3)))
+    assert judged.found() == []
+
+    end_offset = follower.log.log_end_offset
+    truncate_to(follower.log, end_offset - 1)
+    follower.follow(LeaderAndIsr(NO_LEADER, judged.stage.epoch() + 2, isr, 9, (1, 2, 3)))
+
+    assert len(judged.found()) == is_judged
+    assert all(f"broker {follower.local_id} may be elected" in violation for violation in judged.found())
 
 
 def test_topics_that_may_lose_records_are_not_judged(judged: Judged) -> None:

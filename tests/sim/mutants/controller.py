@@ -187,6 +187,11 @@ def _trust_every_restart() -> Sequence[Patch]:
     return [(LiveBroker, "continues", lambda self, start_epoch: True)]
 
 
+def _trust_unclean_members() -> Sequence[Patch]:
+    """The start of such a member is recorded, and the in-sync set names it: only `unclean` says more."""
+    return [(PartitionState, "trusted_isr", property(lambda self: self.isr))]
+
+
 LAST_LEADER_PREFERRED = Mutation(
     "last-leader-preferred",
     "the last leader leads after all members lost power, though another has a longer log (KIP-966)",
@@ -238,6 +243,11 @@ MUTATIONS = (
         "returned-member-trusted",
         "a restarted broker leads where all members were lost at once, though another may have more",
         _trust_returned_members,
+    ),
+    Mutation(
+        "unclean-member-trusted",
+        "a member that may have lost records leads without a comparison of logs, as the znode has it in sync",
+        _trust_unclean_members,
     ),
     Mutation(
         "recorded-before-lost",
