@@ -7,15 +7,15 @@ key, so that a misspelt `acks` does not go unnoticed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from clients.errors import ConfigError
 from clients.settings import REQUIRED, Setting, SettingError, Settings, SettingType, read_properties
 from protocol.compression import codec_named
 
-Properties: TypeAlias = Mapping[str, Any] | str | Path
+Properties: TypeAlias = Mapping[str, Any] | str | os.PathLike[str]
 """Properties as a mapping, or the path of a properties file."""
 
 STRING, BOOLEAN, INT, LONG = SettingType.STRING, SettingType.BOOLEAN, SettingType.INT, SettingType.LONG
@@ -389,7 +389,7 @@ ADMIN_ROWS = (*CONNECTION_ROWS, _BOOTSTRAP_TIMEOUT, _API_TIMEOUT)
 def load_settings(rows: tuple[Setting, ...], properties: Properties, kind: str) -> Settings:
     """The checked values of `rows`. `kind` ("a producer") appears in error messages. Raises ConfigError."""
     try:
-        values = read_properties(properties) if isinstance(properties, str | Path) else dict(properties)
+        values = dict(properties) if isinstance(properties, Mapping) else read_properties(properties)
     except OSError as error:
         raise ConfigError(f"cannot read the properties file: {error}") from None
     names = {row.name for row in rows}

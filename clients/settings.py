@@ -7,9 +7,9 @@ table in docs/settings.md are derived from the rows.
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 
@@ -193,7 +193,7 @@ def closest_name(key: str, names: Mapping[str, Any]) -> str | None:
     return matches[0] if matches else None
 
 
-def read_properties(path: str | Path) -> dict[str, str]:
+def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
     """The keys and values of a Java properties file. Raises OSError, or `SettingError` if malformed."""
     import javaproperties  # Slow to import; only properties files need it.
 

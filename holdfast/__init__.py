@@ -10,7 +10,7 @@ that names it.
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ _MODULES = {
     "protocol.messages.producer_access": ("ProducerAccessMode",),
 }
 _MODULE_OF = {name: home for home, names in _MODULES.items() for name in names}
-_ROOT = Path(__file__).resolve().parent.parent
+_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
 def __getattr__(name: str) -> Any:
@@ -235,9 +235,9 @@ def _check_not_shadowed(packages: tuple[str, ...]) -> None:
     """Raise ImportError if another installation's package shadows one of `packages`."""
     for name in packages:
         module = importlib.import_module(name)
-        places = [Path(place).resolve() for place in getattr(module, "__path__", ())]
-        if _ROOT / name not in places:
-            found = module.__file__ or ", ".join(str(place) for place in places)
+        places = [os.path.realpath(place) for place in getattr(module, "__path__", ())]
+        if os.path.join(_ROOT, name) not in places:
+            found = module.__file__ or ", ".join(places)
             raise ImportError(
                 f"holdfast needs its own package {name!r}, but {found} comes before it on the import path: "
                 "rename it, or remove its directory from the path"

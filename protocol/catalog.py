@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Iterator, Mapping
 
 from protocol import messages
@@ -19,6 +18,8 @@ class _Apis(Mapping[int, Api]):
 
     def _loaded(self) -> dict[int, Api]:
         if not self._rows:
+            import pkgutil  # Slow to import; a client that sends requests looks up no API by its key.
+
             modules = [
                 importlib.import_module(f"{messages.__name__}.{module.name}")
                 for module in pkgutil.iter_modules(messages.__path__)
