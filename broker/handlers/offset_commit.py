@@ -43,7 +43,7 @@ class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
         tokens = self._tokens(request)
         if request.owner_group is None or not tokens:
             return self._commit(request, frozenset())
-        lost = self.committers.lost(request.owner_group, tokens)
+        lost = self.committers.lost(request.group_id, request.owner_group, tokens)
         return lost.addCallback(lambda keys: self._commit(request, _places(keys)))
 
     def _tokens(self, request: OffsetCommitRequest) -> dict[PartitionKey, int]:

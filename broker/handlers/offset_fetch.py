@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
 from broker.handler import Handler, RequestContext, refusal
+from broker.ownership.committers import CommitterCheck
 from coordinator.groups.effects import FetchedOffset, OffsetsAnswer
 from coordinator.groups.service import GroupService
 from protocol.errors import BrokerError, ErrorCode
@@ -38,6 +39,7 @@ _FIRST_VERSION_WITH_GROUPS = 8
 class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
     request = OffsetFetchRequest
     groups: GroupService
+    committers: CommitterCheck
 
     def handle(self, context: RequestContext, request: OffsetFetchRequest) -> Deferred[OffsetFetchResponse]:
         if context.version < _FIRST_VERSION_WITH_GROUPS:
@@ -60,6 +62,7 @@ class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
             partitions = dict.fromkeys(
                 TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes
             )
+        self.committers.positions_read(group_id)
         return self.groups.ask(
             group_id, lambda shard, waiting, _: shard.fetch_offsets(waiting, group_id, partitions)
         )

@@ -202,7 +202,12 @@ class _Committers:
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
 
-    def lost(self, group: str, tokens: Mapping[PartitionKey, int]) -> Deferred[set[PartitionKey]]:
+    def positions_read(self, committing_group: str) -> None:
+        """Checks take no time here, so none is under way."""
+
+    def lost(
+        self, committing_group: str, group: str, tokens: Mapping[PartitionKey, int]
+    ) -> Deferred[set[PartitionKey]]:
         znodes = self._cluster.ownership.znodes
         records = {key: decode_ownership(key.path, znodes[key][0]) for key in tokens if key in znodes}
         return succeed(

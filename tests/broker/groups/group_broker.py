@@ -82,7 +82,8 @@ class GroupBroker(World):
         self.replicas.add_role_listener(self.groups.leadership.role_changed)
         identity = BrokerIdentity(local_id, "cluster", "PLAINTEXT")
         self.zookeeper = InstantZooKeeper()
-        known = _Known(self.metadata, identity, CommitterCheck(OwnershipStore(self.zookeeper)))
+        self.ownership_store = OwnershipStore(self.zookeeper)
+        known = _Known(self.metadata, identity, CommitterCheck(self.ownership_store))
         self.dispatcher.add(handlers_about(GroupService, self.groups, known))
         self.dispatcher.add([FindCoordinatorHandler(self.groups.topic, self.metadata, identity)])
 

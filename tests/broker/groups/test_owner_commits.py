@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from coordinator.ownership.records import Grant, Owner, OwnershipRecord, PartitionKey, encode_ownership
+from coordinator.ownership.store import FoundRecords
 from coordinator.znodes.layout import OWNED_TOPICS
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
@@ -17,7 +20,7 @@ from protocol.messages.offset_commit import (
 from protocol.messages.ownership import Access, LossReason
 from tests.broker.groups.group_broker import GroupBroker, commit, commit_error, fetched
 from tests.broker.world import Client
-from tests.sim.mutants.access import LOST_OWNER_COMMITS
+from tests.sim.mutants.access import COMMIT_CHECKED_ONCE, LOST_OWNER_COMMITS
 from tests.sim.mutation import mutated
 
 GROUP = "index"
@@ -47,17 +50,36 @@ def grant(broker: GroupBroker, incarnation: int, reason: LossReason = LossReason
         broker.zookeeper.znodes[path] = (data, 0)
 
 
-def commit_as_owner(client: Client, offset: int, token: int, owner_group: str = OWNERS) -> ErrorCode:
+def owners_commit(offset: int, token: int, owner_group: str = OWNERS) -> OffsetCommitRequest:
     wanted = OffsetCommitRequestPartition(
         partition_index=0, committed_offset=offset, committed_metadata="", owner_token=token
     )
-    request = OffsetCommitRequest(
+    return OffsetCommitRequest(
         group_id=GROUP,
         member_id="",
         topics=[OffsetCommitRequestTopic(name="t", partitions=[wanted])],
         owner_group=owner_group,
     )
-    return commit_error(client.call(request))
+
+
+def commit_as_owner(client: Client, offset: int, token: int, owner_group: str = OWNERS) -> ErrorCode:
+    return commit_error(client.call(owners_commit(offset, token, owner_group)))
+
+
+@pytest.fixture
+def slow_check(broker: GroupBroker, monkeypatch: pytest.MonkeyPatch) -> list[Deferred[None]]:
+    """For each time that the grants are read, what the result then waits for."""
+    waiting: list[Deferred[None]] = []
+    read = broker.ownership_store.read_partitions
+
+    async def read_slowly(keys: Sequence[PartitionKey]) -> FoundRecords:
+        found = await read(keys)
+        waiting.append(Deferred())
+        await waiting[-1]
+        return found
+
+    monkeypatch.setattr(broker.ownership_store, "read_partitions", read_slowly)
+    return waiting
 
 
 def test_the_owner_of_a_partition_commits(broker: GroupBroker) -> None:
@@ -97,6 +119,53 @@ def test_a_token_without_a_grant_is_refused(broker: GroupBroker) -> None:
     assert commit_as_owner(broker.client(), 5, 7) is ErrorCode.OWNERSHIP_FENCED
     grant(broker, 7)
     assert commit_as_owner(broker.client(), 5, 7, "other owners") is ErrorCode.OWNERSHIP_FENCED
+
+
+def test_a_commit_under_check_does_not_replace_an_offset_that_the_next_owner_has_read(
+    broker: GroupBroker, slow_check: list[Deferred[None]]
+) -> None:
+    """Otherwise a third owner would begin behind records that the second has handled."""
+    grant(broker, 7)
+    client, successor = broker.client(), broker.client()
+    client.ask(owners_commit(5, 7))
+    grant(broker, 8)
+    assert fetched(successor, GROUP)[0] == -1
+
+    slow_check[0].callback(None)
+    assert client.answers() == [] and len(slow_check) == 2
+    slow_check[1].callback(None)
+
+    (answer,) = client.answers()
+    assert commit_error(answer) is ErrorCode.OWNERSHIP_FENCED
+    assert fetched(successor, GROUP)[0] == -1
+
+
+def test_a_commit_under_check_is_checked_once_if_only_other_groups_are_read(
+    broker: GroupBroker, slow_check: list[Deferred[None]]
+) -> None:
+    grant(broker, 7)
+    client, other = broker.client(), broker.client()
+    client.ask(owners_commit(5, 7))
+    assert fetched(other, "another group")[0] == -1
+
+    slow_check[0].callback(None)
+
+    (answer,) = client.answers()
+    assert commit_error(answer) is ErrorCode.NONE and len(slow_check) == 1
+
+
+def test_a_check_that_is_not_repeated_lets_a_former_owner_replace_what_its_successor_has_read(
+    broker: GroupBroker, slow_check: list[Deferred[None]]
+) -> None:
+    """A check of the tests above: they catch this mutation."""
+    grant(broker, 7)
+    client, successor = broker.client(), broker.client()
+    with mutated(COMMIT_CHECKED_ONCE):
+        client.ask(owners_commit(5, 7))
+        grant(broker, 8)
+        assert fetched(successor, GROUP)[0] == -1
+        slow_check[0].callback(None)
+    assert fetched(successor, GROUP)[0] == 5
 
 
 def test_other_consumers_commit_without_a_token(broker: GroupBroker) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from broker.ownership import claims, committers
 from broker.ownership.claims import Promote
+from broker.ownership.committers import CommitterCheck
 from broker.ownership.decided import DecidedResources
 from broker.ownership.effects import Sever
 from broker.ownership.operations import RecordsByKey
@@ -149,6 +150,13 @@ LOST_OWNER_COMMITS = Mutation(
 )
 """Not in the list: the readers of the simulation commit nothing. `tests.broker.groups.test_owner_commits`
 catches it."""
+
+COMMIT_CHECKED_ONCE = Mutation(
+    "commit-checked-once",
+    "a commit whose check began before the next grant replaces the position that the next owner has read",
+    lambda: [(CommitterCheck, "positions_read", lambda self, committing_group: None)],
+)
+"""Not in the list, as above; the same tests catch it."""
 
 MUTATIONS = (
     Mutation("last-promoted", "the last waiter in the queue is promoted first", _promote_the_last),
