@@ -32,7 +32,7 @@ class ConnectionProblem(enum.Enum):
     REFUSED = "nothing listens at the address"
     UNREACHABLE = "the host does not answer"
     SILENT = "connected, but the first request gets no answer"
-    CLOSED_EARLY = "closed by the server before its first answer"
+    CLOSED_EARLY = "closed by the server before its first answer; the port may expect TLS or SASL"
     TLS_EXPECTED = "the server speaks TLS, the client does not"
     TLS_FAILED = "the client speaks TLS, and the handshake failed"
     CERTIFICATE = "the server's certificate is not trusted"

@@ -124,13 +124,21 @@ class TestKindsOfWrongAddresses:
             error = problem_with(f"127.0.0.1:{port}")
         assert error.problem is ConnectionProblem.TLS_EXPECTED and "security.protocol=SSL" in str(error)
 
-    def test_a_client_without_tls_at_a_port_with_tls_that_hangs_up(self, tmp_path: Path) -> None:
+    def test_a_client_without_tls_at_a_port_with_tls_that_hangs_up(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """OpenSSL does that: nothing that was received tells it from other servers."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate(tmp_path))
         with server(lambda peer: context.wrap_socket(peer, server_side=True)) as port:
-            error = problem_with(f"127.0.0.1:{port}")
-        assert error.problem is ConnectionProblem.CLOSED_EARLY and "security.protocol=SSL" in str(error)
+            address = f"127.0.0.1:{port}"
+            error = problem_with(address)
+            given = {"bootstrap.servers": address, "bootstrap.timeout.ms": 500}
+            with Admin(given) as admin, pytest.raises(UnreachableError) as caught:
+                admin.list_topics()
+        assert error.problem is ConnectionProblem.CLOSED_EARLY
+        advice = "the port may expect TLS (then set security.protocol=SSL)"
+        assert advice in str(error) and advice in str(caught.value) and advice in caplog.messages[-1]
 
     def test_a_client_with_tls_at_a_port_without(self) -> None:
         with server(lambda peer: peer.recv(1000)) as port:
