@@ -42,6 +42,10 @@ class RepeatedLog:
         """Number of causes that are kept."""
         return len(self._causes)
 
+    def info(self, logger: logging.Logger, cause: str, text: str, *arguments: object) -> None:
+        """Like `warning`, for what is no fault of the cluster."""
+        self._log(logger, logging.INFO, cause, text, arguments)
+
     def warning(self, logger: logging.Logger, cause: str, text: str, *arguments: object) -> None:
         """Log a warning, unless one of the same cause was logged less than an interval ago."""
         self._log(logger, logging.WARNING, cause, text, arguments)

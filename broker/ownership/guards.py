@@ -19,13 +19,14 @@ from broker.ownership.resources import Entry, Holdings, Resource, partition_key
 from broker.replication.admission import Origin
 from broker.replication.appends import ACKS_ALL
 from broker.replication.partition import Partition
+from coordinator.repeated_log import RepeatedLog
 from protocol.errors import BrokerError, ErrorCode, error_for
 
 CLAIMED = "claimed"
 REQUIRED = "required"
 
-_LOGGED_MAX = 100
-"""Maximum number of connections for which one guard logs a refused write, once each."""
+_SHOWN_CLIENT_ID = 100
+"""Maximum length of a client id in the log."""
 
 _log = logging.getLogger(__name__)
 
@@ -33,12 +34,12 @@ _log = logging.getLogger(__name__)
 class WriterGuard:
     """Admits appends of the partition's owner, and of the client bound to it by `writer_client_id`.
 
-    `on_refused` is called with the resource for each refused append. `may_confirm` returns whether this
-    broker has the right to confirm the partition; without it, this broker does not know who owns the
-    partition.
+    `on_refused` is called with the resource for each refused append, which `refused_writes` logs.
+    `may_confirm` returns whether this broker has the right to confirm the partition; without it, this broker
+    does not know who owns the partition.
     """
 
-    __slots__ = ("_logged", "_may_confirm", "_on_refused", "_partition", "_resource", "_writer")
+    __slots__ = ("_may_confirm", "_on_refused", "_partition", "_refused_writes", "_resource", "_writer")
 
     def __init__(
         self,
@@ -47,13 +48,14 @@ class WriterGuard:
         writer: Entry | None,
         on_refused: Callable[[Resource], None],
         may_confirm: Callable[[], bool],
+        refused_writes: RepeatedLog,
     ) -> None:
         self._may_confirm = may_confirm
         self._partition = partition
         self._resource = resource
         self._writer = writer
         self._on_refused = on_refused
-        self._logged: dict[int, None] = {}
+        self._refused_writes = refused_writes
 
     def admit(self, origin: Origin | None, acks: int) -> None:
         """Return if `origin` may append.
@@ -76,10 +78,12 @@ class WriterGuard:
             return
         self._on_refused(self._resource)
         refusal = self._refusal(origin)
-        if origin.id not in self._logged and len(self._logged) < _LOGGED_MAX:
-            # Most stock clients show only the name of the error; the log has its message as well.
-            self._logged[origin.id] = None
-            _log.info("Refused a write of client %r: %s", origin.client_id, refusal.message)
+        # Most stock clients show only the name of the error; the log has its message as well.
+        self._refused_writes.info(
+            _log,
+            f"refused writes to topic {self._partition.topic}",
+            "Refused a write of client %r: %s", origin.client_id[:_SHOWN_CLIENT_ID], refusal.message,
+        )  # fmt: skip
         raise refusal
 
     def _refusal(self, origin: Origin) -> BrokerError:
@@ -175,6 +179,7 @@ def writer_guard(
     resource: Resource | None,
     on_refused: Callable[[Resource], None],
     may_confirm: Callable[[], bool],
+    refused_writes: RepeatedLog,
 ) -> WriterGuard | None:
     """The guard that `single.writer` and the partition's owner require; None if they require none."""
     policy = partition.log.settings.single_writer
@@ -182,7 +187,7 @@ def writer_guard(
     is_kept = writer is not None or (resource is not None and resource.reserved_for is not None)
     if policy == REQUIRED or (is_kept and policy == CLAIMED):
         known = resource or Resource(partition_key(partition))
-        return WriterGuard(partition, known, writer, on_refused, may_confirm)
+        return WriterGuard(partition, known, writer, on_refused, may_confirm, refused_writes)
     return None
 
 

@@ -50,6 +50,7 @@ from broker.replication.right_to_confirm import RightToConfirm
 from coordinator.clock import Clock, TimeOfDay, now_ms
 from coordinator.ownership.records import PartitionKey, ResourceKey
 from coordinator.ownership.store import OwnershipStore
+from coordinator.repeated_log import RepeatedLog
 from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -96,6 +97,7 @@ class OwnershipService:
             clock, replicas.readers, self.table, self.decided, self._answers, self._perform
         )
         self._alarms = TableAlarms(clock, self.table, self._perform)
+        self._refused_writes = RepeatedLog(clock)
         self._renewals = Renewals(clock, self._standings, self.table.renewed)
         self._connections: dict[int, ServerConnection] = {}
         self._tickets: dict[int, dict[int, None]] = {}
@@ -305,7 +307,9 @@ class OwnershipService:
             partition.fence_admission = FenceGuard(
                 resource or Resource(partition_key(partition)), self.table.append_refused, may_confirm
             )
-            partition.admission = writer_guard(partition, resource, self.table.append_refused, may_confirm)
+            partition.admission = writer_guard(
+                partition, resource, self.table.append_refused, may_confirm, self._refused_writes
+            )
             partition.read_admission = reader_guard(partition, resource, self.table.holdings, may_confirm)
 
     def right_changed(self) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
 from broker.handlers.alter_partition_reassignments import AlterPartitionReassignmentsHandler
@@ -25,6 +27,13 @@ from protocol.messages.list_partition_reassignments import (
 )
 from protocol.topic_partition import TopicPartition
 from tests.broker.test_administration import ask
+
+
+@pytest.fixture
+def audit(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """The lines of the audit log."""
+    caplog.set_level(logging.INFO, "broker.audit")
+    return caplog
 
 
 class Controller:
@@ -84,6 +93,26 @@ class TestElectLeaders:
         self.ask(controller, 1)
         assert controller.elections == [(None, True)]
 
+    @pytest.mark.parametrize(("election_type", "kind"), [(0, "preferred"), (1, "unclean")])
+    def test_an_election_is_one_line_of_the_audit_log_with_the_partitions_that_got_a_leader(
+        self, election_type: int, kind: str, audit: pytest.LogCaptureFixture
+    ) -> None:
+        controller = Controller()
+        controller.results = {
+            TopicPartition("t", 0): ErrorCode.NONE,
+            TopicPartition("t", 1): ErrorCode.ELECTION_NOT_NEEDED,
+            TopicPartition("t", 2): ErrorCode.NONE,
+        }
+        self.ask(controller, election_type)
+        assert audit.messages == [f"Elected {kind} leaders of 2 partitions: ['t-0', 't-2'], by this broker"]
+
+    def test_an_election_that_changes_nothing_is_not_logged(self, audit: pytest.LogCaptureFixture) -> None:
+        controller = Controller()
+        controller.results = {TopicPartition("t", 1): ErrorCode.ELECTION_NOT_NEEDED}
+        self.ask(controller, 0)
+        self.ask(Controller(is_active=False), 0)
+        assert audit.messages == []
+
     def test_an_election_of_an_unknown_type_is_refused(self) -> None:
         controller = Controller()
         assert self.ask(controller, 2, 0).error_code == ErrorCode.INVALID_REQUEST
@@ -117,6 +146,18 @@ class TestReassignments:
         assert rows == [
             (0, ErrorCode.NONE, None),
             (1, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nothing moves"),
+        ]
+
+    def test_each_partition_that_moves_or_stops_moving_is_one_line_of_the_audit_log(
+        self, audit: pytest.LogCaptureFixture
+    ) -> None:
+        controller = Controller()
+        refused = BrokerError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nothing moves")
+        controller.results = {("t", 0): None, ("t", 1): refused, ("t", 2): None}
+        self.alter(controller, (0, [2, 3]), (1, None), (2, None))
+        assert audit.messages == [
+            "Began to reassign t-0 to brokers [2, 3], by this broker",
+            "Stopped the reassignment of t-2, by this broker",
         ]
 
     def test_a_reassignment_that_names_a_partition_twice_is_refused(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from broker.ownership.metrics import read_metrics
 from coordinator.ownership.records import HISTORY_MAX, PartitionKey
+from coordinator.repeated_log import INTERVAL_S
 from coordinator.znodes.topics import PartitionState, encode_partition_state, partition_state_path
 from protocol.errors import ErrorCode
 from protocol.messages.ownership import Access, LossReason, ResourceClaim
@@ -43,17 +44,25 @@ def fetch(world: OwnershipWorld, client: Client, replica_id: int = -1) -> int:
     return only_fetched(client.call(fetch_request(world.topic_id(T), replica_id=replica_id))).error_code
 
 
-def test_a_refused_write_is_logged_once_for_each_connection(
+def test_the_first_refused_write_to_a_topic_is_logged_and_others_are_counted(
     world: OwnershipWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "broker.ownership.guards")
-    world.owner("anna").claim(T)
-    stock, other = world.client(), world.client()
-    for client in (stock, stock, other, stock):
-        assert write(client) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert len(caplog.messages) == 2
-    assert "only its owner may write to t-0" in caplog.messages[0]
-    assert "Claim it first" in caplog.messages[0]
+    anna = world.owner("anna")
+    anna.claim(T)
+    for _ in range(150):
+        assert write(world.client()) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    anna.client.connection.close("gone")
+    world.owner("bob").claim(T)  # The partition gets a new guard.
+    assert write(world.client()) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    (first,) = caplog.messages
+    assert "only its owner may write to t-0" in first and "Claim it first" in first
+
+    world.clock.advance(INTERVAL_S)
+    (count,) = caplog.messages[1:]
+    assert "refused writes to topic t: 150 more, the last: Refused a write of client 'test'" in count
+    assert "bob at 127.0.0.1 owns it" in count
 
 
 def test_only_the_owner_of_an_owned_partition_writes(world: OwnershipWorld) -> None:
