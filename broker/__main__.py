@@ -39,7 +39,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--log-dir",
         metavar="path",
-        help="directory of the broker's log file, server-ID.log, which is rotated; default: the output",
+        help="directory of the broker's log file, server-ID.log, and of what Python prints, server-ID.out; "
+        "both are rotated; default: the output",
     )
     parser.add_argument(
         "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"), help="default: INFO"
@@ -66,11 +67,12 @@ def main() -> int:
     if arguments.log_dir is not None:
         try:
             log_file = open_log_file(Path(arguments.log_dir), settings["broker.id"], os.environ)
+            print(f"The log of process {os.getpid()} is {log_file.path}", flush=True)
+            log_file.output.take()
         except (OSError, ValueError) as error:
             print(f"Cannot start: the log file cannot be opened: {error}", file=sys.stderr)
             return 1
         log_to(log_file, _LOG_FORMAT)
-        print(f"The log of process {os.getpid()} is {log_file.path}", flush=True)
     _warn_of_unknown(settings)
     # Imported here: the first import of Twisted installs a reactor, and tests install another one.
     from twisted.internet import epollreactor

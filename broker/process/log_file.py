@@ -14,6 +14,8 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import IO
 
+from broker.process.output_file import OutputFile
+
 MAX_BYTES = "HOLDFAST_LOG_MAX_BYTES"
 BACKUPS = "HOLDFAST_LOG_BACKUPS"
 _DEFAULT_MAX_BYTES = 100 * 1024 * 1024
@@ -22,12 +24,21 @@ _DEFAULT_BACKUPS = 10
 
 class BrokerLogFile(RotatingFileHandler):
     """Appends to a file. At `max_bytes` renames it to NAME.1, NAME.1 to NAME.2 and so on, and keeps `backups`
-    of these. `lock` is kept open, and locked, as long as the handler."""
+    of these. `lock` is kept open, and locked, as long as the handler. Each line also keeps `output` small,
+    the file beside it of what the process prints."""
 
     def __init__(self, path: Path, max_bytes: int, backups: int, lock: IO[bytes]) -> None:
         super().__init__(path, maxBytes=max_bytes, backupCount=backups, encoding="utf-8")
         self.path = path
+        self.output = OutputFile(path.with_suffix(".out"))
         self._held = lock
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        try:
+            self.output.keep_small()
+        except OSError:
+            self.handleError(record)
 
     def close(self) -> None:
         super().close()

@@ -108,8 +108,8 @@ def not_understood(address: str, received: bytes, error: Exception) -> Connectio
     return _failed(
         address,
         f"the connection was closed before the first answer: {getattr(error, 'strerror', None) or error}",
-        "the port may expect TLS (then set security.protocol=SSL) or SASL, or belong to another server than a "
-        "Kafka broker; a broker that is stopping closes connections like this too",
+        "the port may expect TLS (then set security.protocol=SSL) or SASL, or belong to another server than "
+        "a Kafka broker; a broker that is stopping closes connections like this too",
         ConnectionProblem.CLOSED_EARLY,
     )
 

@@ -78,21 +78,52 @@ def test_brokers_started_as_daemons_keep_a_log_each_and_append_to_it(
         stop(pids.pop(0))
         pids.append(start_daemon(logs, cluster.zookeeper_connect, tmp_path / "one"))
         assert [path.read_text().count("INFO started") for path in (first, second)] == [2, 1]
+        assert {path.name for path in logs.glob("*.out*")} == {"server-5.out", "server-5-2.out"}
     finally:
         for pid in pids:
             stop(pid)
 
 
+def test_a_daemon_that_cannot_start_says_why_and_where_its_log_is(cluster: Cluster, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    pid = start_daemon(logs, cluster.zookeeper_connect, tmp_path / "one")
+    try:
+        second = run_daemon(logs, cluster.zookeeper_connect, tmp_path / "one")
+        unreadable = run_daemon(logs, cluster.zookeeper_connect, tmp_path / "two", "num.partitions=many")
+    finally:
+        stop(pid)
+
+    assert second.returncode == 1
+    assert "Cannot start: " in second.stderr and f"its log is {logs / 'server-5-2.log'}\n" in second.stderr
+    assert "Cannot start: " in (logs / "server-5-2.out").read_text()
+    assert (logs / "server-5.out").read_text() == ""
+    assert unreadable.returncode == 1
+    assert "num.partitions" in unreadable.stderr and "the broker did not start\n" in unreadable.stderr
+
+
 def start_daemon(logs: Path, zookeeper_connect: str, data: Path) -> int:
     """Start a broker of id 5 in a cluster of its own by the script. Returns the process id when it serves."""
+    done = run_daemon(logs, zookeeper_connect, data)
+    assert done.returncode == 0, done.stderr
+    found = re.fullmatch(r"The broker has started \(process (\d+)\)\. Its log is (.*)\n", done.stdout)
+    assert found is not None, done.stdout
+    assert Path(found[2]).exists()
+    return int(found[1])
+
+
+def run_daemon(
+    logs: Path, zookeeper_connect: str, data: Path, *more: str
+) -> subprocess.CompletedProcess[str]:
+    """What the script answers that starts a broker in the background."""
     settings = {
         "broker.id": "5",
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "log.dirs": str(data),
         "zookeeper.connect": f"{zookeeper_connect}-{data.name}",
     }
-    overrides = [part for key, value in settings.items() for part in ("--override", f"{key}={value}")]
-    done = subprocess.run(
+    given = [*(f"{key}={value}" for key, value in settings.items()), *more]
+    overrides = [part for each in given for part in ("--override", each)]
+    return subprocess.run(
         [HOME / "scripts" / "server-start.sh", "-daemon", HOME / "config" / "server.properties", *overrides],
         env={**os.environ, "LOG_DIR": str(logs)},
         capture_output=True,
@@ -100,11 +131,6 @@ def start_daemon(logs: Path, zookeeper_connect: str, data: Path) -> int:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    found = re.fullmatch(r"The broker has started \(process (\d+)\)\. Its log is (.*)\n", done.stdout)
-    assert found is not None, done.stdout
-    assert Path(found[2]).exists()
-    return int(found[1])
 
 
 def stop(pid: int) -> None:
