@@ -27,8 +27,7 @@ def warn_without_effect(context: RequestContext, resource: str, names: Iterable[
     named = sorted(WITHOUT_EFFECT.intersection(names))
     if named:
         _log.warning(
-            "The settings %s of %s have no effect in this version: only scripts/delete-records.sh deletes "
-            "old records; set by %s",
+            "The settings %s of %s have no effect in this version, which does not compact logs; set by %s",
             ", ".join(named), resource, _requester(context),
         )  # fmt: skip
 

@@ -35,13 +35,10 @@ class ConfigSource(enum.IntEnum):
 
 WITHOUT_EFFECT = frozenset(
     (
-        "cleanup.policy",
         "delete.retention.ms",
         "max.compaction.lag.ms",
         "min.cleanable.dirty.ratio",
         "min.compaction.lag.ms",
-        "retention.bytes",
-        "retention.ms",
     )
 )
 """Settings of topics that this version of the broker accepts, and that have no effect."""

@@ -184,11 +184,10 @@ class LogDirectory:
         # A power failure may remove a new log with its directory. Without an entry here, the next start does
         # not report such a log as lost.
         recovery_points = {partition: log.recovery_point for partition, log in logs if not log.is_new}
-        # A log that begins with its first segment needs no entry: the segment is named after its offset.
+        # Also where the log begins with its first segment, which is named after that offset: a power failure
+        # may undo the removal of earlier segments.
         start_offsets = {
-            partition: log.log_start_offset
-            for partition, log in logs
-            if log.log_start_offset > log.segments[0].base_offset
+            partition: log.log_start_offset for partition, log in logs if log.log_start_offset > 0
         }
         return {
             self.path_of(names.RECOVERY_POINTS): self._recovery_point_lines.encode(recovery_points),

@@ -241,7 +241,7 @@ class LogManager:
         log.use_files(self._files)
         log.settings = self.settings.of(log.topic_partition.topic)
         log.events = LogEvents(
-            discard=partial(self._discard, log.settings.file_delete_delay_ms),
+            discard=self._discard,
             flush_due=self.flusher.flush,
             unflushed=self._flush_schedule.note,
             recovery_point_lowered=partial(self._settle, directory),
@@ -382,9 +382,9 @@ class LogManager:
         log.fail(OSError(f"{partition} was deleted"))
         return path
 
-    def _discard(self, delay_ms: int, log: Log, paths: list[str]) -> None:
+    def _discard(self, log: Log, paths: list[str]) -> None:
         for path in paths:
-            self._later(delay_ms, self.disk.remove, path)
+            self._later(log.settings.file_delete_delay_ms, self.disk.remove, path)
 
     def _later(self, delay_ms: int, function: Callable[[str], None], path: str) -> None:
         def run() -> None:

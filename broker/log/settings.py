@@ -30,11 +30,6 @@ COMPRESSION_TYPES = (*_CODECS, KEEP_PRODUCERS_CODEC)
 """Values of `compression.type`."""
 
 
-def _cleanup_policy(value: tuple[str, ...]) -> None:
-    if not value:
-        raise ValueError("at least one of compact and delete")
-
-
 def _throttled_replicas(value: tuple[str, ...]) -> None:
     if value not in ((), ("*",), ("none",)) and not all(map(_THROTTLED_REPLICA.fullmatch, value)):
         raise ValueError("*, or partition:broker for each replica, such as 0:1,1:2")
@@ -52,8 +47,8 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     Setting(
         "cleanup.policy", SettingType.LIST, ("delete",),
         "How old records are removed: delete removes segments by age and size, compact keeps the last "
-        "record of every key. Both may be set.",
-        choices=("delete", "compact"), check=_cleanup_policy,
+        "record of every key. Both may be set. Empty: all records are kept until DeleteRecords.",
+        choices=("delete", "compact"),
     ),
     Setting(
         "compression.type", SettingType.STRING, "producer",
@@ -163,13 +158,14 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "retention.bytes", SettingType.LONG, -1,
-        "Maximum size of a partition's log in bytes; the oldest segments beyond it are deleted. -1: no "
-        "limit.",
+        "Size in bytes to which retention shortens a partition's log, where cleanup.policy includes delete: "
+        "it removes the oldest segment while the log has at least this size without it. -1: no limit.",
         minimum=-1,
     ),
     Setting(
         "retention.ms", SettingType.LONG, 7 * _DAY_MS,
-        "Maximum age of a segment in ms; an older segment is deleted. -1: no limit.",
+        "Maximum age of a segment in ms, where cleanup.policy includes delete. A segment is as old as its "
+        "latest record, by the records' timestamps; an older segment is removed. -1: no limit.",
         minimum=-1,
     ),
     Setting(
@@ -321,6 +317,12 @@ _OWN_BROKER_SETTINGS = (
     Setting(
         "producer.id.expiration.check.interval.ms", SettingType.INT, 600_000,
         "Time in ms between two removals of producers that producer.id.expiration.ms has expired.",
+        minimum=1,
+    ),
+    Setting(
+        "log.retention.check.interval.ms", SettingType.LONG, 300_000,
+        "Time in ms between two checks for segments that retention.ms, retention.bytes or DeleteRecords no "
+        "longer keep.",
         minimum=1,
     ),
     Setting(

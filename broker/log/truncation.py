@@ -10,6 +10,9 @@ from broker.log.log import Log
 from broker.log.segment_ends import end_before
 from broker.log.snapshots import remove_snapshots, restore_producers
 
+_SEGMENTS_AT_ONCE = 16
+"""Maximum number of segments whose files are renamed in one turn of the reactor when a log start moves."""
+
 
 def truncate_to(log: Log, offset: int, *, now_ms: int = 0) -> bool:
     """Remove the records from `offset` on. Returns whether there were any.
@@ -107,20 +110,36 @@ def settled(log: Log) -> None:
 
 
 def advance_log_start(log: Log, offset: int, *, now_ms: int = 0) -> None:
-    """Advance the log start to `offset`, and remove the segments that lie entirely before it.
+    """Advance the log start to `offset`, and remove the first segments that lie entirely before it. If there
+    are many, the next check of retention removes the others.
 
     No effect for an offset before the present start. Raises BrokerError with OFFSET_OUT_OF_RANGE for an
     offset after the log end.
     """
+    move_log_start(log, offset, now_ms=now_ms)
+    discard_before_start(log, _SEGMENTS_AT_ONCE)
+
+
+def move_log_start(log: Log, offset: int, *, now_ms: int = 0) -> None:
+    """Advance the log start to `offset` without removing segments, see `advance_log_start`."""
     log.check_usable()
     if offset <= log.log_start_offset:
         return
     log.check_offset(offset)
     if offset == log.log_end_offset:
+        # The active segment can be removed only once there is another.
         log.roll(now_ms)
     log.log_start_offset = offset
     log.epochs.advance_start(offset)
+
+
+def discard_before_start(log: Log, segments_max: int) -> int:
+    """Remove the segments that lie entirely before the log start, oldest first, at most `segments_max`.
+    Returns how many."""
+    log.check_usable()
+    before = log.segments.before(log.log_start_offset)[:segments_max]
     try:
-        log.discard(log.segments.before(offset))
+        log.discard(before)
     except OSError as error:
         raise log.failed(error) from error
+    return len(before)

@@ -65,6 +65,7 @@ class PeriodicSettings:
     write_high_watermarks_interval_ms: Annotated[int, "replica.high.watermark.checkpoint.interval.ms"]
     replica_lag_ms_max: Annotated[int, "replica.lag.time.max.ms"]
     expire_offsets_interval_ms: Annotated[int, "offsets.retention.check.interval.ms"]
+    retention_interval_ms: Annotated[int, "log.retention.check.interval.ms"]
 
 
 class StartError(Exception):
@@ -210,6 +211,7 @@ class Broker:
         every(max(1, settings.replica_lag_ms_max // 2), replicas.shrink_in_sync_sets)
         every(settings.expire_offsets_interval_ms, node.groups.service.expire_offsets)
         every(REPAIR_INTERVAL_MS, node.replication.repairs.look)
+        every(settings.retention_interval_ms, node.replication.retention.check)
         logs.scrubber.start()
 
     def describe(self) -> dict[str, Any]:
@@ -264,6 +266,7 @@ class Broker:
             node.cluster.listeners.stop("the broker is stopping")
             node.replication.isr_proposals.stop()
             node.replication.roles.stop()
+            node.replication.retention.stop()
             node.replication.fetchers.stop()
             await self._pause(_FLUSH_S)
         if self._are_logs_loaded:

@@ -36,7 +36,7 @@ class RecordDeletions:
             partition = self._replicas.partition(topic, index)
             partition.leadership()
             deletion.offset = partition.delete_records(offset)
-            self._replicas.sessions.stir(partition.key)
+            self._replicas.start_moved(partition)
         except BrokerError as error:
             deletion.error = error
         return deletion

@@ -311,6 +311,10 @@ class Replicas:
             self.sessions.stir(key, consumers=True)
         return True
 
+    def start_moved(self, partition: Partition) -> None:
+        """Call after a partition's log start has moved forward: readers learn of it by their next fetch."""
+        self.sessions.stir(partition.key)
+
     def topic_settings_changed(self, topic: str) -> None:
         """Advance high watermarks after a change of settings: a lower min.insync.replicas may commit
         records."""

@@ -259,8 +259,8 @@ def settings_page() -> str:
         "value. A setting with yes in the column Dynamic can also be altered while brokers run, for one "
         "broker or for all: `scripts/configs.sh --entity-type brokers`.",
         "",
-        "This version neither deletes nor compacts old segments: it accepts the settings of retention and "
-        "compaction, but they have no effect yet.",
+        "This version does not compact logs: it accepts the settings of compaction, but they have no effect "
+        "yet.",
         "",
     ]
     for title, rows in (

@@ -18,6 +18,7 @@ from broker.replication.key_reads import KeyReads
 from broker.replication.record_deletions import RecordDeletions
 from broker.replication.repair import Repairs
 from broker.replication.replicas import ReplicaLimits, Replicas
+from broker.replication.retention import Retention
 from broker.replication.right_to_confirm import RightToConfirm
 from broker.replication.roles import Roles
 from broker.replication.settings import ThrottleRates
@@ -45,6 +46,7 @@ class ReplicationParts:
     deletions: RecordDeletions
     strays: Strays
     repairs: Repairs
+    retention: Retention
 
 
 def build_logs(settings: Settings, around: Surroundings) -> LogManager:
@@ -111,4 +113,5 @@ def build_replication(
         repairs=Repairs(
             logs, replicas, around.workers, clock, cluster.peers.send, cluster.log_dir_events.announce
         ),
+        retention=Retention(replicas, logs.checkpoints.write_offsets, around.workers, clock, around.date_ms),
     )

@@ -132,8 +132,8 @@ def warn_without_effect(names: Iterable[str]) -> None:
     named = sorted(WITHOUT_EFFECT.intersection(names))
     if named:
         click.echo(
-            f"WARNING: {', '.join(named)} is accepted but has no effect in this version: only "
-            "scripts/delete-records.sh deletes old records.",
+            f"WARNING: {', '.join(named)} is accepted but has no effect in this version, which does not "
+            "compact logs.",
             err=True,
         )
 

@@ -47,7 +47,7 @@ def test_each_change_of_a_topic_has_one_line_with_its_sender(cluster: Cluster) -
     assert lines_with(log, "only-checked") == []
 
 
-@pytest.mark.parametrize("name", ["retention.ms", "retention.bytes"])
+@pytest.mark.parametrize("name", ["delete.retention.ms", "min.compaction.lag.ms"])
 def test_a_setting_without_effect_is_logged_as_such_when_it_is_set(cluster: Cluster, name: str) -> None:
     (broker,) = cluster.start()
     with Admin({"bootstrap.servers": cluster.bootstrap, "client.id": "operator"}) as admin:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.log.settings import LogSettings
 from broker.settings.alterations import Alteration
 from broker.settings.in_force import SettingsInForce
 from broker.settings.rows import broker_settings
@@ -74,7 +75,7 @@ def test_a_brokers_settings_say_whether_they_were_given() -> None:
         ("retention", "1", "topics have no setting retention; did you mean retention.ms"),
         ("retention.ms", "soon", "retention.ms='soon' is not allowed"),
         ("retention.ms", None, "retention.ms has no value"),
-        ("cleanup.policy", "", "cleanup.policy"),
+        ("cleanup.policy", "burn", "cleanup.policy"),
     ],
 )
 def test_an_invalid_topic_setting_is_refused_with_the_reason(
@@ -98,6 +99,13 @@ def test_values_are_set_and_deleted() -> None:
     )
     assert changed == {"segment.ms": "2", "segment.bytes": "1000"}
     assert own == {"retention.ms": "1", "segment.ms": "2"}
+
+
+def test_a_topic_may_have_no_cleanup_policy() -> None:
+    assert alter({}, ("cleanup.policy", ConfigOperation.SET, "")) == {"cleanup.policy": ""}
+    settings = LogSettings.of({"cleanup.policy": ""})
+    assert settings.cleanup_policy == ()
+    assert not settings.is_deleted
 
 
 def test_list_entries_are_appended_and_subtracted() -> None:

@@ -1,0 +1,79 @@
+"""What retention needs to know of a log's segments, above all the time of each one's latest record.
+
+The largest timestamp of a segment that was loaded from disk is unknown until it is read from the time index
+and from the batches after its last entry. A worker reads it, because the files may not be in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from broker.log.log import Log
+from broker.log.open_files import OpenFiles
+from broker.log.retention import SegmentFacts
+from broker.log.segment import Segment
+from broker.log.segment_indexes import largest_timestamp
+
+
+def segment_facts(log: Log) -> Iterator[SegmentFacts]:
+    """The facts of each segment, oldest first. Raises OSError."""
+    for segment in log.segments:
+        yield SegmentFacts(
+            segment.base_offset,
+            segment.next_offset,
+            segment.size,
+            _latest_ms(log, segment),
+            is_active=segment is log.segments.active,
+        )
+
+
+def _latest_ms(log: Log, segment: Segment) -> int | None:
+    latest_ms = segment.indexes.max_timestamp
+    if latest_ms is None:
+        return None
+    if latest_ms < 0 or segment.damage is not None:
+        # The records have no timestamps, or some cannot be read.
+        return max(latest_ms, log.disk.modified_ms(segment.path))
+    return latest_ms
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampReading:
+    """Reads the largest timestamp of one segment. `run` is for a worker: it uses files of its own."""
+
+    log: Log
+    segment: Segment
+    copy: Segment
+    truncations: int
+
+    @classmethod
+    def of(cls, log: Log, base_offset: int) -> TimestampReading:
+        """A reading of the segment that begins at `base_offset`."""
+        segment = next(log.segments.from_offset(base_offset))
+        copy = Segment(OpenFiles(log.disk, capacity=4), log.directory, segment.base_offset, log.settings)
+        copy.size, copy.next_offset = segment.size, segment.next_offset
+        copy.is_dense, copy.damage = segment.is_dense, segment.damage
+        return cls(log, segment, copy, log.truncations)
+
+    def run(self) -> tuple[int, int]:
+        """Returns (largest timestamp in ms, or -1; offset of its batch). Raises OSError, and `SuspectSegment`
+        if the batches cannot be read."""
+        return largest_timestamp(self.copy)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the log still has the segment as it was when the reading began."""
+        log, segment = self.log, self.segment
+        return (
+            log.failure is None
+            and log.truncations == self.truncations
+            and segment in log.segments
+            and segment.size == self.copy.size
+        )
+
+    def finish(self, result: tuple[int, int]) -> None:
+        """Take over what was read, unless the segment has changed meanwhile."""
+        indexes = self.segment.indexes
+        if self.is_current and indexes.max_timestamp is None:
+            indexes.max_timestamp, indexes.offset_of_max_timestamp = result

@@ -1,0 +1,311 @@
+"""Retention carried out on a broker's replicas: starts, checkpoints, files, readers and followers."""
+
+from __future__ import annotations
+
+import logging
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.task import Clock
+
+from broker.log import checkpoints, names
+from broker.log.append import AppendOrigin
+from broker.log.flush_job import close_log, flush_at_once
+from broker.log.log import Log
+from broker.log.preparation import prepare_append
+from broker.replication.retention import Retention
+from coordinator.groups.partitions import OFFSETS_TOPIC
+from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
+from tests.broker.world import World, fetch_request, only_fetched, only_produced, produce_request
+from tests.models.batches import START_MS, batch
+from tests.models.disk import SimDisk
+
+T = TopicPartition("t", 0)
+DAY_MS = 86_400_000
+ONE_BATCH = {"segment.bytes": 100, "file.delete.delay.ms": 5000, "retention.ms": -1}
+"""Settings with which every batch has a segment of its own."""
+
+
+class Kept(World):
+    """A broker that leads t-0, of which each batch fills a segment, and whose retention the test runs."""
+
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self.sim_disk = SimDisk(random.Random(1), lambda: START_MS)
+        config = ONE_BATCH | {name.replace("_", "."): value for name, value in settings.items()}
+        super().__init__(Path("/logs"), self.sim_disk, config)
+        self.retention = Retention(
+            self.replicas, self.logs.checkpoints.write_offsets, self.workers, self.clock, self.now_ms
+        )
+
+    def produce(self, timestamp: int = START_MS, topic: str = "t") -> None:
+        request = produce_request(topic, batch(b"x" * 40, timestamp=timestamp), acks=1)
+        assert only_produced(self.client().call(request)).error_code == ErrorCode.NONE
+
+    def check(self) -> None:
+        """Run one check of retention to its end."""
+        self.retention.check()
+        for _ in range(200):
+            self.clock.advance(0)
+
+    @property
+    def log(self) -> Log:
+        found = self.logs.find(T)
+        assert found is not None
+        return found
+
+    def files(self, suffix: str = names.LOG) -> list[str]:
+        return [name for name in self.sim_disk.list("/logs/t-0") if name.endswith(suffix)]
+
+
+def led(directory: Path, batches: int, **settings: Any) -> Kept:
+    world = Kept(directory, **settings)
+    world.assign("t")
+    for _ in range(batches):
+        world.produce()
+    return world
+
+
+def test_by_size_the_first_segments_go_and_their_files_follow_after_the_delay(tmp_path: Path) -> None:
+    world = led(tmp_path, 5, retention_bytes=250)
+    one = world.log.segments[0].size
+    assert 250 <= 3 * one < 250 + one
+    world.check()
+    assert (world.log.log_start_offset, world.log.log_end_offset) == (2, 5)
+    assert len(world.log.segments) == 3
+    assert len(world.files(names.LOG + names.DELETED)) == 2
+    assert world.files() == [f"{offset:020}.log" for offset in (2, 3, 4)]
+    world.clock.advance(5)
+    assert not world.files(names.DELETED)
+
+
+def test_by_age_the_expired_segments_go_and_at_last_the_active_one(tmp_path: Path) -> None:
+    world = led(tmp_path, 2, retention_ms=DAY_MS)
+    world.produce(START_MS + DAY_MS)
+    world.set_clock_forward(DAY_MS / 1000)
+    world.check()
+    assert world.log.log_start_offset == 0
+    world.set_clock_forward(1)
+    world.check()
+    assert world.log.log_start_offset == 2
+    world.set_clock_forward(DAY_MS / 1000)
+    world.check()
+    assert (world.log.log_start_offset, world.log.log_end_offset) == (3, 3)
+    assert world.files() == [f"{3:020}.log"]
+    world.produce()
+    assert world.log.log_end_offset == 4
+
+
+def test_the_age_is_that_of_the_latest_record_not_of_the_first(tmp_path: Path) -> None:
+    world = led(tmp_path, 0, retention_ms=DAY_MS, segment_bytes=10_000)
+    for timestamp in (START_MS - 2 * DAY_MS, START_MS, START_MS - 2 * DAY_MS):
+        world.produce(timestamp)
+    world.log.roll(START_MS)
+    world.check()
+    assert world.log.log_start_offset == 0
+    world.set_clock_forward(DAY_MS / 1000 + 1)
+    world.check()
+    assert world.log.log_start_offset == 3
+
+
+def test_segments_of_an_earlier_process_are_as_old_as_their_files_say(tmp_path: Path) -> None:
+    """Their timestamps are read by a worker; the log may be truncated in the meantime."""
+    world = led(tmp_path, 3, retention_ms=DAY_MS)
+    for segment in world.log.segments:
+        segment.indexes.max_timestamp = None
+    world.set_clock_forward(DAY_MS / 1000 + 1)
+    world.workers.is_held = True
+    world.check()
+    assert world.log.log_start_offset == 0
+    world.workers.release()
+    for _ in range(20):
+        world.clock.advance(0)
+    assert world.log.log_start_offset == 3
+
+
+def test_records_without_timestamps_are_as_old_as_their_file(tmp_path: Path) -> None:
+    world = led(tmp_path, 0, retention_ms=DAY_MS)
+    world.produce(-1)
+    world.set_clock_forward(DAY_MS / 1000)
+    world.check()
+    assert world.log.log_start_offset == 0
+    world.set_clock_forward(1)
+    world.check()
+    assert world.log.log_start_offset == 1
+
+
+def test_a_timestamp_in_the_future_keeps_the_log_and_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = led(tmp_path, 0, retention_ms=DAY_MS)
+    world.produce(START_MS + 30 * DAY_MS)
+    world.produce()
+    world.set_clock_forward(2 * DAY_MS / 1000)
+    world.check()
+    world.check()
+    assert world.log.log_start_offset == 0
+    told = [line for line in caplog.messages if "in the future" in line]
+    assert len(told) == 1 and told[0].startswith("Retention keeps t-0 from offset 0 on")
+    world.set_clock_forward(30 * DAY_MS / 1000)
+    world.check()
+    assert world.log.log_start_offset == 2
+
+
+def test_nothing_beyond_the_high_watermark_is_removed(tmp_path: Path) -> None:
+    world = Kept(tmp_path, retention_bytes=0)
+    world.assign("t", replicas=(1, 2))
+    for _ in range(3):
+        world.produce()
+    world.check()
+    assert world.log.log_start_offset == 0
+    request = fetch_request(world.topic_id("t"), 2, replica_id=2)
+    world.client().call(request)
+    world.check()
+    assert (world.log.log_start_offset, world.log.log_end_offset) == (2, 3)
+
+
+def test_a_follower_applies_the_limits_to_its_own_log(tmp_path: Path) -> None:
+    world = led(tmp_path, 3, retention_bytes=0)
+    world.assign("t", replicas=(2, 1), leader=2, leader_epoch=1, partition_epoch=1)
+    partition = world.replicas.partition("t", 0)
+    assert partition.leader == 2
+    world.check()
+    assert world.log.log_start_offset == 3
+
+
+def test_the_offsets_of_groups_are_never_removed(tmp_path: Path) -> None:
+    world = Kept(tmp_path, retention_bytes=0, retention_ms=0)
+    world.assign(OFFSETS_TOPIC)
+    log = world.logs.find(TopicPartition(OFFSETS_TOPIC, 0))
+    assert log is not None
+    for offset in range(3):
+        log.append_prepared(prepared(log), 0, now_ms=START_MS)
+        assert log.log_end_offset == offset + 1
+    world.replicas.partition(OFFSETS_TOPIC, 0).high_watermark = 3
+    world.set_clock_forward(1)
+    world.check()
+    assert log.log_start_offset == 0
+
+
+def prepared(log: Log) -> Any:
+    records = memoryview(bytearray(batch(b"x" * 40)))
+    return prepare_append(log, records, origin=AppendOrigin.COORDINATOR, now_ms=START_MS)
+
+
+def test_the_new_start_is_durable_before_a_file_is_touched(tmp_path: Path) -> None:
+    """After a power failure in between, the log begins where readers were told that it does."""
+    world = led(tmp_path, 3, retention_bytes=100)
+    flush_at_once(world.log)
+    world.workers.is_held = True
+    world.check()
+    assert world.log.log_start_offset == 2
+    assert len(world.files()) == 3
+    world.workers.release()
+    for _ in range(20):
+        world.clock.advance(0)
+    assert len(world.files()) == 1
+    world.sim_disk.lose_power()
+    starts = world.sim_disk.read(f"/logs/{names.LOG_START_OFFSETS}")
+    assert checkpoints.decode_offsets(starts) == {T: 2}
+    reopened = World(Path("/logs"), world.sim_disk, ONE_BATCH).logs.find(T)
+    assert reopened is not None and reopened.log_start_offset == 2
+    assert reopened.log_end_offset == 3
+
+
+def test_segments_that_a_crash_left_before_the_start_are_removed_by_the_next_check(tmp_path: Path) -> None:
+    world = led(tmp_path, 3)
+    world.log.log_start_offset = 2
+    world.check()
+    assert world.files() == [f"{2:020}.log"]
+
+
+def test_a_reader_of_a_removed_segment_finishes(tmp_path: Path) -> None:
+    world = led(tmp_path, 3, retention_bytes=100)
+    read = world.log.read(0, 1000, upper_offset=3)
+    assert read.slice is not None
+    before = read.slice.read()
+    world.check()
+    world.clock.advance(5)
+    assert not world.files(names.DELETED)
+    assert read.slice.read() == before
+
+
+def test_a_consumer_before_the_start_gets_out_of_range_and_the_new_start(tmp_path: Path) -> None:
+    world = led(tmp_path, 3, retention_bytes=100)
+    world.check()
+    answer = only_fetched(world.client().call(fetch_request(world.topic_id("t"), 0)))
+    assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert only_fetched(world.client().call(fetch_request(world.topic_id("t"), 2))).log_start_offset == 2
+
+
+class TurnClock(Clock):
+    """Notes, whenever the retention waits for the next turn, how many segments have files."""
+
+    def __init__(self, world: Kept) -> None:
+        super().__init__()
+        self.world = world
+        self.left: list[int] = []
+
+    def callLater(self, *call: Any) -> Any:
+        self.left.append(len(self.world.files()))
+        return super().callLater(*call)
+
+
+def test_many_segments_take_several_turns(tmp_path: Path) -> None:
+    world = led(tmp_path, 100, retention_bytes=0)
+    clock = TurnClock(world)
+    retention = Retention(
+        world.replicas, world.logs.checkpoints.write_offsets, world.workers, clock, world.now_ms
+    )
+    retention.check()
+    assert world.log.log_start_offset == 100
+    clock.advance(0)
+    assert len(world.files()) == 1
+    assert len(clock.left) > 5
+    assert max(before - after for before, after in pairwise(clock.left)) <= 16
+
+
+def test_a_stopped_retention_changes_nothing_more(tmp_path: Path) -> None:
+    world = led(tmp_path, 3, retention_bytes=0)
+    world.retention.stop()
+    world.check()
+    assert world.log.log_start_offset == 0
+
+
+def test_a_check_logs_how_many_segments_go_and_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    world = led(tmp_path, 3, retention_bytes=100)
+    with caplog.at_level(logging.INFO):
+        world.check()
+    assert "Removing 2 segments of t-0: 2 by retention.bytes; its log starts at offset 2 now, 0 before" in (
+        caplog.messages
+    )
+
+
+def test_new_settings_apply_at_the_next_check(tmp_path: Path) -> None:
+    world = led(tmp_path, 3)
+    world.check()
+    assert world.log.log_start_offset == 0
+    world.logs.settings.set_topic("t", {"retention.bytes": "100", "file.delete.delay.ms": "1000"})
+    world.check()
+    assert world.log.log_start_offset == 2
+    world.clock.advance(1)
+    assert not world.files(names.DELETED)
+
+
+def test_producers_epochs_and_the_end_survive_a_restart_after_everything_was_removed(tmp_path: Path) -> None:
+    world = led(tmp_path, 0, retention_bytes=0)
+    for sequence in range(3):
+        records = batch(b"x" * 40, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        world.client().call(produce_request("t", records, acks=1))
+    world.check()
+    assert (world.log.log_start_offset, world.log.log_end_offset) == (3, 3)
+    close_log(world.log)
+    world.logs.close({})
+    reopened = World(Path("/logs"), world.sim_disk, ONE_BATCH).logs.find(T)
+    assert reopened is not None
+    assert (reopened.log_start_offset, reopened.log_end_offset) == (3, 3)
+    entry = reopened.producers.get(7)
+    assert entry is not None and entry.last_sequence == 2
