@@ -1,5 +1,10 @@
-"""The optional C extension, which setup.cfg cannot declare: built if a compiler is available."""
+"""The optional C extensions, which setup.cfg cannot declare: built if a compiler is available."""
 
 from setuptools import Extension, setup
 
-setup(ext_modules=[Extension("protocol._record_codec", ["protocol/_record_codec.c"], optional=True)])
+setup(
+    ext_modules=[
+        Extension(f"protocol.{name}", [f"protocol/{name}.c"], optional=True)
+        for name in ("_compaction", "_record_codec")
+    ]
+)

@@ -54,11 +54,12 @@ _COMPRESSION_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
-_DELETE_HORIZON = 0x40
+DELETE_HORIZON = 0x40
+"""The base timestamp is the time in ms from which on the batch's tombstones may be removed (KIP-534)."""
 HAS_APPEND_ID = 0x4000
 """Holdfast's own attribute: the first record has the batch's append id in a header. Kafka leaves the bit
 unused, and its clients and tools ignore it."""
-_MARKS = _TRANSACTIONAL | _CONTROL | _DELETE_HORIZON | HAS_APPEND_ID
+_MARKS = _TRANSACTIONAL | _CONTROL | DELETE_HORIZON | HAS_APPEND_ID
 
 _MIN_RECORD_SIZE = 7
 """Length, attributes, timestamp, offset, key, value and number of headers: at least one byte each."""
@@ -162,7 +163,7 @@ class BatchHeader(NamedTuple):
     @property
     def has_delete_horizon(self) -> bool:
         """Whether a log cleaner has replaced the base timestamp by its delete horizon."""
-        return bool(self.attributes & _DELETE_HORIZON)
+        return bool(self.attributes & DELETE_HORIZON)
 
     @property
     def has_append_id(self) -> bool:

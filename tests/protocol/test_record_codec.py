@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import shutil
-import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -25,21 +21,8 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """The compiled codec, as it is in the tree now and not as it once was installed."""
-    has_headers = Path(sysconfig.get_paths()["include"], "Python.h").is_file()
-    if shutil.which("cc") is None or not has_headers:
-        pytest.skip("no C compiler, or no headers of Python: the codec in Python is the only one here")
-    place = tmp_path_factory.mktemp("compiled")
-    command = [sys.executable, "setup.py", "--quiet", "build_ext", "-b", str(place), "-t", str(place)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
-    assert "warning" not in done.stderr, done.stderr
-    (library,) = (place / "protocol").glob(f"*{sysconfig.get_config_var('EXT_SUFFIX')}")
-    spec = importlib.util.spec_from_file_location("protocol._record_codec", library)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def compiled(extension: Callable[[str], ModuleType]) -> ModuleType:
+    return extension("_record_codec")
 
 
 def outcome(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -1,0 +1,38 @@
+"""The C extensions, as they are in the tree now and not as they once were installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def extension(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ModuleType]:
+    """Imports an extension of `protocol` by its name."""
+    has_headers = Path(sysconfig.get_paths()["include"], "Python.h").is_file()
+    if shutil.which("cc") is None or not has_headers:
+        pytest.skip("no C compiler, or no headers of Python: the loops in Python are the only ones here")
+    place = tmp_path_factory.mktemp("compiled")
+    command = [sys.executable, "setup.py", "--quiet", "build_ext", "-b", str(place), "-t", str(place)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    assert "warning" not in done.stderr, done.stderr
+
+    def load(name: str) -> ModuleType:
+        (library,) = (place / "protocol").glob(f"{name}*{sysconfig.get_config_var('EXT_SUFFIX')}")
+        spec = importlib.util.spec_from_file_location(f"protocol.{name}", library)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
