@@ -9,46 +9,49 @@ from clients.connection.connection import ANY_NODE, Connection
 from clients.consumer import Consumer
 from clients.errors import ConfigError
 from pipeline.options import CLIENT_PREFIX, OptionError
-from protocol.errors import ErrorCode, UnknownTopicOrPartitionError
-from protocol.messages.metadata import MetadataRequest
+from protocol.errors import ErrorCode, error_for
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.topic_partition import TopicPartition
 
-_DEFAULTS = {"client.id": "holdfast-spark"}
+_TASK_DEFAULTS = {"client.id": "holdfast-spark"}
+# A user waits for the plan: the error with the addresses that do not answer must come within 10 s.
+_PLAN_DEFAULTS = {"bootstrap.timeout.ms": "8000"}
 # A task reads exactly its range of offsets or fails; its consumer must never reset its position.
-_RESET, _NEVER = "auto.offset.reset", "none"
+_FIXED = {"auto.offset.reset": "none"}
 
 
 def open_consumer(client: Mapping[str, str]) -> Consumer:
     """A consumer with the properties given as options. Raises `OptionError`."""
-    if client.get(_RESET, _NEVER) != _NEVER:
-        raise OptionError(f"{CLIENT_PREFIX}{_RESET} cannot be set: startingOffsets says where a read begins")
     try:
-        return Consumer({**_DEFAULTS, **client, _RESET: _NEVER})
+        return Consumer({**_TASK_DEFAULTS, **client, **_FIXED})
     except ConfigError as error:
         raise OptionError(f"{CLIENT_PREFIX}…: {error}") from None
 
 
 class ClusterLookup:
-    """`pipeline.offsets.Lookup` through a consumer. Methods raise the errors of the clients."""
+    """`pipeline.offsets.Lookup` through a consumer and a connection, which stay open until `close`.
+
+    Methods raise the errors of the clients: UnreachableError, with the cause of each address, if no broker
+    has ever answered. Later they wait for brokers that are away, for default.api.timeout.ms.
+    """
 
     def __init__(self, client: Mapping[str, str]) -> None:
-        self._client = client
-        self._consumer = open_consumer(client)
+        self._consumer = open_consumer({**_PLAN_DEFAULTS, **client})
+        self._connection = Connection(client["bootstrap.servers"], self._consumer.settings)
 
     def topics(self) -> Sequence[str]:
-        with Connection(self._client["bootstrap.servers"], self._consumer.settings) as connection:
-            answer = connection.ask(ANY_NODE, MetadataRequest(topics=None))
-        return [
-            topic.name
-            for topic in answer.topics
-            if topic.name is not None and topic.error_code == ErrorCode.NONE and not topic.is_internal
-        ]
+        return self._consumer.topics()
 
     def partitions(self, topic: str) -> Sequence[int]:
-        try:
-            return self._consumer.partitions_for(topic)
-        except UnknownTopicOrPartitionError:
-            return ()
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        (found,) = self._connection.ask(ANY_NODE, request).topics
+        match found.error_code:
+            case ErrorCode.NONE | ErrorCode.LEADER_NOT_AVAILABLE:
+                return [row.partition_index for row in found.partitions]
+            case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return ()
+            case code:
+                raise error_for(code, f"topic {topic}")
 
     def earliest(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return self._consumer.beginning_offsets(partitions)
@@ -60,8 +63,13 @@ class ClusterLookup:
         found = self._consumer.offsets_for_times(times_ms)
         return {partition: None if answer is None else answer.offset for partition, answer in found.items()}
 
+    def close(self) -> None:
+        """Close the connections."""
+        self._connection.close()
+        self._consumer.close()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._consumer.close()
+        self.close()

@@ -45,7 +45,7 @@ class OffsetRange:
 
 
 class Lookup(Protocol):
-    """Look-ups in the cluster while a read is planned."""
+    """Look-ups in the cluster while a read is planned. Each asks the cluster again."""
 
     def topics(self) -> Sequence[str]:
         """The names of all topics."""
@@ -73,12 +73,12 @@ def plan(options: ReadOptions, lookup: Lookup) -> list[OffsetRange]:
 
     Raises `OptionError` if the options do not fit the topics, `DataLossError` if requested records are gone.
     """
-    partitions = _partitions(options.topics, lookup)
+    partitions = partitions_of(options.topics, lookup)
     earliest, latest = lookup.earliest(partitions), lookup.latest(partitions)
-    starts = _starts(options, partitions, earliest, latest, lookup)
+    starts = starts_of(options, partitions, earliest, latest, lookup)
     ends = _ends(options, partitions, latest, lookup)
     ranges = [
-        _checked(OffsetRange(partition, starts[partition], ends[partition]), earliest, latest, options)
+        checked(OffsetRange(partition, starts[partition], ends[partition]), earliest, latest, options)
         for partition in partitions
     ]
     return cut([found for found in ranges if found.start < found.end], options)
@@ -101,42 +101,46 @@ def cut(ranges: Sequence[OffsetRange], options: ReadOptions) -> list[OffsetRange
     return pieces
 
 
-def _partitions(topics: TopicSelection, lookup: Lookup) -> list[TopicPartition]:
+def partitions_of(topics: TopicSelection, lookup: Lookup, *, must_exist: bool = True) -> list[TopicPartition]:
+    """The partitions that a selection names, in order. Raises `OptionError` for one that must exist."""
     if topics.partitions:
+        known = {topic: lookup.partitions(topic) for topic in {found.topic for found in topics.partitions}}
         for wanted in topics.partitions:
-            if wanted.partition not in lookup.partitions(wanted.topic):
+            if must_exist and wanted.partition not in known[wanted.topic]:
                 raise OptionError(f"there is no partition {wanted}")
-        return list(topics.partitions)
+        return [wanted for wanted in topics.partitions if wanted.partition in known[wanted.topic]]
     if topics.pattern is not None:
         pattern = re.compile(topics.pattern)
         names = [topic for topic in sorted(lookup.topics()) if pattern.fullmatch(topic)]
-        if not names:
+        if must_exist and not names:
             raise OptionError(f"no topic matches subscribePattern={topics.pattern!r}")
     else:
         names = sorted(topics.names)
     found = []
     for topic in names:
         numbers = lookup.partitions(topic)
-        if not numbers:
+        if must_exist and not numbers:
             raise OptionError(f"there is no topic {topic}")
         found += [TopicPartition(topic, number) for number in sorted(numbers)]
     return found
 
 
-def _starts(
+def starts_of(
     options: ReadOptions,
     partitions: Sequence[TopicPartition],
     earliest: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],
     lookup: Lookup,
 ) -> dict[TopicPartition, int]:
+    """The offset at which the options let each partition begin. Raises `OptionError`."""
     boundary = options.start
     _must_fit(boundary, partitions, "starting")
     match boundary:
         case Offsets():
             asked = _asked(boundary, partitions)
+            named = {EARLIEST: earliest, LATEST: latest}
             return {
-                partition: earliest[partition] if offset == EARLIEST else offset
+                partition: named[offset][partition] if offset in named else offset
                 for partition, offset in asked.items()
             }
         case Timestamps():
@@ -205,12 +209,13 @@ def _times(boundary: Timestamps, partitions: Sequence[TopicPartition]) -> dict[T
     return {partition: boundary.partitions_ms[partition] for partition in partitions}
 
 
-def _checked(
+def checked(
     found: OffsetRange,
     earliest: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],
     options: ReadOptions,
 ) -> OffsetRange:
+    """The part of a range that still exists. Raises `DataLossError` if that is less, and may not be."""
     low, high = earliest[found.partition], latest[found.partition]
     if low <= found.start and found.end <= high:
         return found

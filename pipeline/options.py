@@ -1,4 +1,4 @@
-"""The options of spark.read.format("holdfast"), declared as rows and read into one value.
+"""The options of reads with format("holdfast"), batch and streaming: rows, and the values made of them.
 
 Names and meanings are those of Spark's Kafka source, so that an existing job changes only `format("kafka")`.
 Keys that begin with "kafka." are properties of the consumer. Spark passes option names in lower case.
@@ -63,8 +63,16 @@ class TopicSelection:
 
 
 @dataclass(frozen=True, slots=True)
+class LookupRetries:
+    """How often, and after how many ms, the driver repeats a look-up of offsets that failed or went back."""
+
+    count: int
+    interval_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The options of one batch read."""
+    """The options of one batch read, or of each micro-batch of a streaming read."""
 
     topics: TopicSelection
     start: Boundary
@@ -75,8 +83,20 @@ class ReadOptions:
     poll_timeout_ms: int
     min_partitions: int | None
     max_records_per_partition: int | None
+    lookups: LookupRetries
     client: Mapping[str, str]
     """Properties of the consumer, without their prefix."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """The options of one streaming read. None: no limit."""
+
+    read: ReadOptions
+    max_offsets: int | None
+    min_offsets: int | None
+    max_delay_ms: int
+    """After this time since the last batch, a batch starts even if it has fewer than `min_offsets`."""
 
 
 def _json_object(value: Any) -> None:
@@ -94,14 +114,30 @@ def _regex(value: Any) -> None:
         raise ValueError(f"a regular expression ({error})") from None
 
 
-def _named_or_json(name: str, value: Any) -> None:
-    if value == name:
+def _named_or_json(*names_and_value: Any) -> None:
+    *names, value = names_and_value
+    if value in names:
         return
     try:
         _json_object(value)
     except ValueError:
         example = '{"topic": {"0": 23, "1": 42}}'
-        raise ValueError(f"{name}, or an offset for each partition: {example}") from None
+        raise ValueError(f"{' or '.join(names)}, or an offset for each partition: {example}") from None
+
+
+_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _duration_ms(value: str) -> int:
+    """A duration as Spark writes it: "15m", "500ms", or a number of ms."""
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.strip().lower())
+    if found is None or found[2] not in _UNITS_MS:
+        raise ValueError("a duration such as 500ms, 10s, 15m or 1h")
+    return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def _duration(value: Any) -> None:
+    _duration_ms(value)
 
 
 _STRING, _LONG, _INT, _BOOLEAN = SettingType.STRING, SettingType.LONG, SettingType.INT, SettingType.BOOLEAN
@@ -126,16 +162,19 @@ OPTIONS: tuple[Setting, ...] = (
         "startingOffsets",
         _STRING,
         None,
-        "First offset that the job reads: earliest (the default), or JSON with an offset for every "
-        'partition: {"topic": {"0": 23, "1": -2}}. -2 is the first record.',
-        check=partial(_named_or_json, "earliest"),
+        "First offset that the job reads: earliest (the default of a batch read), latest (the default of a "
+        "new streaming query, and only for those), or JSON with an offset for every partition: "
+        '{"topic": {"0": 23, "1": -2}}. -2 is the first record, -1 the end. A streaming query that was '
+        "started before continues from its checkpoint.",
+        check=partial(_named_or_json, "earliest", "latest"),
     ),
     Setting(
         "endingOffsets",
         _STRING,
         None,
-        "Offset before which the job stops: latest (the default; the end of each partition when the job is "
-        'planned), or JSON with an offset for every partition: {"topic": {"0": 50, "1": -1}}. -1 is the end.',
+        "Batch only: offset before which the job stops: latest (the default; the end of each partition when "
+        'the job is planned), or JSON with an offset for every partition: {"topic": {"0": 50, "1": -1}}. '
+        "-1 is the end.",
         check=partial(_named_or_json, "latest"),
     ),
     Setting(
@@ -149,7 +188,8 @@ OPTIONS: tuple[Setting, ...] = (
         "endingTimestamp",
         _LONG,
         None,
-        "Time in ms since 1970; the job stops before the first record of each partition that is not older.",
+        "Batch only: time in ms since 1970; the job stops before the first record of each partition that is "
+        "not older.",
         minimum=0,
     ),
     Setting(
@@ -163,7 +203,8 @@ OPTIONS: tuple[Setting, ...] = (
         "endingOffsetsByTimestamp",
         _STRING,
         None,
-        'endingTimestamp for each partition, in ms since 1970, as JSON: {"topic": {"0": 1700000000000}}.',
+        "Batch only: endingTimestamp for each partition, in ms since 1970, as JSON: "
+        '{"topic": {"0": 1700000000000}}.',
         check=_json_object,
     ),
     Setting(
@@ -179,7 +220,8 @@ OPTIONS: tuple[Setting, ...] = (
         _BOOLEAN,
         True,
         "Whether the job fails if requested records no longer exist (because of retention, or because the "
-        "topic was recreated). With false, it reads the records that are left.",
+        "topic was recreated), or if partitions of a streaming query have disappeared. With false, it reads "
+        "the records that are left.",
     ),
     Setting("includeHeaders", _BOOLEAN, False, "Whether the result has the column headers."),
     Setting(
@@ -203,25 +245,103 @@ OPTIONS: tuple[Setting, ...] = (
         "Maximum time in ms that a task waits for records before it fails.",
         minimum=1,
     ),
+    Setting(
+        "fetchOffset.numRetries",
+        _INT,
+        3,
+        "How many times the driver repeats a look-up of offsets that a broker refused, or that gave an "
+        "offset lower than one seen before. If no broker answers, the look-up has already been repeated by "
+        "the client (bootstrap.timeout.ms, default.api.timeout.ms), and fails.",
+        minimum=0,
+    ),
+    Setting(
+        "fetchOffset.retryIntervalMs",
+        _LONG,
+        10,
+        "Time in ms between two such look-ups.",
+        minimum=0,
+    ),
+    Setting(
+        "maxOffsetsPerTrigger",
+        _LONG,
+        None,
+        "Streaming only: maximum number of offsets in one micro-batch, divided over the partitions by how "
+        "many each has.",
+        minimum=1,
+    ),
+    Setting(
+        "minOffsetsPerTrigger",
+        _LONG,
+        None,
+        "Streaming only: number of offsets for which a micro-batch waits, for maxTriggerDelay at most.",
+        minimum=1,
+    ),
+    Setting(
+        "maxTriggerDelay",
+        _STRING,
+        "15m",
+        "Streaming only: time since the last micro-batch after which the next one starts even if it has "
+        "fewer offsets than minOffsetsPerTrigger, such as 500ms, 10s, 15m or 1h.",
+        check=_duration,
+    ),
+    Setting(
+        "groupIdPrefix",
+        _STRING,
+        None,
+        "Beginning of the client id of every consumer, by which brokers name it in logs and quotas. The "
+        "source reads by offsets: it joins no consumer group and commits no offsets. Kafka's source begins "
+        "the names of its groups with it. kafka.group.id, if given, takes precedence.",
+    ),
 )
 
+_STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+
 _CANONICAL = {row.name.lower(): row.name for row in OPTIONS}
+
+_REFUSED_PROPERTIES = {
+    "auto.offset.reset": "startingOffsets says where a read begins",
+    "enable.auto.commit": "the source commits no offsets; a streaming query keeps them in its checkpoint",
+    "key.deserializer": "keys are always bytes; convert them in the query, as in cast(key AS STRING)",
+    "value.deserializer": "values are always bytes; convert them in the query, as in cast(value AS STRING)",
+    "interceptor.classes": "interceptors are Java classes, and the source runs in Python",
+}
+"""Properties of the consumer that Spark's Kafka source refuses too, with the reason."""
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
     """The options of a batch read. Raises `OptionError` with the allowed options or values."""
-    client = {
-        key.lower().removeprefix(CLIENT_PREFIX): value
-        for key, value in given.items()
-        if key.lower().startswith(CLIENT_PREFIX)
-    }
-    own = {key: value for key, value in given.items() if not key.lower().startswith(CLIENT_PREFIX)}
-    settings = _check(own)
-    if not client.get("bootstrap.servers", "").strip():
-        raise OptionError(f'{BOOTSTRAP} is missing: .option("{BOOTSTRAP}", "host:port")')
+    settings = _check(_own(given))
+    _must_not_have(given, _STREAM_ONLY, "is for readStream: a batch read takes all that its offsets name")
+    options = _read_options(given, settings, EARLIEST)
+    if isinstance(options.start, Offsets) and LATEST in (
+        options.start.default,
+        *options.start.partitions.values(),
+    ):
+        raise OptionError("startingOffsets cannot be latest (-1) in a batch read: it would read nothing")
+    return options
+
+
+def stream_options(given: Mapping[str, str]) -> StreamOptions:
+    """The options of a streaming read. Raises `OptionError` with the allowed options or values."""
+    settings = _check(_own(given))
+    _must_not_have(given, _BATCH_ONLY, "is for batch reads: a streaming query has no end")
+    most, least = settings["maxOffsetsPerTrigger"], settings["minOffsetsPerTrigger"]
+    if most is not None and least is not None and least > most:
+        raise OptionError(f"minOffsetsPerTrigger={least} is larger than maxOffsetsPerTrigger={most}")
+    return StreamOptions(
+        read=_read_options(given, settings, LATEST),
+        max_offsets=most,
+        min_offsets=least,
+        max_delay_ms=_duration_ms(settings["maxTriggerDelay"]),
+    )
+
+
+def _read_options(given: Mapping[str, str], settings: Settings, default_start: int) -> ReadOptions:
+    client = _client(given, settings)
     return ReadOptions(
         topics=_topics(settings),
-        start=_start(settings),
+        start=_start(settings, default_start),
         end=_end(settings),
         without_match=settings["startingOffsetsByTimestampStrategy"],
         fail_on_data_loss=settings["failOnDataLoss"],
@@ -229,8 +349,38 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         poll_timeout_ms=settings["kafkaConsumer.pollTimeoutMs"],
         min_partitions=settings["minPartitions"],
         max_records_per_partition=settings["maxRecordsPerPartition"],
+        lookups=LookupRetries(settings["fetchOffset.numRetries"], settings["fetchOffset.retryIntervalMs"]),
         client=client,
     )
+
+
+def _own(given: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in given.items() if not key.lower().startswith(CLIENT_PREFIX)}
+
+
+def _client(given: Mapping[str, str], settings: Settings) -> dict[str, str]:
+    client = {
+        key.lower().removeprefix(CLIENT_PREFIX): value
+        for key, value in given.items()
+        if key.lower().startswith(CLIENT_PREFIX)
+    }
+    if not client.get("bootstrap.servers", "").strip():
+        raise OptionError(f'{BOOTSTRAP} is missing: .option("{BOOTSTRAP}", "host:port")')
+    for name, reason in _REFUSED_PROPERTIES.items():
+        if client.get(name, "none") != "none":
+            raise OptionError(f"{CLIENT_PREFIX}{name} cannot be set: {reason}")
+    # A consumer with a group would commit offsets; the name serves as client id only.
+    named = client.pop("group.id", None) or settings["groupIdPrefix"]
+    if named:
+        client.setdefault("client.id", f"{named}-holdfast-spark")
+    return client
+
+
+def _must_not_have(given: Mapping[str, str], names: tuple[str, ...], reason: str) -> None:
+    lowered = {key.lower() for key in given}
+    for name in names:
+        if name.lower() in lowered:
+            raise OptionError(f"{name} {reason}")
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:
@@ -292,25 +442,27 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(set(found)))
 
 
-def _start(settings: Settings) -> Boundary:
+def _start(settings: Settings, default: int) -> Boundary:
     chosen = _only_one(settings, "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
-    boundary = _boundary(settings, chosen, "earliest", EARLIEST)
-    if isinstance(boundary, Offsets) and LATEST in boundary.partitions.values():
-        raise OptionError("startingOffsets cannot be latest (-1) in a batch read: it would read nothing")
-    return boundary
+    return _boundary(settings, chosen, default)
 
 
 def _end(settings: Settings) -> Boundary:
     chosen = _only_one(settings, "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-    boundary = _boundary(settings, chosen, "latest", LATEST)
+    boundary = _boundary(settings, chosen, LATEST)
     if isinstance(boundary, Offsets) and EARLIEST in boundary.partitions.values():
         raise OptionError("endingOffsets cannot be earliest (-2): it would read nothing")
     return boundary
 
 
-def _boundary(settings: Settings, chosen: str | None, name: str, meaning: int) -> Boundary:
-    if chosen is None or settings[chosen] == name:
-        return Offsets(default=meaning)
+_NAMED = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def _boundary(settings: Settings, chosen: str | None, default: int) -> Boundary:
+    if chosen is None:
+        return Offsets(default=default)
+    if settings[chosen] in _NAMED:
+        return Offsets(default=_NAMED[settings[chosen]])
     if chosen.endswith("Timestamp") and not chosen.endswith("ByTimestamp"):
         return Timestamps(default_ms=settings[chosen])
     numbers = _numbers(chosen, settings[chosen])
@@ -339,10 +491,15 @@ def options_page() -> str:
     """The text of docs/spark-options.md, made from the rows."""
     return (
         "# Options of the Spark data source\n\n"
-        'The options of `spark.read.format("holdfast")`. Their names are those of Spark\'s Kafka source. '
+        'The options of `spark.read.format("holdfast")` and `spark.readStream.format("holdfast")`. Their '
+        "names and meanings are those of Spark's Kafka source; one that does not apply is "
+        "refused with the reason. "
         f"`{BOOTSTRAP}` must be given, and one of `subscribe`, `subscribePattern` and `assign`.\n"
         f"Any other property of the consumer can be given with the prefix `{CLIENT_PREFIX}`; "
-        "[settings.md](settings.md) lists them.\n\n" + settings_table(OPTIONS)
+        "[settings.md](settings.md) lists them. Refused are "
+        + "; ".join(f"`{CLIENT_PREFIX}{name}` ({reason})" for name, reason in _REFUSED_PROPERTIES.items())
+        + ".\n\n"
+        + settings_table(OPTIONS)
     )
 
 

@@ -1,4 +1,4 @@
-"""The data source that Spark sees: spark.read.format("holdfast").
+"""The data source that Spark sees: format("holdfast") of spark.read and spark.readStream.
 
 The driver reads options and fixes offsets; each task gets only a range of offsets. Spark pickles source,
 reader and partitions, so all of them are plain data.
@@ -6,26 +6,22 @@ reader and partitions, so all of them are plain data.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pipeline.arrow import spark_schema
 from pipeline.cluster import ClusterLookup
-from pipeline.offsets import OffsetRange, plan
+from pipeline.offsets import plan
 from pipeline.options import OptionError, includes_headers, read_options
+from pipeline.range_partition import RangePartition
 from pipeline.ranges import read_range
+from pipeline.repeated_lookup import RepeatedLookup
 
 FORMAT = "holdfast"
-
-
-class RangePartition(InputPartition):
-    """The range that one task reads; None if there is nothing to read."""
-
-    def __init__(self, value: OffsetRange | None) -> None:
-        super().__init__(value)
 
 
 class HoldfastDataSource(DataSource):
@@ -39,9 +35,20 @@ class HoldfastDataSource(DataSource):
         return spark_schema(includes_headers(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        self._must_be_own(schema)
+        return HoldfastReader(dict(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        self._must_be_own(schema)
+        try:
+            from pipeline.stream_reader import HoldfastStreamReader
+        except ImportError as error:
+            raise OptionError(f"readStream needs PySpark 4.2 or later ({error})") from None
+        return HoldfastStreamReader(dict(self.options))
+
+    def _must_be_own(self, schema: StructType) -> None:
         if schema != self.schema():
             raise OptionError("the columns of a topic are fixed: remove .schema(...), and use .select(...)")
-        return HoldfastReader(dict(self.options))
 
 
 class HoldfastReader(DataSourceReader):
@@ -52,7 +59,7 @@ class HoldfastReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with ClusterLookup(self._options.client) as lookup:
-            ranges = plan(self._options, lookup)
+            ranges = plan(self._options, RepeatedLookup(lookup, self._options.lookups, time.sleep))
         # Given no partitions, Spark would create one of its own.
         return [RangePartition(found) for found in ranges] or [RangePartition(None)]
 

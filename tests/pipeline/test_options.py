@@ -92,8 +92,11 @@ def test_headers_are_known_before_anything_else_is_checked() -> None:
         ({**FLIGHTS, "startingOffset": "earliest"}, "did you mean startingOffsets?"),
         ({**FLIGHTS, "bootstrap.servers": "x"}, "did you mean kafka.bootstrap.servers?"),
         ({**FLIGHTS, "colour": "red"}, "the options are subscribe, subscribePattern"),
-        ({**FLIGHTS, "startingOffsets": "latest"}, "expected earliest, or an offset for each partition"),
-        ({**FLIGHTS, "startingOffsets": "soon"}, "expected earliest, or an offset for each partition"),
+        ({**FLIGHTS, "startingOffsets": "latest"}, "cannot be latest"),
+        (
+            {**FLIGHTS, "startingOffsets": "soon"},
+            "expected earliest or latest, or an offset for each partition",
+        ),
         ({**FLIGHTS, "startingOffsets": '{"flights": {"0": -1}}'}, "cannot be latest"),
         ({**FLIGHTS, "endingOffsets": '{"flights": {"0": -2}}'}, "cannot be earliest"),
         ({**FLIGHTS, "endingOffsets": '{"flights": {"0": "7"}}'}, 'expected {"topic": {"0": 23, "1": 42}}'),

@@ -1,0 +1,138 @@
+"""spark.readStream.format("holdfast") in a real Spark session, against a real broker."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from holdfast import Admin, Message, NewTopic, Producer
+from pipeline.lag import lag
+
+WAIT_S = 120
+
+Stream = Callable[..., DataFrame]
+
+
+@pytest.fixture
+def stream(spark: SparkSession, bootstrap: str) -> Stream:
+    def stream(**options: str | bool | int) -> DataFrame:
+        reader = spark.readStream.format("holdfast").option("kafka.bootstrap.servers", bootstrap)
+        return reader.options(**options).load()
+
+    return stream
+
+
+@pytest.fixture
+def started(spark: SparkSession) -> Iterator[Callable[..., StreamingQuery]]:
+    """Starts a query into a table of memory or a folder; every query is stopped afterwards."""
+    queries: list[StreamingQuery] = []
+
+    def start(frame: DataFrame, **trigger: str | bool) -> StreamingQuery:
+        writer = frame.writeStream.format("memory").queryName(f"into{time.monotonic_ns()}")
+        queries.append(writer.trigger(**trigger).start() if trigger else writer.start())
+        return queries[-1]
+
+    yield start
+    for query in queries:
+        query.stop()
+
+
+def produce(bootstrap: str, topic: str, count: int, partitions: int = 1) -> None:
+    with Producer({"bootstrap.servers": bootstrap}) as producer:
+        for number in range(count):
+            producer.send(Message(topic, value=str(number), partition=number % partitions))
+
+
+def create(bootstrap: str, topic: str, partitions: int) -> None:
+    with Admin({"bootstrap.servers": bootstrap}) as admin:
+        admin.create_topics([NewTopic(topic, partitions)])
+
+
+def rows_read(spark: SparkSession, query: StreamingQuery) -> list[Row]:
+    """All rows, once the query has read what is there."""
+    query.processAllAvailable()
+    return spark.table(query.name or "").collect()
+
+
+def test_a_query_reads_new_records_and_new_partitions_once_and_reports_its_lag(
+    spark: SparkSession, bootstrap: str, stream: Stream, started: Callable[..., StreamingQuery]
+) -> None:
+    create(bootstrap, "live", 2)
+    produce(bootstrap, "live", 50, partitions=2)
+    query = started(stream(subscribe="live", startingOffsets="earliest"))
+    assert len(rows_read(spark, query)) == 50
+
+    with Admin({"bootstrap.servers": bootstrap}) as admin:
+        admin.create_partitions({"live": 3})
+    produce(bootstrap, "live", 60, partitions=3)
+    rows = rows_read(spark, query)
+
+    found = sorted((row.partition, row.offset) for row in rows)
+    assert found == [
+        (partition, offset) for partition, end in ((0, 45), (1, 45), (2, 20)) for offset in range(end)
+    ]
+    progress = query.lastProgress
+    assert progress is not None
+    assert json.loads(progress.sources[0].endOffset) == {"live": {"0": 45, "1": 45, "2": 20}}
+    assert lag(progress) == {"live-0": 0, "live-1": 0, "live-2": 0}
+
+
+def test_an_idle_query_with_the_default_trigger_does_not_spin_and_stops_at_once(
+    spark: SparkSession, bootstrap: str, stream: Stream, started: Callable[..., StreamingQuery]
+) -> None:
+    create(bootstrap, "quiet", 1)
+    produce(bootstrap, "quiet", 1)
+    query = started(stream(subscribe="quiet", startingOffsets="earliest"))
+    assert len(rows_read(spark, query)) == 1
+    time.sleep(1.5)
+
+    began = time.monotonic()
+    query.stop()
+
+    assert query.exception() is None
+    assert time.monotonic() - began < 30
+
+
+def test_available_now_reads_in_limited_batches_and_continues_after_a_restart(
+    spark: SparkSession, bootstrap: str, stream: Stream, tmp_path: Path
+) -> None:
+    create(bootstrap, "nightly", 2)
+    produce(bootstrap, "nightly", 100, partitions=2)
+    frame = stream(subscribe="nightly", startingOffsets="earliest", maxOffsetsPerTrigger=30)
+
+    def run() -> list[int]:
+        """The numbers of rows of the micro-batches of one run."""
+        writer = frame.select("partition", "offset").writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
+        assert query.awaitTermination(WAIT_S)
+        return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+
+    assert run() == [30, 30, 30, 10]
+    produce(bootstrap, "nightly", 20, partitions=2)
+    assert run() == [20]
+
+    rows = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted((row.partition, row.offset) for row in rows) == [
+        (partition, offset) for partition in range(2) for offset in range(60)
+    ]
+
+
+def test_brokers_that_are_away_fail_a_query_with_their_address(
+    stream: Stream, started: Callable[..., StreamingQuery]
+) -> None:
+    frame = stream(subscribe="t", **{"kafka.bootstrap.servers": "127.0.0.1:1"})
+
+    began = time.monotonic()
+    query = started(frame, availableNow=True)
+    with pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
+        query.awaitTermination(WAIT_S)
+
+    # The client gives up after 8 s; the rest is what a slow machine takes to start the query.
+    assert time.monotonic() - began < 60
