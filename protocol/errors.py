@@ -379,6 +379,22 @@ class KeyVersionMismatchError(BrokerError):
         return self.versions[0][1] if self.versions else -1
 
 
+class InvalidRecordError(BrokerError):
+    """The broker rejects records of a batch, and nothing of the batch was appended.
+
+    `records` has the index in the batch and the reason of each rejected record that the broker named.
+    """
+
+    def __init__(
+        self,
+        code: ErrorCode = ErrorCode.INVALID_RECORD,
+        message: str | None = None,
+        records: Sequence[tuple[int, str | None]] = (),
+    ) -> None:
+        super().__init__(code, message)
+        self.records = tuple(records)
+
+
 class OperationNotAttemptedError(BrokerError):
     """Another part of the request failed, so this part was not tried."""
 
@@ -409,6 +425,7 @@ _EXCEPTIONS: dict[ErrorCode, type[BrokerError]] = {
     ErrorCode.REQUEST_TIMED_OUT: RequestTimedOutError,
     ErrorCode.MESSAGE_TOO_LARGE: MessageTooLargeError,
     ErrorCode.RECORD_LIST_TOO_LARGE: MessageTooLargeError,
+    ErrorCode.INVALID_RECORD: InvalidRecordError,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: NotCoordinatorError,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: NotCoordinatorError,
     ErrorCode.NOT_COORDINATOR: NotCoordinatorError,

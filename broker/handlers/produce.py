@@ -25,9 +25,16 @@ from broker.replication.admission import NO_TOKEN, RequestFence
 from broker.replication.appends import ACKS_ALL, ACKS_LEADER, ACKS_NONE, NO_EXPECTATION, Append, Condition
 from broker.replication.key_reads import KeyReads
 from broker.replication.replicas import Replicas
-from protocol.errors import BrokerError, ErrorCode, KeyVersionMismatchError, OffsetMismatchError
+from protocol.errors import (
+    BrokerError,
+    ErrorCode,
+    InvalidRecordError,
+    KeyVersionMismatchError,
+    OffsetMismatchError,
+)
 from protocol.messages.leader_hint import LeaderIdAndEpoch
 from protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     KeyVersion,
     PartitionProduceData,
     PartitionProduceResponse,
@@ -196,6 +203,11 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             response.next_offset, response.last_leader_epoch = append.log_end()
         if isinstance(error, KeyVersionMismatchError):
             response.key_versions = [KeyVersion(record=index, version=at) for index, at in error.versions]
+        if isinstance(error, InvalidRecordError):
+            response.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
+                for index, why in error.records
+            ]
         if error.code in _MOVED:
             known = self.replicas.known_leader(append.topic, append.index)
             if known is not None:

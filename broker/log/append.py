@@ -18,8 +18,12 @@ from protocol.batches import (
     split,
     whole_batches,
 )
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.records import APPEND_ID_HEADER, append_id_of
+from protocol.errors import BrokerError, ErrorCode, InvalidRecordError, error_for
+from protocol.records import APPEND_ID_HEADER, append_id_of, decode_columns
+from protocol.topic_partition import TopicPartition
+
+_NAMED_RECORDS_MAX = 1000
+"""Maximum number of refused records that an answer names."""
 
 
 class AppendOrigin(enum.Enum):
@@ -89,6 +93,22 @@ def check_batches(
     if append_id is not None:
         _check_append_id(records, headers[0], append_id)
     return headers
+
+
+def check_keys(records: memoryview, header: BatchHeader, partition: TopicPartition) -> None:
+    """Check that every record of a batch has a key. Raises InvalidRecordError with the records that have
+    none, and what `decode_columns` raises."""
+    keys = decode_columns(records, header).keys
+    if None not in keys:
+        return
+    missing = [index for index, key in enumerate(keys) if key is None]
+    why = f"Compacted topic cannot accept message without key in topic partition {partition}."
+    raise InvalidRecordError(
+        message=f"{len(missing)} of {len(keys)} records have no key, the first at index {missing[0]} of the "
+        f"batch. Nothing of the batch was written, because {partition.topic} is compacted "
+        "(cleanup.policy=compact), which keeps the last record of each key",
+        records=[(index, why) for index in missing[:_NAMED_RECORDS_MAX]],
+    )
 
 
 def _check_append_id(records: memoryview, header: BatchHeader, append_id: bytes) -> None:

@@ -63,7 +63,13 @@ class _PairFile:
         self._files = files
 
     def begin_empty(self) -> None:
-        """Start without entries and without a file access: the file does not exist."""
+        """Start without entries and without a file access: the file does not exist, or is empty."""
+        self._written = 0
+
+    def create(self) -> None:
+        """Create the file, which does not exist, without entries: Kafka's tools expect it beside every
+        log."""
+        self._files.disk.open(self.path, create=True).close()
         self._written = 0
 
     def pair(self, number: int) -> Pair:

@@ -206,7 +206,7 @@ class Log:
         active, settings = self.segments.active, self.settings
         if not active.has_room(size, last_offset, settings.segment_bytes):
             return True
-        age_max_ms = settings.segment_ms - self.roll_jitter_ms
+        age_max_ms = settings.segment_age_ms_max - self.roll_jitter_ms
         return active.size > 0 and active.age_ms(max_timestamp, now_ms) > age_max_ms
 
     def roll(self, now_ms: int) -> None:

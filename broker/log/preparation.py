@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.log.append import AppendOrigin, PreparedAppend, check_batches
+from broker.log.append import AppendOrigin, PreparedAppend, check_batches, check_keys
 from broker.log.append_ids import NamedAppend
 from broker.log.key_versions import keys_of
 from broker.log.log import Log
@@ -24,12 +24,15 @@ def prepare_append(
     """Check whether batches may be appended or repeat earlier ones. Changes nothing.
 
     `records` is writable: offsets will be assigned in it. Raises BrokerError as `check_batches` and
-    `ProducerStates.check` do, and NOT_LEADER_OR_FOLLOWER after a truncation until its checkpoint is
-    durable; INVALID_REQUEST if the append with this `append_id` has another number of records.
+    `ProducerStates.check` do, and NOT_LEADER_OR_FOLLOWER after a truncation until its checkpoint is durable;
+    INVALID_RECORD for a record without a key if the topic is compacted; INVALID_REQUEST if the append with
+    this `append_id` has another number of records.
     """
     if log.failure is not None or log.settling:
         log.check_may_grow()
     headers = check_batches(records, log.settings, origin, now_ms, append_id)
+    if log.settings.is_compacted and origin is AppendOrigin.CLIENT:
+        check_keys(records, headers[0], log.topic_partition)
     if append_id is not None and (append := log.producers.append_ids.find(append_id)) is not None:
         return _prepare_repeat(log, records, headers, append)
     duplicate = log.producers.check(headers)

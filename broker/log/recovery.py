@@ -261,7 +261,9 @@ def _check_segments(loading: _Loading) -> None:
             continue
         if not request.is_clean and segment.next_offset == request.recovery_point:
             _cut_what_came_back(loading, segment)
-        if segment.base_offset in loading.swapped or not _has_sound_indexes(segment, is_last=is_last):
+        is_unwritten = not request.is_clean and not is_last and _has_unwritten_indexes(segment)
+        is_new = segment.base_offset in loading.swapped
+        if is_new or is_unwritten or not _has_sound_indexes(segment, is_last=is_last):
             logger.warning("Rebuilding the indexes of %s, which are missing or do not fit", segment.path)
             _remove_indexes(loading, segment)
             end, next_offset = segment.rebuild_indexes()
@@ -369,6 +371,12 @@ def _has_sound_indexes(segment: Segment, *, is_last: bool) -> bool:
         )
     except SuspectSegment:
         return False
+
+
+def _has_unwritten_indexes(segment: Segment) -> bool:
+    """Whether a power failure may have left the indexes of a closed segment as they were created, empty: the
+    last entry of a complete time index has the largest timestamp."""
+    return segment.size > 0 and not len(segment.indexes.times)
 
 
 def _leads_to_its_batch(segment: Segment) -> bool:

@@ -79,7 +79,7 @@ class Segment:
         for path in segment.paths():
             files.forget(path)
             files.disk.remove(path)
-        segment.indexes.begin_empty()
+        segment.indexes.create()
         segment.created_ms = now_ms
         files.get(segment.path, create=True)
         segment.needs_directory_sync = True

@@ -55,6 +55,12 @@ class SegmentIndexes:
         self.times.begin_empty()
         self.max_timestamp = NO_TIMESTAMP
 
+    def create(self) -> None:
+        """Start without batches, with empty files."""
+        self.offsets.create()
+        self.times.create()
+        self.max_timestamp = NO_TIMESTAMP
+
     def begin(self) -> None:
         """Prepare for calls of `add` for every batch, from the first on. Entries are kept."""
         self.max_timestamp = NO_TIMESTAMP

@@ -47,7 +47,8 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     Setting(
         "cleanup.policy", SettingType.LIST, ("delete",),
         "How old records are removed: delete removes segments by age and size, compact keeps the last "
-        "record of every key. Both may be set. Empty: all records are kept until DeleteRecords.",
+        "record of every key, and the broker refuses records without keys (INVALID_RECORD). Both may be set. "
+        "Empty: all records are kept until DeleteRecords.",
         choices=("delete", "compact"),
     ),
     Setting(
@@ -131,6 +132,12 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         "message.timestamp.before.max.ms", SettingType.LONG, _LONG_MAX,
         "Maximum time by which a record's timestamp may be behind the broker's clock, in ms, where "
         "message.timestamp.type is CreateTime.",
+        minimum=0,
+    ),
+    Setting(
+        "message.timestamp.difference.max.ms", SettingType.LONG, _LONG_MAX,
+        "Value of message.timestamp.before.max.ms and message.timestamp.after.max.ms where these have their "
+        "default, in ms. Kafka calls it deprecated.",
         minimum=0,
     ),
     Setting(
@@ -222,6 +229,7 @@ _SYNONYMS = {
     "max.message.bytes": "message.max.bytes",
     "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
     "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.difference.max.ms": "log.message.timestamp.difference.max.ms",
     "message.timestamp.type": "log.message.timestamp.type",
     "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
     "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
@@ -409,6 +417,7 @@ class LogSettings:
     max_message_bytes: int = 1_048_588
     message_timestamp_after_max_ms: int = _LONG_MAX
     message_timestamp_before_max_ms: int = _LONG_MAX
+    message_timestamp_difference_max_ms: int = _LONG_MAX
     message_timestamp_type: str = "CreateTime"
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
@@ -438,7 +447,20 @@ class LogSettings:
                 f"min.compaction.lag.ms={checked.min_compaction_lag_ms} is not allowed: expected at most "
                 f"max.compaction.lag.ms, which is {checked.max_compaction_lag_ms}"
             )
+        difference_ms = checked.message_timestamp_difference_max_ms
+        if checked.message_timestamp_before_max_ms == _LONG_MAX:
+            checked = dataclasses.replace(checked, message_timestamp_before_max_ms=difference_ms)
+        if checked.message_timestamp_after_max_ms == _LONG_MAX:
+            checked = dataclasses.replace(checked, message_timestamp_after_max_ms=difference_ms)
         return checked
+
+    @property
+    def segment_age_ms_max(self) -> int:
+        """Maximum time span of a segment in ms. A record in the active segment cannot be compacted, so
+        max.compaction.lag.ms limits the span of a compacted log's segments."""
+        if self.is_compacted:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
 
     @property
     def codec(self) -> Compression | None:
@@ -452,7 +474,12 @@ class LogSettings:
     @property
     def is_dense(self) -> bool:
         """Whether offsets have no gaps: only compaction removes records from the middle of a log."""
-        return "compact" not in self.cleanup_policy
+        return not self.is_compacted
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether compaction applies, which needs a key in every record."""
+        return "compact" in self.cleanup_policy
 
     @property
     def is_deleted(self) -> bool:

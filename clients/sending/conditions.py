@@ -22,6 +22,7 @@ from clients.sending.queues import PartitionQueue, Queues
 from protocol.errors import (
     BrokerError,
     ErrorCode,
+    InvalidRecordError,
     KeyVersionMismatchError,
     OffsetMismatchError,
     error_for,
@@ -51,6 +52,12 @@ def refusal(row: PartitionProduceResponse) -> BrokerError:
             ErrorCode.KEY_VERSION_MISMATCH,
             row.error_message,
             [(each.record, each.version) for each in row.key_versions],
+        )
+    if row.error_code == ErrorCode.INVALID_RECORD:
+        return InvalidRecordError(
+            ErrorCode.INVALID_RECORD,
+            row.error_message,
+            [(each.batch_index, each.batch_index_error_message) for each in row.record_errors],
         )
     return error_for(row.error_code, row.error_message)
 

@@ -465,3 +465,42 @@ def test_a_snapshot_written_by_kafka_is_read(disk: SimDisk, closed: Log) -> None
     assert entry is not None and (entry.epoch, entry.last_sequence) == (4, 17)
     assert [batch.first_offset for batch in entry.batches] == [18]
     assert append(found, producer_id=99, epoch=4, sequence=18) == 22
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_every_segment_of_an_open_log_has_index_files(is_clean: bool) -> None:
+    """Kafka's tools read the directory of a running broker, and expect both files beside each log."""
+    disk = sim_disk()
+    log = new_log(disk, segment_bytes=200)
+
+    def missing() -> set[str]:
+        names_found = set(disk.list(DIRECTORY))
+        bases = {name[:20] for name in names_found if name.endswith(".log")}
+        return {f"{base}{kind}" for base in bases for kind in (".index", ".timeindex")} - names_found
+
+    assert not missing()
+    for _ in range(5):
+        append(log, NOW_MS, NOW_MS)
+    assert len(log.segments) > 2
+    assert not missing()
+    if is_clean:
+        close_log(log)
+    log = reopen(disk, log, is_clean=is_clean)
+    append(log, NOW_MS)
+    assert not missing()
+    truncate_to(log, 1)
+    assert not missing()
+
+
+def test_after_a_power_failure_a_closed_segment_without_index_entries_is_indexed_again() -> None:
+    disk = sim_disk()
+    log = new_log(disk, segment_bytes=4000, index_interval_bytes=100)
+    for _ in range(30):
+        append(log, NOW_MS, size=200)
+    flush_at_once(log)
+    for path in (log.segments[0].indexes.offsets.path, log.segments[0].indexes.times.path):
+        disk.cut(path, 0)
+    disk.write_back()
+    log = reopen(disk, log, is_clean=False, recovery_point=log.recovery_point)
+    assert len(log.segments[0].indexes.offsets) > 1
+    assert log.segments[0].indexes.times.last() is not None

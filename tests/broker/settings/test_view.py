@@ -108,6 +108,15 @@ def test_a_topic_may_have_no_cleanup_policy() -> None:
     assert not settings.is_deleted
 
 
+def test_the_older_timestamp_setting_counts_where_the_newer_ones_are_not_set() -> None:
+    older = LogSettings.of(
+        {"message.timestamp.difference.max.ms": "5", "message.timestamp.after.max.ms": "7"}
+    )
+    assert (older.message_timestamp_before_max_ms, older.message_timestamp_after_max_ms) == (5, 7)
+    by_broker = view(log_message_timestamp_difference_max_ms="9").describe_topic({})
+    assert entry(by_broker, "message.timestamp.difference.max.ms").value == "9"
+
+
 def test_list_entries_are_appended_and_subtracted() -> None:
     added = alter({}, ("cleanup.policy", ConfigOperation.APPEND, "compact"))
     assert added == {"cleanup.policy": "delete,compact"}
