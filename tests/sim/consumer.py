@@ -175,7 +175,9 @@ class Consumer(Client):
 
     def _refused(self, reading: _Reading, code: ErrorCode) -> None:
         deleted = self.history.deleted.get(reading.place, 0)
-        if code == ErrorCode.OFFSET_OUT_OF_RANGE and reading.position < deleted:
+        is_moved = reading.position == deleted > 0 and reading.last_epoch == -1
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE and (reading.position < deleted or is_moved):
+            # A leader that does not know of its replacement may lack even these records.
             reading.position, reading.last_epoch = deleted, -1
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self.history.parted(self.name, reading.place, reading.position, "that offset is out of range now")

@@ -24,6 +24,7 @@ from tests.sim.mutants import (
     names,
     ownership,
     replication,
+    retention,
     sequences,
     storage,
     time,
@@ -53,6 +54,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *storage.MUTATIONS,
     *keys.MUTATIONS,
     *time.MUTATIONS,
+    *retention.MUTATIONS,
 )
 
 

@@ -59,6 +59,9 @@ NAMES_RETENTION_MS = 1000
 """In seeds with many names: how many a broker keeps, and for how long without an owner."""
 _OTHERS_SHARE = 0.3
 _LATE_RESULTS_SHARE = 0.2
+_RETAINED_SHARE = 0.25
+RETENTION_CHECK_MS = 1000
+"""Value of log.retention.check.interval.ms in seeds with retention."""
 _LONG_S = 20.0
 _FOLLOW_UP_SHARE = 0.35
 _FOLLOW_UP_S = 0.05
@@ -206,6 +209,8 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
         plan = _with_many_names(plan, plan.tenants, rng)
     if _names_appends(plan) and rng.random() < _DIVERGENCE_SHARE:
         plan = _with_long_fault(plan, DIVERGENCE, rng)
+    if rng.random() < _RETAINED_SHARE:
+        plan = _with_retention(plan, rng)
     return plan
 
 
@@ -240,6 +245,22 @@ def _with_keys(plan: Plan, rng: random.Random) -> Plan:
     )
     topic = Topic("keyed", 1, plan.shape.replicas, configs, is_keyed=True)
     return dataclasses.replace(plan, topics=(*plan.topics, topic), keyed_writers=rng.randint(2, 3))
+
+
+def _with_retention(plan: Plan, rng: random.Random) -> Plan:
+    """The plan with a topic whose old records are removed: by age, by size, or by both."""
+    by_age = ("retention.ms", rng.choice(["1500", "4000", "8000"]))
+    by_size = ("retention.bytes", rng.choice(["0", "1500", "3000"]))
+    limits = rng.choice([(by_age,), (by_size,), (by_age, by_size)])
+    configs = (
+        *plan.topics[0].configs,
+        *limits,
+        ("segment.bytes", rng.choice(["600", "1024", "4096"])),
+        ("file.delete.delay.ms", rng.choice(["0", "1000"])),
+    )
+    topic = Topic("aged", 1, plan.shape.replicas, configs)
+    settings = {**plan.settings, "log.retention.check.interval.ms": RETENTION_CHECK_MS}
+    return dataclasses.replace(plan, topics=(*plan.topics, topic), settings=settings)
 
 
 def _with_many_names(plan: Plan, tenants: TenantsPlan, rng: random.Random) -> Plan:

@@ -35,6 +35,7 @@ from tests.sim.owner_history import OwnerHistory
 from tests.sim.plan import NAMES_RETENTION_MS, THREE, Plan, Shape, draw
 from tests.sim.producer import Producer
 from tests.sim.recovery_times import RECOVERY_S_MAX, RecoveryTimes
+from tests.sim.retention_judge import RetentionJudge
 from tests.sim.stored_reads import misread
 from tests.sim.tenant_life import TenantLife
 from tests.sim.told_offsets import ToldOffsets
@@ -81,7 +82,11 @@ def run_plan(plan: Plan, seed: int, luck: int = 0, *, keep_lines: int | None = 4
     with logs_in_trace(world), _collecting_at_the_end():
         story = Story(world, plan)
         try:
-            with story.in_sync_judge.watching(), story.committed_judge.watching():
+            with (
+                story.in_sync_judge.watching(),
+                story.committed_judge.watching(),
+                story.retention_judge.watching(),
+            ):
                 story.live()
         except StandsStill as error:
             world.problem("clock", str(error))
@@ -129,6 +134,7 @@ class Story:
         )
         self.in_sync_judge = InSyncJudge(self.cluster, self.history.violation)
         self.committed_judge = CommittedJudge(self.cluster, self.history)
+        self.retention_judge = RetentionJudge(self.cluster, self.history, topics)
         self.recovery = RecoveryTimes(self.cluster, world)
         self.faults: Counter[str] = Counter()
         self.is_faulty = False
@@ -244,6 +250,8 @@ class Story:
         # Few readers meet an index that the disk has changed, so every batch is looked up.
         if self.faults["bit rot"] and not self._wait(lambda: not any(misread(self.cluster))):
             self._found.extend(misread(self.cluster))
+        if not self._wait(lambda: not any(self.retention_judge.overdue())):
+            self._found.extend(self.retention_judge.overdue())
         for group in self.groups:
             self._end_group(group)
         if self.groups:

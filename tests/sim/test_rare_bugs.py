@@ -1,4 +1,4 @@
-"""Fixed scenarios catch bugs of logs, key versions and in-sync sets that a campaign rarely catches."""
+"""Fixed scenarios catch bugs of logs, retention, keys and in-sync sets that a campaign rarely catches."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from tests.broker.log import test_key_versions as of_index
 from tests.broker.log import test_recovery as of_recovery
 from tests.broker.replication import test_isr_proposals as of_proposals
 from tests.broker.replication import test_key_conditions as of_conditions
-from tests.sim.mutants import in_sync, keys, storage
+from tests.broker.replication import test_retention as of_retention
+from tests.sim.mutants import in_sync, keys, retention, storage
 from tests.sim.mutation import Mutation, mutated
 
-RARE = (*keys.RARE, *storage.RARE, *in_sync.RARE)
+RARE = (*keys.RARE, *storage.RARE, *in_sync.RARE, *retention.RARE)
 
 
 def _with_world(scenario: Callable[[of_conditions.World], None]) -> Callable[[Path], None]:
@@ -49,6 +50,8 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "truncation-not-durable": lambda path: (
         of_recovery.test_after_a_power_loss_truncated_records_are_not_before_newer_ones(0, is_flushed=True)
     ),
+    "start-not-checkpointed": of_retention.test_removed_records_do_not_come_back_after_a_power_failure,
+    "removed-before-start-durable": (of_retention.test_no_file_is_touched_before_the_new_start_is_durable),
     "proposal-overtaken": lambda path: (
         of_proposals.test_an_undecided_proposal_does_not_replace_a_later_one_whose_request_fails(
             of_proposals.Scene()

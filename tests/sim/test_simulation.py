@@ -57,7 +57,7 @@ def test_the_seeds_draw_every_fault_and_every_habit() -> None:
     }
     assert {change for plan in plans for change in plan.changes} == set(Change)
     assert {topic.name for plan in plans for topic in plan.topics} == {
-        "t", "flushed", "moving", "owned", "remade", "trimmed", "loose", "keyed"
+        "t", "flushed", "moving", "owned", "remade", "trimmed", "loose", "keyed", "aged"
     }  # fmt: skip
     assert {(group.is_managed, group.has_single_readers) for plan in plans for group in plan.groups} == {
         (False, False), (True, False), (True, True)
@@ -110,6 +110,7 @@ def test_two_seeds_give_different_traces() -> None:
         "hand-over-before-copied",
         "granted-before-written",
         "zombie-resumes",
+        "age-of-first-record",
     ],
 )
 def test_a_known_bug_is_caught(name: str) -> None:

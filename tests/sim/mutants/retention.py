@@ -1,0 +1,128 @@
+"""Bugs of retention: records that go too early, or come back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+
+from broker.log import names, segment_times
+from broker.log.directory import LogDirectory
+from broker.log.log import Log
+from broker.log.retention import Removal, removal
+from broker.log.segment import Segment
+from broker.log.segments import Segments
+from broker.replication import retention
+from broker.replication.retention import Retention
+from tests.sim.mutation import Mutation, Patch
+
+
+def _with(**changed: Any) -> Sequence[Patch]:
+    def mutant(segments: Any, rule: Any, **known: Any) -> Removal:
+        return removal(segments, rule, **(known | changed))
+
+    return [(retention, "removal", mutant)]
+
+
+def _go_beyond_the_high_watermark() -> Sequence[Patch]:
+    return _with(high_watermark=1 << 60)
+
+
+def _count_the_age_of_the_first_record() -> Sequence[Patch]:
+    def first_ms(log: Log, segment: Segment) -> int | None:
+        first = next(segment.headers(0), None)
+        return None if first is None else first.max_timestamp
+
+    return [(segment_times, "_latest_ms", first_ms)]
+
+
+def _shorten_below_the_limit() -> Sequence[Patch]:
+    def mutant(segments: Any, rule: Any, *, size_bytes: int, **known: Any) -> Removal:
+        return removal(segments, rule, size_bytes=size_bytes + 1000, **known)
+
+    return [(retention, "removal", mutant)]
+
+
+def _discard_the_active_segment() -> Sequence[Patch]:
+    before = Segments.before
+
+    def mutant(self: Segments, offset: int) -> list[Segment]:
+        found = before(self, offset)
+        return [*found, self.active] if found and len(found) == len(self) - 1 else found
+
+    return [(Segments, "before", mutant)]
+
+
+def _remove_nothing_more_after_a_restart() -> Sequence[Patch]:
+    return [(Retention, "_read_timestamp", lambda self, partition, base_offset: succeed(False))]
+
+
+def _write_no_starts() -> Sequence[Patch]:
+    checkpoints = LogDirectory.offset_checkpoints
+
+    def without_starts(self: LogDirectory) -> dict[str, bytes]:
+        return {
+            path: data
+            for path, data in checkpoints(self).items()
+            if not path.endswith(names.LOG_START_OFFSETS)
+        }
+
+    return [(LogDirectory, "offset_checkpoints", without_starts)]
+
+
+def _remove_before_the_start_is_durable() -> Sequence[Patch]:
+    init = Retention.__init__
+
+    def mutant(self: Retention, replicas: Any, write_starts: Any, *more: Any) -> None:
+        def begin() -> Deferred[None]:
+            write_starts()
+            return succeed(None)
+
+        init(self, replicas, begin, *more)
+
+    return [(Retention, "__init__", mutant)]
+
+
+MUTATIONS = (
+    Mutation(
+        "retention-beyond-high-watermark",
+        "a replica removes old records that are not committed",
+        _go_beyond_the_high_watermark,
+    ),
+    Mutation(
+        "age-of-first-record",
+        "a segment is as old as its first record, and goes with younger ones",
+        _count_the_age_of_the_first_record,
+    ),
+    Mutation(
+        "shortened-below-limit",
+        "retention by size leaves less than retention.bytes",
+        _shorten_below_the_limit,
+    ),
+    Mutation(
+        "active-segment-discarded",
+        "the files of the segment that takes the appends go with the closed ones before it",
+        _discard_the_active_segment,
+    ),
+    Mutation(
+        "old-segments-forgotten",
+        "a broker removes no segment that an earlier process wrote",
+        _remove_nothing_more_after_a_restart,
+    ),
+)
+
+RARE = (
+    Mutation(
+        "start-not-checkpointed",
+        "no checkpoint has the log start: a power failure brings removed records back",
+        _write_no_starts,
+    ),
+    Mutation(
+        "removed-before-start-durable",
+        "segments are removed while the checkpoint still has the old log start",
+        _remove_before_the_start_is_durable,
+    ),
+)
+"""Bugs that only a power failure between two steps shows. `tests/sim/test_rare_bugs.py` catches them by fixed
+scenarios."""
