@@ -16,6 +16,8 @@ from twisted.python.failure import Failure
 
 from broker.handler import Handler, RequestContext
 from broker.network.connection import ReplySlot, ServerConnection
+from broker.quotas.client_quotas import ClientQuotas
+from broker.quotas.keys import QuotaKey
 from coordinator.repeated_log import RepeatedLog
 from protocol.api import API_VERSIONS_KEY, Api, Request, Response
 from protocol.catalog import APIS
@@ -33,6 +35,7 @@ _log = logging.getLogger(__name__)
 
 AnyHandler: TypeAlias = "Handler[Any, Any]"
 
+PRODUCE_KEY = 0
 INTERNAL_ELEMENTS_FACTOR = 10
 """A controller's requests list a whole cluster; no client sends requests of that length."""
 
@@ -42,14 +45,6 @@ class Authorizer(Protocol):
 
     def refusal(self, context: RequestContext, request: Request[Any]) -> BrokerError | None:
         """The error that refuses the whole request; None if it is allowed."""
-        ...
-
-
-class Quotas(Protocol):
-    """Decides how long a client is throttled. The dispatcher calls it for every response, before sending."""
-
-    def throttle_ms(self, context: RequestContext, request: Request[Any], response: Response) -> int:
-        """Time in ms for which the client is throttled; 0 if it is within its quota."""
         ...
 
 
@@ -67,7 +62,7 @@ class Dispatcher:
         log: RepeatedLog,
         elements_max: int = sys.maxsize,
         authorizer: Authorizer | None = None,
-        quotas: Quotas | None = None,
+        quotas: ClientQuotas | None = None,
     ) -> None:
         self.quotas = quotas
         self.log = log
@@ -93,6 +88,9 @@ class Dispatcher:
 
     def dispatch(self, connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         """Handle the request in `frame`."""
+        quotas = self.quotas
+        is_timed = quotas is not None and quotas.measures_time
+        began_s = quotas.seconds() if quotas is not None and is_timed else 0.0
         try:
             header, position = decode_request_header(frame)
             handler = self._handlers[header.api_key]
@@ -119,7 +117,14 @@ class Dispatcher:
         client_id = header.client_id or ""
         if connection.client_id != client_id:
             connection.client_id = client_id
-        self._run(handler, RemoteCall(self, connection, header, request, reply), request)
+        call = RemoteCall(self, connection, header, request, reply)
+        if quotas is None or not quotas.is_enforced:
+            self._run(handler, call, request)
+            return
+        call.charge_bytes(quotas)
+        call.begin(began_s if is_timed else None)
+        self._run(handler, call, request)
+        call.suspend(quotas)
 
     def _refuse_version(
         self, connection: ServerConnection, header: RequestHeader, handler: AnyHandler, reply: ReplySlot
@@ -215,7 +220,10 @@ class Dispatcher:
 class RemoteCall(RequestContext):
     """A request from a connection."""
 
-    __slots__ = ("_correlation_id", "_dispatcher", "_reply", "_request")
+    __slots__ = (
+        "_began_s", "_correlation_id", "_dispatcher", "_reply", "_request", "_spent_s",
+        "_throttled_until_s",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -232,20 +240,60 @@ class RemoteCall(RequestContext):
         self._correlation_id = header.correlation_id
         self._request = request
         self._reply = reply
+        self._began_s: float | None = None
+        self._spent_s = 0.0
+        self._throttled_until_s = 0.0
+
+    # -- quotas ------------------------------------------------------------------------------------------
+
+    def charge_bytes(self, quotas: ClientQuotas) -> None:
+        """Charge a Produce request on arrival, so that a client that sends ahead is held before the first
+        response."""
+        if self._request.api.key == PRODUCE_KEY:
+            size = self._reply.request_bytes
+            self.throttle(
+                QuotaKey.PRODUCE, quotas.charge(QuotaKey.PRODUCE, self.connection, self.client_id, size)
+            )
+
+    def begin(self, now_s: float | None) -> None:
+        """Measure the reactor's time from here on, until `suspend` or the answer; None: do not measure."""
+        self._began_s = now_s
+
+    def suspend(self, quotas: ClientQuotas) -> None:
+        """Add the time since `begin`: the request waits for something, or is answered."""
+        if self._began_s is not None:
+            self._spent_s += quotas.seconds() - self._began_s
+            self._began_s = None
+
+    def throttle(self, key: QuotaKey, throttle_ms: int) -> None:
+        quotas = self._dispatcher.quotas
+        if throttle_ms <= 0 or quotas is None:
+            return
+        until_s = quotas.seconds() + throttle_ms / 1000
+        if until_s > self._throttled_until_s:
+            self._throttled_until_s = until_s
+            quotas.throttle(key, self.connection, self.client_id, throttle_ms)
+
+    def _throttle_ms(self, quotas: ClientQuotas) -> int:
+        """Charge the time that the request took. Returns how long the client is throttled from now on."""
+        self.suspend(quotas)
+        if quotas.measures_time and self._spent_s and not self._request.api.internal:
+            spent_s, self._spent_s = self._spent_s, 0.0
+            self.throttle(QuotaKey.REQUEST, quotas.charge_time(self.connection, self.client_id, spent_s))
+        return max(0, round((self._throttled_until_s - quotas.seconds()) * 1000))
+
+    # -- answers -----------------------------------------------------------------------------------------
 
     def answer(self, response: Response) -> None:
         connection = self.connection
         if connection.close_reason is not None:
             return
         quotas = self._dispatcher.quotas
-        if quotas is not None:
-            throttle_ms = quotas.throttle_ms(self, self._request, response)
-            if throttle_ms > 0:
-                # The response is sent immediately; then the connection is not read for this time
-                # (KIP-219).
-                if hasattr(response, "throttle_time_ms"):
-                    response.throttle_time_ms = throttle_ms
-                connection.mute(throttle_ms)
+        if quotas is not None and quotas.is_enforced:
+            # The response is sent at once; the connection is not read for the throttle time (KIP-219).
+            throttle_ms = self._throttle_ms(quotas)
+            if throttle_ms and hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = throttle_ms
         try:
             parts = encode_response(response, self.version, self._correlation_id)
         except InvalidMessage as error:
@@ -258,8 +306,12 @@ class RemoteCall(RequestContext):
         self._reply.send(parts)
 
     def answer_nothing(self) -> None:
-        if not self.connection.is_closed:
-            self._reply.nothing()
+        if self.connection.is_closed:
+            return
+        quotas = self._dispatcher.quotas
+        if quotas is not None and quotas.is_enforced:
+            self._throttle_ms(quotas)
+        self._reply.nothing()
 
     def close(self, reason: str) -> None:
         self.connection.refuse(f"{self._request.api.name} requests without a possible answer", reason)

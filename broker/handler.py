@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from broker.network.connection import ANONYMOUS, ServerConnection
+from broker.quotas.keys import QuotaKey
 from protocol.api import Request, Response
 from protocol.errors import BrokerError
 
@@ -59,6 +60,10 @@ class RequestContext:
         `RepeatedLog`)."""
         if self.connection is not None:
             self.connection.note_refused_request(cause, reason)
+
+    def throttle(self, key: QuotaKey, throttle_ms: int) -> None:
+        """Throttle the client by a quota for this time from now on; the longest of several applies. Call it
+        before the answer. No effect on a request from this broker to itself."""
 
     def answer(self, response: Response) -> None:
         raise NotImplementedError

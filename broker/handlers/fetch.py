@@ -13,12 +13,14 @@ log diverges from the leader's (KIP-595). From 15 on a follower's id is in a tag
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from broker.handler import Handler, RequestContext
 from broker.network.connection import ServerConnection
+from broker.quotas.client_quotas import ClientQuotas
+from broker.quotas.keys import QuotaKey
 from broker.replication.admission import NO_CONNECTION
 from broker.replication.fetch_sessions import FetchReader
 from broker.replication.fetches import Fetches
@@ -64,21 +66,29 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     fetches: Fetches
     replicas: Replicas
     settings: FetchRequestSettings
+    quotas: ClientQuotas
 
     def handle(self, context: RequestContext, request: FetchRequest) -> None:
         connection = context.connection
         with_state = context.version >= _FIRST_VERSION_WITH_REPLICA_STATE
+        replica_id = request.replica_state.replica_id if with_state else request.replica_id
         max_bytes = min(max(request.max_bytes, 0), self.settings.max_bytes)
+        answer: Callable[[RequestContext, int, Sequence[Read]], None] = self._answer
+        if self.quotas.is_enforced and replica_id < 0 and connection is not None:
+            quota_bytes = self.quotas.fetch_bytes_max(connection, context.client_id)
+            if quota_bytes is not None:
+                max_bytes = min(max_bytes, quota_bytes)
+                answer = self._answer_within_quota
         is_kept = self.fetches.begin(
             request,
             FetchReader(
                 context.principal,
-                request.replica_state.replica_id if with_state else request.replica_id,
+                replica_id,
                 request.replica_state.replica_epoch,
                 NO_CONNECTION if connection is None else connection.id,
             ),
             ReadLimits(min(request.min_bytes, max_bytes), max_bytes, request.max_wait_ms),
-            functools.partial(self._answer, context),
+            functools.partial(answer, context),
             by_ids=context.version >= _FIRST_VERSION_WITH_IDS,
         )
         if is_kept and connection is not None:
@@ -87,7 +97,23 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     def _connection_closed(self, connection: ServerConnection) -> None:
         self.fetches.connection_closed(connection.id)
 
-    def _answer(self, context: RequestContext, session_id: int, reads: Sequence[Read]) -> None:
+    def _answer_within_quota(self, context: RequestContext, session_id: int, reads: Sequence[Read]) -> None:
+        """Answer a client that has a quota: without records while it is over the quota, and else with all of
+        them. The client is then throttled for the time that they take it over the quota."""
+        connection, key, client_id = context.connection, QuotaKey.FETCH, context.client_id
+        assert connection is not None
+        due_ms = self.quotas.due_ms(key, connection, client_id)
+        if due_ms:
+            context.throttle(key, due_ms)
+            self._answer(context, session_id, reads, with_records=False)
+            return
+        size = sum(read.size for read in reads)
+        context.throttle(key, self.quotas.charge(key, connection, client_id, size))
+        self._answer(context, session_id, reads)
+
+    def _answer(
+        self, context: RequestContext, session_id: int, reads: Sequence[Read], *, with_records: bool = True
+    ) -> None:
         topics: list[FetchableTopicResponse] = []
         topic: FetchableTopicResponse | None = None
         for read in reads:
@@ -95,7 +121,11 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             if topic is None or topic.topic != read.topic or topic.topic_id != read.topic_id:
                 topic = FetchableTopicResponse(topic=read.topic, topic_id=read.topic_id, partitions=[])
                 topics.append(topic)
-            topic.partitions.append(self._partition(context, read))
+            partition = self._partition(context, read)
+            if not with_records:
+                # A later fetch reads them: a session keeps a partition that had records stirred.
+                partition.records = b""
+            topic.partitions.append(partition)
         context.answer(FetchResponse(throttle_time_ms=0, session_id=session_id, responses=topics))
 
     def _partition(self, context: RequestContext, read: Read) -> PartitionData:

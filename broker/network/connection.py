@@ -225,6 +225,16 @@ class ServerConnection:
             self._unmute.reset(delay_s)
         self._regulate()
 
+    def shorten_mute(self, delay_ms: int) -> None:
+        """End a mute after `delay_ms` at the latest."""
+        if self._unmute is None:
+            return
+        delay_s = delay_ms / 1000
+        if delay_ms <= 0:
+            self.unmute()
+        elif self._unmute.getTime() > self._clock.seconds() + delay_s:
+            self._unmute.reset(delay_s)
+
     def unmute(self) -> None:
         """End a mute before its time."""
         timer, self._unmute = self._unmute, None
@@ -236,6 +246,8 @@ class ServerConnection:
 
     def connected(self, wire: Wire) -> None:
         self._wire = wire
+        if self._unmute is not None:
+            self._regulate()
 
     def frames_received(self, frames: Sequence[memoryview]) -> None:
         if self.close_reason is not None:

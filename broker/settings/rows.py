@@ -16,6 +16,7 @@ from broker.log.settings import BROKER_SETTINGS as LOG_SETTINGS
 from broker.log.settings import TOPIC_SETTINGS
 from broker.network.settings import SETTINGS as NETWORK_SETTINGS
 from broker.ownership import settings as ownership
+from broker.quotas import settings as quotas
 from broker.replication.settings import SETTINGS as REPLICATION_SETTINGS
 from clients.config import ADMIN_ROWS, CONSUMER_ROWS, PRODUCER_ROWS
 from clients.settings import REQUIRED, Setting, SettingError, Settings, SettingType, settings_table
@@ -225,6 +226,7 @@ ROWS: tuple[Setting, ...] = (
     + REPLICATION_SETTINGS
     + groups.SETTINGS
     + ownership.SETTINGS
+    + quotas.SETTINGS
 )
 """Every row of server.properties."""
 
@@ -270,6 +272,7 @@ def settings_page() -> str:
         ("Broker: replication", REPLICATION_SETTINGS),
         ("Broker: groups", groups.SETTINGS),
         ("Broker: ownership", ownership.SETTINGS),
+        ("Broker: quotas", quotas.SETTINGS),
         ("Topics", TOPIC_SETTINGS),
         ("Producer", PRODUCER_ROWS),
         ("Consumer", CONSUMER_ROWS),

@@ -21,6 +21,7 @@ from broker.network.interfaces import Address
 from broker.network.listener import ListenerLimits, Listeners
 from broker.network.outbound import ChannelSettings
 from broker.peers import ActiveController, Peers
+from broker.quotas.client_quotas import ClientQuotas
 from broker.replication.settings import ReplicationSettings
 from broker.setting_groups import Live, read_group, settings_group
 from broker.settings.rows import ROWS
@@ -113,13 +114,14 @@ def build_cluster(
     metadata: MetadataCache,
     parts: SettingsParts,
     lineage: Sequence[int],
+    quotas: ClientQuotas,
 ) -> ClusterParts:
     """`lineage` are the start epochs of the broker's previous processes, latest first, whose writes this
     broker still has; empty if records may be lost."""
     settings = read_group(ClusterSettings, parts.static)
     broker_id = identity.broker_id
     repeated_log = RepeatedLog(around.clock)
-    dispatcher = Dispatcher(repeated_log, settings.request_elements_max)
+    dispatcher = Dispatcher(repeated_log, settings.request_elements_max, quotas=quotas)
     listeners = _listeners(around, parts, dispatcher, repeated_log)
 
     def peers_as(client_id: str, timeout_ms: int = settings.request_timeout_ms) -> Peers:

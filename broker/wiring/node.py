@@ -18,6 +18,7 @@ from broker.wiring.cluster import ClusterParts, build_cluster
 from broker.wiring.groups import GroupParts, build_groups
 from broker.wiring.handlers import build_handlers, handler_types
 from broker.wiring.ownership import OwnershipParts, build_ownership
+from broker.wiring.quotas import QuotaParts, build_quotas
 from broker.wiring.replication import ReplicationParts, build_replication
 from broker.wiring.settings import SettingsParts, build_settings
 from broker.wiring.surroundings import Surroundings
@@ -29,6 +30,7 @@ class WiredBroker:
     """A broker that knows its id, with all its parts connected. Nothing runs yet."""
 
     settings: SettingsParts
+    quotas: QuotaParts
     cluster: ClusterParts
     replication: ReplicationParts
     groups: GroupParts
@@ -48,7 +50,8 @@ def build_broker(
     """Build a broker, unconnected to ZooKeeper and clients. It calls `fatal(why)` if it cannot continue."""
     metadata = MetadataCache()
     settings = build_settings(static, around, identity.broker_id, logs, metadata)
-    cluster = build_cluster(around, identity, metadata, settings, logs.lineage)
+    quotas = build_quotas(around, identity, settings)
+    cluster = build_cluster(around, identity, metadata, settings, logs.lineage, quotas.clients)
     replication = build_replication(around, logs, settings.in_force, cluster)
     groups = build_groups(
         static,
@@ -74,6 +77,7 @@ def build_broker(
     )
     broker = WiredBroker(
         settings=settings,
+        quotas=quotas,
         cluster=cluster,
         replication=replication,
         groups=groups,
@@ -93,7 +97,7 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     """
     settings, cluster, replication = broker.settings, broker.cluster, broker.replication
     groups, ownership = broker.groups, broker.ownership
-    parts = (around, settings, cluster, replication, groups, ownership, broker)
+    parts = (around, settings, broker.quotas, cluster, replication, groups, ownership, broker)
     handlers = build_handlers(handler_types(), parts, settings.in_force)
 
     # Membership in the cluster, and the controller
@@ -111,6 +115,8 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     # Settings: the broker's before the topics', which override them
     settings.dynamic_configs.add_listener(settings.broker.configs_changed)
     settings.dynamic_configs.add_listener(settings.topics.configs_changed)
+    settings.dynamic_configs.add_listener(broker.quotas.limits.configs_changed)
+    broker.quotas.limits.add_listener(broker.quotas.clients.limits_changed)
     settings.broker.add_listener(replication.throttled_rates.settings_changed)
     settings.broker.add_listener(settings.topics.defaults_changed)
     settings.topics.add_listener(ownership.service.topic_changed)

@@ -1,4 +1,4 @@
-"""The admin client: topics, settings, records, replicas, groups, owners and brokers.
+"""The admin client: topics, settings, quotas, records, replicas, groups, owners and brokers.
 
     with Admin({"bootstrap.servers": "localhost:9092"}) as admin:
         admin.create_topics([NewTopic("flights", partitions=6)])
@@ -15,6 +15,7 @@ from clients.admin.configs import ConfigChange, ConfigEntry, ConfigResource
 from clients.admin.groups import GroupDescription, GroupListing, MemberDescription
 from clients.admin.managed_groups import ManagedGroupListing
 from clients.admin.ownership import OwnershipDescription, OwnershipWaiter, PastOwnership, TokenCheck
+from clients.admin.quotas import ANY_NAME, ClientQuotaEntity
 from clients.admin.records import ProducerDescription
 from clients.admin.replicas import Reassignment
 from clients.admin.topics import NewTopic, TopicDescription
@@ -30,4 +31,5 @@ __all__ = [
     "MemberDescription", "ManagedGroupListing", "OffsetAndMetadata", "ApiSupport", "BrokerSupport",
     "OwnershipDescription", "OwnershipWaiter", "PastOwnership", "TokenCheck",
     "OffsetAndTimestamp", "EARLIEST", "LATEST", "MAX_TIMESTAMP",
+    "ANY_NAME", "ClientQuotaEntity",
 ]  # fmt: skip

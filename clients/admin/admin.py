@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
-from clients.admin import cluster, configs, groups, managed_groups, ownership, records, replicas
+from clients.admin import cluster, configs, groups, managed_groups, ownership, quotas, records, replicas
 from clients.admin import topics as topic_calls
 from clients.admin.asking import Asking
 from clients.admin.cluster import BrokerSupport, ClusterDescription, LogDir
@@ -14,6 +14,7 @@ from clients.admin.configs import ConfigChange, ConfigEntry, ConfigResource
 from clients.admin.groups import GroupDescription, GroupListing
 from clients.admin.managed_groups import ManagedGroupListing
 from clients.admin.ownership import OwnershipDescription, TokenCheck
+from clients.admin.quotas import ClientQuotaEntity
 from clients.admin.records import ProducerDescription
 from clients.admin.replicas import Reassignment
 from clients.admin.topics import NewTopic, TopicDescription
@@ -129,6 +130,31 @@ class Admin:
         The settings of brokers in `absent`, which do not run, are changed through another broker.
         """
         configs.alter_configs(self._asking, changes, validate_only=validate_only, absent=absent)
+
+    # Quotas -------------------------------------------------------------------------------------------
+
+    def describe_client_quotas(
+        self, names: Mapping[str, str | None] | None = None, *, strict: bool = False
+    ) -> dict[ClientQuotaEntity, dict[str, float]]:
+        """The quotas of the entities that have these names, by entity type (user, client-id, ip).
+
+        A name of None is the default entity, `ANY_NAME` any. With `strict` only entities that have no other
+        component. Without `names`, all quotas. Raises InvalidRequestError.
+        """
+        return quotas.describe_client_quotas(self._asking, names or {}, strict=strict)
+
+    def alter_client_quotas(
+        self,
+        changes: Mapping[ClientQuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Set quotas of entities, remove those with None, and leave the others as they are.
+
+        Keys are Kafka's: producer_byte_rate, consumer_byte_rate, request_percentage,
+        controller_mutation_rate; of an ip connection_creation_rate. Raises InvalidRequestError.
+        """
+        quotas.alter_client_quotas(self._asking, changes, validate_only=validate_only)
 
     # Records ------------------------------------------------------------------------------------------
 

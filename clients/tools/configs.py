@@ -1,9 +1,9 @@
-"""scripts/configs.sh: show and change the settings of topics and brokers."""
+"""scripts/configs.sh: show and change the settings of topics and brokers, and the quotas of clients."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
@@ -15,26 +15,58 @@ from clients.admin import (
     ConfigSource,
 )
 from clients.settings import read_properties
+from clients.tools.client_quotas import DEFAULT_NAME, ENTITY_TYPES, alter_quotas, describe_quotas, quota_names
 from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
 from protocol.configs import WITHOUT_EFFECT, ConfigOperation, ResourceType
 
 ALL_BROKERS = ""
 """Resource name of the cluster-wide broker defaults, used by each broker without a value of its own."""
 _PATIENCE_MS = 15_000
+_NAMES = "configs.entity.names"
 _TYPES = {"topics": ResourceType.TOPIC, "brokers": ResourceType.BROKER}
 _DYNAMIC = (ConfigSource.DYNAMIC_TOPIC, ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+
+
+def _collect(context: click.Context, parameter: click.Parameter, value: Sequence[str] | int) -> None:
+    """Append names and defaults of entities to one list, in the order of the command line."""
+    found = context.meta.setdefault(_NAMES, [])
+    found += [DEFAULT_NAME] * value if isinstance(value, int) else value
 
 
 @click.command(context_settings=CONTEXT)
 @bootstrap_option
 @click.option("--describe", "action", flag_value="describe", help="Show settings.")
 @click.option("--alter", "action", flag_value="alter", help="Change settings.")
-@click.option("--entity-type", type=click.Choice(list(_TYPES)), help="Type of the entity: topics or brokers.")
-@click.option("--entity-name", help="The topic's name or the broker's id.")
-@click.option("--entity-default", is_flag=True, help="The defaults of all brokers, instead of one broker.")
+@click.option(
+    "--entity-type",
+    "entity_types",
+    type=click.Choice([*_TYPES, *ENTITY_TYPES]),
+    multiple=True,
+    help="Type of the entity. Users and clients may be given together.",
+)
+@click.option(
+    "--entity-name",
+    multiple=True,
+    expose_value=False,
+    callback=_collect,
+    help="Name of a topic, user or client, id of a broker, or IP address: one for each type, in order.",
+)
+@click.option(
+    "--entity-default",
+    count=True,
+    expose_value=False,
+    callback=_collect,
+    help="Instead of a name: all brokers, or all that have no quota of their own.",
+)
 @click.option("--topic", help="Short for --entity-type topics --entity-name.")
 @click.option("--broker", help="Short for --entity-type brokers --entity-name.")
 @click.option("--broker-defaults", is_flag=True, help="Short for --entity-type brokers --entity-default.")
+@click.option("--user", help="Short for --entity-type users --entity-name.")
+@click.option("--user-defaults", is_flag=True, help="Short for --entity-type users --entity-default.")
+@click.option("--client", help="Short for --entity-type clients --entity-name.")
+@click.option("--client-defaults", is_flag=True, help="Short for --entity-type clients --entity-default.")
+@click.option("--ip", help="Short for --entity-type ips --entity-name.")
+@click.option("--ip-defaults", is_flag=True, help="Short for --entity-type ips --entity-default.")
 @click.option(
     "--all", "show_all", is_flag=True, help="With --describe: all settings, default values included."
 )
@@ -47,50 +79,53 @@ _DYNAMIC = (ConfigSource.DYNAMIC_TOPIC, ConfigSource.DYNAMIC_BROKER, ConfigSourc
 def configs(
     bootstrap: str,
     action: str | None,
-    entity_type: str | None,
-    entity_name: str | None,
-    entity_default: bool,
-    topic: str | None,
-    broker: str | None,
-    broker_defaults: bool,
+    entity_types: tuple[str, ...],
     show_all: bool,
     add_config: str | None,
     add_config_file: str | None,
     delete_config: str | None,
     command_config: str | None,
+    **short: str | bool | None,
 ) -> None:
-    """Show or change the settings of topics and brokers.
+    """Show or change the settings of topics and brokers, and the quotas of users, clients and IP addresses.
 
     \b
     configs.sh --bootstrap-server localhost:9092 --topic orders --alter \\
         --add-config single.writer=required
     configs.sh --bootstrap-server localhost:9092 --topic orders --describe --all
+    configs.sh --bootstrap-server localhost:9092 --client loader --alter \\
+        --add-config producer_byte_rate=1048576
 
     Changes take effect at once, on every broker concerned. docs/settings.md marks the broker settings that
     can be changed while brokers run, for one broker or for all; the others are changed in the broker's file.
+    Quotas: producer_byte_rate, consumer_byte_rate, request_percentage, controller_mutation_rate; of an IP
+    address connection_creation_rate. They apply to each broker separately.
     """
     if action is None:
         raise click.UsageError("one of --describe, --alter is needed")
-    if broker_defaults:
-        entity_type, entity_default = "brokers", True
-    kind, name = _entity(entity_type, entity_name, topic, broker)
-    if entity_default:
-        if kind is not ResourceType.BROKER or name is not None:
-            raise click.UsageError("--entity-default applies to brokers only, and excludes a name")
-        name = ALL_BROKERS
+    kinds, names = _entities(entity_types, click.get_current_context().meta.get(_NAMES, []), short)
     defaults = {
         "default.api.timeout.ms": _PATIENCE_MS,
         "client.id": "configs",
         "bootstrap.timeout.ms": FIRST_CONTACT_MS,
     }
+    is_quota = kinds[0] in ENTITY_TYPES
+    wanted = quota_names(kinds, names) if is_quota else {}
+    kind, name = (None, None) if is_quota else _resource(kinds, names)
     with Admin(properties(bootstrap, command_config, (), defaults)) as admin:
         if action == "describe":
-            describe(admin, kind, name, show_all)
+            if kind is None:
+                describe_quotas(admin, wanted)
+            else:
+                describe(admin, kind, name, show_all)
+            return
+        added, deleted = _wanted(add_config, add_config_file), _unwanted(delete_config)
+        if kind is None:
+            alter_quotas(admin, wanted, added, deleted)
         elif name is None:
             raise click.UsageError("--alter needs --entity-name, or --entity-default for all brokers")
         else:
-            changes = _changes(add_config, add_config_file, delete_config)
-            alter(admin, ConfigResource(kind, name), changes)
+            alter(admin, ConfigResource(kind, name), _changes(added, deleted))
 
 
 def describe(admin: Admin, kind: ResourceType, name: str | None, show_all: bool) -> None:
@@ -138,27 +173,57 @@ def warn_without_effect(names: Iterable[str]) -> None:
         )
 
 
-def _entity(
-    kind: str | None, name: str | None, topic: str | None, broker: str | None
-) -> tuple[ResourceType, str | None]:
-    if topic is not None:
-        kind, name = "topics", topic
-    elif broker is not None:
-        kind, name = "brokers", broker
-    if kind is None:
-        raise click.UsageError("one of --entity-type, --topic, --broker is needed")
-    if kind == "brokers" and name is not None and not name.isdigit():
+_SHORT = {"topic": "topics", "broker": "brokers", "user": "users", "client": "clients", "ip": "ips"}
+
+
+def _entities(
+    kinds: Sequence[str], names: Sequence[str], short: Mapping[str, str | bool | None]
+) -> tuple[list[str], list[str]]:
+    """The types of the entity and its names, the short options included."""
+    short_kinds, short_names = [], []
+    for option, kind in _SHORT.items():
+        if short[option] is not None:
+            short_kinds.append(kind)
+            short_names.append(str(short[option]))
+        elif short.get(f"{option}_defaults"):
+            short_kinds.append(kind)
+            short_names.append(DEFAULT_NAME)
+    if kinds and short_kinds:
+        raise click.UsageError("--entity-type cannot be combined with the short options")
+    if not kinds and not short_kinds:
+        raise click.UsageError("one of --entity-type, --topic, --broker, --user, --client, --ip is needed")
+    if any(kind in _TYPES for kind in (*kinds, *short_kinds)) and len(kinds) + len(short_kinds) > 1:
+        raise click.UsageError("only users and clients can be given together")
+    return [*kinds, *short_kinds], [*names, *short_names]
+
+
+def _resource(kinds: Sequence[str], names: Sequence[str]) -> tuple[ResourceType, str | None]:
+    """The topic or broker; None for all. Raises click.UsageError."""
+    kind = _TYPES[kinds[0]]
+    if len(names) > 1:
+        raise click.UsageError("--entity-name and --entity-default exclude each other")
+    name = names[0] if names else None
+    if kind is ResourceType.TOPIC and name == DEFAULT_NAME:
+        raise click.UsageError("topics have no --entity-default: their defaults are settings of brokers")
+    if kind is ResourceType.BROKER and name and not name.isdigit():
         raise click.UsageError(f"{name!r} is not the id of a broker")
-    return _TYPES[kind], name
+    return kind, name
 
 
-def _changes(added: str | None, path: str | None, deleted: str | None) -> list[ConfigChange]:
-    wanted = dict(read_properties(path)) if path is not None else {}
-    wanted |= assignments(added or "")
-    unwanted = [name.strip() for name in (deleted or "").split(",") if name.strip()]
+def _wanted(added: str | None, path: str | None) -> dict[str, str]:
+    """The settings to set."""
+    return (dict(read_properties(path)) if path is not None else {}) | assignments(added or "")
+
+
+def _unwanted(deleted: str | None) -> list[str]:
+    """The settings to reset."""
+    return [name.strip() for name in (deleted or "").split(",") if name.strip()]
+
+
+def _changes(added: Mapping[str, str], deleted: Sequence[str]) -> list[ConfigChange]:
     return [
-        *(ConfigChange(name, value) for name, value in wanted.items()),
-        *(ConfigChange(name, None, ConfigOperation.DELETE) for name in unwanted),
+        *(ConfigChange(name, value) for name, value in added.items()),
+        *(ConfigChange(name, None, ConfigOperation.DELETE) for name in deleted),
     ]
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -21,6 +22,8 @@ from coordinator.znodes.configs import (
     CONFIG_CHANGE_PREFIX,
     CONFIG_CHANGES,
     CONFIG_TYPES,
+    NESTED,
+    config_parents,
     config_path,
     decode_config,
     decode_config_change,
@@ -93,16 +96,37 @@ class DynamicConfigs:
         """Read all configs. Await it before starting anything that depends on them."""
         return ensureDeferred(on_any_session(self._zookeeper, self._load))
 
-    async def _load(self, session: ZooKeeperSession) -> None:
-        for kind in CONFIG_TYPES:
+    def reload(self, kinds: Sequence[str]) -> Deferred[None]:
+        """Read all configs of some kinds now, without waiting for notifications."""
+        return ensureDeferred(on_any_session(self._zookeeper, lambda session: self._load(session, kinds)))
+
+    async def _load(self, session: ZooKeeperSession, kinds: Sequence[str] = CONFIG_TYPES) -> None:
+        for kind in kinds:
             try:
                 names = await session.children(f"{CONFIG}/{kind}")
             except NoNode:
                 continue
-            gone = [name for name in self.entities(kind) if name not in names]
+            names += await self._nested(session, kind, names)
+            there = set(names)
+            gone = [name for name in self.entities(kind) if name not in there]
             for name in gone:
                 self._learn((kind, name), {})
             await self._read(session, [(kind, name) for name in names])
+
+    async def _nested(self, session: ZooKeeperSession, kind: str, names: Sequence[str]) -> list[str]:
+        """The entities below other entities: the client ids of users."""
+        below = NESTED.get(kind)
+        if below is None:
+            return []
+        found = await outcomes([session.children(f"{config_path(kind, name)}/{below}") for name in names])
+        nested = []
+        for name, children in zip(names, found, strict=True):
+            if isinstance(children, NoNode):
+                continue
+            if isinstance(children, Exception):
+                raise children
+            nested += [f"{name}/{below}/{child}" for child in children]
+        return nested
 
     def refresh(self, kind: str, name: str) -> Deferred[Configs]:
         """Read one entity's configs now, without waiting for a notification."""
@@ -243,6 +267,8 @@ class DynamicConfigs:
             except NoNode:
                 configs = change({})
                 written = Create(path, encode_config(configs))
+                for parent in config_parents(kind, name):
+                    await self._ensure(session, parent)
             notification = Create(CONFIG_CHANGE_PREFIX, encode_config_change(kind, name), sequence=True)
             try:
                 await session.multi([written, notification])
@@ -254,3 +280,9 @@ class DynamicConfigs:
                 raise
             self._learn((kind, name), configs)
             return
+
+    async def _ensure(self, session: ZooKeeperSession, path: str) -> None:
+        """Create a znode without configs if it is missing."""
+        # If it is missing nevertheless, the write fails, and is tried again.
+        with suppress(NodeExists, ZooKeeperConnectionLost):
+            await session.create(path)

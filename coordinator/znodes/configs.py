@@ -9,13 +9,22 @@ from coordinator.znodes.json_values import BadZnode, decode_json, encode_json
 
 CONFIG = "/config"
 CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips")
+NESTED = {"users": "clients"}
+"""By kind, the folder below an entity that holds further ones: /config/users/<user>/clients/<client id>."""
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
 
 
 def config_path(kind: str, name: str) -> str:
-    """`kind` is one of `CONFIG_TYPES`; `name` is as Kafka writes it (`<default>` for the default entity)."""
+    """`kind` is one of `CONFIG_TYPES`; `name` is as Kafka writes it: `<default>` for the default entity, and
+    `<user>/clients/<client id>` for the client id of a user."""
     return f"{CONFIG}/{kind}/{name}"
+
+
+def config_parents(kind: str, name: str) -> list[str]:
+    """The znodes between /config/<kind> and the entity's, the topmost first."""
+    parts = name.split("/")[:-1]
+    return [config_path(kind, "/".join(parts[: count + 1])) for count in range(len(parts))]
 
 
 def encode_config(values: Mapping[str, str]) -> bytes:

@@ -26,13 +26,10 @@ from tests.broker.world import World
 
 NOT_SERVED = {
     "AllocateProducerIds",
-    "AlterClientQuotas",
     "AlterUserScramCredentials",
     "CreateAcls",
     "DeleteAcls",
     "DescribeAcls",
-    "DescribeClientQuotas",
-    "DescribeUserScramCredentials",
     "SaslAuthenticate",
     "SaslHandshake",
 }

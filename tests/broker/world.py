@@ -28,6 +28,9 @@ from broker.log.manager import LogManager
 from broker.metadata import MetadataCache
 from broker.network.connection import ConnectionLimits, ServerConnection
 from broker.network.interfaces import Address, Network
+from broker.quotas.client_quotas import ClientQuotas
+from broker.quotas.limits import QuotaLimits
+from broker.quotas.settings import QuotaSettings
 from broker.replication.fetch_sessions import FetchSessions, SessionLimits
 from broker.replication.fetches import Fetches
 from broker.replication.key_reads import KeyReads
@@ -75,7 +78,8 @@ START_S = START_MS / 1000
 class Client:
     """A client with one connection and one request at a time."""
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: World, number: int, client_id: str = "test") -> None:
+        self.client_id = client_id
         limits = ConnectionLimits(100 << 20, 100 << 20, 1000)
         self.wire = FakeWire(Address("127.0.0.1", 40000))
         self.connection = ServerConnection(
@@ -86,7 +90,7 @@ class Client:
 
     def ask(self, request: Request[Any], version: int | None = None) -> None:
         version = request.api.max_version if version is None else version
-        frame = bytearray(join_parts(encode_request(request, version, len(self._asked), "test"))[4:])
+        frame = bytearray(join_parts(encode_request(request, version, len(self._asked), self.client_id))[4:])
         self._asked.append((type(request), version))
         self.connection.frames_received([memoryview(frame)])
 
@@ -96,7 +100,7 @@ class Client:
         for request in requests:
             version = request.api.max_version
             frames.append(
-                bytearray(join_parts(encode_request(request, version, len(self._asked), "test"))[4:])
+                bytearray(join_parts(encode_request(request, version, len(self._asked), self.client_id))[4:])
             )
             self._asked.append((type(request), version))
         self.connection.frames_received([memoryview(frame) for frame in frames])
@@ -180,7 +184,15 @@ class World:
         self.roles = Roles(self.replicas, self.logs, self.copier, self.clock)
         self.deletions = RecordDeletions(self.replicas, self.metadata)
         self.logs.add_failure_listener(self.roles.directory_failed)
-        self.dispatcher = Dispatcher(RepeatedLog(self.clock))
+        self.quota_limits = QuotaLimits(QuotaSettings())
+        self.quotas = ClientQuotas(
+            self.quota_limits,
+            QuotaSettings(),
+            self.clock,
+            lambda connection: connection.client_id.startswith("replica-fetcher-"),
+        )
+        self.quota_limits.add_listener(self.quotas.limits_changed)
+        self.dispatcher = Dispatcher(RepeatedLog(self.clock), quotas=self.quotas)
         self.dispatcher.add(
             [
                 ApiVersionsHandler(self.dispatcher),
@@ -189,6 +201,7 @@ class World:
                     Fetches(self.replicas, self.metadata, self.workers),
                     self.replicas,
                     FetchRequestSettings(55 << 20),
+                    self.quotas,
                 ),
                 ListOffsetsHandler(self.replicas, self.workers),
                 DeleteRecordsHandler(self.deletions, self.replicas, DeleteRecordsSettings(30_000)),
@@ -219,9 +232,9 @@ class World:
         """Set the time of day, without advancing the clock that times intervals."""
         self._set_forward_s += seconds
 
-    def client(self) -> Client:
+    def client(self, client_id: str = "test") -> Client:
         self._clients += 1
-        return Client(self, self._clients)
+        return Client(self, self._clients, client_id)
 
     def topic_id(self, topic: str) -> uuid.UUID:
         if topic not in self._topic_ids:

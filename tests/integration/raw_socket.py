@@ -13,6 +13,7 @@ from protocol.headers import decode_response, encode_request
 R = TypeVar("R", bound=Response)
 
 TIMEOUT_S = 60.0
+CLIENT_ID = "raw socket"
 
 
 class RawSocket:
@@ -91,4 +92,4 @@ class RawSocket:
 
 def request_frame(request: Request[Any], version: int, correlation_id: int = 0) -> bytes:
     """A request encoded as a frame, with its size prefix."""
-    return join_parts(encode_request(request, version, correlation_id, "bad input"))
+    return join_parts(encode_request(request, version, correlation_id, CLIENT_ID))

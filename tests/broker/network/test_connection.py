@@ -214,6 +214,36 @@ def test_a_connection_stays_muted_for_the_longer_of_two_mutes_or_until_unmute() 
     assert not served.clock.getDelayedCalls()
 
 
+def test_a_mute_can_be_shortened_and_not_made_longer() -> None:
+    served = Served()
+    served.connection.mute(1000)
+    served.connection.shorten_mute(2000)
+    served.clock.advance(0.4)
+    served.connection.shorten_mute(100)
+    served.clock.advance(0.09)
+    assert served.connection.is_muted
+    served.clock.advance(0.02)
+    assert not served.connection.is_muted
+    served.connection.mute(1000)
+    served.connection.shorten_mute(0)
+    assert not served.connection.is_muted
+    served.connection.shorten_mute(100)
+    assert not served.clock.getDelayedCalls()
+
+
+def test_a_connection_that_is_muted_before_it_has_a_wire_reads_nothing_until_the_mute_ends() -> None:
+    clock = Clock()
+    connection = ServerConnection(
+        1, "L", PEER, lambda *request: None, ConnectionLimits(1000, 1000, 1000), clock
+    )
+    connection.mute(1000)
+    wire = FakeWire()
+    connection.connected(wire)
+    assert wire.is_paused
+    clock.advance(1)
+    assert not wire.is_paused
+
+
 def test_severing_drops_queued_requests_and_calls_the_close_callbacks() -> None:
     served = Served(in_flight_requests_max=1)
     told: list[str] = []

@@ -121,3 +121,20 @@ async def test_old_notifications_are_removed(zookeeper: str) -> None:
         clock.advance(-CHANGE_EXPIRATION_MS / 1000)
         await one.update("topics", "t", lambda old: {"a": "3"})
         assert len(await client.session.children(CONFIG_CHANGES)) == 1
+
+
+@on_reactor
+async def test_the_configs_of_users_clients_are_loaded_changed_and_followed(zookeeper: str) -> None:
+    name = "anna/clients/<default>"
+    async with following(zookeeper) as (one, client), following(zookeeper) as (two, _):
+        await one.update("users", name, lambda old: {**old, "producer_byte_rate": "1"})
+        await until(lambda: two.get("users", name) == {"producer_byte_rate": "1"})
+        assert await client.session.get("/config/users/anna") is not None
+        assert one.get("users", "anna") == {}
+        await one.update("users", name, lambda old: {**old, "producer_byte_rate": "2"})
+        await until(lambda: two.get("users", name) == {"producer_byte_rate": "2"})
+        async with following(zookeeper) as (three, _):
+            assert three.get("users", name) == {"producer_byte_rate": "2"}
+            await client.session.delete(config_path("users", name))
+            await three.reload(["users"])
+            assert three.get("users", name) == {}

@@ -1,0 +1,68 @@
+"""DescribeClientQuotas (key 48): quotas of users, client ids and IP addresses that match a filter (KIP-546).
+
+Every broker answers, with what ZooKeeper has at this moment. Defaults from properties files are not shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred
+
+from broker.handler import Handler, RequestContext
+from broker.quotas.entities import QuotaEntity
+from broker.quotas.keys import QuotaKey
+from broker.quotas.store import FilterPart, Match, QuotaFilter, QuotaStore, check_filter
+from protocol.errors import BrokerError, ErrorCode
+from protocol.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
+
+
+@dataclass(eq=False)
+class DescribeClientQuotasHandler(Handler[DescribeClientQuotasRequest, DescribeClientQuotasResponse]):
+    request = DescribeClientQuotasRequest
+    quotas: QuotaStore
+
+    def handle(
+        self, context: RequestContext, request: DescribeClientQuotasRequest
+    ) -> Deferred[DescribeClientQuotasResponse]:
+        parts = tuple(_part(component) for component in request.components)
+        check_filter(parts)
+        found = self.quotas.describe(QuotaFilter(parts, request.strict))
+        return found.addCallback(
+            lambda entries: DescribeClientQuotasResponse(
+                throttle_time_ms=0, error_code=ErrorCode.NONE, entries=[_entry(*entry) for entry in entries]
+            )
+        )
+
+    def failed(
+        self, context: RequestContext, request: DescribeClientQuotasRequest, error: BrokerError
+    ) -> DescribeClientQuotasResponse:
+        return DescribeClientQuotasResponse(
+            throttle_time_ms=0, error_code=error.code, error_message=error.message, entries=None
+        )
+
+
+def _part(component: ComponentData) -> FilterPart:
+    """Raises BrokerError INVALID_REQUEST for a kind of match that does not exist."""
+    try:
+        match = Match(component.match_type)
+    except ValueError:
+        message = f"unknown match type {component.match_type}: expected 0 (exact), 1 (default) or 2 (any)"
+        raise BrokerError(ErrorCode.INVALID_REQUEST, message) from None
+    if match is Match.EXACT and component.match is None:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "a component that matches exactly has no name")
+    return FilterPart(component.entity_type, match, component.match or "")
+
+
+def _entry(entity: QuotaEntity, limits: dict[QuotaKey, float]) -> EntryData:
+    return EntryData(
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.components()],
+        values=[ValueData(key=key, value=limit) for key, limit in limits.items()],
+    )

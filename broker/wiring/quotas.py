@@ -1,0 +1,46 @@
+"""Builds the client quotas of this broker."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from broker.identity import BrokerIdentity
+from broker.network.connection import ServerConnection
+from broker.quotas.client_quotas import ClientQuotas
+from broker.quotas.limits import QuotaLimits
+from broker.quotas.settings import QuotaSettings
+from broker.quotas.store import QuotaStore
+from broker.setting_groups import read_group
+from broker.wiring.settings import SettingsParts
+from broker.wiring.surroundings import Surroundings
+
+BROKER_CLIENT_ID = re.compile(r"(broker|controller|group-coordinator)-\d+|replica-fetcher-\d+-\d+")
+"""Client ids of the channels between brokers (`broker.wiring.cluster`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaParts:
+    """The limits of clients, and what describes and alters them."""
+
+    limits: QuotaLimits
+    clients: ClientQuotas
+    store: QuotaStore
+
+
+def build_quotas(around: Surroundings, identity: BrokerIdentity, settings: SettingsParts) -> QuotaParts:
+    wanted = read_group(QuotaSettings, settings.static)
+    limits = QuotaLimits(wanted)
+
+    def is_broker(connection: ServerConnection) -> bool:
+        """Whether another broker has opened the connection. Without authentication a client can claim it: a
+        listener of their own for brokers (`inter.broker.listener.name`) keeps clients out."""
+        if connection.listener != identity.inter_broker_listener:
+            return False
+        return BROKER_CLIENT_ID.fullmatch(connection.client_id) is not None
+
+    return QuotaParts(
+        limits=limits,
+        clients=ClientQuotas(limits, wanted, around.clock, is_broker),
+        store=QuotaStore(settings.dynamic_configs),
+    )
