@@ -1,6 +1,7 @@
 """The PySpark data source for Holdfast topics.
 
-This folder plans reads of Spark, and reads records through the clients; clients and brokers never import it.
+This folder plans reads of Spark, and reads and writes records through the clients; clients and brokers never
+import it.
 Spark registers the source automatically if its workers can import Holdfast; `register` ensures both.
 """
 

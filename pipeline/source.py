@@ -10,7 +10,14 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from pipeline.arrow import spark_schema
@@ -49,6 +56,20 @@ class HoldfastDataSource(DataSource):
     def _must_be_own(self, schema: StructType) -> None:
         if schema != self.schema():
             raise OptionError("the columns of a topic are fixed: remove .schema(...), and use .select(...)")
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        try:
+            from pipeline.sink.writers import BatchSink
+        except ImportError as error:
+            raise OptionError(f"writing needs PySpark 4.1 or later ({error})") from None
+        return BatchSink(dict(self.options), schema, is_overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        try:
+            from pipeline.sink.writers import StreamSink
+        except ImportError as error:
+            raise OptionError(f"writing needs PySpark 4.1 or later ({error})") from None
+        return StreamSink(dict(self.options), schema, is_overwrite=overwrite)
 
 
 class HoldfastReader(DataSourceReader):

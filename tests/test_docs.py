@@ -21,6 +21,7 @@ SCRIPTS = [path for path in sorted((HOME / "scripts").glob("*.sh")) if path.name
 GENERATED = {
     "docs/settings.md": "broker.settings.rows",
     "docs/spark-options.md": "pipeline.options",
+    "docs/spark-sink-options.md": "pipeline.sink.options",
 }
 """Each generated page, and the module that prints it: python -m MODULE > PAGE."""
 

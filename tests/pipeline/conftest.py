@@ -15,7 +15,7 @@ from broker.tools.local_cluster import LocalCluster
 def spark() -> Iterator[SparkSession]:
     session = (
         SparkSession.builder.appName("tests")
-        .master("local[2]")
+        .master("local[2,4]")  # Two cores; a task may fail three times.
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")

@@ -1,0 +1,120 @@
+"""Keeps the records of queries in a compacted topic, and changes them by compare-and-set.
+
+The topic is `holdfast-spark-sinks`, with key.versions=true: the broker refuses a record whose writer has not
+seen the last one of its key (docs/key-versions.md). Its refusal says where that one is, so a record is found
+without reading the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from clients.admin.admin import Admin
+from clients.admin.topics import NewTopic
+from clients.config import ADMIN_ROWS
+from clients.message import NO_VERSION
+from clients.sending.partitioner import by_key
+from pipeline.sink.cluster import SinkCluster
+from pipeline.sink.state import QueryState
+from protocol.errors import KeyVersionMismatchError, TopicExistsError
+from protocol.topic_partition import TopicPartition
+
+STATE_TOPIC = "holdfast-spark-sinks"
+_PARTITIONS = 4
+_CONFIGS = {"cleanup.policy": "compact", "key.versions": "true", "segment.bytes": str(16 * 2**20)}
+
+RecordChange = Callable[[QueryState | None], QueryState | None]
+"""The new record, from the present one; None to leave it as it is."""
+
+
+class QueryStore:
+    """The records of queries, in one cluster. Methods raise the errors of the clients."""
+
+    def __init__(self, cluster: SinkCluster, client: Mapping[str, str]) -> None:
+        self._cluster = cluster
+        self._client = client
+        self._known: dict[str, tuple[int, QueryState]] = {}
+        self._has_topic = False
+
+    def change(self, query: str, change: RecordChange) -> QueryState | None:
+        """Store what `change` makes of the present record; again if the record changes meanwhile.
+
+        Returns the record that is then stored; None if there is none. `change` may raise.
+        """
+        key = query.encode()
+        version, state = self._present(query)
+        while True:
+            wanted = change(state)
+            if wanted is None:
+                return state
+            try:
+                version = self._cluster.put(self._partition(key), key, wanted.encode(), version)
+            except KeyVersionMismatchError as mismatch:
+                version, state = self._at(query, mismatch.version)
+                if state == wanted:
+                    return state  # Its answer was lost, and it was sent again.
+                continue
+            self._known[query] = version, wanted
+            return wanted
+
+    def read(self, query: str) -> QueryState | None:
+        """The present record; None if there is none."""
+        return self._present(query)[1]
+
+    def remove(self, query: str) -> None:
+        """Remove the record, so that nothing is remembered of the query."""
+        key = query.encode()
+        version, state = self._present(query)
+        while state is not None:
+            try:
+                self._cluster.put(self._partition(key), key, None, version)
+            except KeyVersionMismatchError as mismatch:
+                version, state = self._at(query, mismatch.version)
+                continue
+            state = None
+        self._known.pop(query, None)
+
+    def _present(self, query: str) -> tuple[int, QueryState | None]:
+        """The version of the query's key and its record.
+
+        Found by a write that is refused unless there is no record; a record with null as its value, the mark
+        of a removed one, is then what it writes.
+        """
+        key = query.encode()
+        try:
+            return self._cluster.put(self._partition(key), key, None, NO_VERSION), None
+        except KeyVersionMismatchError as mismatch:
+            return self._at(query, mismatch.version)
+
+    def _at(self, query: str, version: int) -> tuple[int, QueryState | None]:
+        known = self._known.get(query)
+        if known is not None and known[0] == version:
+            return known
+        if version == NO_VERSION:
+            return version, None
+        value = self._cluster.value_at(self._partition(query.encode()), version)
+        if value is None:
+            return version, None
+        state = QueryState.decode(value)
+        self._known[query] = version, state
+        return version, state
+
+    def _partition(self, key: bytes) -> TopicPartition:
+        if not self._has_topic:
+            self._ensure_topic()
+            self._has_topic = True
+        count = len(self._cluster.topic(STATE_TOPIC).partitions)
+        number = by_key(STATE_TOPIC, key, count)
+        assert number is not None
+        return TopicPartition(STATE_TOPIC, number)
+
+    def _ensure_topic(self) -> None:
+        """Create the topic unless it exists."""
+        known = {row.name for row in ADMIN_ROWS}
+        properties = {name: value for name, value in self._client.items() if name in known}
+        with Admin(properties) as admin:
+            if STATE_TOPIC in admin.list_topics():
+                return
+            with suppress(TopicExistsError):
+                admin.create_topics([NewTopic(STATE_TOPIC, _PARTITIONS, configs=_CONFIGS)])
