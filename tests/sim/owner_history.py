@@ -182,7 +182,7 @@ class OwnerHistory:
             self.history.violation(f"{grant} was taken away, but generation {generation} is in force")
 
     def dropped(self, grant: Told, reason: LossReason) -> None:
-        """Report an owner expired as silent or disconnected although its connection is open."""
+        """Report a grant ended without a successor, or forgotten, although its owner's connection is open."""
         self.history.violation(f"{grant} was ended ({reason.name}), though its connection is open")
 
     # Fences

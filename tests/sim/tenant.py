@@ -179,16 +179,22 @@ class Tenant(Claimant):
                     self.told.stands(grant, asked_s)
                     self._sure_until_s = asked_s + SURE_S
                 continue
-            reason = LossReason(standing.reason)
-            if reason in SILENT and self._is_missed_wrongly(address, reason):
-                self.told.dropped(grant, reason)
+            if self._has_ended_wrongly(address, standing):
+                self.told.dropped(grant, LossReason(standing.reason))
             self._stumble(grant, standing)
         if response.error_code != ErrorCode.NONE:
             self.lose_touch(grant)
 
-    def _is_missed_wrongly(self, address: Address, reason: LossReason) -> bool:
-        """Whether a broker reported the tenant silent or disconnected although its connection is open and
-        either its last request is recent or the leader epoch is unchanged."""
+    def _has_ended_wrongly(self, address: Address, standing: ResourceStanding) -> bool:
+        """Whether a broker reported the tenant silent or disconnected, or its grant unknown, although its
+        connection is open and either its last request is recent or the leader epoch is unchanged.
+
+        A broker no longer knows a grant that it has forgotten with its name, or that many others have
+        followed. It closes the owner's connection before either can happen."""
+        reason = LossReason(standing.reason)
+        is_unknown = standing.error_code == ErrorCode.OWNERSHIP_FENCED and reason is LossReason.NONE
+        if reason not in SILENT and not is_unknown:
+            return False
         before, now = self._granted_on, self._home(address)
         if before is None or (before.address, before.connection) != (now.address, now.connection):
             return False
