@@ -2,8 +2,9 @@
 
 Such a process stands for one that was started after the first had crashed: it has a connection of its own,
 and no producer id. Again and again it asks about an append: one that was acknowledged, one that is still
-under way, or one without an outcome. It asks about old appends too, because a broker must know the ids of
-appends that are in earlier segments, or that an earlier leader wrote.
+under way, or one without an outcome. It asks about some as soon as they are sent: a broker may have appended
+them, and must not answer before they are committed. It asks about old appends too, because a broker must know
+the ids of appends that are in earlier segments, or that an earlier leader wrote.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from tests.sim.owner_history import OwnedBatch, OwnerHistory
 
 _PAUSE_S_MAX = 1.0
 _UNSETTLED_SHARE = 0.5
+_LATEST_SHARE = 0.5
+_AT_ONCE_SHARE = 0.5
+_PAUSES_S = (0.001, 0.003, 0.01, 0.03)
+"""The longest pauses before an append is repeated at once: to be committed takes a few ms or some tens."""
 _NEVER = 2**40
 """An offset at which no log ends: an append that expects it is only found or refused."""
 
@@ -31,6 +36,7 @@ class Repeater(Client):
         super().__init__(around, name)
         self._told = told
         self._judge_knows = around.decider
+        self._at_once_rng = around.world.rng(f"{name}: at once")
         self._appends: list[tuple[OwnedBatch, bytearray]] = []
 
     def begin(self) -> None:
@@ -38,11 +44,14 @@ class Repeater(Client):
         self._tick()
 
     def know(self, owned: OwnedBatch, data: bytearray) -> None:
-        """Ask now and then about an append, which is sent as `data`."""
+        """Ask now and then about an append, which is sent as `data`; sometimes at once."""
         if owned.append_id and owned.batch.sends == 1:
             again = bytearray(data)
             set_producer(again, -1, -1, -1)
             self._appends.append((owned, again))
+            if self._at_once_rng.random() < _AT_ONCE_SHARE:
+                pause_s = self._at_once_rng.uniform(0, self._at_once_rng.choice(_PAUSES_S))
+                self.later(pause_s, self._repeat, owned, again)
 
     def _tick(self) -> None:
         self.later(self.rng.uniform(0, _PAUSE_S_MAX), self._tick)
@@ -50,7 +59,8 @@ class Repeater(Client):
             return
         unsettled = [each for each in self._appends if each[0].batch.outcome is not Outcome.ACKED]
         if unsettled and self.rng.random() < _UNSETTLED_SHARE:
-            self._repeat(*self.rng.choice(unsettled))
+            is_latest = self._at_once_rng.random() < _LATEST_SHARE
+            self._repeat(*(unsettled[-1] if is_latest else self.rng.choice(unsettled)))
         else:
             self._repeat(*self.rng.choice(self._appends))
 
