@@ -1065,6 +1065,7 @@ def _controls(machine: Machine) -> bool:
     return node is not None and node.cluster.controller.is_active
 
 
+POWER_LOSS = Kind("power loss", 10, (0.5, 9.0), Faults.lose_power)
 KINDS = (
     Kind("kill", 20, (0.0, 9.0), Faults.kill),
     Kind("stop", 8, (0.5, 6.0), Faults.stop),
@@ -1072,7 +1073,7 @@ KINDS = (
     Kind("struck controller", 10, (8.0, 20.0), Faults.strike_controller),
     Kind("struck leader", 10, (8.0, 20.0), Faults.strike_leader),
     Kind("rack failure", 5, (4.0, 14.0), Faults.fail_rack),
-    Kind("power loss", 10, (0.5, 9.0), Faults.lose_power),
+    POWER_LOSS,
     Kind("power loss in outage", 6, (6.5, 8.0), Faults.lose_power_in_outage),
     Kind("unrecorded power loss", 6, (3.0, 9.0), Faults.lose_power_unrecorded),
     Kind("left behind", 8, (6.0, 14.0), Faults.leave_behind),
@@ -1104,7 +1105,7 @@ KINDS = (
     Kind("client cut", 5, (0.2, 8.0), Faults.cut_clients),
     Kind("storm", 6, (1.0, 8.0), Faults.storm),
 )
-OUTDATED_PROPOSAL = Kind("outdated proposal", 0, (20.0, 25.0), Faults.outdate_proposal)
+OUTDATED_PROPOSAL = Kind("outdated proposal", 0, (13.0, 16.0), Faults.outdate_proposal)
 DIVERGENCE = Kind("divergence", 0, (18.0, 24.0), Faults.diverge)
 LONG_KINDS = (OUTDATED_PROPOSAL, DIVERGENCE)
 """Faults of many steps, which plans draw beside the others."""

@@ -19,7 +19,7 @@ from protocol.messages.producer_access import ProducerAccessMode
 from tests.models.network import Weather
 from tests.models.zookeeper import NORMAL_DELAY_MS_MAX
 from tests.sim.consumer import IDS_VERSION, NAMES_VERSION
-from tests.sim.faults import DIVERGENCE, OUTDATED_PROPOSAL, Kind, Strike
+from tests.sim.faults import DIVERGENCE, OUTDATED_PROPOSAL, POWER_LOSS, Kind, Strike
 from tests.sim.producer import ProducerHabits
 
 
@@ -51,8 +51,9 @@ class Shape:
 
 _LARGE_SHARE = 0.2
 _KEYED_SHARE = 0.25
-_OUTDATED_SHARE = 0.1
+_OUTDATED_SHARE = 0.05
 _DIVERGENCE_SHARE = 0.3
+_POWER_LOSSES_SHARE = 0.3
 _MANY_NAMES_SHARE = 0.4
 NAMES_KEPT = 3
 NAMES_RETENTION_MS = 1000
@@ -202,7 +203,7 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
     if rng.random() < _KEYED_SHARE:
         plan = _with_keys(plan, rng)
     if rng.random() < _OUTDATED_SHARE and _keeps_two_in_sync(plan):
-        plan = _with_long_fault(plan, OUTDATED_PROPOSAL, rng)
+        plan = _with_outdated_proposal(plan, rng)
     if rng.random() < _LATE_RESULTS_SHARE:
         plan = dataclasses.replace(plan, result_ms_max=rng.choice([50.0, 400.0]))
     if plan.tenants is not None and rng.random() < _MANY_NAMES_SHARE:
@@ -211,6 +212,8 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
         plan = _with_long_fault(plan, DIVERGENCE, rng)
     if rng.random() < _RETAINED_SHARE:
         plan = _with_retention(plan, rng)
+    if shape.brokers == 1 and rng.random() < _POWER_LOSSES_SHARE:
+        plan = _with_power_losses(plan, rng)
     return plan
 
 
@@ -233,6 +236,36 @@ def _with_long_fault(plan: Plan, kind: Kind, rng: random.Random) -> Plan:
     others = [other for other in plan.strikes if rng.random() < _OTHERS_SHARE]
     strikes = sorted((strike, *others), key=lambda each: each.at_s)
     return dataclasses.replace(plan, faulty_s=max(plan.faulty_s, _LONG_S), strikes=tuple(strikes))
+
+
+def _with_outdated_proposal(plan: Plan, rng: random.Random) -> Plan:
+    """The plan with an outdated proposal, which waits twice until a session expires. Sessions therefore
+    expire soon, and no other fault begins before the end of this one: most of them would change the
+    partition's state, and so end the proposal."""
+    plan = _with_long_fault(plan, OUTDATED_PROPOSAL, rng)
+    (long,) = (strike for strike in plan.strikes if strike.kind == OUTDATED_PROPOSAL.name)
+    strikes = [strike for strike in plan.strikes if strike is long or strike.at_s > long.at_s + long.seconds]
+    settings = {**plan.settings, "zookeeper.session.timeout.ms": 3000}
+    return dataclasses.replace(
+        plan, strikes=tuple(strikes), settings=settings, zookeeper_delay_ms_max=NORMAL_DELAY_MS_MAX
+    )
+
+
+def _with_power_losses(plan: Plan, rng: random.Random) -> Plan:
+    """The plan of a single broker with small segments, slow flushes and more losses of power. While one
+    flush runs, records are appended to several segments, and the next flush has to make all of them durable.
+    """
+    first = 1 + max((strike.number for strike in plan.strikes), default=0)
+    losses = [
+        Strike(
+            number, POWER_LOSS.name, rng.uniform(2.0, plan.faulty_s), rng.uniform(0.5, 2.0), is_aimed=False
+        )
+        for number in range(first, first + rng.randint(3, 6))
+    ]
+    others = [other for other in plan.strikes if rng.random() < _OTHERS_SHARE]
+    strikes = sorted((*losses, *others), key=lambda each: each.at_s)
+    settings = {**plan.settings, "log.segment.bytes": 1024}
+    return dataclasses.replace(plan, strikes=tuple(strikes), settings=settings, work_ms_max=400.0)
 
 
 def _with_keys(plan: Plan, rng: random.Random) -> Plan:
