@@ -57,6 +57,19 @@ MUTATIONS: tuple[Mutation, ...] = (
     *retention.MUTATIONS,
 )
 
+RARE: tuple[Mutation, ...] = (
+    *in_sync.RARE,
+    *controller.RARE,
+    *group_readers.RARE,
+    *access.RARE,
+    *fences.RARE,
+    *leases.RARE,
+    *storage.RARE,
+    *retention.RARE,
+    *keys.RARE,
+)
+"""Bugs that a campaign rarely catches. `tests/sim/test_rare_bugs.py` has a fixed scenario for each."""
+
 
 def by_name(name: str) -> Mutation:
     """The mutation of that name. Raises KeyError if there is none."""

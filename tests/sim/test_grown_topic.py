@@ -22,8 +22,6 @@ from tests.models.batches import batch
 from tests.models.world import World
 from tests.sim.client import Client
 from tests.sim.cluster import Machine, logs_in_trace
-from tests.sim.mutants.access import ADDED_PARTITION_UNRESERVED
-from tests.sim.mutation import mutated
 from tests.sim.test_cluster import Stage
 
 TOPIC = "t"
@@ -156,11 +154,3 @@ def test_others_write_to_an_added_partition_once_the_owner_has_gone(world: World
     topic.write_for(1)
     topic.anna.process.kill()
     topic.stage.until(lambda: topic.write() is ErrorCode.NONE, 2.5 * SESSION_MS / 1000)
-
-
-def test_a_partition_that_is_not_kept_for_the_owner_is_written_by_others(world: World) -> None:
-    """A check of the tests above: they catch this mutation."""
-    with mutated(ADDED_PARTITION_UNRESERVED):
-        topic = GrowingTopic(world)
-        topic.grow()
-        assert ErrorCode.NONE in topic.write_for(2)

@@ -11,8 +11,6 @@ from coordinator.znodes.topics import NO_LEADER
 from protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest
 from tests.models.world import World
 from tests.sim.cluster import Machine, logs_in_trace
-from tests.sim.mutants.controller import LAST_LEADER_PREFERRED
-from tests.sim.mutation import mutated
 from tests.sim.test_cluster import AT, Stage
 
 LOST = range(1, 7)
@@ -211,17 +209,3 @@ def test_questions_and_answers_are_lost_delayed_and_repeated(world: World) -> No
     world.run(10)
     assert any(f"a request {key} of" in line for line in world.trace.lines)
     outage.trio.keeps_everything()
-
-
-@pytest.mark.parametrize("world", range(1, 2), indirect=True)
-def test_records_are_lost_if_the_last_leader_is_preferred(world: World) -> None:
-    """A check of the tests above: they catch this mutation."""
-    outage = Outage(world)
-    stage = outage.trio.stage
-    with mutated(LAST_LEADER_PREFERRED):
-        for machine in outage.machines:
-            machine.start()
-        stage.until(stage.cluster.is_whole, 60)
-    replica = outage.longest.partition(AT)
-    assert replica is not None
-    assert replica.log.log_end_offset < stage.acknowledged()

@@ -1,21 +1,50 @@
-"""Fixed scenarios catch bugs of logs, retention, keys and in-sync sets that a campaign rarely catches."""
+"""Fixed scenarios catch the known bugs that a campaign rarely catches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
+from protocol.messages.ownership import NO_PARTITION
+from tests.broker.groups import test_owner_commits as of_commits
 from tests.broker.log import test_key_versions as of_index
 from tests.broker.log import test_recovery as of_recovery
+from tests.broker.ownership import test_group_readers as of_members
+from tests.broker.ownership import test_handover as of_handovers
 from tests.broker.replication import test_isr_proposals as of_proposals
 from tests.broker.replication import test_key_conditions as of_conditions
 from tests.broker.replication import test_retention as of_retention
-from tests.sim.mutants import in_sync, keys, retention, storage
+from tests.models.world import World
+from tests.sim import mutants
+from tests.sim import test_grown_topic as of_grown_topics
+from tests.sim import test_last_replica as of_last_replicas
+from tests.sim import test_replaced_decider as of_deciders
+from tests.sim.cluster import logs_in_trace
 from tests.sim.mutation import Mutation, mutated
+from tests.sim.mutations import MUTATIONS, RARE
 
-RARE = (*keys.RARE, *storage.RARE, *in_sync.RARE, *retention.RARE)
+
+def _simulated(seed: int, scenario: Callable[[World], None]) -> Callable[[Path], None]:
+    """A scenario in a simulated world of this seed."""
+
+    def run(path: Path) -> None:
+        world = World(seed)
+        with logs_in_trace(world):
+            scenario(world)
+
+    return run
+
+
+def _commit_under_check(path: Path) -> None:
+    broker = of_commits.coordinator(path)
+    with pytest.MonkeyPatch.context() as patches:
+        of_commits.test_a_commit_under_check_does_not_replace_an_offset_that_the_next_owner_has_read(
+            broker, of_commits.read_slowly_in(broker, patches)
+        )
 
 
 def _with_world(scenario: Callable[[of_conditions.World], None]) -> Callable[[Path], None]:
@@ -57,10 +86,68 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
             of_proposals.Scene()
         )
     ),
+    "last-leader-preferred": _simulated(
+        1, of_last_replicas.test_the_longest_log_leads_after_all_lost_power_and_came_back_at_once
+    ),
+    "added-partition-unreserved": _simulated(
+        5, of_grown_topics.test_nobody_else_writes_to_an_added_partition_while_the_owner_has_the_topic
+    ),
+    "names-unloaded": lambda path: (
+        of_handovers.test_owners_and_waiters_keep_their_places_in_a_new_epoch_of_their_broker(
+            of_handovers.coordinating_world(path), of_handovers.NAME, NO_PARTITION, of_handovers.OFFSETS
+        )
+    ),
+    "lost-owner-commits": lambda path: of_commits.test_an_owner_that_has_lost_its_partition_commits_nothing(
+        of_commits.coordinator(path)
+    ),
+    "commit-checked-once": _commit_under_check,
+    "attach-behind-fetch": lambda path: (
+        of_members.test_an_attachment_does_not_wait_behind_a_fetch_of_its_connection(of_members.Leader(path))
+    ),
+    "confirms-before-orders": _simulated(
+        3, of_deciders.test_a_replaced_broker_that_has_registered_again_waits_for_the_controllers_word
+    ),
+    "moved-without-yielding": _simulated(
+        3,
+        lambda world: (
+            of_deciders.test_a_leader_that_the_controller_cannot_reach_is_not_replaced_while_it_is_registered(
+                world, of_deciders.Story.elect
+            )
+        ),
+    ),
+    "fence-judged-without-lease": _simulated(3, of_deciders.test_a_replaced_broker_judges_no_fence),
+    "guard-judged-without-right": _simulated(
+        3, of_deciders.test_a_broker_that_stood_still_judges_no_condition_on_what_another_leads
+    ),
 }
 
 
 @pytest.mark.parametrize("mutation", RARE, ids=[mutation.name for mutation in RARE])
 def test_a_fixed_scenario_catches_the_bug(tmp_path: Path, mutation: Mutation) -> None:
+    scenario = SCENARIOS[mutation.name]
+    sound, broken = tmp_path / "sound", tmp_path / "broken"
+    sound.mkdir()
+    broken.mkdir()
+    scenario(sound)
     with mutated(mutation), pytest.raises(AssertionError):
-        SCENARIOS[mutation.name](tmp_path)
+        scenario(broken)
+
+
+def test_each_known_bug_is_put_back_either_by_campaigns_or_in_a_fixed_scenario() -> None:
+    in_campaigns, in_scenarios = _names(MUTATIONS), _names(RARE)
+    assert sorted(in_campaigns + in_scenarios) == sorted({*_names(_known_bugs())})
+    assert sorted(in_scenarios) == sorted(SCENARIOS)
+
+
+def _names(mutations: Iterable[Mutation]) -> list[str]:
+    return [mutation.name for mutation in mutations]
+
+
+def _known_bugs() -> Iterator[Mutation]:
+    """Every mutation in the modules of `tests.sim.mutants`, alone or in a tuple."""
+    for module in pkgutil.iter_modules(mutants.__path__):
+        for value in vars(importlib.import_module(f"{mutants.__name__}.{module.name}")).values():
+            if isinstance(value, Mutation):
+                yield value
+            elif isinstance(value, tuple):
+                yield from (each for each in value if isinstance(each, Mutation))

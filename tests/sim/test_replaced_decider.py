@@ -37,9 +37,6 @@ from tests.models.batches import batch
 from tests.models.world import World
 from tests.sim.client import Client, Surroundings
 from tests.sim.cluster import SESSION_TIMEOUT_MS, Machine, logs_in_trace
-from tests.sim.mutants.fences import FENCE_WITHOUT_LEASE
-from tests.sim.mutants.leases import RARE
-from tests.sim.mutation import Mutation, mutated
 from tests.sim.test_cluster import AT, Stage
 
 OWN_SESSION_MS = 60_000
@@ -421,25 +418,3 @@ def test_an_owner_is_confirmed_as_long_as_its_broker_may(world: World) -> None:
     zookeeper.wake()
     world.run(2)
     assert story.owner.renew(story.leader.address) is ErrorCode.NONE
-
-
-@pytest.mark.parametrize(
-    "mutation", [*RARE, FENCE_WITHOUT_LEASE], ids=[mutation.name for mutation in (*RARE, FENCE_WITHOUT_LEASE)]
-)
-def test_bugs_that_campaigns_rarely_catch_are_caught_here(world: World, mutation: Mutation) -> None:
-    scenario = {
-        "confirms-before-orders": lambda: (
-            test_a_replaced_broker_that_has_registered_again_waits_for_the_controllers_word(world)
-        ),
-        "moved-without-yielding": lambda: (
-            test_a_leader_that_the_controller_cannot_reach_is_not_replaced_while_it_is_registered(
-                world, Story.elect
-            )
-        ),
-        "fence-judged-without-lease": lambda: test_a_replaced_broker_judges_no_fence(world),
-        "guard-judged-without-right": lambda: (
-            test_a_broker_that_stood_still_judges_no_condition_on_what_another_leads(world)
-        ),
-    }[mutation.name]
-    with mutated(mutation), pytest.raises(AssertionError):
-        scenario()

@@ -51,7 +51,7 @@ def test_the_table_names_each_mutation_of_ownership_in_the_simulation() -> None:
         *names.MUTATIONS,
         *access.MUTATIONS,
         *fences.MUTATIONS,
-        fences.FENCE_WITHOUT_LEASE,
+        *fences.RARE,
     )
     for mutation in known:
         assert f"| `{mutation.name}` |" in table, mutation.name

@@ -20,20 +20,23 @@ from protocol.messages.offset_commit import (
 from protocol.messages.ownership import Access, LossReason
 from tests.broker.groups.group_broker import GroupBroker, commit, commit_error, fetched
 from tests.broker.world import Client
-from tests.sim.mutants.access import COMMIT_CHECKED_ONCE, LOST_OWNER_COMMITS
-from tests.sim.mutation import mutated
 
 GROUP = "index"
 OWNERS = "indexers"
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> GroupBroker:
-    broker = GroupBroker(tmp_path)
+def coordinator(path: Path) -> GroupBroker:
+    """A broker that coordinates groups, with a topic whose partition may be owned."""
+    broker = GroupBroker(path)
     broker.make_offsets_topic()
     broker.assign("t")
     broker.zookeeper.znodes[OWNED_TOPICS] = (b"", 0)
     return broker
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> GroupBroker:
+    return coordinator(tmp_path)
 
 
 def grant(broker: GroupBroker, incarnation: int, reason: LossReason = LossReason.NONE) -> None:
@@ -66,9 +69,9 @@ def commit_as_owner(client: Client, offset: int, token: int, owner_group: str = 
     return commit_error(client.call(owners_commit(offset, token, owner_group)))
 
 
-@pytest.fixture
-def slow_check(broker: GroupBroker, monkeypatch: pytest.MonkeyPatch) -> list[Deferred[None]]:
-    """For each time that the grants are read, what the result then waits for."""
+def read_slowly_in(broker: GroupBroker, patches: pytest.MonkeyPatch) -> list[Deferred[None]]:
+    """Let the broker read grants slowly. Returns, for each time that it reads them, what the result then
+    waits for."""
     waiting: list[Deferred[None]] = []
     read = broker.ownership_store.read_partitions
 
@@ -78,8 +81,13 @@ def slow_check(broker: GroupBroker, monkeypatch: pytest.MonkeyPatch) -> list[Def
         await waiting[-1]
         return found
 
-    monkeypatch.setattr(broker.ownership_store, "read_partitions", read_slowly)
+    patches.setattr(broker.ownership_store, "read_partitions", read_slowly)
     return waiting
+
+
+@pytest.fixture
+def slow_check(broker: GroupBroker, monkeypatch: pytest.MonkeyPatch) -> list[Deferred[None]]:
+    return read_slowly_in(broker, monkeypatch)
 
 
 def test_the_owner_of_a_partition_commits(broker: GroupBroker) -> None:
@@ -154,27 +162,6 @@ def test_a_commit_under_check_is_checked_once_if_only_other_groups_are_read(
     assert commit_error(answer) is ErrorCode.NONE and len(slow_check) == 1
 
 
-def test_a_check_that_is_not_repeated_lets_a_former_owner_replace_what_its_successor_has_read(
-    broker: GroupBroker, slow_check: list[Deferred[None]]
-) -> None:
-    """A check of the tests above: they catch this mutation."""
-    grant(broker, 7)
-    client, successor = broker.client(), broker.client()
-    with mutated(COMMIT_CHECKED_ONCE):
-        client.ask(owners_commit(5, 7))
-        grant(broker, 8)
-        assert fetched(successor, GROUP)[0] == -1
-        slow_check[0].callback(None)
-    assert fetched(successor, GROUP)[0] == 5
-
-
 def test_other_consumers_commit_without_a_token(broker: GroupBroker) -> None:
     grant(broker, 7)
     assert commit(broker.client(), GROUP, 5) is ErrorCode.NONE
-
-
-def test_a_lost_owner_that_is_let_commit_moves_the_offset_of_its_successor(broker: GroupBroker) -> None:
-    """A check of the tests above: they catch this mutation."""
-    grant(broker, 8)
-    with mutated(LOST_OWNER_COMMITS):
-        assert commit_as_owner(broker.client(), 9, 7) is ErrorCode.NONE

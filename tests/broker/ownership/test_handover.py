@@ -11,8 +11,6 @@ from coordinator.ownership.records import NameKey, PartitionKey, decode_ownershi
 from protocol.errors import ErrorCode
 from protocol.messages.ownership import LossReason, RenewResponse
 from tests.broker.ownership.world import Owner, OwnershipWorld
-from tests.sim.mutants.access import NAMES_UNLOADED
-from tests.sim.mutation import mutated
 
 T = "t"
 OFFSETS = "__consumer_offsets"
@@ -20,12 +18,17 @@ NAME = "leader"
 NO_PARTITION = -1
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> OwnershipWorld:
-    world = OwnershipWorld(tmp_path)
+def coordinating_world(path: Path) -> OwnershipWorld:
+    """A broker that leads a partition and coordinates the owners of names."""
+    world = OwnershipWorld(path)
     world.lead(T)
     world.lead(OFFSETS)
     return world
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> OwnershipWorld:
+    return coordinating_world(tmp_path)
 
 
 def wait_for_news(owner: Owner, name: str, partition: int) -> None:
@@ -105,13 +108,3 @@ def test_an_owner_that_was_replaced_at_another_broker_is_severed_and_waiters_sta
 
     assert anna.client.connection.is_closed
     assert ben.renew(name, partition).position == 1
-
-
-def test_a_coordinator_that_forgets_its_waiters_sends_them_to_the_end(world: OwnershipWorld) -> None:
-    """A check of the tests above: they catch this mutation."""
-    anna, ben = world.owner("anna"), world.owner("ben")
-    anna.claim(NAME, partition=NO_PARTITION)
-    ben.claim(NAME, generation=-1, partition=NO_PARTITION, wait_timeout_ms=-1)
-    with mutated(NAMES_UNLOADED):
-        world.lead(OFFSETS, leader_epoch=1)
-    assert ben.renew(NAME, NO_PARTITION).error_code == ErrorCode.REQUEST_TIMED_OUT

@@ -119,14 +119,6 @@ def _keep_no_added_partition() -> Sequence[Patch]:
     return [(OwnershipTable, "reserve", lambda self, key, owner, now_ms: None)]
 
 
-ADDED_PARTITION_UNRESERVED = Mutation(
-    "added-partition-unreserved",
-    "a partition that is added to a topic with an owner may be written by any client",
-    _keep_no_added_partition,
-)
-"""Not in the list: in random plans owned topics do not grow. `tests.sim.test_grown_topic` catches it."""
-
-
 def _let_lost_owners_commit() -> Sequence[Patch]:
     return [(committers, "may_commit", lambda record, group, token: True)]
 
@@ -134,29 +126,6 @@ def _let_lost_owners_commit() -> Sequence[Patch]:
 async def _nothing_read(self: DecidedResources, led: Any) -> dict[str, Any]:
     return {}
 
-
-NAMES_UNLOADED = Mutation(
-    "names-unloaded",
-    "a coordinator forgets who waits for names when it begins a new leader epoch",
-    lambda: [(DecidedResources, "_read_again", _nothing_read)],
-)
-"""Not in the list: a waiter that lost its place claims again, and the judge of the queues begins anew with a
-leader epoch. `tests.broker.ownership.test_handover` catches it."""
-
-LOST_OWNER_COMMITS = Mutation(
-    "lost-owner-commits",
-    "a consumer commits the position of a partition that another owner has been granted",
-    _let_lost_owners_commit,
-)
-"""Not in the list: the readers of the simulation commit nothing. `tests.broker.groups.test_owner_commits`
-catches it."""
-
-COMMIT_CHECKED_ONCE = Mutation(
-    "commit-checked-once",
-    "a commit whose check began before the next grant replaces the position that the next owner has read",
-    lambda: [(CommitterCheck, "positions_read", lambda self, committing_group: None)],
-)
-"""Not in the list, as above; the same tests catch it."""
 
 MUTATIONS = (
     Mutation("last-promoted", "the last waiter in the queue is promoted first", _promote_the_last),
@@ -187,5 +156,30 @@ MUTATIONS = (
         "guard-after-append",
         "the guards of a request are checked after its batches were appended",
         _look_at_guards_afterwards,
+    ),
+)
+
+# In random plans owned topics do not grow, and readers commit nothing. A waiter that has lost its place
+# claims again, and the judge of the queues begins anew with a leader epoch.
+RARE = (
+    Mutation(
+        "added-partition-unreserved",
+        "a partition that is added to a topic with an owner may be written by any client",
+        _keep_no_added_partition,
+    ),
+    Mutation(
+        "names-unloaded",
+        "a coordinator forgets who waits for names when it begins a new leader epoch",
+        lambda: [(DecidedResources, "_read_again", _nothing_read)],
+    ),
+    Mutation(
+        "lost-owner-commits",
+        "a consumer commits the position of a partition that another owner has been granted",
+        _let_lost_owners_commit,
+    ),
+    Mutation(
+        "commit-checked-once",
+        "a commit whose check began before the next grant replaces the position that the next owner has read",
+        lambda: [(CommitterCheck, "positions_read", lambda self, committing_group: None)],
     ),
 )

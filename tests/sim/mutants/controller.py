@@ -192,15 +192,6 @@ def _trust_unclean_members() -> Sequence[Patch]:
     return [(PartitionState, "trusted_isr", property(lambda self: self.isr))]
 
 
-LAST_LEADER_PREFERRED = Mutation(
-    "last-leader-preferred",
-    "the last leader leads after all members lost power, though another has a longer log (KIP-966)",
-    _prefer_the_last_leader,
-)
-"""Not in the list: in random plans all members of a partition lose power only where each has flushed what it
-acknowledged. `tests.sim.test_last_replica` catches it."""
-
-
 def _begin_in_epoch_zero() -> Sequence[Patch]:
     def mutant(self: Leaders, first: ElectedLeader) -> PartitionState:
         return PartitionState(first.leader, 0, first.isr, self._state.controller_epoch)
@@ -265,4 +256,13 @@ MUTATIONS = (
         _begin_in_epoch_zero,
     ),
     Mutation("unclean-election", "any live replica may lead", _elect_anyone),
+)
+
+# In random plans all members of a partition lose power only where each has flushed what it acknowledged.
+RARE = (
+    Mutation(
+        "last-leader-preferred",
+        "the last leader leads after all members lost power, though another has a longer log (KIP-966)",
+        _prefer_the_last_leader,
+    ),
 )

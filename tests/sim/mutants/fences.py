@@ -31,13 +31,6 @@ def _check_no_secret() -> Sequence[Patch]:
     return [(fences, "_is_proven", lambda grant, fence: True)]
 
 
-FENCE_WITHOUT_LEASE = Mutation(
-    "fence-judged-without-lease",
-    "a broker without its lease judges fences by the grant that it knows",
-    lambda: at_door(FenceGuard),
-)
-"""Not in the list: campaigns rarely catch it. `tests.sim.test_replaced_decider` does."""
-
 MUTATIONS = (
     Mutation(
         "ended-fence-admitted",
@@ -48,5 +41,13 @@ MUTATIONS = (
         "fence-secret-unchecked",
         "a client that names the incarnation of another's grant writes and reads by its fence",
         _check_no_secret,
+    ),
+)
+
+RARE = (
+    Mutation(
+        "fence-judged-without-lease",
+        "a broker without its lease judges fences by the grant that it knows",
+        lambda: at_door(FenceGuard),
     ),
 )

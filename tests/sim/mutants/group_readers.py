@@ -32,13 +32,6 @@ def _look_at_readers_once() -> Sequence[Patch]:
     return [(ReaderGuard, "admit", lambda self, connection: None)]
 
 
-ATTACH_BEHIND_FETCH = Mutation(
-    "attach-behind-fetch",
-    "a member's attachment is answered only after a waiting fetch of its connection",
-    lambda: [(OwnershipService, "end_waiting_fetches", lambda self, connection: None)],
-)
-"""Not in the list: it only delays. `tests.broker.ownership.test_group_readers` catches it."""
-
 MUTATIONS = (
     Mutation(
         "attach-anyone",
@@ -49,5 +42,14 @@ MUTATIONS = (
         "look-at-readers-once",
         "a leader checks the reader when a member attaches itself, and not at each fetch",
         _look_at_readers_once,
+    ),
+)
+
+# It only delays an answer.
+RARE = (
+    Mutation(
+        "attach-behind-fetch",
+        "a member's attachment is answered only after a waiting fetch of its connection",
+        lambda: [(OwnershipService, "end_waiting_fetches", lambda self, connection: None)],
     ),
 )

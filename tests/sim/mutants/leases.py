@@ -96,4 +96,3 @@ RARE = (
         _judge_without_right,
     ),
 )
-"""Bugs that a campaign rarely catches; `tests/sim/test_replaced_decider.py` does."""
