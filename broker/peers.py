@@ -44,6 +44,11 @@ class Peers:
         self._address_of = address_of
         self._channels: dict[int, BrokerChannel] = {}
 
+    @property
+    def client_id(self) -> str:
+        """The client id of requests to other brokers."""
+        return self._settings.client_id
+
     def send(self, broker_id: int, request: Request[R], timeout_ms: int | None = None) -> Deferred[R]:
         """The broker's response. Fails with `ChannelError`; raises nothing."""
         if broker_id == self._local_id:

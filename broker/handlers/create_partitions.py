@@ -1,4 +1,7 @@
-"""CreatePartitions (key 37): add partitions to topics (KIP-195). Only the controller accepts it."""
+"""CreatePartitions (key 37): add partitions to topics (KIP-195). Only the controller accepts it.
+
+Versions: from 3 on a topic of a client over its quota is refused with THROTTLING_QUOTA_EXCEEDED (KIP-599).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from broker.audit import log_change
 from broker.handler import Handler, RequestContext
+from broker.mutations import MutationQuotas
 from coordinator.controller.events import MorePartitions, TopicResult
 from coordinator.controller.service import ControllerService
 from protocol.errors import BrokerError, ErrorCode
@@ -19,11 +23,14 @@ from protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+_FIRST_STRICT_VERSION = 3
+
 
 @dataclass(eq=False)
 class CreatePartitionsHandler(Handler[CreatePartitionsRequest, CreatePartitionsResponse]):
     request = CreatePartitionsRequest
     controller: ControllerService
+    mutations: MutationQuotas
 
     def handle(
         self, context: RequestContext, request: CreatePartitionsRequest
@@ -35,6 +42,8 @@ class CreatePartitionsHandler(Handler[CreatePartitionsRequest, CreatePartitionsR
             if count > 1
         ]
         wanted = [_more(topic) for topic in request.topics if counts[topic.name] == 1]
+        if self.controller.is_active and not request.validate_only:
+            wanted = self._admitted(context, wanted, refused)
         if not wanted:
             return succeed(_response(refused))
         grown = self.controller.create_partitions(
@@ -49,6 +58,20 @@ class CreatePartitionsHandler(Handler[CreatePartitionsRequest, CreatePartitionsR
             return _response([*refused, *results.values()])
 
         return grown.addCallback(answer)
+
+    def _admitted(
+        self, context: RequestContext, wanted: list[MorePartitions], refused: list[TopicResult]
+    ) -> list[MorePartitions]:
+        """Charge the client. Returns the topics that its quota admits; appends the others to `refused`."""
+        admitted = []
+        is_strict = context.version >= _FIRST_STRICT_VERSION
+        for more in wanted:
+            refusal = self.mutations.grow(context, more.name, more.count, is_strict=is_strict)
+            if refusal is None:
+                admitted.append(more)
+            else:
+                refused.append(TopicResult(more.name, refusal.code, refusal.message))
+        return admitted
 
     def failed(
         self, context: RequestContext, request: CreatePartitionsRequest, error: BrokerError

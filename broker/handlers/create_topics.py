@@ -4,7 +4,8 @@ Only the controller accepts it; another broker answers NOT_CONTROLLER for each t
 brokers know the topic, or with REQUEST_TIMED_OUT after the client's timeout; the topic is created either way.
 
 Versions: from 4 on -1 stands for the broker's default of partitions and replicas (KIP-464); from 5 on the
-response describes the topic (KIP-525), from 7 on with its id.
+response describes the topic (KIP-525), from 7 on with its id. From 6 on a topic of a client over its quota is
+refused with THROTTLING_QUOTA_EXCEEDED (KIP-599); before, the client is throttled after the creation.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from broker.audit import log_change, shown, warn_without_effect
 from broker.handler import Handler, RequestContext
+from broker.mutations import MutationQuotas
 from broker.settings.view import SettingsView
 from coordinator.controller.events import TopicCreation, TopicResult
 from coordinator.controller.service import ControllerService
@@ -29,12 +31,15 @@ from protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
+_FIRST_STRICT_VERSION = 6
+
 
 @dataclass(eq=False)
 class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
     request = CreateTopicsRequest
     controller: ControllerService
     settings: SettingsView
+    mutations: MutationQuotas
 
     def handle(self, context: RequestContext, request: CreateTopicsRequest) -> Deferred[CreateTopicsResponse]:
         counts = Counter(topic.name for topic in request.topics)
@@ -46,7 +51,10 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
                 refused[topic.name] = TopicResult(topic.name, ErrorCode.INVALID_REQUEST, message)
                 continue
             try:
-                wanted[topic.name] = _new_topic(topic)
+                creation = _new_topic(topic)
+                if not request.validate_only:
+                    self._charge(context, creation)
+                wanted[topic.name] = creation
             except BrokerError as error:
                 refused[topic.name] = TopicResult(topic.name, error.code, error.message)
         if not wanted:
@@ -61,6 +69,19 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
             return self._response({**refused, **results}, wanted)
 
         return created.addCallback(answer)
+
+    def _charge(self, context: RequestContext, topic: TopicCreation) -> None:
+        """Charge the client. Raises BrokerError THROTTLING_QUOTA_EXCEEDED."""
+        if not self.controller.is_active:
+            return
+        refusal = self.mutations.create(
+            context,
+            topic.name,
+            len(topic.assignments) or topic.partition_count,
+            is_strict=context.version >= _FIRST_STRICT_VERSION,
+        )
+        if refusal is not None:
+            raise refusal
 
     def _response(
         self, results: Mapping[str, TopicResult], wanted: Mapping[str, TopicCreation]

@@ -1,8 +1,9 @@
 """DeleteTopics (key 20): delete topics with all their records. Only the controller accepts it.
 
 The response comes when the topics are gone, or with REQUEST_TIMED_OUT after the client's timeout; the topics
-are deleted either way. Versions: from 3 on there is an error code for deletion that is switched off, from 6
-on topics may be named by id (KIP-516).
+are deleted either way. Versions: from 3 on there is an error code for deletion that is switched off, from 5
+on a topic of a client over its quota is refused with THROTTLING_QUOTA_EXCEEDED (KIP-599), from 6 on topics
+may be named by id (KIP-516).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from twisted.internet.defer import Deferred, succeed
 from broker.audit import log_change
 from broker.handler import Handler, RequestContext
 from broker.metadata import MetadataCache
+from broker.mutations import MutationQuotas
 from broker.setting_groups import settings_group
 from broker.settings.rows import BROKER_ROWS
 from coordinator.controller.events import TopicResult
@@ -30,6 +32,7 @@ from protocol.messages.delete_topics import (
 )
 
 _FIRST_VERSION_WITH_DISABLED = 3
+_FIRST_STRICT_VERSION = 5
 _FIRST_VERSION_WITH_IDS = 6
 
 
@@ -47,6 +50,7 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
     controller: ControllerService
     metadata: MetadataCache
     settings: TopicDeletionSettings
+    mutations: MutationQuotas
 
     def handle(self, context: RequestContext, request: DeleteTopicsRequest) -> Deferred[DeleteTopicsResponse]:
         if not self.settings.is_enabled:
@@ -67,6 +71,7 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
             topic_id = self.metadata.topic_id(name)
             try:
                 check_deletable(name)
+                self._charge(context, name)
                 names[name] = topic_id
             except BrokerError as error:
                 refused.append(_result(name, topic_id, error.code, error.message))
@@ -84,6 +89,15 @@ class DeleteTopicsHandler(Handler[DeleteTopicsRequest, DeleteTopicsResponse]):
             return DeleteTopicsResponse(throttle_time_ms=0, responses=refused + responses)
 
         return deleted.addCallback(answer)
+
+    def _charge(self, context: RequestContext, name: str) -> None:
+        """Charge the client. Raises BrokerError THROTTLING_QUOTA_EXCEEDED."""
+        if not self.controller.is_active:
+            return
+        is_strict = context.version >= _FIRST_STRICT_VERSION
+        refusal = self.mutations.delete(context, name, is_strict=is_strict)
+        if refusal is not None:
+            raise refusal
 
     def failed(
         self, context: RequestContext, request: DeleteTopicsRequest, error: BrokerError

@@ -21,6 +21,7 @@ from broker.first_update import FirstUpdate
 from broker.handler import Handler, RequestContext
 from broker.identity import BrokerIdentity
 from broker.metadata import ZERO_ID, MetadataCache, PartitionMetadata, TopicMetadata
+from broker.mutations import DEFAULT, MutationQuotas
 from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from broker.setting_groups import settings_group
 from broker.settings.rows import BROKER_ROWS
@@ -56,6 +57,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
     auto_creation: AutoCreation
     settings: AutoCreationSettings
     first_update: FirstUpdate
+    mutations: MutationQuotas
 
     def handle(
         self, context: RequestContext, request: MetadataRequest
@@ -76,6 +78,9 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
             return self._response(
                 context, request, [self._topic(context, request, topic) for topic in wanted]
             )
+
+        for name in missing:
+            self.mutations.create(context, name, DEFAULT, is_strict=False)
 
         def created(errors: dict[str, ErrorCode]) -> MetadataResponse:
             topics = [self._topic(context, request, topic, errors) for topic in wanted]

@@ -86,6 +86,15 @@ Accept: TypeAlias = Callable[[Address], FrameReceiver | None]
 """Returns the receiver for a connection from this peer; None refuses the connection."""
 
 
+class ConnectionPace(Protocol):
+    """Limits how fast connections may be opened."""
+
+    def delay_s(self, listener: str, host: str) -> float | None:
+        """Count a new connection. Returns the time in seconds for which nothing is read from it; None refuses
+        the connection."""
+        ...
+
+
 class Port(Protocol):
     """A listening port."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import logging
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import Annotated
 
 from broker.network.connection import ConnectionLimits, FrameHandler, ServerConnection
 from broker.network.endpoints import Endpoints
-from broker.network.interfaces import Address, Network, Port
+from broker.network.interfaces import Address, ConnectionPace, Network, Port
 from broker.network.refusals import RefusalPace, Refusals
 from broker.network.settings import SETTINGS
 from broker.setting_groups import settings_group
@@ -41,7 +42,7 @@ class Listeners:
     """Opens and closes the ports, holds the connections, and closes idle ones.
 
     Iterating gives the open connections, oldest first. `descriptors` is the number of file descriptors that
-    connections may take; None: no limit besides those in `limits`.
+    connections may take; None: no limit besides those in `limits`. Without `pace` they may come at any rate.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class Listeners:
         limits: ListenerLimits,
         descriptors: int | None = None,
         log: RepeatedLog | None = None,
+        pace: ConnectionPace | None = None,
     ) -> None:
+        self._pace = pace
         self._descriptors = descriptors
         self._log = log or RepeatedLog(clock)
         self._refusals = Refusals(
@@ -124,6 +127,13 @@ class Listeners:
             cause = "connections refused because too many are open"
             self._log.warning(_log, cause, "Refusing a connection from %s on %s: %s", peer, listener, refusal)
             return None
+        delay_s = 0.0 if self._pace is None else self._pace.delay_s(listener, peer.host)
+        if delay_s is None:
+            self.refused += 1
+            cause = "connections refused because too many come too fast"
+            text = "Refusing a connection from %s on %s: too many wait because of a connection creation rate"
+            self._log.warning(_log, cause, text, peer, listener)
+            return None
         self.accepted += 1
         connection = ServerConnection(
             self.accepted,
@@ -137,6 +147,8 @@ class Listeners:
         self._connections[connection.id] = connection
         self._per_host[peer.host] += 1
         connection.add_close_callback(self._forget)
+        if delay_s:
+            connection.mute(math.ceil(delay_s * 1000))
         return connection
 
     def _refusal(self, peer: Address) -> str | None:

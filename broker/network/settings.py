@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from clients.settings import Setting, SettingType
 
 _NO_LIMIT = 2**31 - 1
+
+CREATION_RATE = Setting(
+    "max.connection.creation.rate",
+    SettingType.INT,
+    _NO_LIMIT,
+    "Maximum number of new connections per second to this broker. The broker reads from further ones later, "
+    "and closes those that would have to wait for more than 30 s. "
+    "`listener.name.<name>.max.connection.creation.rate`, with the listener's name in lower case, limits one "
+    "listener. A listener for brokers alone has no limit but its own.",
+    minimum=1,
+    dynamic=True,
+)
+
+
+def listener_creation_rate(listener: str) -> str:
+    """Name of the setting that limits new connections to a listener."""
+    return f"listener.name.{listener.lower()}.{CREATION_RATE.name}"
+
+
+def listener_settings(listeners: Sequence[str]) -> tuple[Setting, ...]:
+    """The rows of the settings that each listener may have for itself. `listeners` are as in the setting."""
+    names = [listener.partition("://")[0] for listener in listeners]
+    doc = "Maximum number of new connections per second to this listener. Unset: no limit of its own."
+    return tuple(
+        replace(CREATION_RATE, name=listener_creation_rate(name), default=None, doc=doc) for name in names
+    )
+
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
@@ -98,6 +128,7 @@ SETTINGS: tuple[Setting, ...] = (
         "Maximum number of open connections from one IP address; the broker closes further ones at once.",
         minimum=0,
     ),
+    CREATION_RATE,
     Setting(
         "connection.refused.delay.max.ms",
         SettingType.INT,

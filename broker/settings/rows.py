@@ -15,6 +15,7 @@ from broker.groups import settings as groups
 from broker.log.settings import BROKER_SETTINGS as LOG_SETTINGS
 from broker.log.settings import TOPIC_SETTINGS
 from broker.network.settings import SETTINGS as NETWORK_SETTINGS
+from broker.network.settings import listener_settings
 from broker.ownership import settings as ownership
 from broker.quotas import settings as quotas
 from broker.replication.settings import SETTINGS as REPLICATION_SETTINGS
@@ -234,6 +235,7 @@ ROWS: tuple[Setting, ...] = (
 def broker_settings(values: Mapping[str, Any]) -> Settings:
     """Check the given keys and values as the broker's settings. Raises `SettingError`."""
     settings = Settings(ROWS, values)
+    settings = Settings((*ROWS, *listener_settings(settings["listeners"])), values)
     if settings["broker.id"] > settings["reserved.broker.max.id"]:
         raise SettingError(
             f"broker.id={settings['broker.id']} is not allowed: expected a whole number from -1 to "

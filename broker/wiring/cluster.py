@@ -22,6 +22,7 @@ from broker.network.listener import ListenerLimits, Listeners
 from broker.network.outbound import ChannelSettings
 from broker.peers import ActiveController, Peers
 from broker.quotas.client_quotas import ClientQuotas
+from broker.quotas.connection_rates import ConnectionRates
 from broker.replication.settings import ReplicationSettings
 from broker.setting_groups import Live, read_group, settings_group
 from broker.settings.rows import ROWS
@@ -115,6 +116,7 @@ def build_cluster(
     parts: SettingsParts,
     lineage: Sequence[int],
     quotas: ClientQuotas,
+    rates: ConnectionRates,
 ) -> ClusterParts:
     """`lineage` are the start epochs of the broker's previous processes, latest first, whose writes this
     broker still has; empty if records may be lost."""
@@ -122,7 +124,7 @@ def build_cluster(
     broker_id = identity.broker_id
     repeated_log = RepeatedLog(around.clock)
     dispatcher = Dispatcher(repeated_log, settings.request_elements_max, quotas=quotas)
-    listeners = _listeners(around, parts, dispatcher, repeated_log)
+    listeners = _listeners(around, parts, dispatcher, repeated_log, rates)
 
     def peers_as(client_id: str, timeout_ms: int = settings.request_timeout_ms) -> Peers:
         channels = ChannelSettings(client_id, request_timeout_ms=timeout_ms)
@@ -157,11 +159,21 @@ def build_cluster(
 
 
 def _listeners(
-    around: Surroundings, parts: SettingsParts, dispatcher: Dispatcher, log: RepeatedLog
+    around: Surroundings,
+    parts: SettingsParts,
+    dispatcher: Dispatcher,
+    log: RepeatedLog,
+    rates: ConnectionRates,
 ) -> Listeners:
     limits = read_group(ListenerLimits, parts.static)
     return Listeners(
-        around.network, around.clock, dispatcher.dispatch, limits, around.descriptors.connections, log
+        around.network,
+        around.clock,
+        dispatcher.dispatch,
+        limits,
+        around.descriptors.connections,
+        log,
+        rates,
     )
 
 

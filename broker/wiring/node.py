@@ -50,8 +50,10 @@ def build_broker(
     """Build a broker, unconnected to ZooKeeper and clients. It calls `fatal(why)` if it cannot continue."""
     metadata = MetadataCache()
     settings = build_settings(static, around, identity.broker_id, logs, metadata)
-    quotas = build_quotas(around, identity, settings)
-    cluster = build_cluster(around, identity, metadata, settings, logs.lineage, quotas.clients)
+    quotas = build_quotas(around, identity, settings, metadata)
+    cluster = build_cluster(
+        around, identity, metadata, settings, logs.lineage, quotas.clients, quotas.connections
+    )
     replication = build_replication(around, logs, settings.in_force, cluster)
     groups = build_groups(
         static,

@@ -6,8 +6,11 @@ import re
 from dataclasses import dataclass
 
 from broker.identity import BrokerIdentity
+from broker.metadata import MetadataCache
+from broker.mutations import MutationQuotas
 from broker.network.connection import ServerConnection
 from broker.quotas.client_quotas import ClientQuotas
+from broker.quotas.connection_rates import ConnectionRates
 from broker.quotas.limits import QuotaLimits
 from broker.quotas.settings import QuotaSettings
 from broker.quotas.store import QuotaStore
@@ -25,10 +28,14 @@ class QuotaParts:
 
     limits: QuotaLimits
     clients: ClientQuotas
+    mutations: MutationQuotas
+    connections: ConnectionRates
     store: QuotaStore
 
 
-def build_quotas(around: Surroundings, identity: BrokerIdentity, settings: SettingsParts) -> QuotaParts:
+def build_quotas(
+    around: Surroundings, identity: BrokerIdentity, settings: SettingsParts, metadata: MetadataCache
+) -> QuotaParts:
     wanted = read_group(QuotaSettings, settings.static)
     limits = QuotaLimits(wanted)
 
@@ -39,8 +46,11 @@ def build_quotas(around: Surroundings, identity: BrokerIdentity, settings: Setti
             return False
         return BROKER_CLIENT_ID.fullmatch(connection.client_id) is not None
 
+    clients = ClientQuotas(limits, wanted, around.clock, is_broker)
     return QuotaParts(
         limits=limits,
-        clients=ClientQuotas(limits, wanted, around.clock, is_broker),
+        clients=clients,
+        mutations=MutationQuotas(clients, metadata, settings.static["num.partitions"]),
+        connections=ConnectionRates(limits, settings.in_force, identity.inter_broker_listener, around.clock),
         store=QuotaStore(settings.dynamic_configs),
     )

@@ -47,8 +47,10 @@ from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.broker.test_metadata import ID, state
 from tests.models.orders import broker_metadata, update_metadata
+from tests.models.quotas import no_mutation_quotas
 
 VIEW = SettingsView(SettingsInForce(broker_settings({"zookeeper.connect": "z:1"})))
+FREE = no_mutation_quotas()
 
 
 class Controller:
@@ -121,7 +123,7 @@ class TestCreateTopics:
     def test_a_created_topic_is_answered_with_its_id_and_settings(self) -> None:
         controller = Controller()
         request = CreateTopicsRequest(topics=[topic("t", {"retention.ms": "5"})])
-        (result,) = ask(CreateTopicsHandler(as_service(controller), VIEW), request).topics
+        (result,) = ask(CreateTopicsHandler(as_service(controller), VIEW, FREE), request).topics
         assert (result.name, result.error_code, result.topic_id) == ("t", 0, ID)
         values = {config.name: (config.value, config.config_source) for config in result.configs}
         assert values["retention.ms"] == ("5", 1)
@@ -132,13 +134,13 @@ class TestCreateTopics:
     def test_a_topic_named_twice_is_refused_and_the_others_are_created(self) -> None:
         controller = Controller()
         request = CreateTopicsRequest(topics=[topic("a"), topic("a"), topic("b")])
-        results = ask(CreateTopicsHandler(as_service(controller), VIEW), request).topics
+        results = ask(CreateTopicsHandler(as_service(controller), VIEW, FREE), request).topics
         codes = {result.name: result.error_code for result in results}
         assert codes == {"a": ErrorCode.INVALID_REQUEST, "b": 0}
         assert [made.name for made in controller.created] == ["b"]
 
     def test_creation_at_another_broker_is_refused_as_not_controller(self) -> None:
-        handler = CreateTopicsHandler(as_service(Controller(is_active=False)), VIEW)
+        handler = CreateTopicsHandler(as_service(Controller(is_active=False)), VIEW, FREE)
         (result,) = ask(handler, CreateTopicsRequest(topics=[topic("t")])).topics
         assert (result.name, result.error_code) == ("t", ErrorCode.NOT_CONTROLLER)
 
@@ -147,7 +149,7 @@ class TestDeleteTopics:
     def ask(self, *topics: DeleteTopicState, is_enabled: bool = True) -> tuple[Any, Controller]:
         controller = Controller()
         handler = DeleteTopicsHandler(
-            as_service(controller), known_cluster(), TopicDeletionSettings(is_enabled)
+            as_service(controller), known_cluster(), TopicDeletionSettings(is_enabled), FREE
         )
         return ask(handler, DeleteTopicsRequest(topics=list(topics), timeout_ms=1000)), controller
 
@@ -179,7 +181,9 @@ class TestDeleteTopics:
     def test_disabled_deletion_has_an_older_error_code_for_old_clients(
         self, version: int, error: ErrorCode
     ) -> None:
-        handler = DeleteTopicsHandler(as_service(Controller()), known_cluster(), TopicDeletionSettings(False))
+        handler = DeleteTopicsHandler(
+            as_service(Controller()), known_cluster(), TopicDeletionSettings(False), FREE
+        )
         with pytest.raises(BrokerError) as raised:
             handler.handle(
                 RequestContext(version, "", None), DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
@@ -192,14 +196,14 @@ class TestCreatePartitions:
         controller = Controller()
         wanted = CreatePartitionsTopic(name="t", count=5, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=1000, validate_only=False)
-        (result,) = ask(CreatePartitionsHandler(as_service(controller)), request).results
+        (result,) = ask(CreatePartitionsHandler(as_service(controller), FREE), request).results
         assert (result.name, result.error_code) == ("t", 0)
         assert controller.grown == [MorePartitions("t", 5)]
 
     def test_adding_partitions_to_a_topic_named_twice_is_refused(self) -> None:
         wanted = CreatePartitionsTopic(name="t", count=5, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted, wanted], timeout_ms=1000, validate_only=False)
-        (result,) = ask(CreatePartitionsHandler(as_service(Controller())), request).results
+        (result,) = ask(CreatePartitionsHandler(as_service(Controller()), FREE), request).results
         assert result.error_code == ErrorCode.INVALID_REQUEST
 
 

@@ -22,6 +22,7 @@ from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.messages.update_metadata import UpdateMetadataPartitionState
 from tests.models.orders import broker_metadata, partition_metadata, update_metadata
+from tests.models.quotas import no_mutation_quotas
 
 ID, OTHER_ID = uuid.UUID(int=1), uuid.UUID(int=2)
 
@@ -86,6 +87,7 @@ def ask(
         cast(AutoCreation, SimpleNamespace(create=create)),
         AutoCreationSettings(auto),
         FirstUpdate(cache, Clock()),
+        no_mutation_quotas(),
     )
     answers: list[MetadataResponse] = []
     answer = handler.handle(RequestContext(version, "", None), MetadataRequest(topics=topics))
@@ -114,7 +116,12 @@ class TestBeforeTheFirstUpdate:
     def ask_metadata(self) -> None:
         creation = cast(AutoCreation, SimpleNamespace(create=None))
         handler = MetadataHandler(
-            self.cache, self.identity, creation, AutoCreationSettings(False), self.first_update
+            self.cache,
+            self.identity,
+            creation,
+            AutoCreationSettings(False),
+            self.first_update,
+            no_mutation_quotas(),
         )
         self.take(handler.handle(RequestContext(12, "", None), MetadataRequest(topics=None)))
 

@@ -18,6 +18,7 @@ from broker.setting_groups import Live, settings_group
 from broker.settings.rows import ROWS, broker_settings
 from broker.wiring.handlers import WiringError, build_handlers, handler_types
 from broker.wiring.node import WiredBroker, build_broker
+from broker.wiring.quotas import BROKER_CLIENT_ID
 from coordinator.repeated_log import RepeatedLog
 from coordinator.zookeeper.interface import ZooKeeper
 from protocol.catalog import APIS
@@ -94,6 +95,11 @@ def test_every_api_has_one_handler_in_a_whole_broker(broker: WiredBroker) -> Non
     assert {name for name, count in found.items() if count > 1} == set()
     assert {api.name for api in APIS.values()} - set(found) == NOT_SERVED
     assert sorted(api.name for api in broker.cluster.dispatcher.apis) == sorted(found)
+
+
+def test_other_brokers_are_recognised_by_the_client_ids_of_their_channels(broker: WiredBroker) -> None:
+    for peers in broker.cluster.all_peers:
+        assert BROKER_CLIENT_ID.fullmatch(peers.client_id)
 
 
 def test_a_handler_gets_its_fields_by_type() -> None:

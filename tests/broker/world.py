@@ -28,7 +28,6 @@ from broker.log.manager import LogManager
 from broker.metadata import MetadataCache
 from broker.network.connection import ConnectionLimits, ServerConnection
 from broker.network.interfaces import Address, Network
-from broker.quotas.client_quotas import ClientQuotas
 from broker.quotas.limits import QuotaLimits
 from broker.quotas.settings import QuotaSettings
 from broker.replication.fetch_sessions import FetchSessions, SessionLimits
@@ -64,6 +63,7 @@ from tests.models.orders import (
     partition_role,
     update_metadata,
 )
+from tests.models.quotas import client_quotas
 from tests.models.wires import FakeWire
 from tests.models.workers import ImmediateWorkers
 
@@ -185,13 +185,7 @@ class World:
         self.deletions = RecordDeletions(self.replicas, self.metadata)
         self.logs.add_failure_listener(self.roles.directory_failed)
         self.quota_limits = QuotaLimits(QuotaSettings())
-        self.quotas = ClientQuotas(
-            self.quota_limits,
-            QuotaSettings(),
-            self.clock,
-            lambda connection: connection.client_id.startswith("replica-fetcher-"),
-        )
-        self.quota_limits.add_listener(self.quotas.limits_changed)
+        self.quotas = client_quotas(self.quota_limits, self.clock)
         self.dispatcher = Dispatcher(RepeatedLog(self.clock), quotas=self.quotas)
         self.dispatcher.add(
             [

@@ -24,8 +24,25 @@ ENDPOINTS = Endpoints((A, B), (replace(A, host="a.example"), replace(B, host="b.
 LIMITS = ListenerLimits(100, 100, 60_000, ConnectionLimits(1000, 1000, 10))
 
 
+class FixedPace:
+    """Delays every connection by the same time."""
+
+    def __init__(self, delay_s: float | None) -> None:
+        self.delay = delay_s
+        self.asked: list[tuple[str, str]] = []
+
+    def delay_s(self, listener: str, host: str) -> float | None:
+        self.asked.append((listener, host))
+        return self.delay
+
+
 class World:
-    def __init__(self, limits: ListenerLimits = LIMITS, descriptors: int | None = None) -> None:
+    def __init__(
+        self,
+        limits: ListenerLimits = LIMITS,
+        descriptors: int | None = None,
+        pace: FixedPace | None = None,
+    ) -> None:
         self.clock = Clock()
         self.network = FakeNetwork()
         self.replies: list[ReplySlot] = []
@@ -35,6 +52,7 @@ class World:
             lambda connection, frame, reply: self.replies.append(reply),
             limits,
             descriptors=descriptors,
+            pace=pace,
         )
 
     def arrive(self, host: str = "192.0.2.1", listener: int = 0) -> tuple[ServerConnection, FakeWire]:
@@ -88,6 +106,28 @@ def test_the_connection_limit_applies_to_each_address(
     first.connection_lost("the peer left")
     world.arrive()
     assert (world.listeners.accepted, world.listeners.refused) == (4, 1)
+
+
+def test_a_connection_that_comes_too_fast_is_accepted_and_read_later() -> None:
+    pace = FixedPace(1.5)
+    world = World(pace=pace)
+    world.listeners.start(ENDPOINTS)
+    connection, wire = world.arrive("192.0.2.7")
+    assert pace.asked == [("A", "192.0.2.7")]
+    assert wire.is_paused
+    world.clock.advance(1.4)
+    assert wire.is_paused
+    assert not connection.is_closed
+    world.clock.advance(0.2)
+    assert not wire.is_paused
+
+
+def test_a_connection_that_would_wait_for_too_long_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(pace=FixedPace(None))
+    world.listeners.start(ENDPOINTS)
+    assert world.try_to_arrive() is None
+    assert (world.listeners.accepted, world.listeners.refused) == (0, 1)
+    assert "connection creation rate" in caplog.text
 
 
 def test_the_connection_limit_applies_to_all_addresses_together() -> None:
