@@ -237,11 +237,15 @@ class ConsumerLoop:
             if is_late:
                 break
             left_ms = deadline_ms - self._network.now_ms()
-            self.turn(0 if is_enough else left_ms)
+            self.turn(0 if is_enough else self._until_settle_ms(left_ms))
             if is_enough or self._is_woken:
                 break
             is_late = left_ms <= 0  # The replies of the last turn are looked at once more.
         self._is_woken = False
+
+    def _until_settle_ms(self, at_most_ms: int) -> int:
+        settle_ms = None if self._group is None else self._group.until_settle_ms()
+        return at_most_ms if settle_ms is None else min(at_most_ms, settle_ms)
 
     def _has(self, has_something: Callable[[], bool]) -> bool:
         if self._heartbeat_thread is None:

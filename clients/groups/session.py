@@ -135,17 +135,13 @@ class GroupSession:
         return self.membership.handle(reply, now_ms) or self._coordinator.handle(reply, now_ms)
 
     def next_event_ms(self, now_ms: int) -> int | None:
-        """When `calls` or `settle` may have something new to do; None if only a reply can change that."""
+        """When `calls` may have something new; None if only a reply can change that."""
         times = [
             self.membership.next_event_ms(now_ms),
             self.offsets.next_event_ms(now_ms),
             self._coordinator.next_event_ms(now_ms),
             self._attachments.next_event_ms(now_ms) if self._attachments is not None else None,
         ]
-        if self._revocation is not None:
-            times.append(self._revocation.deadline_ms)
-        elif self._is_auto_committing():
-            times.append(max(now_ms, self._auto_commit_due_ms))
         return min((time for time in times if time is not None), default=None)
 
     def may_deliver(self) -> bool:
@@ -225,6 +221,18 @@ class GroupSession:
         if problem is not None:
             raise problem
         self._commit_automatically()
+
+    def until_settle_ms(self) -> int | None:
+        """The time until `settle` may have something to do, in ms; None if only a reply can change that."""
+        now_ms = self._now_ms()
+        if self._revocation is not None:
+            return max(0, self._revocation.deadline_ms - now_ms)
+        if not self._is_auto_committing():
+            return None
+        left_ms = self._auto_commit_due_ms - now_ms
+        if left_ms > 0:
+            return left_ms
+        return 0 if self._changed(self._fetcher.positions) else None
 
     def _track_rebalance(self) -> None:
         self.rebalances.look(self._now_ms(), is_subscribed=bool(self._subscribed))
@@ -461,21 +469,25 @@ class GroupSession:
         Replaces an automatic commit in progress: a retry of that one must not overwrite this one.
         """
         self._withdraw_auto_commit()
+        changed = self._changed(partitions)
+        if not changed:
+            return None
+        commit = self._new_commit(changed)
+        self.offsets.submit(commit)
+        return commit
+
+    def _changed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Those offsets of these partitions that differ from the committed ones, and may be committed."""
         consumed = self._buffer.consumed()
         has_ended = self.membership.identity.generation == NO_GENERATION
         lost = self.membership.owned if has_ended else ()
-        changed = {
+        return {
             partition: consumed[partition]
             for partition in partitions
             if partition in consumed
             and partition not in lost
             and self._committed.get(partition) != consumed[partition].offset
         }
-        if not changed:
-            return None
-        commit = self._new_commit(changed)
-        self.offsets.submit(commit)
-        return commit
 
     def _withdraw_auto_commit(self) -> None:
         if self._auto_commit is not None:
@@ -544,7 +556,8 @@ class GroupSession:
                 raise rewind.last_error or RequestTimeoutError(
                     f"group {self._settings.group_id} was not rewound within {timeout_ms} ms"
                 )
-            turn(left_ms)
+            settle_ms = self.until_settle_ms()
+            turn(left_ms if settle_ms is None else min(left_ms, settle_ms))
 
     # The end ------------------------------------------------------------------------------------------
 

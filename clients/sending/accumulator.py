@@ -82,7 +82,7 @@ class RecordAccumulator:
                 if partition is None:
                     partition = of_topic.keyless_partition
             elif partition < 0:
-                raise ValueError(f"{topic}: {partition} is no partition; None lets the producer choose")
+                raise _no_partition(topic, partition)
             batch, index, should_wake = queues.append(of_topic, partition, record, self._now_ms)
         if should_wake:
             self._network.wake()
@@ -93,6 +93,8 @@ class RecordAccumulator:
     ) -> list[RecordResponse]:
         """As `enqueue`, for records of one batch that is written, all or none of it, only at the offset that
         it expects. Returns their responses, in order."""
+        if partition < 0:
+            raise _no_partition(topic, partition)
         size = sum(record[4] for record in records)
         with self._mutex:
             error = self._refusal_at(size, len(records))
@@ -109,6 +111,8 @@ class RecordAccumulator:
         self, topic: str, partition: int | None, expected_version: int, record: SerializedRecord
     ) -> RecordResponse:
         """As `enqueue`, for a record that depends on the last record with its key."""
+        if partition is not None and partition < 0:
+            raise _no_partition(topic, partition)
         with self._mutex:
             error = self._refusal(record[4]) or self._make_room(record[4] + RECORD_OVERHEAD)
             if error is not None:
@@ -139,7 +143,7 @@ class RecordAccumulator:
     ) -> None:
         """Queue the records of one topic, and add their responses to `responses`."""
         if partition is not None and partition < 0:
-            raise ValueError(f"{topic}: {partition} is no partition; None lets the producer choose")
+            raise _no_partition(topic, partition)
         with self._mutex:
             of_topic = self._queues.topic(topic)
             count, keyless = of_topic.partition_count, of_topic.keyless_partition
@@ -260,3 +264,7 @@ class RecordAccumulator:
         place = UNPLACED if partition is None else partition
         losses = self._queues.losses
         return RecordResponse(Batch.failed(topic, place, record[0], self._lock, losses, error), 0)
+
+
+def _no_partition(topic: str, partition: int) -> ValueError:
+    return ValueError(f"{topic}: {partition} is no partition; None lets the producer choose")

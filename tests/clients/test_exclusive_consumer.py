@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clients.errors import RequestTimeoutError
+from clients.errors import RecordDeserializationError, RequestTimeoutError
 from clients.exclusive_consumer import ExclusiveConsumer
 from clients.message import Message
 from clients.ownership.claim import FOR_EVER
@@ -167,6 +167,55 @@ def test_a_standby_starts_at_the_offset_committed_by_the_previous_reader(cluster
         anna.poll(WAIT_MS)
     anna.close()
     standby.close()
+
+
+def test_a_record_that_cannot_be_read_stops_its_partition_and_nothing_is_committed_past_it(
+    cluster: FakeCluster,
+) -> None:
+    write(cluster, "1", "2", "bad", "4", partition=OTHER)
+    group = {"group.id": "index", "auto.commit.interval.ms": 0}
+    reader = Reader(
+        cluster, LOG, OTHER, properties=group,
+        value_deserializer=lambda topic, value: int(value) if value < b"a" or value == b"bad" else value,
+    )  # fmt: skip
+    read: dict[TopicPartition, list[object]] = {LOG: [], OTHER: []}
+    errors: list[RecordDeserializationError] = []
+
+    def poll_until(count: int) -> None:
+        while sum(map(len, read.values())) < count or not errors:
+            try:
+                for record in reader.poll(1000):
+                    read[TopicPartition(record.topic, record.partition)].append(record.value)
+            except RecordDeserializationError as error:
+                errors.append(error)
+
+    poll_until(6)
+    assert read == {LOG: [b"a", b"b", b"c", b"d"], OTHER: [1, 2]}
+    assert {(error.partition, error.offset, error.value) for error in errors} == {(1, 2, b"bad")}
+    reader.commit()
+    assert cluster.groups.committed("index") == {LOG: 4, OTHER: 2}
+
+    reader.seek(OTHER, 3)
+    poll_until(7)
+    reader.close()
+    assert read[OTHER] == [1, 2, 4]
+    assert cluster.groups.committed("index") == {LOG: 4, OTHER: 4}
+
+
+def test_a_reader_that_breaks_off_at_an_unreadable_record_leaves_it_to_the_next_owner(
+    cluster: FakeCluster,
+) -> None:
+    write(cluster, "1", "bad", "3", partition=OTHER)
+    group = {"group.id": "index", "auto.commit.interval.ms": 0}
+    anna = Reader(cluster, OTHER, properties=group, value_deserializer=lambda topic, value: int(value))
+    assert anna.read(1) == [1]
+    with pytest.raises(RecordDeserializationError):
+        anna.read(1)
+    anna.close()
+
+    ben = Reader(cluster, OTHER, properties=group)
+    assert ben.read(2) == [b"bad", b"3"]
+    ben.close()
 
 
 def test_a_reader_that_does_not_poll_stops_considering_itself_the_owner(cluster: FakeCluster) -> None:

@@ -661,6 +661,11 @@ class FakeCluster:
         self._first_network.close()
 
 
+IDLE_WAITS_MAX = 5_000
+"""Above this number a client that waits in vain fails: a real one would use up a processor. No test polls so
+often itself."""
+
+
 class FakeNetwork:
     """The network of one client."""
 
@@ -668,6 +673,8 @@ class FakeNetwork:
         self._cluster = cluster
         self._channels: list[FakeChannel] = []
         self._is_woken = False
+        self._idle_waits = 0
+        """How many waits in a row had no event and took no time."""
 
     def connect(self, host: str, port: int) -> FakeChannel:
         broker = self._cluster.brokers[int(host.removeprefix("broker-"))]
@@ -678,7 +685,8 @@ class FakeNetwork:
 
     def wait(self, timeout_ms: int, writing: Collection[Channel]) -> list[Channel]:
         cluster = self._cluster
-        deadline_ms = cluster.time_ms + max(0, timeout_ms)
+        began_ms = cluster.time_ms
+        deadline_ms = began_ms + max(0, timeout_ms)
         while True:
             cluster.serve()
             self._channels = [channel for channel in self._channels if not channel.is_closed]
@@ -688,6 +696,9 @@ class FakeNetwork:
                 if channel in writing or channel.outbox or channel.is_cut
             ]
             if ready or self._is_woken or cluster.time_ms >= deadline_ms:
+                is_idle = not ready and not self._is_woken and cluster.time_ms == began_ms
+                self._idle_waits = self._idle_waits + 1 if is_idle else 0
+                assert self._idle_waits < IDLE_WAITS_MAX, "the client runs its loop although nothing is due"
                 self._is_woken = False
                 return ready
             cluster.time_ms = max(cluster.time_ms, min([deadline_ms, *cluster.next_ms()]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clients.errors import CommitFailedError, ConfigError, NoGroupError
+from clients.errors import CommitFailedError, ConfigError, NoGroupError, RequestTimeoutError
 from clients.message import OffsetAndMetadata
 from protocol.errors import BrokerError, ErrorCode, FencedInstanceIdError
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -324,6 +324,27 @@ class TestCommitting:
         cluster.brokers[1].stop()
         with pytest.raises(Exception, match="broker-1"):
             alone.consumer.commit(offsets={TopicPartition("flights", 0): 1}, timeout_ms=2_000)
+
+    def test_a_consumer_with_nothing_to_commit_waits_whatever_the_interval(
+        self, cluster: FakeCluster
+    ) -> None:
+        """The network in memory fails a client that runs its loop without end."""
+        party = Party(cluster, auto_commit_interval_ms=0)
+        (member,) = party.settled("alone", run_ms=2000)
+        assert member.consumer.poll(30_000) == []
+
+    def test_a_commit_without_an_answer_waits_though_an_automatic_one_is_due(
+        self, cluster: FakeCluster
+    ) -> None:
+        party = Party(cluster, auto_commit_interval_ms=10, default_api_timeout_ms=5000)
+        (member,) = party.settled("alone", run_ms=2000)
+        fill(cluster.topics["flights"][0], 10)
+        assert member.consumer.poll(1000)
+        cluster.time_ms += 1000
+        for broker in cluster.brokers.values():
+            broker.is_silent = True
+        with pytest.raises(RequestTimeoutError):
+            member.consumer.commit()
 
     def test_oversized_commit_metadata_is_refused(self, cluster: FakeCluster) -> None:
         alone = Party(cluster).join("alone")

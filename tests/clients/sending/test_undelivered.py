@@ -242,6 +242,12 @@ class TestNonsense:
             producer.send(Message("flights", value="v", partition=-1))
         with pytest.raises(ValueError, match="-2 is no partition"):
             producer.send_many("flights", ["v"], partition=-2)
+        with pytest.raises(ValueError, match="-3 is no partition"):
+            producer.send(Message("flights", key="k", value="v", partition=-3, expected_version=0))
+        with pytest.raises(ValueError, match="-4 is no partition"):
+            producer.send(Message("flights", value="v", partition=-4, offset=0))
+        producer.flush()
+        assert not any(isinstance(each, ProduceRequest) for each in cluster.brokers[1].requests)
 
     @pytest.mark.parametrize(
         ("header", "why"),
