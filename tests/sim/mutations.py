@@ -58,6 +58,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 )
 
 RARE: tuple[Mutation, ...] = (
+    *following.RARE,
     *in_sync.RARE,
     *controller.RARE,
     *group_readers.RARE,

@@ -15,9 +15,11 @@ from tests.broker.log import test_key_versions as of_index
 from tests.broker.log import test_recovery as of_recovery
 from tests.broker.ownership import test_group_readers as of_members
 from tests.broker.ownership import test_handover as of_handovers
+from tests.broker.replication import test_following as of_followers
 from tests.broker.replication import test_isr_proposals as of_proposals
 from tests.broker.replication import test_key_conditions as of_conditions
 from tests.broker.replication import test_retention as of_retention
+from tests.coordinator.controller import test_recovery as of_elections
 from tests.models.world import World
 from tests.sim import mutants
 from tests.sim import test_grown_topic as of_grown_topics
@@ -86,6 +88,10 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
             of_proposals.Scene()
         )
     ),
+    "own-epoch-end-overlooked": lambda path: (
+        of_followers.test_a_follower_whose_part_of_an_epoch_ends_earlier_truncates_to_its_own_end()
+    ),
+    "unclean-member-trusted": lambda path: of_elections.test_a_new_controller_asks_again(),
     "last-leader-preferred": _simulated(
         1, of_last_replicas.test_the_longest_log_leads_after_all_lost_power_and_came_back_at_once
     ),

@@ -149,6 +149,27 @@ def test_logs_that_diverged_twice_converge_in_several_rounds() -> None:
     assert values(one) == {0: b"all", 1: b"two in 2", 2: b"two in 4", 3: b"two in 6"}
 
 
+def test_a_follower_whose_part_of_an_epoch_ends_earlier_truncates_to_its_own_end() -> None:
+    """The leader's log continues in epoch 0 where the follower's has records of epoch 1."""
+    one, two = replica(1), replica(2)
+    leader = elect(2, 0, [one, two])
+    append(leader, b"both")
+    catch_up(leader, one)
+    append(leader, b"two in 0")
+    leader = elect(1, 1, [one])
+    append(leader, b"one in 1")
+    append(leader, b"one in 1 again")
+    leader = elect(2, 2, [one, two])
+
+    data, outcome = fetch(leader, one)
+
+    assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 2)
+    assert outcome is FetchOutcome.GO_ON
+    assert values(one) == {0: b"both"}
+    catch_up(leader, one)
+    assert raw(one) == raw(two)
+
+
 def test_a_follower_drops_a_leader_epoch_without_records() -> None:
     one, two = replica(1), replica(2)
     leader = elect(1, 0, [one, two])

@@ -236,11 +236,6 @@ MUTATIONS = (
         _trust_returned_members,
     ),
     Mutation(
-        "unclean-member-trusted",
-        "a member that may have lost records leads without a comparison of logs, as the znode has it in sync",
-        _trust_unclean_members,
-    ),
-    Mutation(
         "recorded-before-lost",
         "the controller records a broker's new start before it removes the broker from in-sync sets",
         _record_before_losing,
@@ -260,6 +255,11 @@ MUTATIONS = (
 
 # In random plans all members of a partition lose power only where each has flushed what it acknowledged.
 RARE = (
+    Mutation(
+        "unclean-member-trusted",
+        "a member that may have lost records leads without a comparison of logs, as the znode has it in sync",
+        _trust_unclean_members,
+    ),
     Mutation(
         "last-leader-preferred",
         "the last leader leads after all members lost power, though another has a longer log (KIP-966)",

@@ -46,6 +46,13 @@ def _truncate_too_much() -> Sequence[Patch]:
     return [(following, "truncation_offset", mutant)]
 
 
+def _overlook_the_own_epoch() -> Sequence[Patch]:
+    def mutant(log: Log, epoch: int, end_offset: int) -> int:
+        return min(log.log_end_offset, end_offset)
+
+    return [(following, "truncation_offset", mutant)]
+
+
 def _keep_epochs_at_truncation() -> Sequence[Patch]:
     return [(truncation, "_truncate_epochs", lambda log, end_offset: None)]
 
@@ -157,5 +164,15 @@ MUTATIONS = (
         "session-positions-kept",
         "a follower that opens a new fetch session does not name unchanged partitions (KIP-227)",
         _keep_the_positions_of_a_session,
+    ),
+)
+
+# It has consequences only after several elections in a row whose leaders each have records that the others
+# lack.
+RARE = (
+    Mutation(
+        "own-epoch-end-overlooked",
+        "a follower truncates to where an epoch ends in its leader's log, though it ends earlier in its own",
+        _overlook_the_own_epoch,
     ),
 )
