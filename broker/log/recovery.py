@@ -465,9 +465,12 @@ def _load_epochs(loading: _Loading, log_start_offset: int, end_offset: int) -> N
         logger.warning("Ignoring %s: %s", path, error)
         scan_from = log_start_offset
     epochs = loading.epochs
-    epochs.truncate_to(0 if loading.begins_anew else end_offset)
+    # Of a log whose records have all been removed, no batch says in which epoch they were written. The epochs
+    # in the file do, and an election that compares logs needs the latest one.
+    was_emptied = 0 < log_start_offset == end_offset and not loading.begins_anew
+    epochs.truncate_to(0 if loading.begins_anew else end_offset + was_emptied)
     if not request.is_clean or scan_from == log_start_offset:
-        if not request.is_clean:
+        if not request.is_clean and not was_emptied:
             # The file may hold epochs that a truncation removed, while others began at those offsets since.
             epochs.truncate_to(scan_from)
         for segment in loading.segments:

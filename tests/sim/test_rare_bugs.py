@@ -83,6 +83,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "start-not-checkpointed": of_retention.test_removed_records_do_not_come_back_after_a_power_failure,
     "removed-before-start-durable": (of_retention.test_no_file_is_touched_before_the_new_start_is_durable),
+    "epoch-of-emptied-log-lost": lambda path: (
+        of_retention.test_an_emptied_log_keeps_the_epoch_of_its_last_record(path, 1, is_clean=False)
+    ),
     "proposal-overtaken": lambda path: (
         of_proposals.test_an_undecided_proposal_does_not_replace_a_later_one_whose_request_fails(
             of_proposals.Scene()

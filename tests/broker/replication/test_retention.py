@@ -317,3 +317,28 @@ def test_producers_epochs_and_the_end_survive_a_restart_after_everything_was_rem
     assert (reopened.log_start_offset, reopened.log_end_offset) == (3, 3)
     entry = reopened.producers.get(7)
     assert entry is not None and entry.last_sequence == 2
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_an_emptied_log_keeps_the_epoch_of_its_last_record(
+    tmp_path: Path, seed: int, *, is_clean: bool
+) -> None:
+    """An election that compares logs prefers the one with the latest epoch (unclean recovery)."""
+    world = Kept(tmp_path, seed, retention_bytes=0)
+    for epoch in (3, 6):
+        world.assign("t", leader_epoch=epoch, partition_epoch=epoch)
+        world.produce()
+    world.check()
+    assert (world.log.log_start_offset, world.log.log_end_offset) == (2, 2)
+    assert world.log.last_written_epoch == 6
+    if is_clean:
+        world.logs.close({})
+    else:
+        flush_at_once(world.log)
+        world.logs.checkpoints.write_offsets()
+        world.sim_disk.lose_power()
+    reopened = World(Path("/logs"), world.sim_disk, ONE_BATCH).logs.find(T)
+    assert reopened is not None
+    assert (reopened.log_start_offset, reopened.log_end_offset) == (2, 2)
+    assert reopened.last_written_epoch == 6

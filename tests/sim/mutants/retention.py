@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.log import names, segment_times
+from broker.log import names, recovery, segment_times
 from broker.log.directory import LogDirectory
 from broker.log.log import Log
 from broker.log.retention import Removal, removal
@@ -84,6 +84,16 @@ def _remove_before_the_start_is_durable() -> Sequence[Patch]:
     return [(Retention, "__init__", mutant)]
 
 
+def _forget_the_epochs_of_an_emptied_log() -> Sequence[Patch]:
+    load = recovery._load_epochs
+
+    def mutant(loading: Any, log_start_offset: int, end_offset: int) -> None:
+        load(loading, log_start_offset, end_offset)
+        loading.epochs.truncate_to(end_offset)
+
+    return [(recovery, "_load_epochs", mutant)]
+
+
 MUTATIONS = (
     Mutation(
         "retention-beyond-high-watermark",
@@ -114,6 +124,11 @@ MUTATIONS = (
 
 RARE = (
     Mutation(
+        "epoch-of-emptied-log-lost",
+        "a log whose records have all expired no longer says in which epoch they were written",
+        _forget_the_epochs_of_an_emptied_log,
+    ),
+    Mutation(
         "start-not-checkpointed",
         "no checkpoint has the log start: a power failure brings removed records back",
         _write_no_starts,
@@ -124,5 +139,5 @@ RARE = (
         _remove_before_the_start_is_durable,
     ),
 )
-"""Bugs that only a power failure between two steps shows. `tests/sim/test_rare_bugs.py` catches them by fixed
+"""Bugs that only a restart after certain steps shows. `tests/sim/test_rare_bugs.py` catches them by fixed
 scenarios."""
