@@ -1,0 +1,64 @@
+"""Which records a run takes: from where the last one ended, up to what the topics hold now."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.cluster import ClusterLookup
+from pipeline.offsets import OffsetRange
+from pipeline.options import StreamOptions, stream_options
+from pipeline.repeated_lookup import RepeatedLookup
+from pipeline.source import FORMAT
+from pipeline.stream import BatchLimits, OffsetJson, StreamOffsets, from_json, to_json
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The offsets that one run takes; `ranges` are those that still have records."""
+
+    start: OffsetJson
+    end: OffsetJson
+    ranges: tuple[OffsetRange, ...]
+
+
+def select(
+    given: Mapping[str, str], last: Mapping[str, Mapping[str, int]] | None, max_offsets: int | None
+) -> Selection:
+    """What a run takes that continues at the offsets `last`; the first run begins as the options say.
+
+    `given` are options of a streaming read. Raises `pipeline.options.OptionError`, and
+    `pipeline.offsets.DataLossError` if records behind `last` were deleted before they were taken.
+    """
+    options: StreamOptions = stream_options({"startingOffsets": "earliest", **given})
+    with ClusterLookup(options.read.client) as lookup:
+        repeated = RepeatedLookup(lookup, options.read.lookups, time.sleep)
+        offsets = StreamOffsets(options, repeated, time.monotonic, time.sleep)
+        start = from_json({topic: dict(row) for topic, row in last.items()}) if last else offsets.initial()
+        offsets.freeze()
+        end = offsets.latest(start, BatchLimits(max_offsets))
+        ranges = offsets.ranges(start, end)
+    return Selection(to_json(start), to_json(end), tuple(ranges))
+
+
+def frame_of(spark: SparkSession, given: Mapping[str, str], selection: Selection) -> DataFrame:
+    """The records of a selection, which must not be empty; each range is read by one task."""
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for (topic, partition), start, end in sorted((r.partition, r.start, r.end) for r in selection.ranges):
+        starts.setdefault(topic, {}).setdefault(str(partition), start)
+        ends.setdefault(topic, {})[str(partition)] = end
+    chosen = ("subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp")
+    kept = {name: value for name, value in given.items() if name not in chosen}
+    return (
+        spark.read.format(FORMAT)
+        .options(**kept)
+        .option("assign", json.dumps({topic: [int(p) for p in row] for topic, row in starts.items()}))
+        .option("startingOffsets", json.dumps(starts))
+        .option("endingOffsets", json.dumps(ends))
+        .load()
+    )

@@ -1,0 +1,76 @@
+"""Spark's own Kafka connector, unchanged, writes and reads a Holdfast broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from broker.tools.broker_process import BackgroundBroker
+from holdfast import Admin, NewTopic
+from tests.compat.churn import ROOT
+from tests.compat.drivers.spark_connector import COPY, COUNT, TOPIC
+
+CENTRAL = "https://repo1.maven.org/maven2"
+ARTIFACT = "spark-sql-kafka-0-10_2.13"
+
+
+def connector() -> str:
+    """The Maven coordinates of the connector: `HOLDFAST_SPARK_CONNECTOR`, or PySpark's own version, or the
+    newest earlier minor version that Maven Central has. Skips the test if there is none."""
+    if given := os.environ.get("HOLDFAST_SPARK_CONNECTOR"):
+        return given
+    own = metadata.version("pyspark")
+    major, minor = own.split(".")[:2]
+    tried = [own, *(f"{major}.{earlier}.0" for earlier in range(int(minor) - 1, -1, -1))]
+    for version in tried:
+        jar = f"{CENTRAL}/org/apache/spark/{ARTIFACT}/{version}/{ARTIFACT}-{version}.jar"
+        try:
+            with urllib.request.urlopen(urllib.request.Request(jar, method="HEAD"), timeout=10):
+                return f"org.apache.spark:{ARTIFACT}:{version}"
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                pytest.skip(f"Maven Central refuses {jar}: {error}")
+        except OSError as error:
+            pytest.skip(f"Maven Central cannot be reached: {error}")
+    pytest.skip(f"Maven Central has {ARTIFACT} in none of the versions {', '.join(tried)}")
+
+
+def test_sparks_kafka_connector_writes_and_reads_in_batches_and_as_streams(
+    broker: BackgroundBroker, tmp_path: Path
+) -> None:
+    package = connector()
+    with Admin({"bootstrap.servers": broker.address}) as admin:
+        admin.create_topics([NewTopic(TOPIC, 3), NewTopic(COPY, 2)])
+
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "tests.compat.drivers.spark_connector",
+            broker.address,
+            package,
+            str(tmp_path),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=550,
+        check=False,
+    )
+
+    if "unresolved dependency" in done.stderr or "download failed" in done.stderr:
+        pytest.skip(f"{package} cannot be downloaded: {done.stderr[-500:]}")
+    assert done.returncode == 0, done.stderr[-5000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert (found["batch"], found["headers"], found["stream"]) == (COUNT, COUNT, COUNT), package
+    assert found["has_ended"] and found["batches"] == 2

@@ -1,0 +1,97 @@
+"""The data source on executors in other processes, which get Holdfast as one file from spark-submit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from holdfast import Admin, Message, NewTopic, Producer
+
+HOME = Path(__file__).parents[2]
+PACKAGES = ("protocol", "clients", "holdfast", "pipeline")
+RECORDS = 40
+TIMEOUT_S = 500
+
+PROGRAM = """
+import os
+import sys
+import pipeline
+from pyspark.sql import SparkSession
+
+bootstrap, folder = sys.argv[1:]
+spark = SparkSession.builder.getOrCreate()
+pipeline.register(spark)
+options = {"kafka.bootstrap.servers": bootstrap, "subscribe": "deployed", "startingOffsets": "earliest"}
+
+def where(batches):
+    import pipeline, pyarrow
+    rows = sum(batch.num_rows for batch in batches)
+    yield pyarrow.RecordBatch.from_pylist([{"rows": rows, "parent": os.getppid(), "file": pipeline.__file__}])
+
+found = spark.read.format("holdfast").options(**options).load().mapInArrow(
+    where, "rows bigint, parent bigint, file string"
+).collect()
+print("rows", sum(row.rows for row in found))
+print("executors", len({row.parent for row in found}))
+print("files", *sorted({row.file for row in found}))
+
+query = (
+    spark.readStream.format("holdfast").options(**options).load().writeStream.format("parquet")
+    .option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start(folder + "/out")
+)
+query.awaitTermination()
+print("streamed", spark.read.parquet(folder + "/out").count())
+spark.stop()
+"""
+
+
+@pytest.mark.slow
+def test_spark_submit_carries_the_data_source_to_executors_in_other_processes(
+    bootstrap: str, tmp_path: Path
+) -> None:
+    with Admin({"bootstrap.servers": bootstrap}) as admin:
+        admin.create_topics([NewTopic("deployed", 4)])
+    with Producer({"bootstrap.servers": bootstrap}) as producer:
+        for number in range(RECORDS):
+            producer.send(Message("deployed", value=str(number), partition=number % 4))
+    archive = tmp_path / "holdfast.zip"
+    with zipfile.ZipFile(archive, "w") as zipped:
+        for path in (
+            HOME / "pyspark_holdfast.py",
+            *(p for name in PACKAGES for p in (HOME / name).rglob("*.py")),
+        ):
+            zipped.write(path, path.relative_to(HOME))
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    spark = tmp_path / "spark"  # The standalone worker writes into a folder of its home.
+    spark.mkdir()
+    for path in Path(pyspark.__file__).parent.iterdir():
+        (spark / path.name).symlink_to(path)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"SPARK_HOME": str(spark), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+    done = subprocess.run(
+        [
+            spark / "bin" / "spark-submit", "--master", "local-cluster[2,1,1024]", "--py-files", archive,
+            "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false",
+            "--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.log.level=ERROR",
+            program, bootstrap, tmp_path,
+        ],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[:5000]}"
+    found = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert (found["rows"], found["streamed"], found["executors"]) == (str(RECORDS), str(RECORDS), "2")
+    assert found["files"].endswith("holdfast.zip/pipeline/__init__.py"), found["files"]
