@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from benchmarks.steady_load import CLIENTS, SteadyLoad
+from benchmarks.steady_load import CLIENTS, SteadyLoad, steady_loads
 from broker.tools.broker_process import BackgroundBroker
 from broker.tools.cluster_view import ClusterView
 from broker.tools.local_cluster import LocalCluster
@@ -77,24 +77,21 @@ def set_scene(directory: Path, session_timeout_ms: int) -> Iterator[Scene]:
         brokers=BROKERS,
         properties={"zookeeper.session.timeout.ms": str(session_timeout_ms), "min.insync.replicas": "2"},
     )
-    with cluster, ClusterView(cluster.zookeeper_connect) as view, ExitStack() as stack:
-        loads = []
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        for client in CLIENTS:
-            admin.create_topics([NewTopic(client, PARTITIONS, BROKERS)])[client].result(60)
-            load = SteadyLoad(
-                client,
-                cluster.bootstrap,
-                client,
-                partitions=PARTITIONS,
-                records_per_second=RECORDS_PER_SECOND,
-                config=CONFIG,
-            )
-            loads.append(load)
-            load.start()
-            stack.callback(load.stop)
+    with (
+        cluster,
+        ClusterView(cluster.zookeeper_connect) as view,
+        steady_loads(
+            cluster.bootstrap,
+            lambda client: NewTopic(client, PARTITIONS, BROKERS),
+            records_per_second=RECORDS_PER_SECOND,
+            configs=dict.fromkeys(CLIENTS, CONFIG),
+        ) as loads,
+    ):
+        for load in loads:
             load.wait_for_more(int(RECORDS_PER_SECOND))
         yield Scene(cluster, view, loads)
+        for load in loads:
+            load.stop()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,19 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from confluent_kafka import Producer as StockProducer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from holdfast import Message, Producer, SendResponse
 
 TICK_S = 0.01
 FLUSH_TIMEOUT_S = 120.0
+_CREATE_TIMEOUT_S = 60.0
 _NUMBER_BYTES = 12
 _PADDING = b"steadily, one record after another, "
 """Compressible content, so that compressed batches become smaller."""
@@ -257,6 +260,39 @@ class SteadyLoad:
         with self._progress:
             self.acknowledged_count += 1
             self._progress.notify_all()
+
+
+@contextmanager
+def steady_loads(
+    bootstrap: str,
+    new_topic: Callable[[str], NewTopic],
+    *,
+    records_per_second: float,
+    configs: Mapping[str, Mapping[str, Any]],
+) -> Iterator[list[SteadyLoad]]:
+    """One load for each of CLIENTS, on a topic that has the client's name and is created by `new_topic`.
+
+    `records_per_second` is the rate of each client, `configs` has the settings of each. At the exit, records
+    without an outcome are given up; call `stop` before, to wait for them.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap, "broker.address.family": "v4", "log_level": 0})
+    with ExitStack() as stack:
+        loads = []
+        for client in CLIENTS:
+            topic = new_topic(client)
+            admin.create_topics([topic])[client].result(_CREATE_TIMEOUT_S)
+            load = SteadyLoad(
+                client,
+                bootstrap,
+                client,
+                partitions=topic.num_partitions,
+                records_per_second=records_per_second,
+                config=configs[client],
+            )
+            loads.append(load)
+            load.start()
+            stack.callback(load.abandon)
+        yield loads
 
 
 def value_of(number: int, padding: bytes) -> bytes:

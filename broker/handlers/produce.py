@@ -82,11 +82,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         ]
         if len(appends) > 1 and len({(append.topic, append.index) for append in appends}) != len(appends):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a partition more than once")
-        is_conditional = False
-        for append in appends:
-            if append.condition is not None:
-                is_conditional = True
-        if is_conditional or self.key_reads.held:
+        if self.key_reads.may_concern(appends):
             done: Deferred[ProduceResponse] = Deferred()
             if self.key_reads.hold(appends, lambda: self._resume(context, request, appends, done)):
                 return done

@@ -42,6 +42,14 @@ class KeyReads:
         self.held: list[HeldRequest] = []
         """The requests that wait, in the order of their arrival."""
 
+    def may_concern(self, appends: Sequence[Append]) -> bool:
+        """Whether `hold` must be asked about these appends: a quick look, for every produce request."""
+        is_concerned = bool(self.held)
+        for append in appends:
+            if append.condition is not None and append.condition.versions:
+                is_concerned = True
+        return is_concerned
+
     def hold(self, appends: Sequence[Append], proceed: Callable[[], None]) -> bool:
         """Whether these appends must wait. If so, `proceed` is called when they need not wait any more."""
         reads = [read for append in appends for read in self._reads(append)]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from benchmarks.steady_load import CLIENTS, SteadyLoad
+from benchmarks.steady_load import SteadyLoad, steady_loads
 from broker.tools.broker_process import BackgroundBroker
 from broker.tools.cluster_view import ClusterView
 from broker.tools.local_cluster import LocalCluster
@@ -153,7 +153,7 @@ def set_scene(
         stack.enter_context(cluster)
         stack.callback(cluster.kill_brokers)
         view = stack.enter_context(ClusterView(cluster.zookeeper_connect))
-        loads = _start_loads(cluster, view, is_compressed, stack)
+        loads = stack.enter_context(_loads(cluster, view, is_compressed))
         scene = Scene(cluster, network, view, loads, session_timeout_ms)
         scene.write_more()
         yield scene
@@ -163,29 +163,19 @@ def _zookeepers(directory: Path, count: int, network: Network) -> list[ZooKeeper
     return ensemble(directory, count) if count > 1 else [ZooKeeperProcess(directory, host=network.host)]
 
 
-def _start_loads(
-    cluster: LocalCluster, view: ClusterView, is_compressed: bool, stack: ExitStack
-) -> list[SteadyLoad]:
-    """Create the topics and start writing, until `stack` closes. One broker leads all partitions; it is not
-    the controller."""
-    loads = []
+def _loads(
+    cluster: LocalCluster, view: ClusterView, is_compressed: bool
+) -> AbstractContextManager[list[SteadyLoad]]:
+    """The loads of a cell. One broker leads all partitions; it is not the controller."""
     controller = view.controller()
     leader, follower = (broker.broker_id for broker in cluster.brokers if broker.broker_id != controller)
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "broker.address.family": "v4"})
-    for client in CLIENTS:
-        assignment = [[leader, follower, controller]] * PARTITIONS
-        topic = NewTopic(client, PARTITIONS, replica_assignment=assignment)
-        admin.create_topics([topic])[client].result(60)
-        codec = _CODECS[client] if is_compressed else "none"
-        load = SteadyLoad(
-            client,
-            cluster.bootstrap,
-            client,
-            partitions=PARTITIONS,
-            records_per_second=RECORDS_PER_SECOND,
-            config={**_CLIENT_CONFIGS[client], "compression.type": codec},
-        )
-        loads.append(load)
-        load.start()
-        stack.callback(load.abandon)
-    return loads
+    assignment = [[leader, follower, controller]] * PARTITIONS
+    return steady_loads(
+        cluster.bootstrap,
+        lambda client: NewTopic(client, PARTITIONS, replica_assignment=assignment),
+        records_per_second=RECORDS_PER_SECOND,
+        configs={
+            client: {**_CLIENT_CONFIGS[client], "compression.type": codec if is_compressed else "none"}
+            for client, codec in _CODECS.items()
+        },
+    )

@@ -222,60 +222,56 @@ def test_a_lease_that_ends_before_a_refusal_is_answered_withdraws_it(world: Worl
     assert refused.responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_requests_wait_in_order_while_a_worker_reads_the_index(tmp_path: Path) -> None:
+@pytest.fixture
+def cold_world() -> World:
+    """A partition with the keys a and b, whose index is on the disk and not in the page cache. Reads of it
+    wait until the workers are released."""
     disk = sim_disk()
     world = world_with(Path("/data"), disk, **{"key.versions.memory.bytes": BYTES_PER_KEY})
-    client = world.client()
-    one(client, b"a", b"b")
+    one(world.client(), b"a", b"b")
     disk.cold_share = 1.0
     world.workers.is_held = True
+    return world
 
+
+def test_requests_wait_in_order_while_a_worker_reads_the_index(cold_world: World) -> None:
+    client = cold_world.client()
     client.ask(request(part(b"a", expected={0: 0}, sequence=0)))
     client.ask(request(part(b"c", sequence=1)))
-    elsewhere = one(world.client(), b"d", index=1)
+    elsewhere = one(cold_world.client(), b"d", index=1)
     assert client.answers() == []
     assert outcome(elsewhere) == (0, 0)
-    world.workers.release()
+    cold_world.workers.release()
 
     first, second = client.answers()
     assert outcome(first.responses[0].partition_responses[0]) == (0, 2)
     assert outcome(second.responses[0].partition_responses[0]) == (0, 3)
 
 
-def test_a_request_whose_connection_closes_while_it_waits_is_not_carried_out(tmp_path: Path) -> None:
-    disk = sim_disk()
-    world = world_with(Path("/data"), disk, **{"key.versions.memory.bytes": BYTES_PER_KEY})
-    client = world.client()
-    one(client, b"a", b"b")
-    disk.cold_share = 1.0
-    world.workers.is_held = True
+def test_a_request_whose_connection_closes_while_it_waits_is_not_carried_out(cold_world: World) -> None:
+    client = cold_world.client()
     client.ask(request(part(b"a", expected={0: 0})))
 
     client.connection.close("test")
-    world.workers.release()
+    cold_world.workers.release()
 
-    assert world.replicas.partition(T, 0).log.log_end_offset == 2
+    assert cold_world.replicas.partition(T, 0).log.log_end_offset == 2
 
 
 def test_a_waiting_request_that_fails_does_not_block_those_behind_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cold_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = sim_disk()
-    world = world_with(Path("/data"), disk, **{"key.versions.memory.bytes": BYTES_PER_KEY})
-    client, other = world.client(), world.client()
-    one(client, b"a", b"b")
-    disk.cold_share = 1.0
-    world.workers.is_held = True
+    client, other = cold_world.client(), cold_world.client()
     client.ask(request(part(b"a", expected={0: 0})))
     other.ask(request(part(b"c")))
-    append = world.replicas.append
+    append = cold_world.replicas.append
 
     def fail_once(*arguments: Any) -> None:
-        monkeypatch.setattr(world.replicas, "append", append)
+        monkeypatch.setattr(cold_world.replicas, "append", append)
         raise ValueError("a bug")
 
-    monkeypatch.setattr(world.replicas, "append", fail_once)
-    world.workers.release()
+    monkeypatch.setattr(cold_world.replicas, "append", fail_once)
+    cold_world.workers.release()
 
     (failed,), (written,) = client.answers(), other.answers()
     assert outcome(failed.responses[0].partition_responses[0]) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1)
