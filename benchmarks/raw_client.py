@@ -160,14 +160,14 @@ def _send_all(connection: socket.socket, frames: list[bytes]) -> None:
         left = max(0, left - len(frame))
 
 
-def produce_frame(topic: str, partition: int, batch: bytes) -> bytes:
+def produce_frame(topic: str, partition: int, batch: bytes, client_id: str = "raw") -> bytes:
     """The bytes of a Produce request with one batch."""
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
     request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[data])
-    return join_parts(encode_request(request, PRODUCE_VERSION, 0, "raw"))
+    return join_parts(encode_request(request, PRODUCE_VERSION, 0, client_id))
 
 
-def fetch_frame(topic: str, offset: int, max_bytes: int) -> bytes:
+def fetch_frame(topic: str, offset: int, max_bytes: int, client_id: str = "raw") -> bytes:
     """The bytes of a Fetch request without a session for partition 0, answered at once."""
     partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     request = FetchRequest(
@@ -179,7 +179,7 @@ def fetch_frame(topic: str, offset: int, max_bytes: int) -> bytes:
         forgotten_topics_data=[],
         rack_id="",
     )
-    return join_parts(encode_request(request, FETCH_VERSION, 0, "raw"))
+    return join_parts(encode_request(request, FETCH_VERSION, 0, client_id))
 
 
 def _check_produced(answer: Any, partition: int) -> None:

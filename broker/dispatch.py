@@ -89,8 +89,9 @@ class Dispatcher:
     def dispatch(self, connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
         """Handle the request in `frame`."""
         quotas = self.quotas
-        is_timed = quotas is not None and quotas.measures_time
-        began_s = quotas.seconds() if quotas is not None and is_timed else 0.0
+        if quotas is not None and not quotas.is_enforced:
+            quotas = None
+        began_s = quotas.seconds() if quotas is not None and quotas.measures_time else None
         try:
             header, position = decode_request_header(frame)
             handler = self._handlers[header.api_key]
@@ -117,14 +118,13 @@ class Dispatcher:
         client_id = header.client_id or ""
         if connection.client_id != client_id:
             connection.client_id = client_id
-        call = RemoteCall(self, connection, header, request, reply)
-        if quotas is None or not quotas.is_enforced:
-            self._run(handler, call, request)
+        if quotas is None:
+            self._run(handler, RemoteCall(self, connection, header, request, reply), request)
             return
-        call.charge_bytes(quotas)
-        call.begin(began_s if is_timed else None)
+        call = ChargedCall(self, connection, header, request, reply, quotas, began_s)
+        call.charge_bytes()
         self._run(handler, call, request)
-        call.suspend(quotas)
+        call.suspend()
 
     def _refuse_version(
         self, connection: ServerConnection, header: RequestHeader, handler: AnyHandler, reply: ReplySlot
@@ -220,10 +220,7 @@ class Dispatcher:
 class RemoteCall(RequestContext):
     """A request from a connection."""
 
-    __slots__ = (
-        "_began_s", "_correlation_id", "_dispatcher", "_reply", "_request", "_spent_s",
-        "_throttled_until_s",
-    )  # fmt: skip
+    __slots__ = ("_correlation_id", "_dispatcher", "_reply", "_request")
 
     def __init__(
         self,
@@ -240,60 +237,11 @@ class RemoteCall(RequestContext):
         self._correlation_id = header.correlation_id
         self._request = request
         self._reply = reply
-        self._began_s: float | None = None
-        self._spent_s = 0.0
-        self._throttled_until_s = 0.0
-
-    # -- quotas ------------------------------------------------------------------------------------------
-
-    def charge_bytes(self, quotas: ClientQuotas) -> None:
-        """Charge a Produce request on arrival, so that a client that sends ahead is held before the first
-        response."""
-        if self._request.api.key == PRODUCE_KEY:
-            size = self._reply.request_bytes
-            self.throttle(
-                QuotaKey.PRODUCE, quotas.charge(QuotaKey.PRODUCE, self.connection, self.client_id, size)
-            )
-
-    def begin(self, now_s: float | None) -> None:
-        """Measure the reactor's time from here on, until `suspend` or the answer; None: do not measure."""
-        self._began_s = now_s
-
-    def suspend(self, quotas: ClientQuotas) -> None:
-        """Add the time since `begin`: the request waits for something, or is answered."""
-        if self._began_s is not None:
-            self._spent_s += quotas.seconds() - self._began_s
-            self._began_s = None
-
-    def throttle(self, key: QuotaKey, throttle_ms: int) -> None:
-        quotas = self._dispatcher.quotas
-        if throttle_ms <= 0 or quotas is None:
-            return
-        until_s = quotas.seconds() + throttle_ms / 1000
-        if until_s > self._throttled_until_s:
-            self._throttled_until_s = until_s
-            quotas.throttle(key, self.connection, self.client_id, throttle_ms)
-
-    def _throttle_ms(self, quotas: ClientQuotas) -> int:
-        """Charge the time that the request took. Returns how long the client is throttled from now on."""
-        self.suspend(quotas)
-        if quotas.measures_time and self._spent_s and not self._request.api.internal:
-            spent_s, self._spent_s = self._spent_s, 0.0
-            self.throttle(QuotaKey.REQUEST, quotas.charge_time(self.connection, self.client_id, spent_s))
-        return max(0, round((self._throttled_until_s - quotas.seconds()) * 1000))
-
-    # -- answers -----------------------------------------------------------------------------------------
 
     def answer(self, response: Response) -> None:
         connection = self.connection
         if connection.close_reason is not None:
             return
-        quotas = self._dispatcher.quotas
-        if quotas is not None and quotas.is_enforced:
-            # The response is sent at once; the connection is not read for the throttle time (KIP-219).
-            throttle_ms = self._throttle_ms(quotas)
-            if throttle_ms and hasattr(response, "throttle_time_ms"):
-                response.throttle_time_ms = throttle_ms
         try:
             parts = encode_response(response, self.version, self._correlation_id)
         except InvalidMessage as error:
@@ -306,15 +254,82 @@ class RemoteCall(RequestContext):
         self._reply.send(parts)
 
     def answer_nothing(self) -> None:
-        if self.connection.is_closed:
-            return
-        quotas = self._dispatcher.quotas
-        if quotas is not None and quotas.is_enforced:
-            self._throttle_ms(quotas)
-        self._reply.nothing()
+        if not self.connection.is_closed:
+            self._reply.nothing()
 
     def close(self, reason: str) -> None:
         self.connection.refuse(f"{self._request.api.name} requests without a possible answer", reason)
+
+
+class ChargedCall(RemoteCall):
+    """A request from a connection while quotas exist: charged to its client, which may be throttled.
+
+    `began_s` is the time at which its handling began; None: the reactor's time is not measured. Only the turn
+    of the reactor in which the request arrives is measured.
+    """
+
+    __slots__ = ("_began_s", "_quotas", "_spent_s", "_throttled_until_s")
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        connection: ServerConnection,
+        header: RequestHeader,
+        request: Request[Any],
+        reply: ReplySlot,
+        quotas: ClientQuotas,
+        began_s: float | None,
+    ) -> None:
+        super().__init__(dispatcher, connection, header, request, reply)
+        self._quotas = quotas
+        self._began_s = began_s
+        self._spent_s = 0.0
+        self._throttled_until_s = 0.0
+
+    def charge_bytes(self) -> None:
+        """Charge a Produce request on arrival, so that a client that sends ahead is held before the first
+        response."""
+        if self._request.api.key == PRODUCE_KEY:
+            key, size = QuotaKey.PRODUCE, self._reply.request_bytes
+            self.throttle(key, self._quotas.charge(key, self.connection, self.client_id, size))
+
+    def suspend(self) -> None:
+        """Add the reactor's time so far: the request waits for something, or is answered."""
+        if self._began_s is not None:
+            self._spent_s += self._quotas.seconds() - self._began_s
+            self._began_s = None
+
+    def throttle(self, key: QuotaKey, throttle_ms: int) -> None:
+        if throttle_ms <= 0:
+            return
+        until_s = self._quotas.seconds() + throttle_ms / 1000
+        if until_s > self._throttled_until_s:
+            self._throttled_until_s = until_s
+            self._quotas.throttle(key, self.connection, self.client_id, throttle_ms)
+
+    def answer(self, response: Response) -> None:
+        if self.connection.close_reason is not None:
+            return
+        # The response is sent at once; the connection is not read for the throttle time (KIP-219).
+        throttle_ms = self._throttle_ms()
+        if throttle_ms and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = throttle_ms
+        super().answer(response)
+
+    def answer_nothing(self) -> None:
+        self._throttle_ms()
+        super().answer_nothing()
+
+    def _throttle_ms(self) -> int:
+        """Charge the time that the request took. Returns how long the client is throttled from now on."""
+        self.suspend()
+        if self._spent_s and not self._request.api.internal:
+            spent_s, self._spent_s = self._spent_s, 0.0
+            key = QuotaKey.REQUEST
+            self.throttle(key, self._quotas.charge_time(self.connection, self.client_id, spent_s))
+        if not self._throttled_until_s:
+            return 0
+        return max(0, round((self._throttled_until_s - self._quotas.seconds()) * 1000))
 
 
 class LocalCall(RequestContext):

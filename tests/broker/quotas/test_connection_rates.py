@@ -9,11 +9,14 @@ import pytest
 from twisted.internet.task import Clock
 
 from broker.quotas.connection_rates import ConnectionRates
+from broker.quotas.keys import QuotaKey
 from broker.quotas.limits import QuotaLimits
+from broker.quotas.metrics import read_quota_metrics
 from broker.quotas.settings import QuotaSettings
 from broker.settings.in_force import SettingsInForce
 from broker.settings.rows import broker_settings
 from clients.settings import SettingError
+from tests.models.quotas import client_quotas
 
 
 class Rates:
@@ -106,6 +109,22 @@ def test_connections_that_would_wait_for_too_long_are_refused_and_cost_nothing()
     assert rates.rates.refused == 969
     rates.clock.advance(2)
     assert rates.delays(2) == pytest.approx([29.0, 30.0])
+
+
+def test_the_metrics_count_throttled_requests_and_delayed_connections() -> None:
+    rates = Rates()
+    rates.limit("192.0.2.1", 1)
+    rates.delays(40)
+    clients = client_quotas(rates.limits, rates.clock)
+    clients.throttled[QuotaKey.PRODUCE].times += 3
+    clients.throttled[QuotaKey.PRODUCE].total_ms += 500
+    found = read_quota_metrics(clients, rates.rates)
+    assert {name: value for name, value in found.items() if value} == {
+        "holdfast_quota_producer_byte_rate_throttled_total": 3,
+        "holdfast_quota_producer_byte_rate_throttle_ms_total": 500,
+        "holdfast_quota_connections_delayed_total": 30,
+        "holdfast_quota_connections_refused_total": 9,
+    }
 
 
 def test_a_rate_in_zookeeper_that_is_no_address_is_logged(caplog: pytest.LogCaptureFixture) -> None:
