@@ -211,12 +211,12 @@ class ConsumerLoop:
     def _run_until(self, timeout_ms: int, has_something: Callable[[], bool]) -> None:
         group = self._group
         if group is not None:
-            group.poll_begins()
+            group.heartbeats.poll_begins()
         try:
             self._turns_until(timeout_ms, has_something)
         finally:
             if group is not None:
-                group.poll_ends()
+                group.heartbeats.application_begins()
 
     def _turns_until(self, timeout_ms: int, has_something: Callable[[], bool]) -> None:
         group = self._group
@@ -304,10 +304,10 @@ class ConsumerLoop:
             events.is_held = True
             try:
                 now_ms = self._network.now_ms()
-                replies = self._connection.poll(0, *group.calls_beside(now_ms))
+                replies = self._connection.poll(0, *group.heartbeats.calls(now_ms))
                 now_ms = self._network.now_ms()
-                self._connection.keep([r for r in replies if not group.handle_beside(r, now_ms)])
-                return group.until_beside_ms(now_ms)
+                self._connection.keep([r for r in replies if not group.heartbeats.handle(r, now_ms)])
+                return group.heartbeats.until_next_ms(now_ms)
             finally:
                 events.is_held = False
 

@@ -19,6 +19,7 @@ from clients.fetching.positions import Position
 from clients.fetching.record_buffer import RecordBuffer
 from clients.groups.committed_offsets import CommittedOffsets, OffsetCommit, OffsetFetch
 from clients.groups.coordinator import GroupCoordinator
+from clients.groups.heartbeats import Heartbeats
 from clients.groups.listener import RebalanceListener
 from clients.groups.membership import (
     NO_GENERATION,
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from clients.groups.attachments import Attachments
     from clients.groups.managed_requests import RewindRequested
 
-_LOOK_MS = 100
-"""How often the heartbeat thread looks for the answer to a request."""
 Turn: TypeAlias = Callable[[int], None]
 """Runs the consumer's event loop once; takes the longest time to wait for a reply, in ms."""
 
@@ -50,9 +49,7 @@ class SessionSettings:
     group_id: str
     is_auto_commit: bool
     auto_commit_interval_ms: int
-    max_poll_interval_ms: int
     session_timeout_ms: int
-    heartbeat_interval_ms: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +76,7 @@ class GroupSession:
         fetcher: Fetcher,
         coordinator: GroupCoordinator,
         membership: GroupMembership,
+        heartbeats: Heartbeats,
         listener: RebalanceListener,
         events: Events,
         away: Callable[[], AbstractContextManager[None]],
@@ -88,6 +86,7 @@ class GroupSession:
         self.last_commit_error: Exception | None = None
         """Why the last automatic commit failed; None after one that succeeded."""
         self.membership = membership
+        self.heartbeats = heartbeats
         self.rebalances = RebalanceTracker(membership, events)
         self.offsets = CommittedOffsets(coordinator, events)
         self._settings = settings
@@ -107,11 +106,8 @@ class GroupSession:
         """The last committed offset known for each partition; an automatic commit leaves these out."""
         self._revocation: _Revocation | None = None
         self._is_calling_back = False
-        self._polled_at_ms = now_ms()
         self._has_joined = False
         """Whether the group has ever assigned partitions to this consumer."""
-        self._is_late = False
-        """Whether the membership ended because `poll` was not called in time."""
         self._problem: Exception | None = None
 
     # The event loop -----------------------------------------------------------------------------------
@@ -155,48 +151,6 @@ class GroupSession:
         """
         if self._attachments is not None:
             self._attachments.hold_back()
-
-    def poll_begins(self) -> None:
-        """The application called `poll`. After more than `max.poll.interval.ms` its partitions are lost."""
-        now_ms = self._now_ms()
-        self._leave_if_late(now_ms)
-        self._polled_at_ms = now_ms
-
-    def _leave_if_late(self, now_ms: int) -> None:
-        is_late = now_ms - self._polled_at_ms > self._settings.max_poll_interval_ms
-        if is_late and self.membership.identity.generation != NO_GENERATION:
-            self._is_late = True
-            self.membership.give_up(now_ms)
-
-    def poll_ends(self) -> None:
-        """`poll` returns; the time until the next `poll` counts against `max.poll.interval.ms`."""
-        self._polled_at_ms = self._now_ms()
-
-    # Beside the application ---------------------------------------------------------------------------
-
-    def calls_beside(self, now_ms: int) -> list[Call]:
-        """The requests to send now, while the application handles records: they keep the membership, or end
-        it when `max.poll.interval.ms` has passed since the last `poll`."""
-        self._leave_if_late(now_ms)
-        return [*self.membership.beats(now_ms), *self._coordinator.calls(now_ms)]
-
-    def handle_beside(self, reply: Reply, now_ms: int) -> bool:
-        """Process a reply that concerns the membership only; returns whether it was one."""
-        return self.membership.handle(reply, now_ms) or self._coordinator.handle(reply, now_ms)
-
-    def until_beside_ms(self, now_ms: int) -> int:
-        """The time until `calls_beside` has something, or until a reply to it should be looked for, in ms."""
-        interval_ms = self._settings.heartbeat_interval_ms
-        times = [
-            now_ms + interval_ms,
-            self.membership.next_beat_ms(),
-            self._coordinator.next_event_ms(now_ms),
-        ]
-        if self.membership.is_waiting or not self._coordinator.is_known:
-            times.append(now_ms + min(_LOOK_MS, interval_ms))
-        if self.membership.identity.generation != NO_GENERATION:
-            times.append(self._polled_at_ms + self._settings.max_poll_interval_ms + 1)
-        return max(1, min(time for time in times if time is not None) - now_ms)
 
     # The application's calls --------------------------------------------------------------------------
 
@@ -289,7 +243,8 @@ class GroupSession:
             self._committed[position.key] = committed.offset
 
     def _assign(self, event: AssignPartitions) -> None:
-        self._has_joined, self._is_late = True, False
+        self._has_joined = True
+        self.heartbeats.joined()
         for partition in event.partitions:
             position = self._fetcher.add(partition)
             if event.offsets is None:
@@ -349,7 +304,7 @@ class GroupSession:
         self, method: Callable[[tuple[TopicPartition, ...]], None], partitions: tuple[TopicPartition, ...]
     ) -> None:
         self._is_calling_back = True
-        self._polled_at_ms = self._now_ms()
+        self.heartbeats.application_begins()
         try:
             with self._away():
                 method(partitions)
@@ -393,14 +348,14 @@ class GroupSession:
         if not has_ended or not any(self.is_subscribed(partition.topic) for partition in partitions):
             return
         group_id = self._settings.group_id
-        if not self._is_late:
+        if not self.heartbeats.has_left_late:
             raise CommitFailedError(
                 f"group {group_id} was rebalanced without this consumer, and its partitions may have other "
                 "owners, which process the records again; the next poll() joins the group again"
             )
         raise CommitFailedError(
             f"this consumer has left group {group_id}, because poll() was not called for more than "
-            f"max.poll.interval.ms={self._settings.max_poll_interval_ms}; other members may have its "
+            f"max.poll.interval.ms={self.heartbeats.max_poll_interval_ms}; other members may have its "
             "partitions and process the records again. The next poll() joins the group again: poll fewer "
             "records at a time (max.poll.records), or raise max.poll.interval.ms"
         )

@@ -13,6 +13,7 @@ from clients.errors import ConfigError
 from clients.fetching.fetcher import Fetcher
 from clients.fetching.record_buffer import RecordBuffer
 from clients.groups.coordinator import GroupCoordinator
+from clients.groups.heartbeats import Heartbeats
 from clients.groups.listener import RebalanceListener
 from clients.groups.membership import GroupMembership, OwnerTokens
 from clients.groups.session import GroupSession, SessionSettings
@@ -46,17 +47,20 @@ def build_session(
         group_id=settings["group.id"],
         is_auto_commit=settings["enable.auto.commit"],
         auto_commit_interval_ms=settings["auto.commit.interval.ms"],
-        max_poll_interval_ms=settings["max.poll.interval.ms"],
         session_timeout_ms=settings["session.timeout.ms"],
-        heartbeat_interval_ms=settings["heartbeat.interval.ms"],
+    )
+    now_ms = connection.network.now_ms
+    heartbeats = Heartbeats(
+        membership, coordinator, now_ms, settings["max.poll.interval.ms"], settings["heartbeat.interval.ms"]
     )
     return GroupSession(
         session_settings,
-        connection.network.now_ms,
+        now_ms,
         buffer,
         fetcher,
         coordinator,
         membership,
+        heartbeats,
         listener,
         connection.events,
         away,
