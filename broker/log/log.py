@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from broker.log.append import AppendResult, PreparedAppend
 from broker.log.damage import Damage, SuspectSegment
-from broker.log.epochs import LeaderEpochs
+from broker.log.epochs import UNDEFINED_EPOCH, LeaderEpochs
 from broker.log.key_runs import KeyEntry
 from broker.log.key_versions import KeyVersions, readable_keys
 from broker.log.log_events import LogEvents
@@ -311,6 +311,14 @@ class Log:
         if 0 < end_offset == self.log_start_offset:
             return self.epochs.latest
         return self.epochs.epoch_at(end_offset - 1)
+
+    def may_have_epoch(self, offset: int, epoch: int) -> bool:
+        """Whether the record at `offset` may have been written in `epoch`. Of a record that
+        retention or DeleteRecords has removed the epoch may be unknown; it was committed, so no leader has
+        replaced it."""
+        known = self.epochs.epoch_at(offset)
+        is_forgotten = known == UNDEFINED_EPOCH and 0 <= offset < self.log_start_offset
+        return known == epoch or is_forgotten
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(the largest known leader epoch not above `epoch`, the offset after its last record)."""

@@ -48,7 +48,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         "cleanup.policy", SettingType.LIST, ("delete",),
         "How old records are removed: delete removes segments by age and size, compact keeps the last "
         "record of every key, and the broker refuses records without keys (INVALID_RECORD). Both may be set. "
-        "Empty: all records are kept until DeleteRecords.",
+        "Empty: all records are kept, and DeleteRecords is refused.",
         choices=("delete", "compact"),
     ),
     Setting(

@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 
 from broker.log.key_runs import NO_VERSION
 from broker.log.key_search import last_offset_of_key
+from broker.log.log import Log
 from broker.replication.admission import Origin
 from broker.replication.appends import (
     ACKS_ALL,
@@ -202,7 +203,7 @@ class Conditions:
             why = "an earlier batch from this client was refused"
         elif condition.expected_offset != end_offset:
             why = f"the log ends at {end_offset}, not at {condition.expected_offset}"
-        elif condition.expected_leader_epoch not in (ANY_EPOCH, last_epoch):
+        elif not _has_expected_epoch(log, condition):
             why = (
                 f"the last record has leader epoch {last_epoch}, not {condition.expected_leader_epoch}: "
                 "the log was truncated and rewritten"
@@ -267,8 +268,13 @@ def _counts_lost_records(append: Append) -> bool:
     expected = condition.expected_offset
     if partition.log.log_end_offset < expected:
         return True
-    last_epoch = partition.log.epochs.epoch_at(expected - 1)
-    return condition.expected_leader_epoch not in (ANY_EPOCH, last_epoch)
+    return not _has_expected_epoch(partition.log, condition)
+
+
+def _has_expected_epoch(log: Log, condition: Condition) -> bool:
+    """Whether the record before the expected offset has the expected leader epoch."""
+    epoch = condition.expected_leader_epoch
+    return epoch == ANY_EPOCH or log.may_have_epoch(condition.expected_offset - 1, epoch)
 
 
 def _version_refusal(

@@ -355,14 +355,15 @@ class Partition:
     def delete_records(self, offset: int) -> int:
         """Advance the log start to `offset`, or to the high watermark for -1. Returns the new log start.
 
-        Raises BrokerError: POLICY_VIOLATION for a compacted log, OFFSET_OUT_OF_RANGE beyond the high
-        watermark.
+        Raises BrokerError: POLICY_VIOLATION unless cleanup.policy includes delete, OFFSET_OUT_OF_RANGE beyond
+        the high watermark.
         """
         settings = self.log.settings
         if not settings.is_deleted:
             raise BrokerError(
                 ErrorCode.POLICY_VIOLATION,
-                "records cannot be deleted from a topic with cleanup.policy=compact",
+                "records can be deleted only from a topic whose cleanup.policy includes delete; that of "
+                f"{self.topic} is {','.join(settings.cleanup_policy) or 'empty'}",
             )
         if offset == -1:
             offset = self.high_watermark

@@ -35,7 +35,7 @@ from protocol.errors import BrokerError
 
 _log = logging.getLogger(__name__)
 
-_LOGS_PER_TURN = 64
+_LOGS_PER_TURN = 32
 _SEGMENTS_PER_TURN = 16
 
 

@@ -83,6 +83,11 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "start-not-checkpointed": of_retention.test_removed_records_do_not_come_back_after_a_power_failure,
     "removed-before-start-durable": (of_retention.test_no_file_is_touched_before_the_new_start_is_durable),
+    "condition-on-removed-record": lambda path: (
+        of_retention.test_a_condition_on_the_last_record_holds_after_that_record_was_removed(
+            path, is_led_again=False
+        )
+    ),
     "epoch-of-emptied-log-lost": lambda path: (
         of_retention.test_an_emptied_log_keeps_the_epoch_of_its_last_record(path, 1, is_clean=False)
     ),

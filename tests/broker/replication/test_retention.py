@@ -20,6 +20,7 @@ from broker.replication.retention import Retention
 from coordinator.groups.partitions import OFFSETS_TOPIC
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
+from tests.broker.replication.test_conditions import one
 from tests.broker.world import World, fetch_request, only_fetched, only_produced, produce_request
 from tests.models.batches import START_MS, batch
 from tests.models.disk import SimDisk
@@ -342,3 +343,22 @@ def test_an_emptied_log_keeps_the_epoch_of_its_last_record(
     assert reopened is not None
     assert (reopened.log_start_offset, reopened.log_end_offset) == (2, 2)
     assert reopened.last_written_epoch == 6
+
+
+@pytest.mark.parametrize("is_led_again", [False, True])
+def test_a_condition_on_the_last_record_holds_after_that_record_was_removed(
+    tmp_path: Path, *, is_led_again: bool
+) -> None:
+    """No leader epoch of it is known any more, but a removed record was committed: nobody has replaced it."""
+    world = Kept(tmp_path, retention_bytes=0)
+    world.assign("t", leader_epoch=3)
+    world.produce()
+    world.check()
+    assert world.log.log_start_offset == 1
+    if is_led_again:
+        world.assign("t", leader_epoch=5, partition_epoch=1)
+    client = world.client()
+    assert one(client, 1, expected_leader_epoch=3).error_code == ErrorCode.NONE
+    refused = one(client, 2, expected_leader_epoch=3 if is_led_again else 2)
+    assert refused.error_code == ErrorCode.OFFSET_MISMATCH, "the epoch of a present record is compared"
+    assert one(client, 1, expected_leader_epoch=3, attempt=1).error_code == ErrorCode.OFFSET_MISMATCH

@@ -94,6 +94,13 @@ def _forget_the_epochs_of_an_emptied_log() -> Sequence[Patch]:
     return [(recovery, "_load_epochs", mutant)]
 
 
+def _compare_the_epochs_of_removed_records() -> Sequence[Patch]:
+    def mutant(self: Log, offset: int, epoch: int) -> bool:
+        return self.epochs.epoch_at(offset) == epoch
+
+    return [(Log, "may_have_epoch", mutant)]
+
+
 MUTATIONS = (
     Mutation(
         "retention-beyond-high-watermark",
@@ -123,6 +130,11 @@ MUTATIONS = (
 )
 
 RARE = (
+    Mutation(
+        "condition-on-removed-record",
+        "a condition on the last record fails once retention has removed that record",
+        _compare_the_epochs_of_removed_records,
+    ),
     Mutation(
         "epoch-of-emptied-log-lost",
         "a log whose records have all expired no longer says in which epoch they were written",
