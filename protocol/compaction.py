@@ -54,6 +54,7 @@ from protocol.compaction_loops import (
     SLOT_BYTES,
     contains,
     rewritten,
+    row_of,
 )
 from protocol.compression import DecompressionError, compress, decompress
 from protocol.records import PURE_PYTHON_VARIABLE
@@ -63,7 +64,7 @@ __all__ = [
     "COMPRESSED", "DAMAGED", "DIGEST_BYTES", "ENDED", "FULL", "SLOT_BYTES",
     "Filtered", "Mapped", "Rules",
     "add_batch_keys", "add_compressed_keys", "add_keys",
-    "filter_batches", "filter_compressed", "filter_records",
+    "filter_batches", "filter_compressed", "filter_records", "row_of",
 ]  # fmt: skip
 
 

@@ -52,6 +52,10 @@ class AppendIds:
         self._appends[append_id] = append
         self._trim()
 
+    def first_offsets(self) -> list[int]:
+        """The first offset of each remembered append, in ascending order."""
+        return sorted(append.first_offset for append in self._appends.values())
+
     def clear(self) -> None:
         self._appends.clear()
 

@@ -38,9 +38,13 @@ class LogDirectory:
         """Checkpointed offsets of the last run."""
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_start_offsets: dict[TopicPartition, int] = {}
+        self.cleaned_offsets: dict[TopicPartition, int] = {}
         self._recovery_point_lines = OffsetsEncoder()
         self._start_offset_lines = OffsetsEncoder()
         self._high_watermark_lines = OffsetsEncoder()
+        self._cleaned_offset_lines = OffsetsEncoder()
+        self._has_cleaned_offsets = False
+        """Whether the checkpoint of compacted offsets may have entries."""
         self.is_clean = False
         """Whether the last stop was clean: all logs closed and all checkpoints written."""
         self.lineage: tuple[int, ...] = ()
@@ -56,6 +60,8 @@ class LogDirectory:
         self.recovery_points = self._read(names.RECOVERY_POINTS, checkpoints.decode_offsets) or {}
         self.log_start_offsets = self._read(names.LOG_START_OFFSETS, checkpoints.decode_offsets) or {}
         self.high_watermarks = self._read(names.HIGH_WATERMARKS, checkpoints.decode_offsets) or {}
+        self.cleaned_offsets = self._read(names.CLEANED_OFFSETS, checkpoints.decode_offsets) or {}
+        self._has_cleaned_offsets = bool(self.cleaned_offsets)
         found = []
         for name in disk.list(self.path):
             path = self.path_of(name)
@@ -179,7 +185,8 @@ class LogDirectory:
         )
 
     def offset_checkpoints(self) -> dict[str, bytes]:
-        """Path → content of the checkpoints of the present recovery points and log start offsets."""
+        """Path → content of the checkpoints of the present recovery points, log start offsets, and offsets up
+        to which logs are compacted."""
         logs = sorted({**self.logs, **self.spares}.items())
         # A power failure may remove a new log with its directory. Without an entry here, the next start does
         # not report such a log as lost.
@@ -189,10 +196,15 @@ class LogDirectory:
         start_offsets = {
             partition: log.log_start_offset for partition, log in logs if log.log_start_offset > 0
         }
-        return {
+        cleaned_offsets = {partition: log.cleaned_offset for partition, log in logs if log.cleaned_offset > 0}
+        files = {
             self.path_of(names.RECOVERY_POINTS): self._recovery_point_lines.encode(recovery_points),
             self.path_of(names.LOG_START_OFFSETS): self._start_offset_lines.encode(start_offsets),
         }
+        if cleaned_offsets or self._has_cleaned_offsets:
+            self._has_cleaned_offsets = True
+            files[self.path_of(names.CLEANED_OFFSETS)] = self._cleaned_offset_lines.encode(cleaned_offsets)
+        return files
 
     def high_watermark_checkpoint(self, offsets: Mapping[TopicPartition, int]) -> dict[str, bytes]:
         """Path → content of the high watermark checkpoint, with only those `offsets` whose log is here."""

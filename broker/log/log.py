@@ -69,6 +69,7 @@ class Log:
         recovery_point: int,
         epochs: LeaderEpochs,
         producers: ProducerStates,
+        cleaned_offset: int = 0,
         topic_id: uuid.UUID | None = None,
         events: LogEvents | None = None,
         roll_jitter_ms: int = 0,
@@ -81,6 +82,9 @@ class Log:
         self.log_end_offset = segments[-1].next_offset
         self.recovery_point = recovery_point
         """Offset up to which all records are durable."""
+        self.cleaned_offset = cleaned_offset
+        """Offset up to which the log has been compacted: no key has two records before it. Never beyond the
+        recovery point."""
         self.epochs = epochs
         self.producers = producers
         self.events = events or LogEvents()
@@ -114,6 +118,17 @@ class Log:
     @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
+
+    def is_dense(self, segment: Segment) -> bool:
+        """Whether a gap between the offsets of a segment's batches means that records are lost."""
+        return self.settings.is_dense and segment.base_offset >= self.cleaned_offset
+
+    def lower_cleaned_offset(self, offset: int) -> None:
+        """Have the records from `offset` on compacted again. Appends are refused until the checkpoint says
+        so: after a crash, a record that comes back there must not count as compacted."""
+        if offset < self.cleaned_offset:
+            self.cleaned_offset = offset
+            self.events.recovery_point_lowered(self)
 
     def use_files(self, files: OpenFiles) -> None:
         """Open files through `files` from now on; those opened before close."""

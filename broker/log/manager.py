@@ -202,6 +202,7 @@ class LogManager:
             recovery_point=directory.recovery_points.get(partition, 0),
             high_watermark=directory.high_watermarks.get(partition, 0),
             log_start_offset=directory.log_start_offsets.get(partition, 0),
+            cleaned_offset=directory.cleaned_offsets.get(partition, 0),
             is_clean=directory.is_clean,
             cut_short=directory.unmark,
             topic_id=topic_id,
@@ -295,6 +296,7 @@ class LogManager:
         directory.recovery_points.pop(partition, None)
         directory.log_start_offsets.pop(partition, None)
         directory.high_watermarks.pop(partition, None)
+        directory.cleaned_offsets.pop(partition, None)
         try:
             if not self.disk.is_directory(directory.path):
                 # Its disk is missing. Creating the directory would put it on the disk below the mount point.
@@ -425,7 +427,7 @@ class LogManager:
 
     def _settings_changed(self, log: Log) -> None:
         for segment in log.segments:
-            segment.is_dense = log.settings.is_dense
+            segment.is_dense = log.is_dense(segment)
         self._flush_schedule.note(log)
         self._key_indexing.settings_changed(log)
 

@@ -185,6 +185,12 @@ class ProducerStates:
             append = NamedAppend(base_offset, header.last_offset_delta, header.max_timestamp)
             self.append_ids.add(append_id, append)
 
+    @property
+    def first_open_transaction(self) -> int | None:
+        """The offset at which the oldest open transaction began; None if none is open."""
+        begun = [entry.transaction_offset for entry in self._entries.values()]
+        return min((offset for offset in begun if offset != _NO_TRANSACTION), default=None)
+
     def expire(self, now_ms: int) -> int:
         """Remove expired producers that have no open transaction. Returns their number."""
         expired = []

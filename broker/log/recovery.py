@@ -47,6 +47,7 @@ class LoadRequest:
     recovery_point: int = 0
     high_watermark: int = 0
     log_start_offset: int = 0
+    cleaned_offset: int = 0
     is_clean: bool = False
     cut_short: Callable[[], None] = _nothing
     topic_id: uuid.UUID | None = None
@@ -157,6 +158,7 @@ def load_log(disk: Disk, request: LoadRequest) -> Log:
         recovery_point=recovery_point,
         epochs=loading.epochs,
         producers=producers,
+        cleaned_offset=max(0, min(request.cleaned_offset, recovery_point)),
         topic_id=request.topic_id or _load_topic_id(loading),
     )
     log.is_cut_short = loading.is_cut_short
@@ -185,20 +187,27 @@ def _finish_interrupted_work(loading: _Loading) -> None:
 
 
 def _complete_swap(loading: _Loading, base_offset: int) -> None:
+    """Replace the segments whose offsets a `.swap` file covers: it ends with a batch, maybe without records,
+    that has the last offset of the last of them (see `broker.log.replacement`)."""
     disk = loading.disk
     name = names.offset_file(base_offset, names.LOG)
     swap_path = loading.path(name + names.SWAP)
     swap = disk.open(swap_path)
-    next_offset = base_offset + 1
-    for header in scan.headers(swap, 0, swap.size()):
-        next_offset = header.next_offset
+    size, end, next_offset = swap.size(), 0, base_offset + 1
+    for header, _ in scan.valid_batches(swap, 0, size):
+        end, next_offset = header.end, header.next_offset
     swap.close()
+    if end < size and disk.exists(loading.path(name)):
+        # The first of the old segments is the first to be removed: all of them are there.
+        logger.warning("Removing %s, which is damaged: the segments that it replaces are kept", swap_path)
+        disk.remove(swap_path)
+        return
     for other in disk.list(loading.request.directory):
         file = names.parse_offset_file(other)
         if file is not None and not file.marker and base_offset <= file.offset < next_offset:
-            if file.kind == names.SNAPSHOT:
-                continue
-            disk.remove(loading.path(other))
+            is_kept = file.kind == names.TRANSACTION_INDEX and file.offset == base_offset
+            if file.kind != names.SNAPSHOT and not is_kept:
+                disk.remove(loading.path(other))
     disk.rename(swap_path, loading.path(name))
     loading.swapped.add(base_offset)
     logger.info("%s: completed the interrupted replacement of %s", loading.request.directory, name)
@@ -216,6 +225,7 @@ def _find_segments(loading: _Loading) -> None:
             disk.remove(loading.path(name))
     for offset in logs:
         segment = Segment(loading.files, request.directory, offset, request.settings)
+        segment.is_dense = segment.is_dense and offset >= request.cleaned_offset
         segment.size = disk.size(segment.path)
         segment.created_ms = disk.modified_ms(segment.path)
         if names.offset_file(offset, names.DAMAGED) in present:

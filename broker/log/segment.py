@@ -92,6 +92,11 @@ class Segment:
     def path_of(self, kind: str) -> str:
         return os.path.join(self._directory, names.offset_file(self.base_offset, kind))
 
+    @property
+    def has_transaction_index(self) -> bool:
+        """Whether Kafka has written an index of the segment's aborted transactions. Raises OSError."""
+        return self._files.disk.exists(self.path_of(names.TRANSACTION_INDEX))
+
     def paths(self) -> list[str]:
         """Paths of the files of the segment, existing or not; the log itself comes first."""
         kinds = (names.LOG, names.INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, names.DAMAGED)

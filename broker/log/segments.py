@@ -23,6 +23,8 @@ class Segments(Sequence[Segment]):
         self._base_offsets = [segment.base_offset for segment in segments]
         self._directory = directory
         self._files = files
+        self._to_replace: Sequence[Segment] = ()
+        """Segments that recovery would replace now, because a `.swap` file covers them."""
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -64,23 +66,76 @@ class Segments(Sequence[Segment]):
 
         If the active segment is among them, the caller must call `add` or `reopen` next.
         """
-        disk = self._files.disk
-        renamed = []
+        renamed: list[str] = []
         for segment in segments:
+            if segment in self._to_replace:
+                self.cancel_replacement()
             number = self._segments.index(segment)
             del self._segments[number]
             del self._base_offsets[number]
             segment.release()
-            for path in (*segment.paths(), snapshot_path(self._directory, segment.base_offset)):
-                self._files.forget(path)
-                if disk.exists(path):
-                    disk.rename(path, path + names.DELETED)
-                    renamed.append(path + names.DELETED)
+            paths = (*segment.paths(), snapshot_path(self._directory, segment.base_offset))
+            self._mark_deleted(paths, renamed)
+        return renamed
+
+    def _mark_deleted(self, paths: Iterable[str], renamed: list[str]) -> None:
+        disk = self._files.disk
+        for path in paths:
+            self._files.forget(path)
+            if disk.exists(path):
+                disk.rename(path, path + names.DELETED)
+                renamed.append(path + names.DELETED)
+
+    # Replacing segments by what compaction has left of them: see `broker.log.replacement`.
+
+    def begin_replacement(self, old: Sequence[Segment]) -> None:
+        """Rename the complete `.cleaned` file, which has the records of these segments, to `.swap`. From now
+        on recovery replaces them by it."""
+        self._files.disk.rename(old[0].path + names.CLEANED, old[0].path + names.SWAP)
+        self._to_replace = tuple(old)
+
+    def cancel_replacement(self) -> None:
+        """Keep the segments that `begin_replacement` was called with, because they are about to change. No
+        effect if there are none."""
+        if self._to_replace:
+            self._files.disk.remove(self._to_replace[0].path + names.SWAP)
+            # A power failure that brings the file back would undo what is appended after the change.
+            self.active.needs_directory_sync = True
+            self._to_replace = ()
+
+    def may_replace(self, old: Sequence[Segment]) -> bool:
+        """Whether `begin_replacement` was called with these segments, and nothing has cancelled it since."""
+        return bool(old) and tuple(old) == tuple(self._to_replace)
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> list[str]:
+        """Put `new`, whose log is in the `.swap` file, in the place of adjacent segments, whose files get the
+        suffix `.deleted`. Returns their new paths. `may_replace` must be true."""
+        assert self.may_replace(old), "the replacement has not begun"
+        disk, renamed = self._files.disk, list[str]()
+        # Oldest first: while the first one's log is there, recovery knows that all are.
+        for segment in old:
+            segment.release()
+            paths = segment.paths()
+            if segment is old[0]:
+                paths.remove(segment.path_of(names.TRANSACTION_INDEX))
+            else:
+                paths.append(snapshot_path(self._directory, segment.base_offset))
+            self._mark_deleted(paths, renamed)
+        for kind in (names.INDEX, names.TIME_INDEX):
+            disk.rename(new.path_of(kind) + names.CLEANED, new.path_of(kind))
+        disk.rename(new.path + names.SWAP, new.path)
+        new.needs_directory_sync = True
+        first = self._segments.index(old[0])
+        self._segments[first : first + len(old)] = [new]
+        self._base_offsets[first : first + len(old)] = [new.base_offset]
+        self._to_replace = ()
         return renamed
 
     def reopen(self) -> None:
         """Make the last remaining segment the active one."""
+        needs_sync = self.active.needs_directory_sync
         self.active = self._segments[-1]
+        self.active.needs_directory_sync |= needs_sync
 
     def use_files(self, files: OpenFiles) -> None:
         """Open files through `files` from now on, and close those opened before."""

@@ -74,7 +74,8 @@ def restore_producers(
             logger.warning("Reading %s from its beginning: %s", segment.path, error)
             start = 0
         for header in segment.headers(segment.size if start is None else start):
-            if header.base_offset >= producers.map_end_offset:
+            # A batch that the log start lies in counts: its last records are in the log.
+            if header.last_offset >= producers.map_end_offset:
                 producers.update(header, header.base_offset, now_ms)
                 if header.has_append_id:
                     batch = memoryview(segment.file().pread(header.size, header.position))

@@ -28,6 +28,7 @@ def truncate_to(log: Log, offset: int, *, now_ms: int = 0) -> bool:
         truncate_fully_and_start_at(log, offset, now_ms=now_ms)
         return True
     try:
+        log.segments.cancel_replacement()
         remove_snapshots(log.disk, log.directory, beyond=offset)
         # Last segment first: after a crash at any point, the remaining segments are the log's beginning.
         log.discard(log.segments.beginning_at(offset)[::-1])
@@ -68,6 +69,7 @@ def truncate_fully_and_start_at(log: Log, offset: int, *, now_ms: int = 0) -> No
 def _after_truncation(log: Log, end_offset: int, now_ms: int) -> None:
     log.truncations += 1
     log.log_end_offset = end_offset
+    log.cleaned_offset = min(log.cleaned_offset, end_offset)
     log.log_start_offset = min(log.log_start_offset, end_offset)
     _truncate_epochs(log, end_offset)
     restore_producers(

@@ -181,7 +181,9 @@ class Repairs:
     async def _repair(self, partition: Partition, segment: Segment) -> bool:
         log, disk = partition.log, self._logs.disk
         truncations = log.truncations
-        path, copy = segment.path, segment.path + names.CLEANED
+        path, copy = segment.path, segment.path + names.TEMPORARY
+        # The leader may still have records that this replica's compaction has removed.
+        log.lower_cleaned_offset(segment.base_offset)
 
         def check_current() -> None:
             if log.failure is not None or segment not in log.segments or log.truncations != truncations:
@@ -201,6 +203,10 @@ class Repairs:
             check_current()
         await self._workers.run(_sync, disk, copy)
         check_current()
+        if log.settling:
+            raise error_for(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"a checkpoint of {partition.key} is being written"
+            )
         # In this turn: nothing may happen to the log between the check and the new name.
         disk.rename(copy, path)
         segment.replaced(size)

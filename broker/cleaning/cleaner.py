@@ -1,0 +1,220 @@
+"""Compacts the logs of topics with cleanup.policy=compact, the dirtiest first, in worker threads.
+
+Each replica compacts its own log, below its own high watermark. A log that cannot be compacted is marked and
+skipped until the segment in question has changed; the others are compacted.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from twisted.internet.defer import Deferred, ensureDeferred, succeed
+from twisted.python.failure import Failure
+
+from broker.cleaning.cleaning_pass import CleaningAborted, CleaningPass, PassSurroundings
+from broker.cleaning.plan import CleaningPlan, best_plan, must_roll, plan_of
+from broker.cleaning.settings import CleanerSettings
+from broker.cleaning.sources import UncleanableSegment
+from broker.log.disk import Disk
+from broker.log.log import Log
+from broker.log.pressure import is_pressure
+from broker.log.segment import Segment
+from broker.setting_groups import Live
+from broker.workers import Workers
+from coordinator.alarm import Alarm
+from coordinator.clock import Clock, TimeOfDay
+from protocol.errors import BrokerError
+
+logger = logging.getLogger(__name__)
+
+_NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
+
+
+@dataclass(frozen=True, slots=True)
+class UncleanableMark:
+    """Why a log is skipped: what is wrong with a segment. The mark holds while the segment is as it was."""
+
+    reason: str
+    segment: Segment | None
+    size: int = 0
+    is_damaged: bool = False
+
+    @classmethod
+    def of(cls, segment: Segment, reason: str) -> UncleanableMark:
+        return cls(reason, segment, segment.size, segment.damage is not None)
+
+    def holds(self, log: Log) -> bool:
+        """Whether the log still cannot be compacted. A mark without a segment holds until the broker
+        stops."""
+        segment = self.segment
+        if segment is None:
+            return True
+        is_unchanged = segment.size == self.size and (segment.damage is not None) == self.is_damaged
+        return is_unchanged and segment in log.segments
+
+
+class Cleaner:
+    """Compacts up to log.cleaner.threads logs at once.
+
+    `committed_offset` returns the offset below which the records of a log are committed; None while the log
+    has no role. `date_ms` is the time of day, by which tombstones expire.
+    """
+
+    def __init__(
+        self,
+        logs: Iterable[Log],
+        disk: Disk,
+        workers: Workers,
+        clock: Clock,
+        date_ms: TimeOfDay,
+        settings: Live[CleanerSettings],
+        committed_offset: Callable[[Log], int | None],
+    ) -> None:
+        self.uncleanable: dict[Log, UncleanableMark] = {}
+        """The logs that are skipped."""
+        self.passes = 0
+        """Number of passes that have been completed."""
+        self._logs = logs
+        self._disk = disk
+        self._workers = workers
+        self._clock = clock
+        self._date_ms = date_ms
+        self._settings = settings
+        self._committed_offset = committed_offset
+        self._busy: set[Log] = set()
+        self._resting: dict[Log, float] = {}
+        """Logs whose last pass was not completed → when the next one may begin, in seconds of the clock."""
+        self._free_s = 0.0
+        """When the bytes that were read and written so far have taken their time, in seconds of the clock."""
+        self._is_stopped = False
+        self._alarm = Alarm(clock, self._look)
+
+    def start(self) -> None:
+        """Begin to compact, unless log.cleaner.enable is false."""
+        if self._settings.current().is_enabled:
+            self._alarm.set(0.0)
+
+    def stop(self) -> None:
+        """Begin no pass, and abort those that are under way."""
+        self._is_stopped = True
+        self._alarm.cancel()
+
+    # -- choosing ------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Begin passes over the dirtiest logs, and look again later."""
+        settings = self._settings.current()
+        while len(self._busy) < settings.threads and not self._is_stopped:
+            plan = best_plan(self._plans())
+            if plan is None:
+                break
+            self._begin(plan, settings)
+        if not self._is_stopped and not self._alarm.is_set:
+            self._alarm.set(settings.backoff_ms / 1000)
+
+    def _plans(self) -> Iterator[CleaningPlan]:
+        now_s, now_ms = self._clock.seconds(), self._date_ms()
+        self._resting = {log: end_s for log, end_s in self._resting.items() if end_s > now_s}
+        self.uncleanable = {
+            log: mark for log, mark in self.uncleanable.items() if log.failure is None and mark.holds(log)
+        }
+        for log in list(self._logs):
+            if log.settings.is_dense or log.failure is not None or log in self._busy:
+                continue
+            committed = self._committed_offset(log)
+            if committed is None or log in self._resting or log in self.uncleanable:
+                continue
+            plan = self._plan(log, committed, now_ms)
+            if plan is not None:
+                yield plan
+
+    def _plan(self, log: Log, committed_offset: int, now_ms: int) -> CleaningPlan | None:
+        try:
+            if must_roll(log, now_ms):
+                log.roll(now_ms)
+            return plan_of(log, committed_offset, now_ms)
+        except UncleanableSegment as error:
+            self._mark(log, error)
+        except OSError as error:
+            log.refused(error)
+        except BrokerError as error:
+            logger.warning("%s cannot be compacted now: %s", log.topic_partition, error)
+        return None
+
+    # -- one log -------------------------------------------------------------------------------------------
+
+    def _begin(self, plan: CleaningPlan, settings: CleanerSettings) -> None:
+        log = plan.log
+        self._busy.add(log)
+        around = PassSurroundings(
+            self._disk, self._workers, self._date_ms, settings, self._pause, lambda: self._is_stopped
+        )
+        cleaning = CleaningPass(plan, around)
+        begun_s = self._clock.seconds()
+        done = ensureDeferred(cleaning.run())
+        done.addCallback(lambda _: self._completed(log, cleaning, begun_s))
+        done.addErrback(lambda failure: self._failed(log, failure))
+        done.addBoth(lambda _: self._ended(log))
+
+    def _completed(self, log: Log, cleaning: CleaningPass, begun_s: float) -> None:
+        self.passes += 1
+        logger.info(
+            "Compacted %s up to offset %d in %d ms: %d bytes were %d before",
+            log.topic_partition, cleaning.end_offset, round((self._clock.seconds() - begun_s) * 1000),
+            cleaning.bytes_after, cleaning.bytes_before,
+        )  # fmt: skip
+
+    def _failed(self, log: Log, failure: Failure) -> None:
+        """Errback of a pass."""
+        error = failure.value
+        self._resting[log] = self._clock.seconds() + self._settings.current().backoff_ms / 1000
+        if isinstance(error, CleaningAborted) or log.failure is not None:
+            logger.info("The compaction of %s was aborted, because the log has changed", log.topic_partition)
+        elif isinstance(error, UncleanableSegment):
+            self._mark(log, error)
+        elif isinstance(error, FileNotFoundError) or is_pressure(error):
+            logger.warning("The compaction of %s is tried again: %s", log.topic_partition, error)
+        elif isinstance(error, OSError) and error.errno in _NO_ROOM:
+            logger.error(
+                "%s cannot be compacted, because the disk is full; it is tried again: %s",
+                log.topic_partition,
+                error,
+            )
+        elif isinstance(error, OSError):
+            log.failed(error)
+        else:
+            self.uncleanable[log] = UncleanableMark(repr(error), None)
+            logger.error(
+                "%s is not compacted until the broker is restarted\n%s",
+                log.topic_partition,
+                failure.getTraceback(),
+            )
+
+    def _mark(self, log: Log, error: UncleanableSegment) -> None:
+        segment = next(log.segments.from_offset(error.offset))
+        self.uncleanable[log] = UncleanableMark.of(segment, str(error))
+        logger.error(
+            "%s cannot be compacted (%d such logs): %s; the segment is examined, and the log is skipped "
+            "until it has been repaired",
+            log.topic_partition, len(self.uncleanable), error,
+        )  # fmt: skip
+        log.suspect_at(error.offset, str(error))
+
+    def _ended(self, log: Log) -> None:
+        self._busy.discard(log)
+        if not self._is_stopped:
+            self._alarm.set(0.0)
+
+    def _pause(self, size: int) -> Deferred[None]:
+        """Wait until `size` more bytes are within log.cleaner.io.max.bytes.per.second."""
+        now_s = self._clock.seconds()
+        self._free_s = max(now_s, self._free_s) + size / self._settings.current().io_bytes_per_second_max
+        delay_s = self._free_s - now_s
+        if delay_s < 0.001:
+            return succeed(None)
+        pause: Deferred[None] = Deferred()
+        self._clock.callLater(delay_s, pause.callback, None)
+        return pause

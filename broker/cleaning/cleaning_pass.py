@@ -1,0 +1,193 @@
+"""One pass over a log: finds the last record of each key in its dirty part, then replaces its segments.
+
+Workers read and write; between two parts of their work, and before each change, the pass checks that the log
+is still as it was planned. If it was truncated, deleted or failed, or retention has removed segments, the
+pass is aborted: the segments that it has replaced so far stay, and the next pass begins with what the log is
+then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from twisted.internet.defer import Deferred
+
+from broker.cleaning.copying import GroupCopy, sorted_offsets
+from broker.cleaning.mapping import KeyMapping
+from broker.cleaning.plan import CleaningPlan, groups_of
+from broker.cleaning.producers import last_batches
+from broker.cleaning.settings import CleanerSettings
+from broker.cleaning.sources import Source
+from broker.log.disk import Disk
+from broker.log.replacement import SegmentReplacement, begin_replacement, finish_replacement, is_current
+from broker.log.segment import Segment
+from broker.log.snapshots import snapshot_path
+from broker.log.timestamps import LOOK_UP_BYTES_MAX
+from broker.workers import Workers
+from coordinator.clock import TimeOfDay
+from protocol.compaction import Rules
+
+logger = logging.getLogger(__name__)
+
+_PART_BYTES = 4 << 20
+"""Bytes that a worker reads and writes before it returns."""
+_TIME_MAX = 2**63 - 1
+
+
+class CleaningAborted(Exception):
+    """The log has changed, or the broker stops."""
+
+
+class _Job(Protocol):
+    """Work for a worker, in parts."""
+
+    is_done: bool
+
+    def advance(self, bytes_max: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PassSurroundings:
+    """What a pass uses. `pause` is called with the bytes that a worker has read and written; the pass waits
+    for its result. `is_stopped` says whether the broker stops."""
+
+    disk: Disk
+    workers: Workers
+    date_ms: TimeOfDay
+    settings: CleanerSettings
+    pause: Callable[[int], Deferred[None]]
+    is_stopped: Callable[[], bool]
+
+
+class CleaningPass:
+    """Carries out a plan. `end_offset` is that up to which the pass compacts; less than planned if the map of
+    keys was full."""
+
+    def __init__(self, plan: CleaningPlan, around: PassSurroundings) -> None:
+        self.end_offset = plan.segments[-1].next_offset
+        self.bytes_before = 0
+        """Size of the segments that have been copied so far."""
+        self.bytes_after = 0
+        """Size of what has remained of them."""
+        self._plan = plan
+        self._log = plan.log
+        self._around = around
+        self._truncations = plan.log.truncations
+        self._cleaned_offset = plan.log.cleaned_offset
+        self._left = list(plan.segments)
+        """The segments that are to be copied still."""
+        self._previous_epoch: int | None = None
+
+    async def run(self) -> None:
+        """Compact the log. Raises `CleaningAborted`, `UncleanableSegment`, and OSError."""
+        table = await self._map_keys()
+        self._left = [segment for segment in self._left if segment.base_offset < self.end_offset]
+        producers = await self._last_batches()
+        for group in groups_of(self._left, self._log.settings):
+            await self._clean_group(group, table, producers)
+            del self._left[: len(group)]
+        self._check()
+        self._log.cleaned_offset = max(self._log.cleaned_offset, self.end_offset)
+
+    async def _map_keys(self) -> bytearray:
+        plan, log = self._plan, self._log
+        mapping = KeyMapping(
+            self._around.disk, _sources(plan.dirty_segments), plan.first_dirty, self._around.settings,
+            self._batch_bytes_max,
+        )  # fmt: skip
+        try:
+            await self._work(mapping)
+        finally:
+            mapping.close()
+        assert mapping.map is not None
+        self.end_offset = mapping.end_offset
+        if self.end_offset < plan.segments[-1].next_offset:
+            logger.info(
+                "%s has more keys than log.cleaner.dedupe.buffer.size has room for: this pass ends at "
+                "offset %d, the next one continues there",
+                log.topic_partition, self.end_offset,
+            )  # fmt: skip
+        return mapping.map.table
+
+    async def _last_batches(self) -> dict[int, int]:
+        """The base offset of the last batch of each producer that the log remembers."""
+        log, around = self._log, self._around
+        path = snapshot_path(log.directory, self._left[-1].next_offset)
+        found = await around.workers.run(last_batches, around.disk, path, _sources(self._left))
+        self._check()
+        return {
+            producer: offset for producer, offset in found.items() if log.producers.get(producer) is not None
+        }
+
+    async def _clean_group(
+        self, group: Sequence[Segment], table: bytearray, producers: dict[int, int]
+    ) -> None:
+        log, around, settings = self._log, self._around, self._around.settings
+        now_ms = around.date_ms()
+        rules = Rules(
+            table,
+            self.end_offset,
+            now_ms,
+            min(now_ms + log.settings.delete_retention_ms, _TIME_MAX),
+            sorted_offsets(list(producers.values())),
+            sorted_offsets(log.producers.append_ids.first_offsets()),
+        )
+        copy = GroupCopy(
+            around.disk,
+            _sources(group),
+            rules,
+            previous_epoch=self._previous_epoch,
+            last_epoch=log.epochs.epoch_at(group[-1].next_offset - 1),
+            index_interval_bytes=log.settings.index_interval_bytes,
+            piece_bytes=settings.io_buffer_size_bytes // settings.threads,
+            batch_bytes_max=self._batch_bytes_max,
+        )
+        is_swapped = False
+        try:
+            await self._work(copy)
+            self._previous_epoch = copy.previous_epoch
+            is_swapped = copy.is_changed and await self._swap(group, copy)
+        finally:
+            if not is_swapped:
+                await around.workers.run(copy.remove)
+        self.bytes_before += sum(segment.size for segment in group)
+        self.bytes_after += copy.size
+
+    async def _swap(self, group: Sequence[Segment], copy: GroupCopy) -> bool:
+        log, around = self._log, self._around
+        replacement = SegmentReplacement(
+            log, tuple(group), copy.size, self._truncations, max(segment.created_ms for segment in group)
+        )
+        if not begin_replacement(replacement):
+            raise CleaningAborted
+        await around.workers.run(around.disk.fsync_directory, log.directory)
+        if around.is_stopped() or not finish_replacement(replacement):
+            raise CleaningAborted
+        await around.workers.run(around.disk.fsync_directory, log.directory)
+        return True
+
+    async def _work(self, job: _Job) -> None:
+        while not job.is_done:
+            size = await self._around.workers.run(job.advance, _PART_BYTES)
+            self._check()
+            await self._around.pause(size)
+            self._check()
+
+    def _check(self) -> None:
+        log = self._log
+        is_unchanged = is_current(log, self._left, self._truncations)
+        if self._around.is_stopped() or not is_unchanged or log.cleaned_offset != self._cleaned_offset:
+            raise CleaningAborted
+
+    @property
+    def _batch_bytes_max(self) -> int:
+        return max(LOOK_UP_BYTES_MAX, 8 * self._log.settings.max_message_bytes)
+
+
+def _sources(segments: Sequence[Segment]) -> list[Source]:
+    return [
+        Source(segment.path, segment.base_offset, segment.next_offset, segment.size) for segment in segments
+    ]

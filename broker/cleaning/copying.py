@@ -1,0 +1,201 @@
+"""Writes what remains of some adjacent segments into a new one. For workers: it uses no log.
+
+The new segment has the first offset of the old ones. It ends with a batch that has their last offset, if need
+be one without records: so its file shows which segments it replaces (`broker.log.recovery`), and a log whose
+last records are all removed keeps its end. Its files have the suffix `.cleaned` until they are complete and
+durable.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from broker.cleaning.sources import Source, SourceReader
+from broker.log import names
+from broker.log.disk import Disk, DiskFile
+from broker.log.index import encode_offsets, encode_times
+from protocol import compaction
+from protocol.batches import HEADER_SIZE, NO_LEADER_EPOCH, NO_TIMESTAMP, read_header, write_header
+from protocol.compaction import Rules
+
+_ROW = struct.Struct("=qqq")
+_NO_BATCH = NO_LEADER_EPOCH - 1
+"""Stands for the leader epoch of the batch before the first one of a log."""
+
+
+def sorted_offsets(offsets: Sequence[int]) -> bytes:
+    """The form in which `Rules` take offsets."""
+    return array("q", sorted(offsets)).tobytes()
+
+
+@dataclass(slots=True)
+class _NewIndexes:
+    """The index entries of the new segment, by the rule of `SegmentIndexes`."""
+
+    base_offset: int
+    interval_bytes: int
+    offsets: list[tuple[int, int]] = field(default_factory=list)
+    times: list[tuple[int, int]] = field(default_factory=list)
+    max_timestamp: int = NO_TIMESTAMP
+    _offset_of_max_timestamp: int = 0
+    _bytes_since_entry: int = 0
+
+    def add(self, last_offset: int, max_timestamp: int, position: int, size: int) -> None:
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self._offset_of_max_timestamp = last_offset - self.base_offset
+        if self._bytes_since_entry > self.interval_bytes:
+            self.offsets.append((last_offset - self.base_offset, position))
+            self.note_time()
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size
+
+    def note_time(self) -> None:
+        is_later = not self.times or self.max_timestamp > self.times[-1][0]
+        if self.max_timestamp != NO_TIMESTAMP and is_later:
+            self.times.append((self.max_timestamp, self._offset_of_max_timestamp))
+
+
+class GroupCopy:
+    """Copies what remains of the batches of `sources`, adjacent segments of a log.
+
+    `previous_epoch` is the leader epoch of the batch before them (None if there is none), and `last_epoch`
+    that of the last offset (-1 if unknown). Once `is_done`, the files are complete, and the log file is
+    durable.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        sources: Sequence[Source],
+        rules: Rules,
+        *,
+        previous_epoch: int | None,
+        last_epoch: int,
+        index_interval_bytes: int,
+        piece_bytes: int,
+        batch_bytes_max: int,
+    ) -> None:
+        self.size = 0
+        """Bytes of the new log file so far."""
+        self.is_done = False
+        self.is_changed = len(sources) > 1
+        """Whether the new segment differs from the old one."""
+        self.previous_epoch = _NO_BATCH if previous_epoch is None else previous_epoch
+        self._disk = disk
+        self._rules = rules
+        self._last_epoch = last_epoch
+        self._end_offset = sources[-1].next_offset
+        self._next_offset = sources[0].base_offset
+        self._batch_bytes_max = batch_bytes_max
+        self._reader = SourceReader(disk, sources, piece_bytes)
+        self._path = sources[0].path + names.CLEANED
+        self._file: DiskFile | None = None
+        self._indexes = _NewIndexes(sources[0].base_offset, index_interval_bytes)
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp of a batch in ms; -1 if none has one."""
+        return self._indexes.max_timestamp
+
+    def advance(self, bytes_max: int) -> int:
+        """Read and write about `bytes_max` more bytes. Returns how many. Raises OSError and
+        `UncleanableSegment`."""
+        if self._file is None:
+            self._disk.remove(self._path)
+            self._file = self._disk.open(self._path, create=True)
+        done, size = 0, self.size
+        while done + self.size - size < bytes_max and not self.is_done:
+            piece = self._reader.next_piece()
+            if piece is None:
+                self._finish(self._file)
+            else:
+                self._copy(piece, self._file)
+                done += len(piece)
+        return done + self.size - size
+
+    def _copy(self, piece: bytes, file: DiskFile) -> None:
+        reader, position, expected = self._reader, 0, self._reader.expected
+        while True:
+            start = position
+            result = compaction.filter_batches(
+                piece, position, expected, reader.upper, self._rules, self.previous_epoch
+            )
+            position, expected, self.previous_epoch = result.position, result.expected, result.previous_epoch
+            self._append(file, result.output, result.rows, memoryview(piece)[start:position])
+            if result.status != compaction.COMPRESSED:
+                break
+            header = read_header(piece, position)
+            batch = piece[position : header.end]
+            inner = header._replace(position=0)
+            output = compaction.filter_compressed(
+                batch, inner, self._rules, self.previous_epoch, self._batch_bytes_max
+            )
+            self._append(file, output, compaction.row_of(output) if output else b"", batch)
+            position, expected, self.previous_epoch = header.end, header.next_offset, header.leader_epoch
+        if result.status == compaction.DAMAGED:
+            raise reader.refuse_next(position)
+        reader.take(position, expected)
+
+    def _append(self, file: DiskFile, output: bytes, rows: bytes, before: bytes | memoryview) -> None:
+        self.is_changed = self.is_changed or output != before
+        if not output:
+            return
+        file.append([output])
+        for last_offset, max_timestamp, size in _ROW.iter_unpack(rows):
+            self._indexes.add(last_offset, max_timestamp, self.size, size)
+            self.size += size
+            self._next_offset = last_offset + 1
+
+    def _finish(self, file: DiskFile) -> None:
+        if self._next_offset < self._end_offset:
+            end = _empty_batch(self._end_offset - 1, self._last_epoch)
+            self._append(file, end, compaction.row_of(end), b"")
+        self._indexes.note_time()
+        self.is_done = True
+        if self.is_changed:
+            file.fsync()
+            stem = self._path.removesuffix(names.LOG + names.CLEANED)
+            self._write(stem + names.INDEX + names.CLEANED, encode_offsets(self._indexes.offsets))
+            self._write(stem + names.TIME_INDEX + names.CLEANED, encode_times(self._indexes.times))
+        self.close()
+
+    def _write(self, path: str, data: bytes) -> None:
+        # No fsync: recovery rebuilds an index that does not fit its log.
+        self._disk.remove(path)
+        file = self._disk.open(path, create=True)
+        file.append([data])
+        file.close()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._reader.close()
+        if self._file is not None:
+            self._file.close()
+
+    def remove(self) -> None:
+        """Remove what was written, which nothing uses. Raises OSError."""
+        self.close()
+        stem = os.path.splitext(os.path.splitext(self._path)[0])[0]
+        for kind in (names.LOG, names.INDEX, names.TIME_INDEX):
+            self._disk.remove(stem + kind + names.CLEANED)
+
+
+def _empty_batch(offset: int, leader_epoch: int) -> bytes:
+    """A batch without records at one offset."""
+    batch = bytearray(HEADER_SIZE)
+    write_header(
+        batch,
+        attributes=0,
+        record_count=0,
+        last_offset_delta=0,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
+        base_offset=offset,
+        leader_epoch=leader_epoch,
+    )
+    return bytes(batch)

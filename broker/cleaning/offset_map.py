@@ -1,0 +1,24 @@
+"""The last offset of each key in a part of a log, in a fixed buffer of 24 bytes a slot."""
+
+from __future__ import annotations
+
+from broker.cleaning.settings import CleanerSettings
+from protocol.compaction import SLOT_BYTES
+
+
+class OffsetMap:
+    """A table for `protocol.compaction`. It takes `key_count_max` keys; the share of slots that stay free
+    keeps look-ups short."""
+
+    def __init__(self, slots: int, load_factor: float) -> None:
+        slots = max(2, slots)
+        self.table = bytearray(slots * SLOT_BYTES)
+        self.key_count = 0
+        self.key_count_max = max(1, min(slots - 1, int(slots * load_factor)))
+
+    @classmethod
+    def for_offsets(cls, count: int, settings: CleanerSettings) -> OffsetMap:
+        """A map for `count` consecutive offsets; smaller if one thread's part of the buffer is."""
+        load_factor = settings.io_buffer_load_factor
+        slots_max = settings.dedupe_buffer_size_bytes // settings.threads // SLOT_BYTES
+        return cls(min(slots_max, int(count / load_factor) + 2), load_factor)

@@ -1,0 +1,146 @@
+"""Decides which log is compacted next, which part of it, and which of its segments become one.
+
+A log consists of a part that has been compacted (*clean*), a part that can be (*dirty*), and a rest that
+cannot yet: the active segment, records that are not committed or not durable, open transactions, damage, and
+records younger than `min.compaction.lag.ms`. Only whole segments are compacted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
+
+from broker.cleaning.sources import UncleanableSegment
+from broker.log.damage import SuspectSegment
+from broker.log.log import Log
+from broker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from broker.log.settings import LogSettings
+
+_GROUP_MAX = 32
+"""Maximum number of segments that become one: all their files are renamed in one turn of the reactor."""
+_TIME_ENTRY_BYTES = 12
+NO_LIMIT_MS = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningPlan:
+    """What a pass over a log does: `segments` are all clean and dirty ones, oldest first, `first_dirty` is
+    the offset from which on records are dirty. `is_due`: a record has waited longer than
+    `max.compaction.lag.ms`."""
+
+    log: Log
+    segments: tuple[Segment, ...]
+    first_dirty: int
+    clean_bytes: int
+    dirty_bytes: int
+    is_due: bool
+
+    @property
+    def dirty_ratio(self) -> float:
+        return self.dirty_bytes / max(1, self.clean_bytes + self.dirty_bytes)
+
+    @property
+    def dirty_segments(self) -> tuple[Segment, ...]:
+        return tuple(each for each in self.segments if each.next_offset > self.first_dirty)
+
+
+def plan_of(log: Log, committed_offset: int, now_ms: int) -> CleaningPlan | None:
+    """The next pass over a log whose records below `committed_offset` are committed; None if it has nothing
+    dirty, or not enough. `now_ms` is the time of day. Raises OSError, and `UncleanableSegment` for a damaged
+    index."""
+    settings = log.settings
+    end = min(committed_offset, log.recovery_point)
+    segments: Sequence[Segment] = list(takewhile(partial(_is_settled, end), log.segments[:-1]))
+    first_dirty = max(log.cleaned_offset, log.segments[0].base_offset)
+    segments = _old_enough(segments, first_dirty, settings.min_compaction_lag_ms, now_ms)
+    dirty = [segment for segment in segments if segment.next_offset > first_dirty]
+    if not dirty:
+        return None
+    dirty_bytes = sum(segment.size for segment in dirty)
+    plan = CleaningPlan(
+        log, tuple(segments), first_dirty, sum(segment.size for segment in segments) - dirty_bytes,
+        dirty_bytes, _is_due(dirty[0], settings.max_compaction_lag_ms, now_ms),
+    )  # fmt: skip
+    if not plan.is_due and plan.dirty_ratio <= settings.min_cleanable_dirty_ratio:
+        return None
+    unstable = log.producers.first_open_transaction
+    if unstable is not None and unstable < segments[-1].next_offset:
+        return None  # Only logs that Kafka has written hold transactions: wait for their end.
+    return plan
+
+
+def _is_settled(end: int, segment: Segment) -> bool:
+    return segment.next_offset <= end and segment.damage is None and segment.size > 0
+
+
+def _old_enough(segments: Sequence[Segment], first_dirty: int, lag_ms: int, now_ms: int) -> Sequence[Segment]:
+    """The segments before the first dirty one with a record younger than `lag_ms`."""
+    if lag_ms <= 0:
+        return segments
+    for number, segment in enumerate(segments):
+        if segment.next_offset > first_dirty and _latest_timestamp(segment) > now_ms - lag_ms:
+            return segments[:number]
+    return segments
+
+
+def _latest_timestamp(segment: Segment) -> int:
+    """The largest timestamp of a record, in ms; if none has one, the time at which the segment began."""
+    try:
+        latest = segment.max_timestamp
+    except SuspectSegment as error:
+        raise UncleanableSegment(segment.base_offset, str(error)) from None
+    return segment.created_ms if latest < 0 else latest
+
+
+def _is_due(segment: Segment, lag_ms_max: int, now_ms: int) -> bool:
+    if lag_ms_max == NO_LIMIT_MS:
+        return False
+    return now_ms - _first_timestamp(segment) > lag_ms_max
+
+
+def _first_timestamp(segment: Segment) -> int:
+    """When the first record of a segment was written, in ms, as far as its timestamp tells."""
+    first = next(segment.headers(0), None)
+    if first is None or first.max_timestamp < 0:
+        return segment.created_ms
+    return first.max_timestamp
+
+
+def must_roll(log: Log, now_ms: int) -> bool:
+    """Whether the active segment holds a record that has waited longer than `max.compaction.lag.ms`: it can
+    be compacted only once the log has another one. Raises OSError."""
+    active, lag_ms_max = log.segments.active, log.settings.max_compaction_lag_ms
+    return bool(active.size) and _is_due(active, lag_ms_max, now_ms)
+
+
+def best_plan(plans: Iterable[CleaningPlan]) -> CleaningPlan | None:
+    """The plan for the dirtiest log; those that are due come first. None if there is none."""
+    return max(plans, key=lambda plan: (plan.is_due, plan.dirty_ratio), default=None)
+
+
+def groups_of(segments: Sequence[Segment], settings: LogSettings) -> list[list[Segment]]:
+    """The segments in groups of adjacent ones, each of which becomes one segment. Together they have at most
+    `segment.bytes`, and their offsets and index entries fit one segment."""
+    groups: list[list[Segment]] = []
+    size = 0
+    for segment in segments:
+        size += segment.size
+        if groups and _fits(groups[-1], segment, size, settings):
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+            size = segment.size
+    return groups
+
+
+def _fits(group: Sequence[Segment], segment: Segment, size: int, settings: LogSettings) -> bool:
+    entries_max = size // (settings.index_interval_bytes + 1) + 1
+    return (
+        len(group) < _GROUP_MAX
+        and size <= settings.segment_bytes
+        and segment.next_offset - 1 - group[0].base_offset <= MAX_RELATIVE_OFFSET
+        and entries_max * _TIME_ENTRY_BYTES <= settings.segment_index_bytes
+        and not (group[0].has_transaction_index or segment.has_transaction_index)
+    )
