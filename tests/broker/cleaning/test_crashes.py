@@ -25,7 +25,7 @@ def grown_log(disk: SimDisk) -> Log:
     for number in range(60):
         builder = BatchBuilder()
         builder.append(NOW_MS, b"key%d" % (number * number % 7 if number < 40 else 0), b"v%d" % number)
-        builder.append(NOW_MS, b"once%d" % number if number % 4 == 0 else b"again", b"v")
+        builder.append(NOW_MS, b"once%d" % number if number % 4 == 0 and number < 20 else b"again", b"v")
         batch = builder.build(producer_id=number % 3, producer_epoch=0, base_sequence=number // 3 * 2)
         append_as_leader(log, memoryview(batch), number // 25, now_ms=NOW_MS)
     log.roll(NOW_MS)
