@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -83,7 +83,10 @@ class CompactionMachine(RuleBasedStateMachine):
                 sequence = self.sequences[producer]
                 data = builder.build(producer_id=producer, producer_epoch=0, base_sequence=sequence)
                 self.sequences[producer] += len(rows)
+            # Records without keys were written while the topic was not compacted.
+            self.set_policy("compact" if all(key is not None for key, _ in rows) else "delete")
             offset = append_as_leader(self.log, memoryview(data), self.epoch, now_ms=self.now_ms).first_offset
+            self.set_policy("compact")
             for number, (key, value) in enumerate(rows):
                 is_append_time = self.log.settings.uses_log_append_time
                 timestamp = self.now_ms if is_append_time else self.now_ms + number
@@ -93,6 +96,11 @@ class CompactionMachine(RuleBasedStateMachine):
                 if key is not None and value is None:
                     self.tombstones[record.offset] = Tombstone()
             self.now_ms += 1
+
+    def set_policy(self, policy: str) -> None:
+        self.log.settings = replace(self.log.settings, cleanup_policy=(policy,))
+        for segment in self.log.segments:
+            segment.is_dense = self.log.is_dense(segment)
 
     @rule()
     def roll(self) -> None:
