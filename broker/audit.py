@@ -6,10 +6,10 @@ The logger is `broker.audit`. If a broker creates a topic for one of its clients
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from broker.handler import RequestContext
-from protocol.configs import WITHOUT_EFFECT, ResourceType
+from protocol.configs import ResourceType
 
 _log = logging.getLogger(__name__)
 
@@ -22,16 +22,6 @@ def log_change(context: RequestContext, what: str, *arguments: object) -> None:
     _log.info(what + ", by %s", *arguments, _requester(context))
 
 
-def warn_without_effect(context: RequestContext, resource: str, names: Iterable[str]) -> None:
-    """Log which of the settings that were given for a topic have no effect, in one line."""
-    named = sorted(WITHOUT_EFFECT.intersection(names))
-    if named:
-        _log.warning(
-            "The settings %s of %s have no effect in this version, which does not compact logs; set by %s",
-            ", ".join(named), resource, _requester(context),
-        )  # fmt: skip
-
-
 def log_altered(
     context: RequestContext, resource_type: int, name: str, configs: Mapping[str, str | None]
 ) -> None:
@@ -40,8 +30,6 @@ def log_altered(
     is_topic = resource_type == ResourceType.TOPIC
     resource = f"topic {name}" if is_topic else f"broker {name}" if name else "all brokers"
     log_change(context, "Altered settings of %s: %s", resource, shown(dict(configs)))
-    if is_topic:
-        warn_without_effect(context, resource, (key for key, value in configs.items() if value is not None))
 
 
 def shown(values: object) -> str:

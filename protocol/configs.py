@@ -31,14 +31,3 @@ class ConfigSource(enum.IntEnum):
     STATIC_BROKER = 4
     DEFAULT = 5
     DYNAMIC_BROKER_LOGGER = 6
-
-
-WITHOUT_EFFECT = frozenset(
-    (
-        "delete.retention.ms",
-        "max.compaction.lag.ms",
-        "min.cleanable.dirty.ratio",
-        "min.compaction.lag.ms",
-    )
-)
-"""Settings of topics that this version of the broker accepts, and that have no effect."""

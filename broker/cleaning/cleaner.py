@@ -84,7 +84,8 @@ class Cleaner:
         self._date_ms = date_ms
         self._settings = settings
         self._committed_offset = committed_offset
-        self._busy: set[Log] = set()
+        self.busy: dict[Log, None] = {}
+        """The logs that are being compacted."""
         self._resting: dict[Log, float] = {}
         """Logs whose last pass was not completed → when the next one may begin, in seconds of the clock."""
         self._free_s = 0.0
@@ -107,7 +108,7 @@ class Cleaner:
     def _look(self) -> None:
         """Begin passes over the dirtiest logs, and look again later."""
         settings = self._settings.current()
-        while len(self._busy) < settings.threads and not self._is_stopped:
+        while len(self.busy) < settings.threads and not self._is_stopped:
             plan = best_plan(self._plans())
             if plan is None:
                 break
@@ -122,7 +123,7 @@ class Cleaner:
             log: mark for log, mark in self.uncleanable.items() if log.failure is None and mark.holds(log)
         }
         for log in list(self._logs):
-            if log.settings.is_dense or log.failure is not None or log in self._busy:
+            if log.settings.is_dense or log.failure is not None or log in self.busy:
                 continue
             committed = self._committed_offset(log)
             if committed is None or log in self._resting or log in self.uncleanable:
@@ -148,7 +149,7 @@ class Cleaner:
 
     def _begin(self, plan: CleaningPlan, settings: CleanerSettings) -> None:
         log = plan.log
-        self._busy.add(log)
+        self.busy[log] = None
         around = PassSurroundings(
             self._disk, self._workers, self._date_ms, settings, self._pause, lambda: self._is_stopped
         )
@@ -204,7 +205,7 @@ class Cleaner:
         log.suspect_at(error.offset, str(error))
 
     def _ended(self, log: Log) -> None:
-        self._busy.discard(log)
+        self.busy.pop(log, None)
         if not self._is_stopped:
             self._alarm.set(0.0)
 

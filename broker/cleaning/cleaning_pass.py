@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 _PART_BYTES = 4 << 20
 """Bytes that a worker reads and writes before it returns."""
 _TIME_MAX = 2**63 - 1
+_NEVER_MS = -1
+"""A time of day at which no tombstone has expired."""
 
 
 class CleaningAborted(Exception):
@@ -127,10 +129,12 @@ class CleaningPass:
     ) -> None:
         log, around, settings = self._log, self._around, self._around.settings
         now_ms = around.date_ms()
+        is_end_of_log = group[-1].next_offset == log.log_end_offset
         rules = Rules(
             table,
             self.end_offset,
-            now_ms,
+            # The log's last record stays, even a tombstone: readers see by it how far the log reaches.
+            _NEVER_MS if is_end_of_log else now_ms,
             min(now_ms + log.settings.delete_retention_ms, _TIME_MAX),
             sorted_offsets(list(producers.values())),
             sorted_offsets(log.producers.append_ids.first_offsets()),

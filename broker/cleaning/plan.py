@@ -101,7 +101,8 @@ def _is_due(segment: Segment, lag_ms_max: int, now_ms: int) -> bool:
 
 
 def _first_timestamp(segment: Segment) -> int:
-    """When the first record of a segment was written, in ms, as far as its timestamp tells."""
+    """The timestamp of the first batch of a segment in ms; if it has none, the time at which the segment
+    began."""
     first = next(segment.headers(0), None)
     if first is None or first.max_timestamp < 0:
         return segment.created_ms

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.audit import log_change, shown, warn_without_effect
+from broker.audit import log_change, shown
 from broker.handler import Handler, RequestContext
 from broker.mutations import MutationQuotas
 from broker.settings.view import SettingsView
@@ -140,7 +140,6 @@ def _log_created(
             configs = wanted[name].configs
             counts = result.partition_count, result.replication_factor
             log_change(context, what, name, *counts, shown(dict(configs)))
-            warn_without_effect(context, f"topic {name}", configs)
 
 
 def _new_topic(topic: CreatableTopic) -> TopicCreation:

@@ -248,10 +248,20 @@ class Log:
 
     # Reading.
 
-    def read(self, offset: int, max_bytes: int, *, upper_offset: int, min_one_batch: bool = True) -> LogRead:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        upper_offset: int,
+        min_one_batch: bool = True,
+        skips_empty: bool = False,
+    ) -> LogRead:
         """Whole batches from the one with `offset` on, below `upper_offset` and in one file.
 
-        At most `max_bytes`; with `min_one_batch` the first batch may be larger.
+        At most `max_bytes`; with `min_one_batch` the first batch may be larger. With `skips_empty` the first
+        batch has records, if any from there on does: librdkafka takes a response without records for one
+        whose batch was cut off.
         Raises BrokerError with OFFSET_OUT_OF_RANGE for an offset before the log's start or after its end.
         """
         if self.failure is not None or not self.log_start_offset <= offset <= self.log_end_offset:
@@ -273,6 +283,8 @@ class Log:
                         raise SuspectSegment(f"{segment.path} has no offset {offset}")
                 else:
                     return LogRead(None, offset, offset)
+            if skips_empty and not segment.is_dense:
+                segment, start = self._first_with_records(segment, start)
             extent = segment.extent(start, max_bytes, upper_offset, min_one_batch=min_one_batch)
             if extent is None:
                 return LogRead(None, offset, offset)
@@ -286,6 +298,17 @@ class Log:
         except SuspectSegment as error:
             raise self.suspect(segment, error) from error
         return LogRead(FileSlice(file, start, length), offset, extent.next_offset, is_cold)
+
+    def _first_with_records(self, segment: Segment, start: int) -> tuple[Segment, int]:
+        """The place of the first batch with records, from position `start` of a segment on; that position
+        itself if there is none."""
+        for number, each in enumerate(self.segments.from_offset(segment.base_offset)):
+            for header in each.headers(0 if number else start):
+                if header.record_count:
+                    return each, header.position
+            if each.damage is not None:
+                break
+        return segment, start
 
     def _check_readable(self, damage: Damage, offset: int) -> None:
         if offset >= damage.offset:

@@ -309,7 +309,9 @@ class Segment:
             end, base_offset = header.end, header.base_offset
             end_offset = base_offset + header.last_offset_delta + 1
             if header.position == first:
-                if base_offset > upper_offset or end_offset > self.next_offset:
+                # A copy of a compacted log may have a gap at the upper offset.
+                may_follow_gap = position == start and not self.is_dense
+                if (base_offset > upper_offset and not may_follow_gap) or end_offset > self.next_offset:
                     raise suspicion.misled(self, header, upper_offset)
             elif base_offset < next_offset or (base_offset > next_offset and self.is_dense):
                 raise suspicion.out_of_order(self, header, next_offset)

@@ -46,6 +46,8 @@ def _search(log: Log, segment: Segment, timestamp: int) -> LookUp:
     for header in segment.headers_from(start_offset):
         if header.max_timestamp < timestamp or header.last_offset < log.log_start_offset:
             continue
+        if not header.record_count:
+            continue  # Compaction has left no record of the batch.
         if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
             offset = max(header.base_offset, log.log_start_offset)
             return TimestampOffset(offset, header.max_timestamp, header.leader_epoch)

@@ -213,6 +213,7 @@ class Broker:
         every(REPAIR_INTERVAL_MS, node.replication.repairs.look)
         every(settings.retention_interval_ms, node.replication.retention.check)
         logs.scrubber.start()
+        node.replication.cleaner.start()
 
     def describe(self) -> dict[str, Any]:
         """The broker's id, cluster, addresses and log directories, for the ready file."""
@@ -267,6 +268,7 @@ class Broker:
             node.replication.isr_proposals.stop()
             node.replication.roles.stop()
             node.replication.retention.stop()
+            node.replication.cleaner.stop()
             node.replication.fetchers.stop()
             await self._pause(_FLUSH_S)
         if self._are_logs_loaded:

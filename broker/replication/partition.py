@@ -299,7 +299,10 @@ class Partition:
             diverging = self._divergence(offset, last_fetched_epoch)
             if diverging is not None:
                 return PartitionRead(high_watermark, log.log_start_offset, upper_offset, diverging=diverging)
-        read = log.read(offset, max_bytes, upper_offset=upper_offset, min_one_batch=min_one_batch)
+        read = log.read(
+            offset, max_bytes,
+            upper_offset=upper_offset, min_one_batch=min_one_batch, skips_empty=replica_id == CONSUMER_ID,
+        )  # fmt: skip
         return PartitionRead(high_watermark, log.log_start_offset, upper_offset, read.slice, read.is_cold)
 
     def _divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from broker.cleaning.settings import SETTINGS as CLEANING_SETTINGS
 from broker.groups import settings as groups
 from broker.log.settings import BROKER_SETTINGS as LOG_SETTINGS
 from broker.log.settings import TOPIC_SETTINGS
@@ -224,6 +225,7 @@ ROWS: tuple[Setting, ...] = (
     BROKER_ROWS
     + NETWORK_SETTINGS
     + LOG_SETTINGS
+    + CLEANING_SETTINGS
     + REPLICATION_SETTINGS
     + groups.SETTINGS
     + ownership.SETTINGS
@@ -271,6 +273,7 @@ def settings_page() -> str:
         ("Broker", BROKER_ROWS),
         ("Broker: network", NETWORK_SETTINGS),
         ("Broker: logs", LOG_SETTINGS),
+        ("Broker: compaction", CLEANING_SETTINGS),
         ("Broker: replication", REPLICATION_SETTINGS),
         ("Broker: groups", groups.SETTINGS),
         ("Broker: ownership", ownership.SETTINGS),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker.cleaning.cleaner import Cleaner
+from broker.cleaning.settings import CleanerSettings
 from broker.log.flusher import Flusher
+from broker.log.log import Log
 from broker.log.manager import LogManager, ManagerLimits
 from broker.log.scrubber import ScrubSettings
 from broker.log.settings import log_directories, topic_defaults
@@ -47,6 +50,7 @@ class ReplicationParts:
     strays: Strays
     repairs: Repairs
     retention: Retention
+    cleaner: Cleaner
 
 
 def build_logs(settings: Settings, around: Surroundings) -> LogManager:
@@ -98,6 +102,12 @@ def build_replication(
         around.date_ms,
     )
     roles = Roles(replicas, logs, fetchers, clock)
+
+    def committed_offset(log: Log) -> int | None:
+        partition = replicas.find(*log.topic_partition)
+        has_role = partition is not None and partition.log is log and partition.role is not None
+        return partition.high_watermark if partition is not None and has_role else None
+
     return ReplicationParts(
         logs=logs,
         right=right,
@@ -114,4 +124,13 @@ def build_replication(
             logs, replicas, around.workers, clock, cluster.peers.send, cluster.log_dir_events.announce
         ),
         retention=Retention(replicas, logs.checkpoints.write_offsets, around.workers, clock, around.date_ms),
+        cleaner=Cleaner(
+            logs,
+            around.disk,
+            around.workers,
+            clock,
+            around.date_ms,
+            Live(CleanerSettings, settings),
+            committed_offset,
+        ),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -17,7 +17,7 @@ from clients.admin import (
 from clients.settings import read_properties
 from clients.tools.client_quotas import DEFAULT_NAME, ENTITY_TYPES, alter_quotas, describe_quotas, quota_names
 from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
-from protocol.configs import WITHOUT_EFFECT, ConfigOperation, ResourceType
+from protocol.configs import ConfigOperation, ResourceType
 
 ALL_BROKERS = ""
 """Resource name of the cluster-wide broker defaults, used by each broker without a value of its own."""
@@ -156,21 +156,6 @@ def alter(admin: Admin, resource: ConfigResource, changes: list[ConfigChange]) -
         raise click.UsageError("--alter needs --add-config, --add-config-file or --delete-config")
     admin.alter_configs({resource: changes})
     click.echo(f"Completed updating config for {resource}.")
-    if resource.type is ResourceType.TOPIC:
-        warn_without_effect(
-            change.name for change in changes if change.operation is not ConfigOperation.DELETE
-        )
-
-
-def warn_without_effect(names: Iterable[str]) -> None:
-    """Print a warning, on standard error, that names the given settings of topics that have no effect."""
-    named = sorted(WITHOUT_EFFECT.intersection(names))
-    if named:
-        click.echo(
-            f"WARNING: {', '.join(named)} is accepted but has no effect in this version, which does not "
-            "compact logs.",
-            err=True,
-        )
 
 
 _SHORT = {"topic": "topics", "broker": "brokers", "user": "users", "client": "clients", "ip": "ips"}

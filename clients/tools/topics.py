@@ -19,7 +19,6 @@ from clients.admin import (
 from clients.connection.metadata import PartitionInfo
 from clients.errors import UnsupportedRequestError
 from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, pairs, properties, run
-from clients.tools.configs import warn_without_effect
 from clients.tools.topic_pattern import topic_pattern
 from protocol.configs import ResourceType
 from protocol.errors import ErrorCode, TopicExistsError, error_for
@@ -158,7 +157,6 @@ def create(admin: Admin, topic: NewTopic, if_not_exists: bool) -> None:
             raise
     else:
         click.echo(f"Created topic {topic.name}.")
-        warn_without_effect(topic.configs)
 
 
 def alter(

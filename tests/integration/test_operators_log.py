@@ -9,8 +9,6 @@ import subprocess
 import time
 from pathlib import Path
 
-import pytest
-
 from clients.admin.admin import Admin
 from clients.admin.configs import ConfigChange, ConfigResource
 from clients.admin.topics import NewTopic
@@ -45,23 +43,6 @@ def test_each_change_of_a_topic_has_one_line_with_its_sender(cluster: Cluster) -
         (line,) = lines_with(log, told)
         assert line.endswith(f"{told[5:]}, {BY}")
     assert lines_with(log, "only-checked") == []
-
-
-@pytest.mark.parametrize("name", ["delete.retention.ms", "min.compaction.lag.ms"])
-def test_a_setting_without_effect_is_logged_as_such_when_it_is_set(cluster: Cluster, name: str) -> None:
-    (broker,) = cluster.start()
-    with Admin({"bootstrap.servers": cluster.bootstrap, "client.id": "operator"}) as admin:
-        admin.create_topics([NewTopic("created", 1, 1, {name: "5000"})])
-        admin.create_topics([NewTopic("altered", 1, 1)])
-        resource = ConfigResource(ResourceType.TOPIC, "altered")
-        admin.alter_configs({resource: [ConfigChange(name, "5000")]})
-        admin.alter_configs({resource: [ConfigChange("max.message.bytes", "54321")]})
-
-    warnings = lines_with(broker.log, "have no effect in this version")
-    assert [
-        f"WARNING The settings {name} of topic {topic} " in line
-        for topic, line in zip(("created", "altered"), warnings, strict=True)
-    ] == [True, True]
 
 
 def test_brokers_started_as_daemons_keep_a_log_each_and_append_to_it(

@@ -1,0 +1,374 @@
+"""The cleaner at work: which log it chooses, when it waits, and what it does if it cannot compact a log."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from twisted.internet.task import Clock
+
+from broker.cleaning.cleaner import Cleaner
+from broker.cleaning.settings import SETTINGS, CleanerSettings
+from broker.log.damage import Damage
+from broker.log.flush_job import flush_at_once
+from broker.log.log import Log
+from broker.log.log_events import LogEvents
+from broker.log.recovery import LoadRequest, create_log
+from broker.log.settings import LogSettings
+from broker.log.time_search import offset_for_timestamp
+from broker.log.truncation import truncate_to
+from broker.setting_groups import Live
+from protocol.batches import split
+from protocol.records import BatchBuilder
+from protocol.topic_partition import TopicPartition
+from tests.models.compaction import compact, records_of
+from tests.models.logs import NOW_MS, append_as_leader, look_up_at_once, sim_disk
+from tests.models.workers import ImmediateWorkers
+
+Row = tuple[bytes | None, bytes | None]
+
+
+class Room:
+    """A cleaner and its logs, on a simulated disk."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.disk = sim_disk()
+        self.workers = ImmediateWorkers()
+        self.clock = Clock()
+        self.logs: list[Log] = []
+        self.settings: dict[str, Any] = {row.name: row.default for row in SETTINGS}
+        self.settings |= {name.replace("_", "."): value for name, value in settings.items()}
+        self.committed: dict[Log, int | None] = {}
+        self.suspected: list[Log] = []
+        self.failed: list[OSError] = []
+        self.cleaner = Cleaner(
+            self, self.disk, self.workers, self.clock, self.now_ms,
+            Live(CleanerSettings, self.settings), self.committed_offset,
+        )  # fmt: skip
+
+    def __iter__(self) -> Iterator[Log]:
+        return iter(self.logs)
+
+    def now_ms(self) -> int:
+        return NOW_MS + round(self.clock.seconds() * 1000)
+
+    def committed_offset(self, log: Log) -> int | None:
+        return self.committed.get(log, log.log_end_offset)
+
+    def log(self, topic: str, **settings: Any) -> Log:
+        values = {"segment_bytes": 200, "cleanup_policy": ("compact",)} | settings
+        wanted = LoadRequest(TopicPartition(topic, 0), f"/data/{topic}-0", LogSettings(**values), NOW_MS)
+        log = create_log(self.disk, wanted)
+        log.events = LogEvents(
+            suspected=lambda log, offset, why: self.suspected.append(log),
+            failed=lambda log, error: self.failed.append(error),
+        )
+        self.logs.append(log)
+        return log
+
+    def write(self, log: Log, *rows: Row) -> None:
+        """One batch for each record, then a new segment."""
+        self.append(log, *rows)
+        log.roll(self.now_ms())
+
+    def append(self, log: Log, *rows: Row) -> None:
+        """One batch for each record; all are durable then."""
+        for key, value in rows:
+            builder = BatchBuilder()
+            builder.append(self.now_ms(), key, value)
+            append_as_leader(log, memoryview(builder.build()), 0, now_ms=self.now_ms())
+        flush_at_once(log)
+
+    def start(self) -> None:
+        self.cleaner.start()
+        self.clock.advance(0)
+
+
+def rows(log: Log) -> list[Row]:
+    return [(record.key, record.value) for record in records_of(log)]
+
+
+def numbered(count: int, key: bytes = b"k") -> list[Row]:
+    return [(key, b"%d" % number) for number in range(count)]
+
+
+def test_a_log_is_compacted_at_the_start_and_again_after_the_backoff() -> None:
+    room = Room()
+    log = room.log("t")
+    room.write(log, *numbered(5))
+    room.start()
+    assert rows(log) == [(b"k", b"4")]
+    assert log.cleaned_offset == 5
+
+    room.write(log, *numbered(5), (b"other", b"6"))
+    room.clock.advance(14.9)
+    assert len(rows(log)) == 7
+    room.clock.advance(0.2)
+    assert rows(log) == [(b"k", b"4"), (b"other", b"6")]
+
+
+def test_the_dirtiest_log_comes_first_and_one_that_is_clean_enough_not_at_all() -> None:
+    room = Room()
+    logs = {topic: room.log(topic) for topic in ("mostly-clean", "half", "dirty")}
+    for log, clean in zip(logs.values(), (30, 8, 0), strict=True):
+        room.write(log, *((b"%d" % number, b"x") for number in range(clean)))
+        log.cleaned_offset = log.log_end_offset
+        room.write(log, *numbered(10))
+    room.workers.is_held = True
+    room.start()
+
+    def busy() -> list[str]:
+        return [log.topic_partition.topic for log in room.cleaner.busy]
+
+    assert busy() == ["dirty"]
+    room.settings["log.cleaner.threads"] = 3
+    room.clock.advance(15)
+    assert sorted(busy()) == ["dirty", "half"]
+    room.workers.release()
+    room.clock.advance(15)
+    assert [room.logs[n].cleaned_offset for n in range(3)] == [30, 18, 10]
+
+
+@pytest.mark.parametrize("why", ["disabled", "policy", "no role"])
+def test_a_log_is_left_alone(why: str) -> None:
+    room = Room(log_cleaner_enable=why != "disabled")
+    log = room.log("t", cleanup_policy=("delete",) if why == "policy" else ("compact", "delete"))
+    room.write(log, *numbered(5))
+    if why == "no role":
+        room.committed[log] = None
+    room.start()
+    room.clock.advance(60)
+
+    assert len(rows(log)) == 5
+
+
+def test_no_record_from_the_high_watermark_on_is_touched() -> None:
+    room = Room()
+    log = room.log("t", segment_bytes=80)
+    room.write(log, *numbered(6))
+    room.committed[log] = 3
+    room.start()
+
+    assert rows(log) == [(b"k", b"2"), (b"k", b"3"), (b"k", b"4"), (b"k", b"5")]
+
+
+def test_records_younger_than_the_minimum_lag_stay() -> None:
+    room = Room()
+    log = room.log("t", min_compaction_lag_ms=30_000)
+    room.write(log, *numbered(3))
+    room.clock.advance(20)
+    room.write(log, *numbered(3))
+    room.clock.advance(15)
+    room.start()
+
+    assert rows(log) == [(b"k", b"2"), *numbered(3)]
+
+
+def test_an_idle_log_is_compacted_within_the_maximum_lag() -> None:
+    """Also its active segment, and however small its dirty part is."""
+    room = Room()
+    log = room.log("t", max_compaction_lag_ms=60_000, min_cleanable_dirty_ratio=0.99, segment_bytes=1 << 20)
+    room.write(log, *((b"%d" % number, b"x") for number in range(50)))
+    room.start()
+    room.append(log, *numbered(3))
+    room.clock.pump([5.0] * 11)
+    assert len(rows(log)) == 53
+    room.clock.pump([5.0] * 10)
+
+    assert len(rows(log)) == 51
+
+
+def test_more_keys_than_the_map_holds_take_several_passes() -> None:
+    room = Room(log_cleaner_dedupe_buffer_size=1024)
+    log = room.log("t", min_cleanable_dirty_ratio=0.0)
+    keys = [(b"%d" % number, value) for value in (b"old", b"new") for number in range(100)]
+    room.write(log, *keys)
+    room.start()
+    room.clock.pump([0.0] * 20)
+
+    assert room.cleaner.passes > 4
+    assert rows(log) == keys[100:]
+    assert log.cleaned_offset == 200
+
+
+def test_a_tombstone_after_the_end_of_a_pass_gets_no_horizon_from_it() -> None:
+    """Its key may have earlier records still: a reader who sees one of them must see the tombstone too."""
+    room = Room()
+    log = room.log("t", segment_bytes=1 << 20, delete_retention_ms=1000, min_cleanable_dirty_ratio=0.0)
+    room.write(log, *((b"%d" % number, b"x") for number in range(40)), (b"1", None))
+    room.append(log, (b"end", b"x"))
+    small = CleanerSettings(dedupe_buffer_size_bytes=24 * 40)
+    first = compact(log, room.disk, NOW_MS, settings=small)
+    assert first is not None and first.end_offset < 40
+
+    compact(log, room.disk, NOW_MS + 2000)
+    assert (b"1", None) in rows(log)
+    log.cleaned_offset = 0
+    compact(log, room.disk, NOW_MS + 3000)
+    assert (b"1", None) not in rows(log)
+
+
+def test_the_rate_limit_spreads_the_work(caplog: pytest.LogCaptureFixture) -> None:
+    room = Room(log_cleaner_io_max_bytes_per_second=100.0)
+    log = room.log("t")
+    room.write(log, *numbered(50))
+    size = log.size_bytes
+    with caplog.at_level(logging.INFO, "broker.cleaning.cleaner"):
+        room.start()
+        for _ in range(size * 3 // 100 + 10):
+            room.clock.advance(1)
+
+    assert rows(log) == numbered(50)[-1:]
+    (message,) = [record.message for record in caplog.records if "Compacted t-0" in record.message]
+    assert int(message.split(" in ")[1].split(" ms")[0]) >= 2 * size / 100 * 1000 - 2000
+
+
+def test_a_log_that_cannot_be_compacted_is_skipped_and_examined_and_the_others_are_compacted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    room = Room()
+    bad, good = room.log("bad"), room.log("good")
+    room.write(bad, *numbered(9))
+    room.write(good, (b"a", b"1"), (b"b", b"2"), *numbered(3))
+    room.disk.rot(bad.segments[1].path, 70, 3)
+    room.start()
+    room.clock.pump([1.0] * 40)
+
+    assert rows(good) == [(b"a", b"1"), (b"b", b"2"), (b"k", b"2")]
+    assert list(room.cleaner.uncleanable) == [bad]
+    assert room.suspected == [bad]
+    assert sum("cannot be compacted" in record.message for record in caplog.records) == 1
+    assert not [name for name in room.disk.list(bad.directory) if name.endswith(".cleaned")]
+
+    room.disk.rewrite(bad.segments[1].path, 70, 3)
+    bad.segments[1].replaced(bad.segments[1].size)
+    assert bad.cleaned_offset == 0
+    room.cleaner.uncleanable.clear()
+    room.clock.advance(15)
+    assert rows(bad) == [(b"k", b"8")]
+
+
+def test_the_part_before_damage_is_compacted() -> None:
+    room = Room()
+    log = room.log("t", segment_bytes=80)
+    room.write(log, *numbered(6))
+    damaged = log.segments[3]
+    damaged.damage = Damage(damaged.base_offset, 0, damaged.base_offset, "bad")
+    room.start()
+
+    assert log.cleaned_offset == 3
+    assert damaged in log.segments
+    assert b"".join(log.disk.read(each.path) for each in log.segments[:3]).count(b"k") == 1
+
+
+def test_a_full_disk_delays_the_compaction_and_takes_no_directory_offline() -> None:
+    room = Room()
+    log = room.log("t")
+    room.write(log, *((b"%d" % number, b"x") for number in range(30)))
+    room.disk.leave_room(100)
+    room.start()
+    assert log.failure is None and not room.failed
+    assert not [name for name in room.disk.list(log.directory) if name.endswith(".cleaned")]
+
+    room.disk.leave_room(None)
+    room.clock.pump([5.0] * 4)
+    assert log.cleaned_offset == 30
+
+
+def test_a_disk_error_takes_the_directory_offline() -> None:
+    room = Room()
+    log = room.log("t")
+    room.write(log, *numbered(9))
+    room.disk.fail_syncs("/data")
+    room.start()
+
+    assert [error.errno for error in room.failed] == [errno.EIO]
+
+
+@pytest.mark.parametrize("what", ["truncated", "deleted", "policy", "stopped", "retention"])
+def test_a_log_that_changes_while_it_is_compacted_keeps_the_change(what: str) -> None:
+    room = Room()
+    log = room.log("t", segment_bytes=150)
+    room.write(log, *((b"%d" % (number % 9), b"x") for number in range(30)))
+    before = rows(log)
+    for step in range(12):
+        room.workers.is_held = True
+        room.start()
+        for _ in range(step):
+            if room.workers.jobs:
+                room.workers.work()
+        match what:
+            case "truncated":
+                truncate_to(log, 25 - step)
+            case "deleted":
+                log.fail(OSError("deleted"))
+            case "policy":
+                log.settings = replace(log.settings, cleanup_policy=("delete",))
+            case "stopped":
+                room.cleaner.stop()
+            case _:
+                log.discard(log.segments[:1])
+                log.log_start_offset = log.segments[0].base_offset
+        room.workers.release()
+        room.clock.advance(0)
+        if what == "deleted":
+            return
+        stored = rows(log)
+        assert not [name for name in room.disk.list(log.directory) if name.endswith((".cleaned", ".swap"))]
+        assert set(stored) <= set(before)
+        if what == "truncated":
+            assert log.log_end_offset <= 25 - step
+        if what in ("policy", "stopped"):
+            return
+
+
+def test_the_settings_that_kafka_can_change_at_runtime_are_dynamic() -> None:
+    assert [row.name for row in SETTINGS if not row.dynamic] == ["log.cleaner.enable"]
+
+
+def test_a_consumer_gets_no_response_that_begins_with_a_batch_without_records() -> None:
+    room = Room()
+    log = room.log("t", segment_bytes=80)
+    room.write(log, *numbered(6), (b"other", b"x"))
+    room.start()
+    empty = log.read(0, 1, upper_offset=7)
+    assert empty.slice is not None and split(empty.slice.read())[0].record_count == 0
+
+    for offset in range(7):
+        read = log.read(offset, 1, upper_offset=7, skips_empty=True)
+        assert read.slice is not None
+        (header,) = split(read.slice.read())
+        assert header.record_count == 1 and header.base_offset == max(offset, 5)
+    assert log.read(0, 1, upper_offset=5, skips_empty=True).slice is None
+
+
+def test_the_last_record_of_a_log_stays_even_if_it_is_an_expired_tombstone() -> None:
+    room = Room()
+    log = room.log("t", delete_retention_ms=0, min_cleanable_dirty_ratio=0.0)
+    room.write(log, (b"a", b"1"), (b"a", None))
+    compact(log, room.disk, NOW_MS)
+    log.cleaned_offset = 0
+    compact(log, room.disk, NOW_MS + 1)
+    assert rows(log) == [(b"a", None)]
+
+    room.append(log, (b"b", b"1"))
+    log.cleaned_offset = 0
+    compact(log, room.disk, NOW_MS + 2)
+    assert rows(log) == [(b"b", b"1")]
+
+
+def test_a_time_of_a_batch_without_records_is_not_found() -> None:
+    room = Room()
+    log = room.log("t", message_timestamp_type="LogAppendTime", segment_bytes=80)
+    room.write(log, *numbered(2))
+    room.clock.advance(1)
+    room.write(log, *numbered(2))
+    compact(log, room.disk, room.now_ms())
+
+    found = look_up_at_once(offset_for_timestamp(log, 0))
+
+    assert found is not None and found.offset == 3
