@@ -332,7 +332,10 @@ class Segment:
         if next_offset < 0:
             # The index led to the first batch that lies outside the extent.
             stopped_at = next(self.headers(position), None)
-            next_offset = self.next_offset if stopped_at is None else stopped_at.base_offset
+            if stopped_at is not None:
+                next_offset = stopped_at.base_offset
+            else:
+                next_offset = self.next_offset if self.damage is None else self.damage.offset
         return self._remember(Extent(position, next_offset))
 
     def _remember(self, extent: Extent) -> Extent:

@@ -11,6 +11,7 @@ import pytest
 
 from protocol.messages.ownership import NO_PARTITION
 from tests.broker.groups import test_owner_commits as of_commits
+from tests.broker.log import test_damage as of_damage
 from tests.broker.log import test_key_versions as of_index
 from tests.broker.log import test_recovery as of_recovery
 from tests.broker.ownership import test_group_readers as of_members
@@ -54,6 +55,7 @@ def _with_world(scenario: Callable[[of_conditions.World], None]) -> Callable[[Pa
 
 
 SCENARIOS: dict[str, Callable[[Path], None]] = {
+    "damage-passed-over": lambda path: of_damage.test_a_read_before_damage_says_that_it_ends_there(1),
     "key-version-before-commit": _with_world(
         of_conditions.test_a_refusal_waits_until_the_record_that_it_names_is_committed
     ),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from broker.log.damage import decode_damage
+from broker.log.damage import Damage, decode_damage
 from broker.log.flush_job import close_log
 from broker.log.log import Log
 from broker.log.log_events import LogEvents
@@ -193,6 +193,25 @@ def test_readers_skip_no_records_of_a_segment_that_lost_its_end(cut: int) -> Non
         close_log(scene.log)
         scene.start()
     assert not scene.failures
+
+
+@pytest.mark.parametrize("records", [1, 2])
+def test_a_read_before_damage_says_that_it_ends_there(records: int) -> None:
+    """A read that continues there is refused. Otherwise the index of keys would miss the damaged records."""
+    log = new_log(sim_disk(), segment_bytes=1200, index_interval_bytes=100)
+    for number in range(40):
+        append(log, *[FIRST_MS + number] * records)
+    segment, end = log.segments[1], log.log_end_offset
+    for header in list(segment.headers(0))[1:]:
+        segment.damage = Damage(segment.base_offset, header.position, header.base_offset, "a bit has changed")
+        for upper_offset in (header.base_offset, header.next_offset, log.segments[2].base_offset, end):
+            for start in range(segment.base_offset, header.base_offset):
+                read = log.read(start, 1 << 20, upper_offset=upper_offset)
+                assert read.next_offset == header.base_offset
+                assert read.slice is not None
+                assert whole_batches(memoryview(read.slice.read()))[-1].next_offset == header.base_offset
+        with pytest.raises(BrokerError):
+            log.read(header.base_offset, 1 << 20, upper_offset=end)
 
 
 def test_a_scrubber_finds_a_file_that_is_empty_and_should_not_be() -> None:

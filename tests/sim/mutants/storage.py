@@ -100,6 +100,20 @@ def _forget_to_sync_truncations() -> Sequence[Patch]:
     ]
 
 
+def _end_reads_behind_damage() -> Sequence[Patch]:
+    extent = Segment.extent
+
+    def extent_over_damage(
+        self: Segment, start: int, max_bytes: int, upper_offset: int, *, min_one_batch: bool
+    ) -> Extent | None:
+        found = extent(self, start, max_bytes, upper_offset, min_one_batch=min_one_batch)
+        if found is None or self.damage is None or found.next_offset != self.damage.offset:
+            return found
+        return Extent(found.end_position, self.next_offset)
+
+    return [(Segment, "extent", extent_over_damage)]
+
+
 MUTATIONS = (
     Mutation("index-believed", "positions in an index are believed unseen", _believe_indexes),
     Mutation(
@@ -138,6 +152,13 @@ RARE = (
         "a power failure brings truncated records back before newer ones in the next segment",
         _forget_to_sync_truncations,
     ),
+    Mutation(
+        "damage-passed-over",
+        "a read that ends at damage names the end of the segment as the next offset",
+        _end_reads_behind_damage,
+    ),
 )
-"""A bug that a campaign rarely catches: a log has to be truncated to its recovery point, to roll before it
-grows in that segment, and to lose power. `tests/sim/test_rare_bugs.py` catches it by a fixed scenario."""
+"""Bugs that a campaign rarely catches. For the first, a log has to be truncated to its recovery point, to
+roll before it grows in that segment, and to lose power. For the second, a replica with an index of keys has
+to restart with known damage and to lead before it is repaired. `tests/sim/test_rare_bugs.py` catches both by
+fixed scenarios."""
