@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -29,6 +30,9 @@ from protocol.topic_partition import TopicPartition
 ROWS_PER_BATCH = 32_768
 BYTES_PER_BATCH = 32 * 2**20
 """Size in bytes of keys and values at which a batch goes to Spark; `ROWS_PER_BATCH` is the limit in rows."""
+
+_ROWS_WORTH_AN_ARRAY = 50
+_COUNTED = pa.array(range(ROWS_PER_BATCH), pa.int64())
 
 _SPARK_FIELDS = (
     StructField("key", BinaryType()),
@@ -68,7 +72,11 @@ def arrow_schema(include_headers: bool) -> pa.Schema:
 
 
 class BatchCollector:
-    """Collects the columns of one partition until they are large enough for a Spark batch."""
+    """Collects the columns of one partition until they are large enough for a Spark batch.
+
+    The records of a large batch become Arrow arrays at once, which are joined in the end; those of small
+    batches are collected in lists first, because each array costs as much as some fifty records.
+    """
 
     def __init__(self, partition: TopicPartition, include_headers: bool) -> None:
         self._partition = partition
@@ -77,45 +85,56 @@ class BatchCollector:
         self._clear()
 
     def _clear(self) -> None:
+        self._count = 0
+        self._bytes = 0
+        self._key_arrays: list[Any] = []
+        self._value_arrays: list[Any] = []
         self._keys: list[bytes | None] = []
         self._values: list[bytes | None] = []
-        self._offsets = array("q")
+        self._offsets: list[Sequence[int]] = []
         self._timestamps = array("q")
         self._timestamp_types = array("i")
         self._headers: list[Headers | None] = []
-        self._bytes = 0
 
     def __len__(self) -> int:
-        return len(self._values)
+        return self._count
 
     @property
     def is_full(self) -> bool:
-        return len(self._values) >= ROWS_PER_BATCH or self._bytes >= BYTES_PER_BATCH
+        return self._count >= ROWS_PER_BATCH or self._bytes >= BYTES_PER_BATCH
 
     def add(self, columns: Columns, timestamp_type: int, start: int, end: int) -> None:
         """Add the records with offsets in [start, end)."""
         low, high = bisect_left(columns.offsets, start), bisect_left(columns.offsets, end)
         if low == high:
             return
-        keys, values = columns.keys[low:high], columns.values[low:high]
-        self._keys += keys
-        self._values += values
-        self._offsets.extend(columns.offsets[low:high])
-        self._timestamps.extend(columns.timestamps[low:high])
-        self._timestamp_types.extend(array("i", [timestamp_type]) * len(values))
-        self._bytes += _bytes_in(keys) + _bytes_in(values)
+        self._add_offsets(columns.offsets[low:high])
+        self._timestamps.fromlist(list(columns.timestamps[low:high]))  # Twice as fast as `extend`.
+        self._timestamp_types.extend(array("i", [timestamp_type]) * (high - low))
         if self._include_headers:
-            self._headers += columns.headers[low:high] if columns.headers else [None] * len(values)
+            self._headers += columns.headers[low:high] if columns.headers else [None] * (high - low)
+        self._count += high - low
+        if high - low < _ROWS_WORTH_AN_ARRAY:
+            self._keys += columns.keys[low:high]
+            self._values += columns.values[low:high]
+            self._bytes += _bytes_in(columns.keys[low:high]) + _bytes_in(columns.values[low:high])
+            return
+        self._turn_into_arrays()
+        keys = pa.array(columns.keys[low:high], pa.binary())
+        values = pa.array(columns.values[low:high], pa.binary())
+        self._key_arrays.append(keys)
+        self._value_arrays.append(values)
+        self._bytes += keys.nbytes + values.nbytes
 
     def take(self) -> pa.RecordBatch:
         """Return the collected columns as a batch, and clear them."""
-        count = len(self._values)
+        self._turn_into_arrays()
         columns = [
-            pa.array(self._keys, pa.binary()),
-            pa.array(self._values, pa.binary()),
-            pa.repeat(self._partition.topic, count),
-            pa.repeat(pa.scalar(self._partition.partition, pa.int32()), count),
-            _numbers(self._offsets, pa.int64()),
+            _joined(self._key_arrays),
+            _joined(self._value_arrays),
+            pa.repeat(self._partition.topic, self._count),
+            pa.repeat(pa.scalar(self._partition.partition, pa.int32()), self._count),
+            _joined([piece for offsets in self._offsets for piece in _offset_arrays(offsets)]),
             _numbers(self._timestamps, pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
             _numbers(self._timestamp_types, pa.int32()),
         ]
@@ -123,6 +142,33 @@ class BatchCollector:
             columns.append(_header_lists(self._headers))
         self._clear()
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _add_offsets(self, offsets: Sequence[int]) -> None:
+        last = self._offsets[-1] if self._offsets else None
+        if isinstance(last, range) and isinstance(offsets, range) and last.stop == offsets.start:
+            self._offsets[-1] = range(last.start, offsets.stop)
+        else:
+            self._offsets.append(offsets)
+
+    def _turn_into_arrays(self) -> None:
+        if self._values or not self._value_arrays:
+            self._key_arrays.append(pa.array(self._keys, pa.binary()))
+            self._value_arrays.append(pa.array(self._values, pa.binary()))
+            self._keys, self._values = [], []
+
+
+def _joined(arrays: list[Any]) -> Any:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _offset_arrays(offsets: Sequence[int]) -> Iterator[Any]:
+    """Offsets as Arrow arrays. Consecutive ones are counted by Arrow, which takes no time for each."""
+    if not isinstance(offsets, range):
+        yield pa.array(offsets, pa.int64())
+        return
+    for start in range(offsets.start, offsets.stop, ROWS_PER_BATCH):
+        count = min(ROWS_PER_BATCH, offsets.stop - start)
+        yield pc.add(_COUNTED.slice(0, count), pa.scalar(start, pa.int64()))
 
 
 def _bytes_in(column: Sequence[bytes | None]) -> int:

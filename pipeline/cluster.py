@@ -8,6 +8,7 @@ from typing import Self
 from clients.connection.connection import ANY_NODE, Connection
 from clients.consumer import Consumer
 from clients.errors import ConfigError
+from clients.settings import Setting
 from pipeline.options import CLIENT_PREFIX, OptionError
 from protocol.errors import ErrorCode, error_for
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -18,6 +19,12 @@ _TASK_DEFAULTS = {"client.id": "holdfast-spark"}
 _PLAN_DEFAULTS = {"bootstrap.timeout.ms": "8000"}
 # A task reads exactly its range of offsets or fails; its consumer must never reset its position.
 _FIXED = {"auto.offset.reset": "none"}
+
+
+def properties_for(rows: Sequence[Setting], client: Mapping[str, str]) -> dict[str, str]:
+    """Those of a job's properties that one of its clients has: it may have clients of several kinds."""
+    names = {row.name for row in rows}
+    return {name: value for name, value in client.items() if name in names}
 
 
 def open_consumer(client: Mapping[str, str]) -> Consumer:

@@ -10,6 +10,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from clients.config import CONSUMER_ROWS, PRODUCER_ROWS
+from pipeline.cluster import properties_for
 from pipeline.jobs.publish import bases_of, planned, publish
 from pipeline.jobs.run import JobError, JobReport, job_run
 from pipeline.jobs.tables import uri_of
@@ -40,6 +42,7 @@ def bulk(spark: SparkSession, job: BulkJob) -> JobReport:
     Only files that no finished load had are loaded; a file that has changed since is refused. Nothing else
     may write to the topic meanwhile: `ForeignRecordsError` otherwise. Raises `JobError`, `SupersededError`.
     """
+    _must_be_known(job.client)
     with job_run("bulk", job.client, job.state) as run:
         run.begin()
         last = run.ledger.last_result()
@@ -76,6 +79,13 @@ def bulk(spark: SparkSession, job: BulkJob) -> JobReport:
         run.report.details["files"] = list(plan["files"])
         run.report.status = "done"
     return run.report
+
+
+def _must_be_known(client: Mapping[str, str]) -> None:
+    known = properties_for((*PRODUCER_ROWS, *CONSUMER_ROWS), client)
+    unknown = sorted(set(client) - set(known))
+    if unknown:
+        raise JobError(f"no client has the property {unknown[0]}; docs/settings.md lists them")
 
 
 def _found(job: BulkJob) -> dict[str, int]:

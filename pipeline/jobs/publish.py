@@ -16,8 +16,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from clients.config import CONSUMER_ROWS, PRODUCER_ROWS
 from clients.sending.partitioner import murmur2
 from holdfast import Consumer, Message, Producer, TopicPartition, UnknownTopicOrPartitionError
+from pipeline.cluster import properties_for
 from pipeline.jobs.append import OutRow, Pending, append_rows
 from pipeline.jobs.run import JobError, JobRun
 
@@ -32,7 +34,7 @@ Bases = Mapping[str, int]
 
 def bases_of(client: ClientProperties, topic: str) -> dict[str, int]:
     """The end of each partition of a topic, where a plan's rows begin. Raises `JobError`."""
-    with Consumer({**client, "auto.offset.reset": "none"}) as consumer:
+    with _consumer(client) as consumer:
         try:
             numbers = consumer.partitions_for(topic)
         except UnknownTopicOrPartitionError:
@@ -104,7 +106,8 @@ class _AppendTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (row for batch in batches for row in _rows_in(batch))
         found = []
-        with Producer({"compression.type": "lz4", **self.client, "acks": "all"}) as producer:
+        own = properties_for(PRODUCER_ROWS, self.client)
+        with Producer({"compression.type": "lz4", **own, "acks": "all"}) as producer:
             for number, of_partition in groupby(rows, key=lambda row: row[0]):
                 log = _PartitionLog(self.client, producer, TopicPartition(self.topic, number))
                 with log.consumer:
@@ -119,11 +122,15 @@ def _rows_in(batch: pa.RecordBatch) -> Iterator[tuple[int, OutRow]]:
     return ((target, OutRow(key, value)) for key, value, target in zip(keys, values, targets, strict=True))
 
 
+def _consumer(client: ClientProperties) -> Consumer:
+    return Consumer({**properties_for(CONSUMER_ROWS, client), "auto.offset.reset": "none"})
+
+
 class _PartitionLog:
     """`pipeline.jobs.append.TargetLog` through the clients."""
 
     def __init__(self, client: ClientProperties, producer: Producer, partition: TopicPartition) -> None:
-        self.consumer = Consumer({**client, "auto.offset.reset": "none"})
+        self.consumer = _consumer(client)
         self._producer = producer
         self._partition = partition
 

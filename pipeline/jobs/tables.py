@@ -18,6 +18,9 @@ from pipeline.jobs.run import JobError, JobRun
 from pipeline.jobs.storage import LocalStorage
 
 CORRUPT = "_corrupt_record"
+RUN = "run"
+"""The column that Spark makes of the folders' names."""
+
 _OF_RECORDS = ("key", "topic", "partition", "offset", "timestamp")
 
 
@@ -38,6 +41,10 @@ def shaped(records: DataFrame, shape: TableShape) -> DataFrame:
     are then made of the record's timestamp, in the session's time zone.
     """
     rows = records if shape.schema is None else _parsed(records, shape)
+    if RUN in rows.columns:
+        raise JobError(
+            f"the column {RUN} of the schema has the name of the column with the run that wrote a row"
+        )
     when = "timestamp" if shape.schema is None else "_timestamp"
     derived = {"date": f.to_date(when), "hour": f.hour(when)}
     for name in shape.partition_by:

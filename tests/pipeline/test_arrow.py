@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.arrow import BYTES_PER_BATCH, ROWS_PER_BATCH, BatchCollector, arrow_schema, spark_schema
@@ -60,6 +62,33 @@ def test_only_the_offsets_asked_for_are_taken_from_a_batch() -> None:
 
     assert collector.take().column("offset").to_pylist() == [12, 13, 17]
     assert len(collector) == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 120), st.integers(0, 2)), min_size=1, max_size=12), st.booleans())
+def test_batches_of_any_size_keep_every_record_in_order(sizes: list[tuple[int, int]], is_large: bool) -> None:
+    collector = BatchCollector(PARTITION, include_headers=False)
+    expected: list[tuple[int, bytes | None, bytes | None]] = []
+    offset = 5
+    for size, gap in sizes:
+        size = size * 400 if is_large and size > 100 else size
+        offsets = range(offset, offset + size)
+        keys = [None if number % 3 else b"k%d" % number for number in offsets]
+        values = [b"v%d" % number if number % 5 else None for number in offsets]
+        # Offsets with gaps come as lists, without as ranges.
+        collector.add(
+            Columns(list(offsets) if gap else offsets, [0] * size, keys, values, None), 0, 0, 1 << 60
+        )
+        expected += zip(offsets, keys, values, strict=True)
+        offset += size + gap
+
+    count = len(collector)
+    batch = collector.take()
+
+    batch.validate(full=True)
+    columns = (batch.column(name).to_pylist() for name in ("offset", "key", "value"))
+    assert list(zip(*columns, strict=True)) == expected
+    assert count == len(expected)
 
 
 def test_headers_are_lists_and_null_where_there_are_none() -> None:

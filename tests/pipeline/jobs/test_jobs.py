@@ -155,9 +155,8 @@ def test_files_are_loaded_once_although_the_first_run_fails_in_the_middle(
 ) -> None:
     frame = spark.range(500).selectExpr("concat('key', id % 50) AS name", "id AS number")
     frame.repartition(3).write.option("header", "true").format(kind).save(str(tmp_path / "files"))
-    job = BulkJob(
-        {"bootstrap.servers": bootstrap}, topic, tmp_path / "files", tmp_path / "state", kind, key="name"
-    )
+    client = {"bootstrap.servers": bootstrap, "linger.ms": "5", "fetch.max.bytes": "1000000"}
+    job = BulkJob(client, topic, tmp_path / "files", tmp_path / "state", kind, key="name")
     with monkeypatch.context() as patched:
         # The plan is published, the rows of one partition are appended, and then the driver fails.
         patched.setattr(publish, "_AppendTask", failing_after_one)
@@ -299,6 +298,13 @@ def test_a_report_is_a_line_of_json_and_a_page_with_plots(
     pytest.importorskip("matplotlib")
     page = page_of([first, second])
     assert "data:image/png;base64," in page and first["run"] in page
+
+
+def test_a_property_that_no_client_has_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    job = BulkJob({"bootstrap.servers": "b:1", "fetch.max.byte": "1"}, "t", tmp_path, tmp_path / "state")
+
+    with pytest.raises(JobError, match=r"no client has the property fetch\.max\.byte"):
+        bulk(spark, job)
 
 
 @pytest.mark.parametrize(
