@@ -23,6 +23,7 @@ from broker.log.segment import Segment
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
 from coordinator.znodes.brokers import broker_path
+from coordinator.znodes.controller import CONTROLLER_BROKERS
 from coordinator.zookeeper.interface import Delete, WriteOperation
 from protocol.batches import split
 from protocol.messages.alter_partition import AlterPartitionRequest
@@ -324,13 +325,17 @@ class Faults:
         return lambda: None
 
     def lose_power_unrecorded(self, machine: Machine) -> End | None:
-        """A machine loses power and restarts before its session expires. The controller is killed after its
-        next write to ZooKeeper, whether or not that write handles the restart; not where the two have the
-        only copies of a partition, because then nobody has promised that a copy is left."""
+        """A machine loses power and restarts before its session expires. The controller is killed after it
+        next writes a partition's state or its record of brokers, whether or not that write handles the
+        restart; not where the two have the only copies of a partition, because then nobody has promised that
+        a copy is left."""
         zookeeper = self.cluster.zookeeper
         if zookeeper.written is not None or len(self.cluster.machines) < 3:
             return None
         machine = self._follower_of_controller(machine)
+        controllers = [each for each in self.cluster.machines if _controls(each)]
+        if not all(self._is_copied_beside(machine, each) for each in controllers):
+            return None
         if not self._may_lose_data(machine):
             return None
         self._lose_power(machine)
@@ -341,9 +346,12 @@ class Faults:
             writer = next((each for each in self.cluster.machines if each.process is process), None)
             if writer is None or writer is machine or not _controls(writer):
                 return
+            # Its broker also renews a lease, which has nothing to do with the restart.
+            paths = [operation.path for operation in operations]
+            if CONTROLLER_BROKERS not in paths and not any(path.endswith("/state") for path in paths):
+                return
             zookeeper.written = None
-            both = {machine.broker_id, writer.broker_id}
-            if all(set(state.isr) - both for state in self.cluster.states().values()):
+            if self._is_copied_beside(machine, writer):
                 struck.append(writer)
                 writer.kill()
 
@@ -354,6 +362,11 @@ class Faults:
 
         zookeeper.written = written
         return end
+
+    def _is_copied_beside(self, *machines: Machine) -> bool:
+        """Whether every partition has an in-sync replica on another machine than these."""
+        broker_ids = {machine.broker_id for machine in machines}
+        return all(set(state.isr) - broker_ids for state in self.cluster.states().values())
 
     def _follower_of_controller(self, machine: Machine) -> Machine:
         """The machine, or another one if it has the controller."""
