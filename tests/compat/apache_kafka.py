@@ -112,8 +112,21 @@ class KafkaBroker(BackgroundBroker):
 
 def dump(directory: Path, *arguments: str) -> str:
     """What Kafka's DumpLogSegments prints. Fails where it ends with an error."""
+    return _run(directory, "kafka.tools.DumpLogSegments", *arguments)
+
+
+def config_command(broker: BackgroundBroker, *arguments: str) -> list[str]:
+    """The lines that Kafka's ConfigCommand (kafka-configs.sh) prints, its log included. Fails
+    where it ends with an error."""
+    printed = _run(
+        broker.directory, "kafka.admin.ConfigCommand", "--bootstrap-server", broker.address, *arguments
+    )
+    return [line.strip() for line in printed.splitlines()]
+
+
+def _run(directory: Path, tool: str, *arguments: str) -> str:
     done = subprocess.run(
-        [*_java(directory), "kafka.tools.DumpLogSegments", *arguments],
+        [*_java(directory), tool, *arguments],
         capture_output=True,
         text=True,
         timeout=_TOOL_TIMEOUT_S,
