@@ -238,6 +238,23 @@ class TestProduce:
         assert_no_cycles(act)
 
 
+class TestQuotas:
+    def test_throttled_requests_leave_no_cycle(self, world: World) -> None:
+        limits = {"producer_byte_rate": "100", "consumer_byte_rate": "10", "request_percentage": "0.001"}
+        world.quota_limits.configs_changed("clients", "test", limits)
+
+        def act() -> None:
+            client = world.client()
+            produce(client)
+            assert client.connection.is_muted
+            world.clock.advance(60)
+            fetched = client.call(fetch_request(world.topic_id("t"), 0))
+            assert fetched.throttle_time_ms > 0
+            client.connection.close("test")
+
+        assert_no_cycles(act)
+
+
 class TestGroups:
     @pytest.fixture
     def broker(self, tmp_path: Path) -> GroupBroker:

@@ -8,8 +8,9 @@ import time
 import pytest
 from confluent_kafka import Producer, ThrottleEvent
 
-from clients.admin import ANY_NAME, Admin, ClientQuotaEntity
-from protocol.errors import InvalidRequestError
+from clients.admin import ANY_NAME, Admin, ClientQuotaEntity, NewTopic
+from protocol.errors import InvalidRequestError, QuotaExceededError
+from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.cluster import BackgroundBroker, Cluster
 from tests.integration.clients import TIMEOUT_S, consume, create_topic
@@ -151,3 +152,46 @@ def test_contradictory_arguments_are_refused(
     refused = configs(broker, *arguments)
     assert refused.returncode == 2
     assert text in refused.stderr
+
+
+def test_connections_that_come_too_fast_are_served_later(cluster: Cluster) -> None:
+    (broker,) = cluster.start(1)
+    with Admin({"bootstrap.servers": broker.address}) as admin:
+        admin.alter_client_quotas({ClientQuotaEntity.of(ip="127.0.0.1"): {"connection_creation_rate": 1}})
+
+        def is_delayed() -> bool:
+            """Whether the second of two new connections is served about a second after the first."""
+            began_s = time.monotonic()
+            with RawSocket(broker.port) as first, RawSocket(broker.port) as second:
+                first.call(ApiVersionsRequest())
+                second.call(ApiVersionsRequest())
+            return time.monotonic() - began_s > 0.7
+
+        until(is_delayed)
+        admin.alter_client_quotas({ClientQuotaEntity.of(ip="127.0.0.1"): {"connection_creation_rate": None}})
+        rate = ("--entity-type", "brokers", "--entity-default", "--alter", "--add-config")
+        altered = configs(broker, *rate, "max.connection.creation.rate=1")
+        assert altered.returncode == 0, altered.stderr
+        until(is_delayed)
+
+
+def test_a_client_that_creates_too_many_partitions_is_refused_and_may_try_again(cluster: Cluster) -> None:
+    (broker,) = cluster.start(1, {"controller.quota.window.num": "1"})
+    with Admin({"bootstrap.servers": broker.address, "client.id": "app"}) as admin:
+        admin.alter_client_quotas({APP: {"controller_mutation_rate": 0.5}})
+        refusals: list[QuotaExceededError] = []
+        created: list[str] = []
+
+        def is_refused() -> bool:
+            name = f"topic-{len(created)}"
+            try:
+                admin.create_topics([NewTopic(name, partitions=2)])
+                created.append(name)
+            except QuotaExceededError as error:
+                refusals.append(error)
+            return bool(refusals)
+
+        until(is_refused)
+        assert "controller_mutation_rate" in str(refusals[0])
+        admin.create_topics([NewTopic("late", partitions=1)])
+        assert {"late", *created} <= set(admin.list_topics())
