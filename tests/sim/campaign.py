@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tests.sim.account import account
-from tests.sim.mutations import MUTATIONS, SEEDS_PER_MUTATION, by_name, hunt
+from tests.sim.mutations import MUTATIONS, RARE, SEEDS_PER_MUTATION, by_name, hunt
 from tests.sim.parts import in_full
 from tests.sim.plan import SHAPES
 from tests.sim.recovery_times import distribution
@@ -122,7 +122,8 @@ def _mutations(names: list[str], first: int, processes: int) -> int:
     In each round every bug that is not caught yet gets the next few seeds. So no process is idle for long
     until fewer bugs than processes are left.
     """
-    chosen = [mutation.name for mutation in MUTATIONS if not names or mutation.name in names]
+    known = (*MUTATIONS, *RARE) if names else MUTATIONS
+    chosen = [mutation.name for mutation in known if not names or mutation.name in names]
     uncaught = dict.fromkeys(chosen)
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         for seed in range(first, first + SEEDS_PER_MUTATION, _SEEDS_PER_ROUND):

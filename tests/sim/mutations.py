@@ -69,12 +69,13 @@ RARE: tuple[Mutation, ...] = (
     *retention.RARE,
     *keys.RARE,
 )
-"""Bugs that a campaign rarely catches. `tests/sim/test_rare_bugs.py` has a fixed scenario for each."""
+"""Bugs that a campaign rarely catches, and hunts only if they are named. `tests/sim/test_rare_bugs.py` has a
+fixed scenario for each."""
 
 
 def by_name(name: str) -> Mutation:
     """The mutation of that name. Raises KeyError if there is none."""
-    return {mutation.name: mutation for mutation in MUTATIONS}[name]
+    return {mutation.name: mutation for mutation in (*MUTATIONS, *RARE)}[name]
 
 
 def hunt(mutation: Mutation, first_seed: int, seeds: int = SEEDS_PER_MUTATION) -> tuple[int, int, str] | None:
