@@ -149,14 +149,15 @@ class CleaningPass:
             piece_bytes=settings.io_buffer_size_bytes // settings.threads,
             batch_bytes_max=self._batch_bytes_max,
         )
-        is_swapped = False
         try:
             await self._work(copy)
             self._previous_epoch = copy.previous_epoch
             is_swapped = copy.is_changed and await self._swap(group, copy)
-        finally:
-            if not is_swapped:
-                await around.workers.run(copy.remove)
+        except Exception:
+            await around.workers.run(copy.remove)
+            raise
+        if not is_swapped:
+            await around.workers.run(copy.remove)
         self.bytes_before += sum(segment.size for segment in group)
         self.bytes_after += copy.size
 

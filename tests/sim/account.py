@@ -50,6 +50,8 @@ def _actors(plan: Plan) -> Iterator[str]:
     if plan.keyed_writers and any(topic.is_keyed for topic in plan.topics):
         writers = _count(plan.keyed_writers, "client")
         yield f"{writers} wrote to keyed-0, under conditions on the versions of its keys."
+    if plan.blind_writers:
+        yield f"{_count(plan.blind_writers, 'client')} wrote records with keys to compacted-0."
     if plan.changes:
         yield f"An administrator made changes: {_listed([change.value for change in plan.changes])}."
     yield from _conditions(plan)

@@ -55,6 +55,15 @@ class StoredLog:
         }
 
     @property
+    def rows(self) -> dict[int, tuple[bytes | None, bytes | None]]:
+        """Keys and values by offset."""
+        found: dict[int, tuple[bytes | None, bytes | None]] = {}
+        for stored in self.batches:
+            columns = decode_columns(stored.data, stored.header)
+            found.update(zip(columns.offsets, zip(columns.keys, columns.values, strict=True), strict=True))
+        return found
+
+    @property
     def end_offset(self) -> int:
         return self.batches[-1].header.next_offset if self.batches else self.start_offset
 
@@ -90,9 +99,13 @@ def check_all(history: History, logs: Mapping[Incarnation, Sequence[StoredLog]])
     for place, replicas in logs.items():
         name = str(place)
         deleted = history.deleted.get(place, 0)
+        is_compacted = place.at[0] in history.compacted
         for log in replicas:
-            found += check_offsets(name, log, deleted)
-        found += check_equal(name, replicas, deleted)
+            found += check_offsets(name, log, deleted, has_gaps=is_compacted)
+        if is_compacted:
+            found += check_same_state(name, replicas)
+        else:
+            found += check_equal(name, replicas, deleted)
         if place.is_internal:
             continue
         # Batches sent to a deleted topic of the same name may arrive late, in this one.
@@ -105,21 +118,25 @@ def check_all(history: History, logs: Mapping[Incarnation, Sequence[StoredLog]])
         found += check_order(name, truth, meant)
         if not may_lose:
             kept = [batch for batch in meant if batch.offset is None or batch.offset >= deleted]
-            found += check_acknowledged(truth, kept, history.keeps_acks)
-            found += check_seen(name, truth, history.seen.get(place, []), deleted)
+            if is_compacted:
+                found += check_acknowledged_or_superseded(truth, kept)
+            else:
+                found += check_acknowledged(truth, kept, history.keeps_acks)
+            found += check_seen(name, truth, history.seen.get(place, []), deleted, has_gaps=is_compacted)
     return found
 
 
-def check_offsets(name: str, log: StoredLog, deleted: int = 0) -> Iterator[str]:
-    """Check that offsets are unique and dense, and that leader epochs never decrease. Only records before
-    `deleted` may be missing."""
+def check_offsets(name: str, log: StoredLog, deleted: int = 0, *, has_gaps: bool = False) -> Iterator[str]:
+    """Check that offsets are unique and dense, unless compaction makes gaps, and that leader epochs never
+    decrease. Otherwise only records before `deleted` may be missing."""
     if log.start_offset > deleted:
         yield f"{name} on {log.where} starts at {log.start_offset}, but {deleted} was not deleted"
     first = log.batches[0].header.base_offset if log.batches else 0
     expected, epoch = min(first, deleted), -1
     for stored in log.batches:
         header = stored.header
-        if header.base_offset != expected:
+        is_after_gap = has_gaps and header.base_offset > expected
+        if header.base_offset != expected and not is_after_gap:
             yield f"{name} on {log.where} has offset {header.base_offset}, but {expected} is expected"
         if header.leader_epoch < epoch:
             yield f"{name} on {log.where}: epoch {header.leader_epoch} at {header.base_offset} after {epoch}"
@@ -142,6 +159,50 @@ def check_equal(name: str, replicas: Sequence[StoredLog], deleted: int = 0) -> I
                     f"at {one.header.base_offset}"
                 )
                 break
+
+
+def check_same_state(name: str, replicas: Sequence[StoredLog]) -> Iterator[str]:
+    """Check that all replicas of a compacted log end alike, hold the same record at each offset that they
+    share, and the same last record of each key."""
+    first = replicas[0]
+    rows = first.rows
+    state = {key: offset for offset, (key, _) in sorted(rows.items())}
+    for other in replicas[1:]:
+        if other.end_offset != first.end_offset:
+            yield (
+                f"{name} ends at {first.end_offset} on {first.where}, at {other.end_offset} on {other.where}"
+            )
+        others = other.rows
+        for offset in rows.keys() & others.keys():
+            if rows[offset] != others[offset]:
+                yield (
+                    f"{name} differs at {offset}: {rows[offset]} on {first.where}, {others[offset]} on "
+                    f"{other.where}"
+                )
+        their_state = {key: offset for offset, (key, _) in sorted(others.items())}
+        for key in state.keys() | their_state.keys():
+            if state.get(key) != their_state.get(key):
+                yield (
+                    f"{name}: the last record of {key!r} is at {state.get(key)} on {first.where}, at "
+                    f"{their_state.get(key)} on {other.where}"
+                )
+
+
+def check_acknowledged_or_superseded(log: StoredLog, sent: Sequence[Batch]) -> Iterator[str]:
+    """Check that every acknowledged record of a compacted log is at its offset, unless a later one has its
+    key. Each batch has one record, whose key is `Batch.key`."""
+    rows = log.rows
+    last = {key: offset for offset, (key, _) in sorted(rows.items())}
+    for batch in sent:
+        if batch.acks != -1 or batch.outcome is not Outcome.ACKED or batch.offset is None:
+            continue
+        if batch.offset in rows:
+            if rows[batch.offset][1] != batch.values[0]:
+                yield f"{batch} was acknowledged at offset {batch.offset}, where another record is"
+        elif last.get(batch.key, -1) < batch.offset:
+            yield (
+                f"{batch} was acknowledged at offset {batch.offset}, but is lost; no later record has its key"
+            )
 
 
 def _from(log: StoredLog, offset: int) -> Sequence[StoredBatch]:
@@ -204,11 +265,15 @@ def check_order(name: str, log: StoredLog, sent: Sequence[Batch]) -> Iterator[st
         last[batch.producer] = (offset, batch)
 
 
-def check_seen(name: str, log: StoredLog, seen: Sequence[bytes], deleted: int = 0) -> Iterator[str]:
+def check_seen(
+    name: str, log: StoredLog, seen: Sequence[bytes], deleted: int = 0, *, has_gaps: bool = False
+) -> Iterator[str]:
     """Check that the log holds every record a consumer got, apart from those before `deleted`, and that
     consumers got every record."""
     values = log.values
     for offset, value in enumerate(seen[deleted:], start=deleted):
+        if has_gaps and (not value or offset not in values):
+            continue
         if values.get(offset) != value:
             now = values.get(offset, b"")
             yield f"{name}: consumers got {value[:40]!r} at {offset}, but the log has {now[:40]!r}"

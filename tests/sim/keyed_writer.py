@@ -32,8 +32,16 @@ class KeyedWriter(Client):
     """Writes one record at a time while `is_making`. It never repeats a request: if it gets no answer, it
     does not know whether the record is in the log, and learns that from the answer to its next condition."""
 
-    def __init__(self, around: Surroundings, name: str, at: TopicPartition, told: KeyedHistory) -> None:
+    def __init__(
+        self,
+        around: Surroundings,
+        name: str,
+        at: TopicPartition,
+        told: KeyedHistory,
+        blind_share: float = _BLIND_SHARE,
+    ) -> None:
         super().__init__(around, name)
+        self._blind_share = blind_share
         self.is_making = True
         self._at = at
         self._told = told
@@ -64,11 +72,11 @@ class KeyedWriter(Client):
         if self.rng.random() < 0.5:
             number += self.rng.randrange(_COLD_KEYS)
         key = f"key {number}".encode()
-        expected = None if self.rng.random() < _BLIND_SHARE else self._versions.get(key, NONE)
+        expected = None if self.rng.random() < self._blind_share else self._versions.get(key, NONE)
         value = f"{self.name}/{self._made}".encode()
         batch = Batch(
             self.name, self._at, self._made, [value], -1, False, self.world.seconds(),
-            sends=1, topic_id=topic_id,
+            sends=1, topic_id=topic_id, key=key,
         )  # fmt: skip
         self._made += 1
         self.history.batches.append(batch)

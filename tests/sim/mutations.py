@@ -10,6 +10,7 @@ import re
 from tests.sim.mutants import (
     access,
     append_ids,
+    cleaning,
     controller,
     elections,
     fences,
@@ -55,6 +56,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *keys.MUTATIONS,
     *time.MUTATIONS,
     *retention.MUTATIONS,
+    *cleaning.MUTATIONS,
 )
 
 RARE: tuple[Mutation, ...] = (
@@ -68,6 +70,7 @@ RARE: tuple[Mutation, ...] = (
     *storage.RARE,
     *retention.RARE,
     *keys.RARE,
+    *cleaning.RARE,
 )
 """Bugs that a campaign rarely catches, and hunts only if they are named. `tests/sim/test_rare_bugs.py` has a
 fixed scenario for each."""

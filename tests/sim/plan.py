@@ -61,6 +61,7 @@ NAMES_RETENTION_MS = 1000
 _OTHERS_SHARE = 0.3
 _LATE_RESULTS_SHARE = 0.2
 _RETAINED_SHARE = 0.25
+_COMPACTED_SHARE = 0.25
 RETENTION_CHECK_MS = 1000
 """Value of log.retention.check.interval.ms in seeds with retention."""
 _LONG_S = 20.0
@@ -92,6 +93,8 @@ class Topic:
     """Whether the topic has a `single.writer` policy: tenants contend for its partition."""
     is_keyed: bool = False
     """Whether the topic has key.versions: keyed writers contend for the keys of its partition."""
+    is_compacted: bool = False
+    """Whether brokers compact the topic: only writers of records with keys write to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,8 @@ class Plan:
     settings: Mapping[str, str | int | bool] = field(default_factory=dict)
     keyed_writers: int = 0
     """Number of clients that write with expected versions of keys, if a topic is keyed."""
+    blind_writers: int = 0
+    """Number of clients that write records with keys to the compacted topic, if there is one."""
     zookeeper_delay_ms_max: float = NORMAL_DELAY_MS_MAX
     """Longest time in milliseconds that a request to ZooKeeper, or its answer, takes on the network."""
     result_ms_max: float = 0.0
@@ -212,6 +217,8 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
         plan = _with_long_fault(plan, DIVERGENCE, rng)
     if rng.random() < _RETAINED_SHARE:
         plan = _with_retention(plan, rng)
+    if rng.random() < _COMPACTED_SHARE:
+        plan = _with_compaction(plan, rng)
     if shape.brokers == 1 and rng.random() < _POWER_LOSSES_SHARE:
         plan = _with_power_losses(plan, rng)
     return plan
@@ -294,6 +301,28 @@ def _with_retention(plan: Plan, rng: random.Random) -> Plan:
     topic = Topic("aged", 1, plan.shape.replicas, configs)
     settings = {**plan.settings, "log.retention.check.interval.ms": RETENTION_CHECK_MS}
     return dataclasses.replace(plan, topics=(*plan.topics, topic), settings=settings)
+
+
+def _with_compaction(plan: Plan, rng: random.Random) -> Plan:
+    """The plan with a topic that brokers compact often, in small segments, and clients that write to it."""
+    configs = (
+        *plan.topics[0].configs,
+        ("cleanup.policy", "compact"),
+        ("segment.bytes", rng.choice(["200", "400", "1024"])),
+        ("min.cleanable.dirty.ratio", rng.choice(["0.01", "0.3"])),
+        ("max.compaction.lag.ms", rng.choice(["2000", "1000000"])),
+        ("file.delete.delay.ms", rng.choice(["0", "1000"])),
+    )
+    topic = Topic("compacted", 1, plan.shape.replicas, configs, is_compacted=True)
+    settings = {
+        **plan.settings,
+        "log.cleaner.backoff.ms": rng.choice([100, 1000]),
+        # A table of a few keys makes passes end early.
+        "log.cleaner.dedupe.buffer.size": rng.choice([1024, 128 << 20]),
+    }
+    return dataclasses.replace(
+        plan, topics=(*plan.topics, topic), blind_writers=rng.randint(1, 2), settings=settings
+    )
 
 
 def _with_many_names(plan: Plan, tenants: TenantsPlan, rng: random.Random) -> Plan:

@@ -130,6 +130,7 @@ class Story:
             world,
             may_lose=frozenset(topic.name for topic in topics if topic.may_lose),
             may_go=frozenset(topic.name for topic in topics if topic.is_remade),
+            compacted=frozenset(topic.name for topic in topics if topic.is_compacted),
             keeps_acks=frozenset({-1, 1} if plan.shape.is_gentle else {-1}),
         )
         self.in_sync_judge = InSyncJudge(self.cluster, self.history.violation)
@@ -148,7 +149,7 @@ class Story:
             self.cluster.decider,
         )
         names = [topic.name for topic in plan.topics]
-        free = [topic.name for topic in plan.topics if not topic.is_owned]
+        free = [topic.name for topic in plan.topics if not topic.is_owned and not topic.is_compacted]
         self.operator = Operator(around, "admin", plan.topics, plan.changes, plan.shape.brokers)
         self.producers = [
             Producer(around, name, follows=free, habits=habits) for name, habits in plan.producers.items()
@@ -175,6 +176,12 @@ class Story:
             KeyedWriter(around, f"k{number}", (keyed, 0), self.keyed)
             for number in range(plan.keyed_writers)
             if keyed is not None
+        ]
+        self.keyed_writers += [
+            KeyedWriter(around, f"b{number}", (topic.name, 0), self.keyed, blind_share=1.0)
+            for topic in plan.topics
+            if topic.is_compacted
+            for number in range(plan.blind_writers)
         ]
         self.cluster.network.weather = plan.weather
         self._disasters = Faults(self)

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from protocol.messages.ownership import NO_PARTITION
+from tests.broker.cleaning import test_cleaner as of_cleaner
+from tests.broker.cleaning import test_crashes as of_crashes
 from tests.broker.groups import test_owner_commits as of_commits
 from tests.broker.log import test_damage as of_damage
 from tests.broker.log import test_key_versions as of_index
@@ -79,6 +81,33 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "key-table-unbounded": lambda path: (
         of_index.test_while_a_slow_disk_writes_a_table_the_index_falls_behind_instead_of_growing()
+    ),
+    "compacted-beyond-high-watermark": lambda path: (
+        of_cleaner.test_no_record_from_the_high_watermark_on_is_touched()
+    ),
+    "tombstone-removed-at-once": lambda path: (
+        of_cleaner.test_a_tombstone_stays_for_the_retention_time_after_the_pass_that_first_covers_it()
+    ),
+    "horizon-before-pass": lambda path: (
+        of_cleaner.test_a_tombstone_after_the_end_of_a_pass_gets_no_horizon_from_it()
+    ),
+    "producers-compacted-away": lambda path: (
+        of_cleaner.test_a_copy_of_a_compacted_log_knows_the_last_sequence_of_each_producer()
+    ),
+    "epochs-compacted-away": lambda path: (
+        of_cleaner.test_a_copy_of_a_compacted_log_knows_where_each_leader_epoch_began()
+    ),
+    "rewritten-counts-as-compacted": lambda path: (
+        of_cleaner.test_a_truncation_makes_what_is_written_again_dirty()
+    ),
+    "swap-half-completed": lambda path: (
+        of_crashes.test_a_crash_at_any_file_operation_loses_nothing_and_doubles_nothing(None)
+    ),
+    "swap-before-durable": lambda path: (
+        of_crashes.test_a_crash_at_any_file_operation_loses_nothing_and_doubles_nothing(1)
+    ),
+    "swap-not-taken-back": lambda path: (
+        of_crashes.test_a_log_that_changes_while_a_swap_is_pending_keeps_the_change("truncated", False)
     ),
     "truncation-not-durable": lambda path: (
         of_recovery.test_after_a_power_loss_truncated_records_are_not_before_newer_ones(0, is_flushed=True)

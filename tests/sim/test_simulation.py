@@ -57,7 +57,7 @@ def test_the_seeds_draw_every_fault_and_every_habit() -> None:
     }
     assert {change for plan in plans for change in plan.changes} == set(Change)
     assert {topic.name for plan in plans for topic in plan.topics} == {
-        "t", "flushed", "moving", "owned", "remade", "trimmed", "loose", "keyed", "aged"
+        "t", "flushed", "moving", "owned", "remade", "trimmed", "loose", "keyed", "aged", "compacted"
     }  # fmt: skip
     assert {(group.is_managed, group.has_single_readers) for plan in plans for group in plan.groups} == {
         (False, False), (True, False), (True, True)

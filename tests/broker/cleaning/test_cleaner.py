@@ -13,6 +13,7 @@ from twisted.internet.task import Clock
 
 from broker.cleaning.cleaner import Cleaner
 from broker.cleaning.settings import SETTINGS, CleanerSettings
+from broker.log.copying import append_as_follower
 from broker.log.damage import Damage
 from broker.log.flush_job import flush_at_once
 from broker.log.log import Log
@@ -26,7 +27,7 @@ from protocol.batches import split
 from protocol.records import BatchBuilder
 from protocol.topic_partition import TopicPartition
 from tests.models.compaction import compact, records_of
-from tests.models.logs import NOW_MS, append_as_leader, look_up_at_once, sim_disk
+from tests.models.logs import NOW_MS, append_as_leader, look_up_at_once, new_log, read_all, sim_disk
 from tests.models.workers import ImmediateWorkers
 
 Row = tuple[bytes | None, bytes | None]
@@ -372,3 +373,69 @@ def test_a_time_of_a_batch_without_records_is_not_found() -> None:
     found = look_up_at_once(offset_for_timestamp(log, 0))
 
     assert found is not None and found.offset == 3
+
+
+def test_a_tombstone_stays_for_the_retention_time_after_the_pass_that_first_covers_it() -> None:
+    room = Room()
+    log = room.log("t", delete_retention_ms=1000, min_cleanable_dirty_ratio=0.0)
+    room.append(log, (b"a", b"1"), (b"a", None), *((b"%d" % number, b"x") for number in range(9)))
+    for at_ms, is_there in ((5000, True), (5999, True), (6000, False)):
+        log.cleaned_offset = 0
+        compact(log, room.disk, NOW_MS + at_ms)
+        assert ((b"a", None) in rows(log)) == is_there
+        assert (b"a", b"1") not in rows(log)
+
+
+def copied(log: Log) -> Log:
+    """The log of a replica that has fetched the compacted log from its start."""
+    copy = new_log(sim_disk(), "/data/copy-0", cleanup_policy=("compact",))
+    append_as_follower(copy, memoryview(bytearray(read_all(log))), now_ms=NOW_MS)
+    return copy
+
+
+def test_a_copy_of_a_compacted_log_knows_the_last_sequence_of_each_producer() -> None:
+    room = Room()
+    log = room.log("t", min_cleanable_dirty_ratio=0.0)
+    for number in range(4):
+        builder = BatchBuilder()
+        builder.append(NOW_MS, b"k", b"%d" % number)
+        batch = builder.build(producer_id=number // 2, producer_epoch=0, base_sequence=number % 2)
+        append_as_leader(log, memoryview(batch), 0, now_ms=NOW_MS)
+    room.write(log, (b"k", b"last"))
+    compact(log, room.disk, NOW_MS)
+
+    assert rows(log) == [(b"k", b"last")]
+    sequences = {entry.producer_id: entry.last_sequence for entry in copied(log).producers.entries()}
+    assert sequences == {0: 1, 1: 1}
+
+
+def test_a_copy_of_a_compacted_log_knows_where_each_leader_epoch_began() -> None:
+    """Otherwise a replica with other records of an earlier epoch would not truncate all of them."""
+    room = Room()
+    log = room.log("t", min_cleanable_dirty_ratio=0.0)
+    for number in range(9):
+        builder = BatchBuilder()
+        builder.append(NOW_MS, b"k", b"%d" % number)
+        append_as_leader(log, memoryview(builder.build()), number // 3, now_ms=NOW_MS)
+    room.write(log, (b"k", b"last"))
+    compact(log, room.disk, NOW_MS)
+
+    assert rows(log) == [(b"k", b"last")]
+    copy = copied(log)
+    assert [copy.end_offset_for_epoch(epoch) for epoch in (0, 1)] == [(0, 3), (1, 6)]
+
+
+def test_a_truncation_makes_what_is_written_again_dirty() -> None:
+    """Otherwise a tombstone there would expire although earlier records of its key are still in the log."""
+    room = Room()
+    log = room.log("t", min_cleanable_dirty_ratio=0.0, segment_bytes=80)
+    room.write(log, (b"a", b"1"), *((b"%d" % number, b"x") for number in range(5)))
+    compact(log, room.disk, NOW_MS)
+    truncate_to(log, 2)
+    assert log.cleaned_offset == 2
+
+    room.write(log, (b"a", None), (b"b", b"1"))
+    room.append(log, (b"b", b"2"))
+    compact(log, room.disk, NOW_MS)
+
+    assert rows(log) == [(b"0", b"x"), (b"a", None), (b"b", b"1"), (b"b", b"2")]

@@ -1,0 +1,171 @@
+"""Bugs of log compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from broker.cleaning import cleaner, cleaning_pass, copying
+from broker.cleaning.copying import GroupCopy
+from broker.cleaning.plan import CleaningPlan, plan_of
+from broker.log import names, recovery, truncation
+from broker.log.log import Log
+from broker.log.segments import Segments
+from protocol import compaction
+from protocol.batches import whole_batches
+from protocol.compaction import SLOT_BYTES, Filtered, Rules
+from tests.sim.mutation import Mutation, Patch
+
+
+def _beyond_the_high_watermark() -> Sequence[Patch]:
+    def plan(log: Log, committed_offset: int, now_ms: int) -> CleaningPlan | None:
+        return plan_of(log, log.log_end_offset, now_ms)
+
+    return [(cleaner, "plan_of", plan)]
+
+
+def _remove_the_last_record() -> Sequence[Patch]:
+    def rules(table: bytearray, *more: Any) -> Rules:
+        for at in range(SLOT_BYTES - 8, len(table), SLOT_BYTES):
+            offset = int.from_bytes(table[at : at + 8], "little")
+            if offset:
+                table[at : at + 8] = (offset + 1).to_bytes(8, "little")
+        return Rules(table, *more)
+
+    return [(cleaning_pass, "Rules", rules)]
+
+
+def _renumber() -> Sequence[Patch]:
+    append = GroupCopy._append
+
+    def append_renumbered(
+        self: GroupCopy, file: Any, output: bytes, rows: bytes, before: bytes | memoryview
+    ) -> None:
+        renumbered = bytearray(output)
+        for header in whole_batches(renumbered):
+            offset = self._next_offset if header.position == 0 else header.base_offset
+            renumbered[header.position : header.position + 8] = offset.to_bytes(8, "big")
+        append(self, file, bytes(renumbered), rows, before)
+
+    return [(GroupCopy, "_append", append_renumbered)]
+
+
+def _with_rules(**values: Any) -> Sequence[Patch]:
+    return [(cleaning_pass, "Rules", lambda *given: Rules(*given)._replace(**values))]
+
+
+def _expire_at_once() -> Sequence[Patch]:
+    def rules(*given: Any) -> Rules:
+        made = Rules(*given)
+        return made._replace(horizon_ms=made.now_ms)
+
+    return [(cleaning_pass, "Rules", rules)]
+
+
+def _forget_epochs() -> Sequence[Patch]:
+    def filter_batches(
+        data: bytes, position: int, expected: int, upper: int, rules: Rules, previous_epoch: int
+    ) -> Filtered:
+        """Filter batch by batch, as if each had the leader epoch of the one before it."""
+        output = rows = b""
+        while True:
+            following = whole_batches(memoryview(data)[position:])
+            epoch = following[0].leader_epoch if following else previous_epoch
+            end = position + following[0].end if following else len(data)
+            found = compaction.filter_batches(data[:end], position, expected, upper, rules, epoch)
+            output, rows = output + found.output, rows + found.rows
+            is_last = found.status != compaction.ENDED or not following or found.position == position
+            if is_last:
+                return found._replace(output=output, rows=rows)
+            position, expected, previous_epoch = found.position, found.expected, found.previous_epoch
+
+    class Patched:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(compaction, name)
+
+    patched = Patched()
+    patched.filter_batches = filter_batches  # type: ignore[attr-defined]
+    return [(copying, "compaction", patched)]
+
+
+def _keep_cleaned_offset() -> Sequence[Patch]:
+    after = truncation._after_truncation
+
+    def after_truncation(log: Log, end_offset: int, now_ms: int) -> None:
+        cleaned_offset = log.cleaned_offset
+        after(log, end_offset, now_ms)
+        log.cleaned_offset = cleaned_offset
+
+    return [(truncation, "_after_truncation", after_truncation)]
+
+
+def _complete_half_of_swaps() -> Sequence[Patch]:
+    def complete(loading: Any, base_offset: int) -> None:
+        name = names.offset_file(base_offset, names.LOG)
+        loading.disk.rename(loading.path(name + names.SWAP), loading.path(name))
+        loading.swapped.add(base_offset)
+
+    return [(recovery, "_complete_swap", complete)]
+
+
+def _swap_without_fsync() -> Sequence[Patch]:
+    finish = GroupCopy._finish
+
+    class Unsynced:
+        def __init__(self, file: Any) -> None:
+            self._file = file
+
+        def __getattr__(self, name: str) -> Any:
+            return (lambda: None) if name == "fsync" else getattr(self._file, name)
+
+    return [(GroupCopy, "_finish", lambda self, file: finish(self, Unsynced(file)))]
+
+
+def _keep_pending_swaps() -> Sequence[Patch]:
+    return [(Segments, "cancel_replacement", lambda self: setattr(self, "_to_replace", ()))]
+
+
+MUTATIONS = (
+    Mutation("last-of-key-removed", "compaction removes the last record of a key", _remove_the_last_record),
+    Mutation("compaction-renumbers", "compaction closes the gaps between offsets", _renumber),
+)
+
+RARE = (
+    Mutation(
+        "compacted-beyond-high-watermark",
+        "records that are not committed supersede committed ones",
+        _beyond_the_high_watermark,
+    ),
+    Mutation("tombstone-removed-at-once", "delete.retention.ms has no effect", _expire_at_once),
+    Mutation(
+        "horizon-before-pass",
+        "a tombstone expires although no pass has covered it",
+        lambda: _with_rules(map_end=2**62),
+    ),
+    Mutation(
+        "producers-compacted-away",
+        "the last batch of a producer disappears with its records",
+        lambda: _with_rules(kept_headers=b""),
+    ),
+    Mutation(
+        "epochs-compacted-away",
+        "the first batch of a leader epoch disappears with its records",
+        _forget_epochs,
+    ),
+    Mutation(
+        "rewritten-counts-as-compacted",
+        "records that are written after a truncation count as compacted",
+        _keep_cleaned_offset,
+    ),
+    Mutation(
+        "swap-half-completed", "recovery keeps the old segments beside the new one", _complete_half_of_swaps
+    ),
+    Mutation("swap-before-durable", "a segment replaces others before it is durable", _swap_without_fsync),
+    Mutation(
+        "swap-not-taken-back",
+        "a truncation leaves a swap that undoes it",
+        _keep_pending_swaps,
+    ),
+)
+"""Bugs that a campaign rarely catches: the simulated topic has no tombstones, and a crash seldom hits a
+swap."""
