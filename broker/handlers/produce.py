@@ -197,6 +197,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         )
         if isinstance(error, OffsetMismatchError):
             response.next_offset, response.last_leader_epoch = append.log_end()
+            response.append_ids_from = append.ids_known_from()
         if isinstance(error, KeyVersionMismatchError):
             response.key_versions = [KeyVersion(record=index, version=at) for index, at in error.versions]
         if isinstance(error, InvalidRecordError):

@@ -56,6 +56,11 @@ class AppendIds:
         """The first offset of each remembered append, in ascending order."""
         return sorted(append.first_offset for append in self._appends.values())
 
+    def known_from(self, end_offset: int) -> int:
+        """The offset from which on every append id of the log, which ends at `end_offset`, is remembered."""
+        oldest = next(iter(self._appends.values()), None)
+        return end_offset if oldest is None else oldest.first_offset
+
     def clear(self) -> None:
         self._appends.clear()
 

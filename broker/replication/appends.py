@@ -217,6 +217,14 @@ class Append:
             return True
         return partition.high_watermark >= offset and partition.role.is_followed
 
+    def ids_known_from(self) -> int:
+        """The offset from which on the log remembers all append ids, for the refusal of an append with one;
+        -1 for an append without."""
+        if self.partition is None or self.condition is None or self.condition.append_id is None:
+            return NO_EXPECTATION
+        log = self.partition.log
+        return log.producers.append_ids.known_from(log.log_end_offset)
+
     def log_end(self) -> tuple[int, int]:
         """(end offset, leader epoch of the record before it), for the response to a condition.
 

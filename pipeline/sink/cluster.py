@@ -19,7 +19,7 @@ from clients.fetching.offsets import LATEST, look_up_offsets, wait_for_metadata
 from clients.sending.conditions import APPEND_IDS_FEATURE, KEY_VERSIONS_FEATURE, refusal
 from pipeline.options import CLIENT_PREFIX, OptionError
 from pipeline.sink.chunks import RowColumns, encode_chunk, number_in
-from pipeline.sink.line import UNKNOWN_REACH, AppendChunk, FoundChunk, ScanLog
+from pipeline.sink.line import AppendChunk, FoundChunk, ScanLog
 from protocol.api import Request, Response
 from protocol.batches import whole_batches
 from protocol.compression import codec_named
@@ -50,6 +50,8 @@ _DEFAULTS = {"client.id": "holdfast-spark", "bootstrap.timeout.ms": "8000"}
 _TOPIC_MS = 10_000
 """How long a topic that does not exist is waited for: the broker may be creating it."""
 _FETCH_BYTES = 8 * 2**20
+_ONE_RECORD_BYTES = 4096
+"""Bytes to fetch for one record; a larger batch is answered whole."""
 _FETCH_WAIT_MS = 500
 _ACKS_ALL = -1
 
@@ -70,6 +72,11 @@ class AlreadyThere:
 
 
 @dataclass(frozen=True, slots=True)
+class Contested:
+    """The log had a chunk with this id and another number of rows."""
+
+
+@dataclass(frozen=True, slots=True)
 class Mismatched:
     """Nothing was written: the log ends elsewhere. `ids_from`: see `ChunkLine.mismatched`."""
 
@@ -77,7 +84,7 @@ class Mismatched:
     ids_from: int
 
 
-AppendOutcome = Appended | AlreadyThere | Mismatched
+AppendOutcome = Appended | AlreadyThere | Contested | Mismatched
 
 
 @dataclass(slots=True, eq=False)
@@ -255,7 +262,9 @@ class SinkCluster:
                 return Appended(row.base_offset, len(flight.batch))
             error = refusal(row)
             if isinstance(error, OffsetMismatchError):
-                return Mismatched(row.next_offset, getattr(row, "append_ids_from", UNKNOWN_REACH))
+                return Mismatched(row.next_offset, row.append_ids_from)
+            if error.code is ErrorCode.INVALID_REQUEST:
+                return Contested()
         if isinstance(error, UnsupportedRequestError):
             raise unsupported(error)
         is_renewed = isinstance(error, BrokerError) and error.code is ErrorCode.INCONSISTENT_TOPIC_ID
@@ -311,17 +320,19 @@ class SinkCluster:
             chunks.append(FoundChunk(number, header.base_offset, header.next_offset, rows))
         return position
 
-    def _fetch(self, partition: TopicPartition, position: int) -> PartitionData:
+    def _fetch(
+        self, partition: TopicPartition, position: int, bytes_max: int = _FETCH_BYTES
+    ) -> PartitionData:
         """The answer to a fetch, which has records unless nothing is there or the position is wrong."""
         topic, number = partition
 
         def request() -> FetchRequest:
-            wanted = FetchPartition(partition=number, fetch_offset=position, partition_max_bytes=_FETCH_BYTES)
+            wanted = FetchPartition(partition=number, fetch_offset=position, partition_max_bytes=bytes_max)
             topics = [FetchTopic(topic=topic, topic_id=self._metadata.topic_id(topic), partitions=[wanted])]
             return FetchRequest(
                 max_wait_ms=_FETCH_WAIT_MS,
                 min_bytes=1,
-                max_bytes=_FETCH_BYTES,
+                max_bytes=bytes_max,
                 topics=topics,
                 forgotten_topics_data=[],
             )
@@ -365,7 +376,7 @@ class SinkCluster:
 
     def value_at(self, partition: TopicPartition, offset: int) -> bytes | None:
         """The value of the record at an offset. Raises KeyError if it has been removed."""
-        row = self._fetch(partition, offset)
+        row = self._fetch(partition, offset, _ONE_RECORD_BYTES)
         data = received_records(row.records)
         for header in whole_batches(data):
             for record in iterate(data, header):

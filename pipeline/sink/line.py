@@ -148,6 +148,8 @@ class ChunkLine:
         self._after_scan: int | None = None
         """Where the log ended when the scan became necessary, if everything from the scan's end to there is
         known already."""
+        self._must_find = False
+        """Whether the log has a chunk `_next`, so that a scan which does not find it shows a loss."""
         self._merge: _Merge | None = None
         self._may_continue = False
         """Whether the log may have a chunk `_next`, because another attempt has written the one before."""
@@ -213,6 +215,12 @@ class ChunkLine:
     def repeated(self, first_offset: int) -> None:
         """The log already had a chunk with this id, at this offset."""
         self._scan = ScanLog(first_offset, first_offset + 1)
+        self._must_find = True
+
+    def contested(self) -> None:
+        """The log already had a chunk with this id, and another number of rows; where was not said."""
+        self._scan = ScanLog(self._absent_before, None)
+        self._must_find = True
 
     def mismatched(self, end_offset: int, ids_from: int = UNKNOWN_REACH) -> None:
         """Nothing was written: the log ends at `end_offset`.
@@ -238,6 +246,7 @@ class ChunkLine:
         assert self._scan is not None
         scan, self._scan = self._scan, None
         known_to, self._after_scan = self._after_scan, None
+        must_find, self._must_find = self._must_find, False
         self.counts.scans += 1
         is_new = False
         for chunk in found:
@@ -253,11 +262,11 @@ class ChunkLine:
             return
         if is_new:
             return
-        if scan.end == scan.start + 1 and known_to is None:
+        if must_find:
             raise WrittenRowsGoneError(
-                f"{self._where}: chunk {self._next} was written at offset {scan.start} by an earlier "
-                "attempt, and cannot be read any more (retention, compaction or DeleteRecords). Whether its "
-                "rows are complete cannot be known: see docs/spark-sink.md, Retention"
+                f"{self._where}: chunk {self._next} was written at or behind offset {scan.start} by an "
+                "earlier attempt, and cannot be read any more (retention, compaction or DeleteRecords). "
+                "Whether its rows are complete cannot be known: see docs/spark-sink.md, Retention"
             )
         self._absent_before = end_offset if known_to is None else known_to
         self._may_continue = False

@@ -147,17 +147,23 @@ class TaskReport:
 
 
 def committed(
-    state: QueryState, batch: int, reports: Sequence[TaskReport], counts: Mapping[str, int]
+    state: QueryState,
+    batch: int,
+    reports: Sequence[TaskReport],
+    counts: Mapping[str, int],
+    *,
+    is_last: bool = False,
 ) -> QueryState | None:
     """The state after the commit of a micro-batch; None if nothing changes.
 
-    `counts` are the present numbers of partitions of topics. Raises QueryTakenOverError.
+    `counts` are the present numbers of partitions of topics. With `is_last` no micro-batch follows: the
+    record gets small, and stays, so that late tasks are refused. Raises QueryTakenOverError.
     """
     for report in reports:
         check_run(state, report.run_id)
     if batch <= state.batch or all(report.is_committed for report in reports):
         return None
-    topics = dict(state.topics)
+    topics = {} if is_last else dict(state.topics)
     for name, topic in topics.items():
         count = max(counts.get(name, 0), topic.count)
         starts = [*topic.starts, *[0] * (count - len(topic.starts))]

@@ -62,19 +62,6 @@ class QueryStore:
         """The present record; None if there is none."""
         return self._present(query)[1]
 
-    def remove(self, query: str) -> None:
-        """Remove the record, so that nothing is remembered of the query."""
-        key = query.encode()
-        version, state = self._present(query)
-        while state is not None:
-            try:
-                self._cluster.put(self._partition(key), key, None, version)
-            except KeyVersionMismatchError as mismatch:
-                version, state = self._at(query, mismatch.version)
-                continue
-            state = None
-        self._known.pop(query, None)
-
     def _present(self, query: str) -> tuple[int, QueryState | None]:
         """The version of the query's key and its record.
 
@@ -93,7 +80,10 @@ class QueryStore:
             return known
         if version == NO_VERSION:
             return version, None
-        value = self._cluster.value_at(self._partition(query.encode()), version)
+        try:
+            value = self._cluster.value_at(self._partition(query.encode()), version)
+        except KeyError:
+            return self._present(query)  # A later record has replaced it, and compaction has removed it.
         if value is None:
             return version, None
         state = QueryState.decode(value)

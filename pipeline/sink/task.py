@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from pipeline.sink.chunks import LineIdentity, RowColumns
-from pipeline.sink.cluster import AlreadyThere, Appended, AppendOutcome, Mismatched, SinkCluster
+from pipeline.sink.cluster import AlreadyThere, Appended, AppendOutcome, Contested, Mismatched, SinkCluster
 from pipeline.sink.line import AppendChunk, ChunkLine, LineCounts, ScanLog
 from pipeline.sink.options import WriteOptions
 from pipeline.sink.rows import RowSplitter
@@ -71,6 +71,8 @@ class SinkTask:
         if first is None:
             return self._report()
         if self._enter():
+            for _ in rows:
+                pass  # Spark uses a worker again only if it has read all its input.
             return self._report(is_committed=True)
         try:
             for batch in _chain(first, rows):
@@ -121,6 +123,8 @@ class SinkTask:
 
         def change(state: QueryState | None) -> QueryState | None:
             admission = admit(state, self._identity.query, self._identity.batch, self._run)
+            if admission.is_committed:
+                raise self._too_late()
             present = admission.state.topics.get(name)
             if present is not None and present.id == topic_id.hex:
                 return None
@@ -171,6 +175,9 @@ class SinkTask:
             case AlreadyThere(first_offset):
                 self._check_run()
                 line.repeated(first_offset)
+            case Contested():
+                self._check_run()
+                line.contested()
             case Mismatched(end_offset, ids_from):
                 self._check_run()
                 line.mismatched(end_offset, ids_from)
@@ -190,10 +197,13 @@ class SinkTask:
             return
         check_run(state, self._run.id)
         if state.batch >= self._identity.batch:
-            raise QueryTakenOverError(
-                f"{self._identity.query}: micro-batch {self._identity.batch} was committed meanwhile, so "
-                "this attempt of a task of it ends: another attempt has written its rows"
-            )
+            raise self._too_late()
+
+    def _too_late(self) -> QueryTakenOverError:
+        return QueryTakenOverError(
+            f"{self._identity.query}: micro-batch {self._identity.batch} was committed meanwhile, so this "
+            "attempt of a task of it ends: another attempt has written its rows"
+        )
 
     def _report(self, *, is_committed: bool = False) -> TaskReport:
         counts = LineCounts()

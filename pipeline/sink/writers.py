@@ -78,13 +78,18 @@ class _Writer:
         cluster, store = connected(self.options.client)
         run = Run(run_id, socket.gethostname(), cluster.wall_ms())
         try:
-            return TaskMessage(SinkTask(cluster, store, self.options, identity, run).write(batches))
+            return TaskMessage(self._task(cluster, store, identity, run).write(batches))
         except BaseException:
             # Whatever the task was doing, the next one of this process begins with a new connection.
             _forget(self.options.client)
             raise
 
-    def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
+    def _task(self, cluster: SinkCluster, store: QueryStore, identity: LineIdentity, run: Run) -> SinkTask:
+        return SinkTask(cluster, store, self.options, identity, run)
+
+    def _commit(
+        self, messages: Sequence[WriterCommitMessage | None], batch: int, *, is_last: bool = False
+    ) -> None:
         reports = [
             message.report
             for message in messages
@@ -101,7 +106,7 @@ class _Writer:
         def change(state: QueryState | None) -> QueryState | None:
             if state is None:
                 raise SinkError(f"the record of {reports[0].query} was removed while the query wrote")
-            return committed(state, batch, reports, counts)
+            return committed(state, batch, reports, counts, is_last=is_last)
 
         store.change(reports[0].query, change)
         self._log(reports, batch)
@@ -153,16 +158,10 @@ class BatchSink(_Writer, DataSourceArrowWriter):
         return self._write(iterator, LineIdentity(self.query, 0, context.partitionId()), self.run_id)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._commit(messages, 0)
-        self._forget_unnamed(messages)
+        self._commit(messages, 0, is_last=True)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing is undone: a job with the same key completes what is there."""
-
-    def _forget_unnamed(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Remove the record of a job without a key: no other job can refer to it."""
-        if self.options.is_exactly_once and self.options.job_key is None:
-            connected(self.options.client)[1].remove(self.query)
 
 
 def _forget(client: Mapping[str, str]) -> None:

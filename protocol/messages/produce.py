@@ -39,7 +39,8 @@ class PartitionProduceResponse:
     committed: `next_offset` is the offset of the next record, `last_leader_epoch` the leader epoch of the
     last record (-1: none). `key_versions` has the present versions of the keys whose expectation failed.
     `is_repeat`: nothing was appended, because the log already had an append with this
-    id, at `base_offset`.
+    id, at `base_offset`. `append_ids_from`, in the refusal of an append with an id: the broker remembers the
+    ids of all appends from this offset on, so the log has no append with this id from there to `next_offset`.
     """
 
     index: Int32
@@ -54,6 +55,7 @@ class PartitionProduceResponse:
     last_leader_epoch: Int32 = wire("9+", default=-1, tag=FIRST_OWN_TAG + 1, ignorable=True)
     key_versions: list[KeyVersion] = wire("9+", tag=FIRST_OWN_TAG + 2, ignorable=True)
     is_repeat: bool = wire("9+", default=False, tag=FIRST_OWN_TAG + 3, ignorable=True)
+    append_ids_from: Int64 = wire("9+", default=-1, tag=FIRST_OWN_TAG + 4, ignorable=True)
 
 
 @struct

@@ -71,6 +71,7 @@ def test_a_log_remembers_its_last_ids_up_to_the_limit() -> None:
     for number in range(5):
         append(log, number)
     assert known(log) == {2: 2, 3: 3, 4: 4}
+    assert log.producers.append_ids.known_from(log.log_end_offset) == 2
     assert append(log, 0) == (5, False)
 
 
@@ -78,6 +79,7 @@ def test_with_a_limit_of_0_no_ids_are_remembered() -> None:
     log = log_with(0)
     append(log, 1)
     assert append(log, 1) == (1, False)
+    assert log.producers.append_ids.known_from(log.log_end_offset) == 2
 
 
 def test_an_id_names_an_append_of_a_certain_number_of_records() -> None:

@@ -64,6 +64,20 @@ def test_an_unknown_id_is_judged_by_the_expected_offset(world: World) -> None:
     assert values_in(world) == 1
 
 
+def test_the_refusal_of_an_unknown_id_says_from_where_on_all_ids_are_remembered(world: World) -> None:
+    one(world.client(), 0)
+    assert append(world.client(), 0).append_ids_from == 1
+    append(world.client(), 1)
+    one(world.client(), 2)
+
+    other = bytes(reversed(ID))
+    (refused,) = produce(world.client(), part(named(append_id=other), 0, append_id=other))
+    (without,) = produce(world.client(), part(batch(b"x"), 0))
+
+    assert (refused.error_code, refused.next_offset) == (ErrorCode.OFFSET_MISMATCH, 3)
+    assert (refused.append_ids_from, without.append_ids_from) == (1, -1)
+
+
 def test_a_repetition_succeeds_although_a_guard_fails(world: World) -> None:
     append(world.client(), 0)
     again, guard = produce(world.client(), part(named(), 0, append_id=ID), part(None, 5, 1))

@@ -91,7 +91,10 @@ class Attempt:
 
     def _append(self, step: AppendChunk, loses_answer: bool) -> None:
         known = next((batch for batch in self.log.remembered if batch.name == step.name), None)
-        if known is not None:
+        if known is not None and len(known.rows) != len(step.rows):
+            if not loses_answer:
+                self.line.contested()
+        elif known is not None:
             if not loses_answer:
                 self.line.repeated(known.first_offset)
         elif step.expected_offset != self.log.end:

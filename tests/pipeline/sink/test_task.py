@@ -128,6 +128,7 @@ def test_several_tasks_that_write_to_one_partition_take_the_conflict_path(writin
 
     assert writing.values() == {2: ["of 0", "of 1", "of 2", "of 3"]}
     assert sum(report.counts.conflicts for report in reports) == 3
+    assert sum(report.counts.scans for report in reports) == 0
 
 
 def test_other_producers_may_write_to_the_topic_meanwhile(writing: Writing) -> None:
@@ -222,3 +223,14 @@ def test_partitions_that_are_added_do_not_move_the_keys_of_a_micro_batch(writing
     report = writing.task(run=OTHER).write([batch])
 
     assert (report.counts.rows, report.counts.rows_found) == (0, 30)
+
+
+def test_a_retry_that_cuts_its_rows_otherwise_completes_what_is_there(writing: Writing) -> None:
+    values = [f"{'long ' * (number % 7)}{number}" for number in range(60)]
+    with pytest.raises(ZeroDivisionError):
+        writing.task().write(_breaking(batch_of(*values[:40], partition=1)))
+
+    report = writing.task().write([batch_of(*reversed(values), partition=1)])
+
+    assert sorted(writing.values()[1]) == sorted(values)
+    assert report.counts.reorders == 1

@@ -1,0 +1,75 @@
+"""The drill, small: each row once under faults of tasks, stops, a killed driver and a second instance."""
+
+from __future__ import annotations
+
+import random
+from itertools import count
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.sink.options import AT_LEAST_ONCE
+from tests.pipeline.sink import drill
+from tests.pipeline.sink.drill import Place
+from tests.pipeline.sink.faulty import TASK_FAULTS
+
+_numbers = count()
+
+
+@pytest.fixture
+def place(bootstrap: str, tmp_path: Path) -> Place:
+    return Place(bootstrap, f"drill-{next(_numbers)}", tmp_path)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def prepared(spark: SparkSession) -> None:
+    drill.prepare(spark)
+
+
+@pytest.mark.parametrize("fault", TASK_FAULTS)
+def test_each_row_is_written_once_whatever_fails_in_a_task(
+    spark: SparkSession, place: Place, fault: str
+) -> None:
+    verdict = drill.under_task_faults(spark, place, 2, fault)
+
+    assert verdict.is_exact, verdict
+    if fault == "raise-before":
+        assert verdict.totals.conflicts > 0
+    else:
+        assert verdict.totals.rows_found > 0
+
+
+def test_the_same_faults_duplicate_rows_with_at_least_once(
+    spark: SparkSession, bootstrap: str, tmp_path: Path
+) -> None:
+    place = Place(bootstrap, f"drill-{next(_numbers)}", tmp_path, AT_LEAST_ONCE)
+
+    verdict = drill.under_task_faults(spark, place, 2, "raise-after")
+
+    assert verdict.missing == 0
+    assert verdict.duplicates > 0
+
+
+def test_a_query_that_is_stopped_with_writers_running_loses_and_duplicates_nothing(
+    spark: SparkSession, place: Place
+) -> None:
+    verdict = drill.under_stops(spark, place, 2, random.Random(1))
+
+    assert verdict.is_exact, verdict
+
+
+def test_a_killed_driver_loses_and_duplicates_nothing(spark: SparkSession, place: Place) -> None:
+    verdict = drill.under_driver_kills(spark, place, 3, 1, random.Random(1))
+
+    assert verdict.is_exact, verdict
+    assert "kills 1" in verdict.note
+
+
+def test_two_instances_of_a_query_write_each_row_once_and_one_is_refused(
+    spark: SparkSession, place: Place
+) -> None:
+    verdict = drill.under_two_instances(spark, place, 3)
+
+    assert verdict.is_exact, verdict
+    assert "NO" not in verdict.note, verdict
