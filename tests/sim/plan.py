@@ -217,10 +217,10 @@ def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
         plan = _with_long_fault(plan, DIVERGENCE, rng)
     if rng.random() < _RETAINED_SHARE:
         plan = _with_retention(plan, rng)
-    if rng.random() < _COMPACTED_SHARE:
-        plan = _with_compaction(plan, rng)
     if shape.brokers == 1 and rng.random() < _POWER_LOSSES_SHARE:
         plan = _with_power_losses(plan, rng)
+    if rng.random() < _COMPACTED_SHARE:
+        plan = _with_compaction(plan, rng)
     return plan
 
 

@@ -181,6 +181,43 @@ def test_the_checkpoints_are_in_kafkas_format() -> None:
     assert disk.read("/d1/meta.properties") == b"#\nbroker.id=4\nversion=0\ncluster.id=abc\n"
 
 
+def test_a_restart_knows_up_to_where_a_log_was_compacted_and_a_new_topic_begins_uncompacted() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, ("/d1",), cleanup_policy=("compact",))
+    flights = TopicPartition("flights", 0)
+    log = broker.logs.get_or_create(flights)
+    for _ in range(3):
+        append(log)
+    flush_at_once(log)
+    log.cleaned_offset = 2
+    finished(broker.logs.checkpoints.write_offsets())
+    assert unsealed(disk, "cleaner") == b"0\n1\nflights 0 2\n"
+
+    disk.kill_process()
+    again = Broker(disk, ("/d1",), cleanup_policy=("compact",))
+    log = again.log(flights)
+    assert log.cleaned_offset == 2
+    log.lower_cleaned_offset(1)
+    assert unsealed(disk, "cleaner") == b"0\n1\nflights 0 1\n"
+    again.logs.delete(flights)
+    assert again.logs.get_or_create(flights).cleaned_offset == 0
+    finished(again.logs.checkpoints.write_offsets())
+    assert unsealed(disk, "cleaner") == b"0\n0\n"
+
+
+def test_a_log_that_was_compacted_once_may_keep_its_gaps_under_another_policy() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, ("/d1",))
+    broker.logs.settings.set_topic("flights", {"cleanup.policy": ("compact",)})
+    log = broker.logs.get_or_create(TopicPartition("flights", 0))
+    for _ in range(3):
+        append(log)
+        log.roll(NOW_MS)
+    log.cleaned_offset = 2
+    broker.logs.settings.set_topic("flights", {"cleanup.policy": ("delete",)})
+    assert [segment.is_dense for segment in log.segments] == [False, False, True, True]
+
+
 def test_damaged_checkpoints_are_ignored() -> None:
     disk = sim_disk()
     broker = Broker(disk)
