@@ -8,6 +8,7 @@ from typing import Self
 from clients.connection.connection import ANY_NODE, Connection
 from clients.consumer import Consumer
 from clients.errors import ConfigError
+from clients.fence import OwnerFence
 from clients.settings import Setting
 from pipeline.options import CLIENT_PREFIX, OptionError
 from protocol.errors import ErrorCode, error_for
@@ -27,10 +28,10 @@ def properties_for(rows: Sequence[Setting], client: Mapping[str, str]) -> dict[s
     return {name: value for name, value in client.items() if name in names}
 
 
-def open_consumer(client: Mapping[str, str]) -> Consumer:
-    """A consumer with the properties given as options. Raises `OptionError`."""
+def open_consumer(client: Mapping[str, str], fence: OwnerFence | None = None) -> Consumer:
+    """A consumer with the properties given as options, and the fence of an owner. Raises `OptionError`."""
     try:
-        return Consumer({**_TASK_DEFAULTS, **client, **_FIXED})
+        return Consumer({**_TASK_DEFAULTS, **client, **_FIXED}, fence=fence)
     except ConfigError as error:
         raise OptionError(f"{CLIENT_PREFIX}…: {error}") from None
 

@@ -97,6 +97,8 @@ class StreamOptions:
     min_offsets: int | None
     max_delay_ms: int
     """After this time since the last batch, a batch starts even if it has fewer than `min_offsets`."""
+    reader_group: str | None
+    """The group in which this run claims its partitions."""
 
 
 def _json_object(value: Any) -> None:
@@ -292,6 +294,14 @@ OPTIONS: tuple[Setting, ...] = (
         "source reads by offsets: it joins no consumer group and commits no offsets. Kafka's source begins "
         "the names of its groups with it. kafka.group.id, if given, takes precedence.",
     ),
+    Setting(
+        "readerGroup",
+        _STRING,
+        None,
+        "Streaming only, and not an option of Kafka's source: name of a group in which the query claims its "
+        "partitions before it reads them. The brokers refuse reads of a former owner, so two runs of one "
+        "query never both read. A second run fails after 20 s, with the name of the first.",
+    ),
 )
 
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -313,6 +323,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     """The options of a batch read. Raises `OptionError` with the allowed options or values."""
     settings = _check(_own(given))
     _must_not_have(given, _STREAM_ONLY, "is for readStream: a batch read takes all that its offsets name")
+    _must_not_have(given, ("readerGroup",), "is for readStream: no process lives as long as a batch read")
     options = _read_options(given, settings, EARLIEST)
     if isinstance(options.start, Offsets) and LATEST in (
         options.start.default,
@@ -334,6 +345,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         max_offsets=most,
         min_offsets=least,
         max_delay_ms=_duration_ms(settings["maxTriggerDelay"]),
+        reader_group=settings["readerGroup"],
     )
 
 

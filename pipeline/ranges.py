@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
+from clients.fence import OwnerFence
 from clients.fetching.fetched import FetchedBatch
 from pipeline.arrow import BatchCollector
 from pipeline.cluster import open_consumer
@@ -41,9 +42,13 @@ class BatchConsumer(Protocol):
         ...
 
 
-def read_range(wanted: OffsetRange, options: ReadOptions) -> Iterator[Any]:
-    """The records of a range as Arrow batches. Raises `DataLossError` and `ReadTimeoutError`."""
-    with open_consumer(options.client) as consumer:
+def read_range(wanted: OffsetRange, options: ReadOptions, fence: OwnerFence | None = None) -> Iterator[Any]:
+    """The records of a range as Arrow batches. Raises `DataLossError` and `ReadTimeoutError`.
+
+    With a `fence`, the records are read for the owner of the partition: raises OwnershipFencedError once
+    another run owns it.
+    """
+    with open_consumer(options.client, fence) as consumer:
         consumer.add_topic(*wanted.partition)
         yield from batches(consumer, wanted, options, time.monotonic)
 

@@ -24,6 +24,7 @@ from pipeline.cluster import ClusterLookup
 from pipeline.options import stream_options
 from pipeline.range_partition import RangePartition
 from pipeline.ranges import read_range
+from pipeline.reader_leases import ReaderLeases, reader_leases
 from pipeline.repeated_lookup import RepeatedLookup
 from pipeline.stream import BatchLimits, OffsetJson, StreamOffsets, from_json, to_json
 
@@ -42,6 +43,11 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _offsets(self) -> StreamOffsets:
         lookup = RepeatedLookup(self._lookup, self._options.read.lookups, time.sleep)
         return StreamOffsets(self._options, lookup, time.monotonic, time.sleep)
+
+    @cached_property
+    def _leases(self) -> ReaderLeases | None:
+        group = self._options.reader_group
+        return None if group is None else reader_leases(self._options.read.client, group)
 
     def initialOffset(self) -> OffsetJson:
         return to_json(self._offsets.initial())
@@ -72,11 +78,18 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if newest is None else to_json(newest)
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
-        return [RangePartition(found) for found in self._offsets.ranges(from_json(start), from_json(end))]
+        ranges = self._offsets.ranges(from_json(start), from_json(end))
+        if self._leases is None:
+            return [RangePartition(found) for found in ranges]
+        fences = self._leases.fences({found.partition for found in ranges})
+        return [RangePartition(found, fences[found.partition]) for found in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_range(partition.value, self._options.read)
+        fence = partition.fence if isinstance(partition, RangePartition) else None
+        return read_range(partition.value, self._options.read, fence)
 
     def stop(self) -> None:
         if "_lookup" in vars(self):
             self._lookup.close()
+        if self._leases is not None:
+            self._leases.close()
