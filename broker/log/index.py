@@ -69,7 +69,7 @@ class _PairFile:
     def create(self) -> None:
         """Create the file, which does not exist, without entries: Kafka's tools expect it beside every
         log."""
-        self._files.disk.open(self.path, create=True).close()
+        self._files.create(self.path)
         self._written = 0
 
     def pair(self, number: int) -> Pair:

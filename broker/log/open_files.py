@@ -100,6 +100,10 @@ class OpenFiles:
                 self._files.popitem(last=False)
         return self.disk.open(path, create=create)
 
+    def create(self, path: str) -> None:
+        """Create an empty file, or leave the present one as it is. Raises OSError."""
+        self._open_anew(path, create=True).close()
+
     def hold(self, path: str, holder: Holder) -> DiskFile:
         """The open file at `path`, which `holder` keeps until `settle`, `sync_and_release` or `forget`."""
         file = self.get(path)

@@ -40,10 +40,15 @@ class Strays:
 
     def before_roles(self, request: LeaderAndIsrRequest) -> None:
         """Call before a LeaderAndIsr is carried out: moves logs of deleted topics aside, if new topics have
-        their names."""
-        if request.type != FULL or request.controller_epoch < self._roles.controller_epoch:
+        their names.
+
+        A request of any type can name a new topic: the broker may have deleted the old one's log and answered
+        the StopReplica, and a power failure may then have brought the log back.
+        """
+        if request.controller_epoch < self._roles.controller_epoch:
             return
-        self._full = request
+        if request.type == FULL:
+            self._full = request
         for topic in request.topic_states:
             for state in topic.partition_states:
                 self._replace_older(TopicPartition(topic.topic_name, state.partition_index), topic.topic_id)

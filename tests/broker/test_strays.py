@@ -100,6 +100,16 @@ def test_a_recreated_topic_gets_a_new_log(back: Return) -> None:
     assert partition.log.topic_id == back.machine.controller.state.topics["remade"].topic_id
 
 
+def test_a_deleted_log_that_a_power_failure_has_brought_back_makes_way_for_a_new_topic(back: Return) -> None:
+    """The controller learned of the deletion before the failure, so it does not ask for it again."""
+    back.tell()
+    back.has_log("remade", uuid.UUID(int=99))
+    effects = back.machine.create("remade", (ME, OTHER))
+    (roles,) = sent_to(effects, ME, LeaderAndIsrRequest)
+    back.strays.before_roles(roles)
+    assert (back.logs(), back.moved_aside()) == ([], ["remade"])
+
+
 def test_a_log_of_a_topic_being_deleted_is_left_to_the_deletion(back: Return) -> None:
     back.topic("going", ME, OTHER)
     back.machine.lose(ME)

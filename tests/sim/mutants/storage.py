@@ -14,9 +14,12 @@ from broker.log.inspection import Inspection
 from broker.log.manager import LogManager
 from broker.log.segment import Extent, Segment
 from broker.log.settings import LogSettings
+from broker.orders.strays import Strays
 from broker.process import log_directories
 from broker.replication import following
+from coordinator.controller.requests import FULL
 from protocol.batches import BatchHeader
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from tests.sim.mutation import Mutation, Patch
 from tests.sim.plan import SINGLE
 
@@ -114,7 +117,22 @@ def _end_reads_behind_damage() -> Sequence[Patch]:
     return [(Segment, "extent", extent_over_damage)]
 
 
+def _keep_deleted_logs() -> Sequence[Patch]:
+    before_roles = Strays.before_roles
+
+    def only_full(self: Strays, request: LeaderAndIsrRequest) -> None:
+        if request.type == FULL:
+            before_roles(self, request)
+
+    return [(Strays, "before_roles", only_full)]
+
+
 MUTATIONS = (
+    Mutation(
+        "deleted-log-kept",
+        "a deleted log that a power failure has brought back keeps a new topic of the same name away",
+        _keep_deleted_logs,
+    ),
     Mutation("index-believed", "positions in an index are believed unseen", _believe_indexes),
     Mutation(
         "gap-accepted",
