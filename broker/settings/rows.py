@@ -265,9 +265,6 @@ def settings_page() -> str:
         "value. A setting with yes in the column Dynamic can also be altered while brokers run, for one "
         "broker or for all: `scripts/configs.sh --entity-type brokers`.",
         "",
-        "This version does not compact logs: it accepts the settings of compaction, but they have no effect "
-        "yet.",
-        "",
     ]
     for title, rows in (
         ("Broker", BROKER_ROWS),
