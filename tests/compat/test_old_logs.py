@@ -21,7 +21,12 @@ from tests.compat.apache_kafka import KafkaBroker, class_path, dump
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 EACH = 150
 """Records that are written in each codec."""
-BEFORE = {"log.segment.bytes": "16000", "log.index.interval.bytes": "200"}
+BEFORE = {
+    "log.segment.bytes": "16000",
+    "log.index.interval.bytes": "200",
+    "log.cleaner.enable": "false",
+}
+"""All records stay, so that they can be compared."""
 COMPLAINTS = ("mismatch", "found", "error", "exception", "invalid", "out of order")
 """What DumpLogSegments prints of a file with which something is wrong."""
 
@@ -158,7 +163,7 @@ def test_a_directory_moves_from_kafka_to_holdfast_and_back(cluster: Cluster, dir
         directory / "1",
         broker_id=1,
         zookeeper_connect=zookeeper,
-        properties={**BEFORE, "log.cleaner.enable": "false"},
+        properties=BEFORE,
     )
     properties = {**BEFORE, "log.dirs": kafka.properties["log.dirs"]}
     ours = BackgroundBroker(
