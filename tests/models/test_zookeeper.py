@@ -76,6 +76,21 @@ def test_a_short_cut_keeps_the_session_but_loses_its_watches(ensemble: Ensemble)
     assert [event.kind for event in events] == [WatchKind.LOST]
 
 
+def test_a_watch_whose_event_is_lost_with_the_connection_is_lost(ensemble: Ensemble) -> None:
+    """As with kazoo, whose client keeps a watch until its event arrives."""
+    client, _ = ensemble.client("a")
+    other = ensemble.client("b")[0].session
+    events: list[WatchEvent] = []
+    ensemble.result(client.session.exists("/x", events.append))
+    other.create("/x")
+    assert ensemble.world.run_until(lambda: "/x" in client.session.server.tree.znodes, 1)
+    client.cut()
+    ensemble.world.run(1)
+    client.mend()
+    ensemble.world.run(1)
+    assert [event.kind for event in events] == [WatchKind.LOST]
+
+
 def test_a_write_under_way_when_the_connection_breaks_is_in_doubt() -> None:
     outcomes = set()
     for seed in range(30):

@@ -246,7 +246,7 @@ class ZooKeeperServer:
 
     def _fire_one(self, watches: _Watches, event: WatchEvent) -> None:
         for (_, watch), session in watches.pop(event.path, {}).items():
-            session.to_client(session.fire, watch, event)
+            session.send_event(watch, event)
 
 
 class ZooKeeperModel:
@@ -500,6 +500,8 @@ class SimSession:
         self._is_dark = False
         """Whether the connection is lost and the client does not know it yet."""
         self._lost: list[ZnodeWatch] = []
+        self._events_sent: dict[ZnodeWatch, None] = {}
+        """The watches whose events are on their way to the client."""
         self._request_at_s = 0.0
         self._answer_at_s = 0.0
 
@@ -540,7 +542,9 @@ class SimSession:
         """Lose the connection without a sign to the client, which goes on sending requests."""
         if self.connected:
             self._leave()
-            self._lost = self.server.forget_watches(self.session_id)
+            # The client keeps a watch until its event arrives, so a watch is lost with its event.
+            self._lost = [*self._events_sent, *self.server.forget_watches(self.session_id)]
+            self._events_sent.clear()
             self._is_dark = True
 
     def disconnect_if_dark(self) -> None:
@@ -595,6 +599,14 @@ class SimSession:
     def _arrive(self, connection: int, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         if connection == self._connection:
             self.process.run(function, *arguments)
+
+    def send_event(self, watch: ZnodeWatch, event: WatchEvent) -> None:
+        self._events_sent[watch] = None
+        self.to_client(self._event_arrived, watch, event)
+
+    def _event_arrived(self, watch: ZnodeWatch, event: WatchEvent) -> None:
+        self._events_sent.pop(watch, None)
+        self.fire(watch, event)
 
     def fire(self, watch: ZnodeWatch, event: WatchEvent) -> None:
         if not self.expired:

@@ -51,6 +51,9 @@ class CompactionMachine(RuleBasedStateMachine):
         self.now_ms = NOW_MS
         self.epoch = 0
         self.sequences = {0: 0, 1: 0}
+        self.has_lost_compacted = False
+        """Whether a truncation has removed records that had superseded others. A copy of the log then lacks
+        the last batches of producers that the log itself still remembers."""
         self.epochs_seen: list[tuple[int, int]] = []
 
     @initialize(segment_bytes=st.sampled_from([250, 600]), append_time=st.booleans())
@@ -150,6 +153,11 @@ class CompactionMachine(RuleBasedStateMachine):
     def restart(self, is_clean: bool) -> None:
         sequences = self.last_sequences(self.log)
         epochs = self.log.epochs.entries
+        removed = {
+            producer
+            for producer in sequences
+            if (entry := self.log.producers.get(producer)) and entry.batches[-1].last_offset < self.start
+        }
         if is_clean:
             close_log(self.log)
         else:
@@ -159,7 +167,12 @@ class CompactionMachine(RuleBasedStateMachine):
             is_clean=is_clean, recovery_point=self.log.recovery_point, log_start_offset=self.start,
             cleaned_offset=self.log.cleaned_offset,
         )  # fmt: skip
-        assert self.last_sequences(self.log) == sequences
+        kept = self.last_sequences(self.log)
+        # Recovery reads from the log start on: it forgets a producer all of whose records were deleted.
+        forgotten = sequences.keys() - kept.keys()
+        assert forgotten <= removed
+        assert kept == {each: last for each, last in sequences.items() if each not in forgotten}
+        self.sequences |= dict.fromkeys(forgotten, 0)
         assert self.log.epochs.entries == epochs or self.log.epochs.entries[-1:] != epochs[-1:]
         self.check_records()
 
@@ -175,6 +188,7 @@ class CompactionMachine(RuleBasedStateMachine):
     def truncate(self, removed: int) -> None:
         """Truncate as after an unclean election, which may remove committed and compacted records."""
         offset = max(self.start, self.log.log_end_offset - removed)
+        self.has_lost_compacted |= offset < self.log.cleaned_offset
         truncate_to(self.log, offset, now_ms=self.now_ms)
         end = self.log.log_end_offset
         self.written = [record for record in self.written if record.offset < end]
@@ -243,7 +257,7 @@ class CompactionMachine(RuleBasedStateMachine):
     def check_copy(self) -> None:
         """A replica that copies the log learns the same epochs and sequences."""
         log = self.log
-        if log.log_start_offset > 0:
+        if log.log_start_offset > 0 or self.has_lost_compacted:
             return
         copy = new_log(sim_disk(), "/data/copy-0", cleanup_policy=("compact",))
         append_as_follower(copy, memoryview(bytearray(read_all(log))), now_ms=self.now_ms)

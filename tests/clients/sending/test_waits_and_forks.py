@@ -25,6 +25,7 @@ HOME = Path(__file__).parents[3]
 DEAD = "127.0.0.1:1"
 PROGRAM = f"""
 import sys
+import time
 from holdfast import Message, Producer
 producer = Producer({{"bootstrap.servers": "{DEAD}"}})
 """
@@ -112,11 +113,13 @@ def test_close_is_bounded_by_its_timeout() -> None:
 @pytest.mark.parametrize("is_block", [False, True])
 def test_ctrl_c_with_a_dead_broker_ends_the_program_and_names_what_is_lost(*, is_block: bool) -> None:
     patient = f'Producer({{"bootstrap.servers": "{DEAD}", "bootstrap.timeout.ms": 600_000}})'
-    wait = 'producer.send_many("flights", ["v"] * 100); print("ready", flush=True); sys.stdin.read()'
+    wait = 'producer.send_many("flights", ["v"] * 100); print("ready", flush=True)'
+    # Short waits: a signal that comes just before a call blocks does not end it.
+    wait += "\n    while True: time.sleep(0.05)" if is_block else "\nwhile True: time.sleep(0.05)"
     process = subprocess.Popen(
         [sys.executable, "-c", f"{PROGRAM}\nwith {patient} as producer:\n    {wait}" if is_block
          else f"{PROGRAM}\nproducer = {patient}\n{wait}"],
-        cwd=HOME, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        cwd=HOME, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
