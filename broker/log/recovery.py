@@ -361,7 +361,7 @@ def _is_unfinished(file: DiskFile, position: int, size: int) -> bool:
 
 def _drop_after(loading: _Loading, number: int) -> None:
     """Remove the segments after a truncated one: their records would follow a gap."""
-    for segment in loading.segments[:number:-1]:
+    for segment in reversed(loading.segments[number + 1 :]):
         logger.warning("Removing %s: the segment before it is damaged", segment.path)
         for path in segment.paths():
             loading.files.forget(path)

@@ -57,6 +57,9 @@ def _with_world(scenario: Callable[[of_conditions.World], None]) -> Callable[[Pa
 
 
 SCENARIOS: dict[str, Callable[[Path], None]] = {
+    "emptied-files-kept": lambda path: (
+        of_recovery.test_a_log_that_ends_before_its_start_leaves_no_files_behind()
+    ),
     "damage-passed-over": lambda path: of_damage.test_a_read_before_damage_says_that_it_ends_there(1),
     "key-version-before-commit": _with_world(
         of_conditions.test_a_refusal_waits_until_the_record_that_it_names_is_committed

@@ -367,6 +367,22 @@ def test_a_finished_replacement_of_segments_is_completed() -> None:
     assert found.log_end_offset == 22
 
 
+def test_a_log_that_ends_before_its_start_leaves_no_files_behind() -> None:
+    """The next process would find the old records in front of a gap, and remove the new ones behind it."""
+    disk = sim_disk()
+    log = new_log(disk, segment_bytes=250)
+    for _ in range(4):
+        append(log)
+    assert len(log.segments) > 1
+    log = reopen(disk, log, is_clean=False, log_start_offset=50)
+    assert (log.log_start_offset, log.log_end_offset) == (50, 50)
+    append(log)
+    end = log.log_end_offset
+    log = reopen(disk, log, is_clean=False, log_start_offset=50)
+    assert (log.log_start_offset, log.log_end_offset) == (50, end)
+    assert [name for name in disk.list(log.directory) if name.endswith(".log")] == [f"{50:020}.log"]
+
+
 def test_a_log_that_ends_below_its_log_start_offset_restarts_there(disk: SimDisk, closed: Log) -> None:
     found = reopen(disk, closed, is_clean=True, log_start_offset=50)
     assert (found.log_start_offset, found.log_end_offset, found.epochs.entries) == (50, 50, [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from broker.log import inspection, log, recovery, scan
 from broker.log.directory import LogDirectory
@@ -127,6 +128,18 @@ def _keep_deleted_logs() -> Sequence[Patch]:
     return [(Strays, "before_roles", only_full)]
 
 
+def _keep_files_of_emptied_logs() -> Sequence[Patch]:
+    drop_after = recovery._drop_after
+
+    def drop(loading: Any, number: int) -> None:
+        if number < 0:
+            del loading.segments[:]
+        else:
+            drop_after(loading, number)
+
+    return [(recovery, "_drop_after", drop)]
+
+
 MUTATIONS = (
     Mutation(
         "deleted-log-kept",
@@ -175,8 +188,13 @@ RARE = (
         "a read that ends at damage names the end of the segment as the next offset",
         _end_reads_behind_damage,
     ),
+    Mutation(
+        "emptied-files-kept",
+        "recovery empties a log that ends before its start, and leaves the old segments on the disk",
+        _keep_files_of_emptied_logs,
+    ),
 )
 """Bugs that a campaign rarely catches. For the first, a log has to be truncated to its recovery point, to
 roll before it grows in that segment, and to lose power. For the second, a replica with an index of keys has
-to restart with known damage and to lead before it is repaired. `tests/sim/test_rare_bugs.py` catches both by
-fixed scenarios."""
+to restart with known damage and to lead before it is repaired. For the third, retention and a power failure
+have to meet. `tests/sim/test_rare_bugs.py` catches them by fixed scenarios."""
