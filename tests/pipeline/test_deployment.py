@@ -9,7 +9,6 @@ import zipfile
 from pathlib import Path
 
 import pyspark
-import pytest
 
 from holdfast import Admin, Message, NewTopic, Producer
 
@@ -51,7 +50,6 @@ spark.stop()
 """
 
 
-@pytest.mark.slow
 def test_spark_submit_carries_the_data_source_to_executors_in_other_processes(
     bootstrap: str, tmp_path: Path
 ) -> None:

@@ -252,7 +252,7 @@ def broken(*_: object) -> None:
 def test_a_load_is_killed_for_real_and_the_next_one_completes_it(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """The process is killed once while its files are written, and once when it is about to publish them."""
+    """The process is killed while its files are being written."""
     produce(bootstrap, topic, [str(number) for number in range(60)])
     table = tmp_path / "table"
     command = [sys.executable, "-P", "-m", "pipeline.jobs", "load", "--master", "local[1]"]
