@@ -1,4 +1,4 @@
-"""Checkpoints of log directories. Worker threads write them periodically, and after truncations.
+"""Checkpoints of log directories. Worker threads write them periodically, and when a log loses records.
 
 The files of recovery points and log start offsets cover all logs of a directory, so each directory has at
 most one write of them at a time. All requests that arrive while it is running share the next write.
@@ -39,8 +39,8 @@ class CheckpointWriter:
     """Writes the checkpoints of the directories that are online. Calls `failed` with a directory whose write
     failed.
 
-    The Deferreds of `write_offsets`, `write_high_watermarks` and `write_after_truncation` never fail: the
-    `failure` of a directory says whether its write failed.
+    The Deferreds of `write_offsets`, `write_offsets_of` and `write_high_watermarks` never fail: the `failure`
+    of a directory says whether its write failed.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class CheckpointWriter:
         """Write recovery points and log start offsets."""
         return all_back([self._request(directory) for directory in self._live()])
 
-    def write_after_truncation(self, directory: LogDirectory) -> Deferred[None]:
-        """Write recovery points and log start offsets as they are now or later. Fires once they are durable,
-        or the directory has failed."""
+    def write_offsets_of(self, directory: LogDirectory) -> Deferred[None]:
+        """Write one directory's recovery points and log start offsets, as they are now or later. Fires once
+        they are durable, or the directory has failed."""
         return self._request(directory)
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> Deferred[None]:

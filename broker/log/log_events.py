@@ -24,6 +24,8 @@ class LogEvents:
     """Callbacks of a log to its manager, each called with the log.
 
     `discard` removes files that were renamed to `.deleted`, after a delay; None removes them immediately.
+    `start_moved`: a checkpoint must hold the new log start; then the callback calls `discard_before_start` of
+    `broker.log.truncation`, because segments lie before the start. None removes them immediately.
     `flush_due`: a flush should begin. `unflushed`: the log was durable and no longer is.
     `recovery_point_lowered`: the checkpoint must hold the lower point before the log grows again; the
     callback calls `begin_settling` of `broker.log.truncation`, and `settled` once the checkpoint is durable.
@@ -34,6 +36,7 @@ class LogEvents:
     """
 
     discard: Callable[[Log, list[str]], None] | None = None
+    start_moved: Callable[[Log], None] | None = None
     flush_due: Callable[[Log], None] = _ignore
     unflushed: Callable[[Log], None] = _ignore
     recovery_point_lowered: Callable[[Log], None] = _ignore

@@ -19,6 +19,7 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
 
 from broker.log import names
+from broker.log.after_checkpoint import remove_before_start, settle
 from broker.log.append_ids import APPEND_IDS_MAX
 from broker.log.checkpoint_writer import CheckpointWriter
 from broker.log.directory import LogDirectory
@@ -37,7 +38,6 @@ from broker.log.run_marks import NO_EPOCH
 from broker.log.scrubber import Scrubber, ScrubSettings
 from broker.log.settings import BROKER_SETTINGS
 from broker.log.settings_in_force import LogSettingsInForce
-from broker.log.truncation import begin_settling, settled
 from broker.setting_groups import settings_group
 from broker.workers import Workers, all_back
 from coordinator.clock import Clock, TimeOfDay, now_ms
@@ -243,9 +243,10 @@ class LogManager:
         log.settings = self.settings.of(log.topic_partition.topic)
         log.events = LogEvents(
             discard=self._discard,
+            start_moved=partial(remove_before_start, self.checkpoints, directory),
             flush_due=self.flusher.flush,
             unflushed=self._flush_schedule.note,
-            recovery_point_lowered=partial(self._settle, directory),
+            recovery_point_lowered=partial(settle, self.checkpoints, directory),
             pressed=self._pressed,
             suspected=self.scrubber.examine,
             keys_full=self._key_indexing.write,
@@ -405,11 +406,6 @@ class LogManager:
         )
 
     # Durability.
-
-    def _settle(self, directory: LogDirectory, log: Log) -> None:
-        """Let the log grow again once its lowered recovery point is durable."""
-        begin_settling(log)
-        self.checkpoints.write_after_truncation(directory).addCallback(lambda _: settled(log))
 
     def _flush_soon(self, path: str) -> None:
         """Begin to flush the log of which `path` is a segment."""

@@ -10,7 +10,7 @@ from broker.log.log import Log
 from broker.log.segment_ends import end_before
 from broker.log.snapshots import remove_snapshots, restore_producers
 
-_SEGMENTS_AT_ONCE = 16
+SEGMENTS_AT_ONCE = 16
 """Maximum number of segments whose files are renamed in one turn of the reactor when a log start moves."""
 
 
@@ -112,14 +112,20 @@ def settled(log: Log) -> None:
 
 
 def advance_log_start(log: Log, offset: int, *, now_ms: int = 0) -> None:
-    """Advance the log start to `offset`, and remove the first segments that lie entirely before it. If there
-    are many, the next check of retention removes the others.
+    """Advance the log start to `offset`, and have the first segments that lie entirely before it removed once
+    a checkpoint has the new start (see `LogEvents.start_moved`). If there are many, the next check of
+    retention removes the others.
 
     No effect for an offset before the present start. Raises BrokerError with OFFSET_OUT_OF_RANGE for an
     offset after the log end.
     """
     move_log_start(log, offset, now_ms=now_ms)
-    discard_before_start(log, _SEGMENTS_AT_ONCE)
+    if not log.segments.before(log.log_start_offset):
+        return
+    if log.events.start_moved is not None:
+        log.events.start_moved(log)
+    else:
+        discard_before_start(log, log.log_start_offset, SEGMENTS_AT_ONCE)
 
 
 def move_log_start(log: Log, offset: int, *, now_ms: int = 0) -> None:
@@ -135,11 +141,16 @@ def move_log_start(log: Log, offset: int, *, now_ms: int = 0) -> None:
     log.epochs.advance_start(offset)
 
 
-def discard_before_start(log: Log, segments_max: int) -> int:
+def discard_before_start(log: Log, durable_start: int, segments_max: int) -> int:
     """Remove the segments that lie entirely before the log start, oldest first, at most `segments_max`.
-    Returns how many."""
+    Returns how many.
+
+    `durable_start` is the log start that a checkpoint has. Segments after it stay, although the log start may
+    have moved past them: a crash between two renames would leave the log with a start that nobody has asked
+    for, and a power failure could bring back an older segment without the one after it.
+    """
     log.check_usable()
-    before = log.segments.before(log.log_start_offset)[:segments_max]
+    before = log.segments.before(min(durable_start, log.log_start_offset))[:segments_max]
     try:
         log.discard(before)
     except OSError as error:

@@ -25,7 +25,7 @@ from twisted.python.failure import Failure
 from broker.log.damage import SuspectSegment
 from broker.log.retention import Removal, RemovalReason, RetentionRule, removal
 from broker.log.segment_times import TimestampReading, segment_facts
-from broker.log.truncation import discard_before_start, move_log_start
+from broker.log.truncation import SEGMENTS_AT_ONCE, discard_before_start, move_log_start
 from broker.replication.partition import Partition
 from broker.replication.replicas import Replicas
 from broker.workers import Workers
@@ -36,7 +36,6 @@ from protocol.errors import BrokerError
 _log = logging.getLogger(__name__)
 
 _LOGS_PER_TURN = 32
-_SEGMENTS_PER_TURN = 16
 
 
 class Retention:
@@ -78,16 +77,16 @@ class Retention:
 
     async def _check_all(self) -> None:
         self._warned = {each: base for each, base in self._warned.items() if self._has(each)}
-        shortened = []
+        starts: dict[Partition, int] = {}
         for partition in list(self._replicas):
             await self._turn(1 / _LOGS_PER_TURN)
             if self._has(partition) and await self._shorten(partition):
-                shortened.append(partition)
-        if not shortened or self._is_stopped:
+                starts[partition] = partition.log.log_start_offset
+        if not starts or self._is_stopped:
             return
         await self._write_starts()
-        for partition in shortened:
-            await self._discard(partition)
+        for partition, start in starts.items():
+            await self._discard(partition, start)
 
     async def _turn(self, work: float) -> None:
         """Wait for the next turn of the reactor if this one has had its share of work."""
@@ -175,17 +174,17 @@ class Retention:
 
     # -- the files -----------------------------------------------------------------------------------------
 
-    async def _discard(self, partition: Partition) -> None:
-        """Discard the segments before the log's start, a few in each turn."""
+    async def _discard(self, partition: Partition, durable_start: int) -> None:
+        """Discard the segments before the log start that the checkpoint has, a few in each turn."""
         while self._has(partition):
             try:
-                count = discard_before_start(partition.log, _SEGMENTS_PER_TURN)
+                count = discard_before_start(partition.log, durable_start, SEGMENTS_AT_ONCE)
             except BrokerError as error:
                 _log.warning("Old segments of %s are removed later: %s", partition.key, error)
                 return
             if not count:
                 return
-            await self._turn(count / _SEGMENTS_PER_TURN)
+            await self._turn(count / SEGMENTS_AT_ONCE)
 
 
 def _log_removal(partition: Partition, decided: Removal) -> None:

@@ -15,6 +15,7 @@ from tests.broker.cleaning import test_crashes as of_crashes
 from tests.broker.groups import test_owner_commits as of_commits
 from tests.broker.log import test_damage as of_damage
 from tests.broker.log import test_key_versions as of_index
+from tests.broker.log import test_manager as of_managers
 from tests.broker.log import test_recovery as of_recovery
 from tests.broker.ownership import test_group_readers as of_members
 from tests.broker.ownership import test_handover as of_handovers
@@ -116,6 +117,14 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
         of_recovery.test_after_a_power_loss_truncated_records_are_not_before_newer_ones(0, is_flushed=True)
     ),
     "start-not-checkpointed": of_retention.test_removed_records_do_not_come_back_after_a_power_failure,
+    "deleted-before-start-durable": lambda path: (
+        of_managers.test_a_crash_at_any_file_operation_of_a_record_deletion_leaves_all_from_the_start_in_force(
+            loses_power=False
+        )
+    ),
+    "deleted-up-to-later-start": lambda path: (
+        of_managers.test_no_segment_is_removed_before_a_checkpoint_has_the_start_after_it()
+    ),
     "removed-before-start-durable": (of_retention.test_no_file_is_touched_before_the_new_start_is_durable),
     "condition-on-removed-record": lambda path: (
         of_retention.test_a_condition_on_the_last_record_holds_after_that_record_was_removed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import threading
@@ -36,6 +37,8 @@ from tests.models.workers import ImmediateWorkers
 
 TOPIC_ID = uuid.UUID(int=77)
 PATHS = ("/d1", "/d2", "/d3")
+ONE_BATCH = {"log.segment.bytes": 100}
+"""Settings with which every batch has a segment of its own."""
 
 
 def partitions(count: int, topic: str = "flights") -> list[TopicPartition]:
@@ -151,6 +154,60 @@ def test_a_restart_finds_all_logs(stop: str) -> None:
         assert log.recovery_point == partition.partition + 1
         if stop != "power":
             assert log.topic_id == TOPIC_ID
+
+
+@pytest.mark.parametrize("loses_power", [False, True])
+def test_a_crash_at_any_file_operation_of_a_record_deletion_leaves_all_from_the_start_in_force(
+    loses_power: bool,
+) -> None:
+    """The new start lies inside a segment, after three others. Without a checkpoint that has it, every
+    record is still there."""
+    partition = TopicPartition("flights", 0)
+    for changes in range(100):
+        disk = sim_disk(changes)
+        log = Broker(disk, ("/d1",), **ONE_BATCH).logs.get_or_create(partition)
+        for _ in range(6):
+            append(log, NOW_MS, NOW_MS)
+        flush_at_once(log)
+        disk.write_back()
+        assert [segment.base_offset for segment in log.segments] == [0, 2, 4, 6, 8, 10]
+        disk.strike(changes, lambda: None)
+
+        with contextlib.suppress(BrokerError):
+            advance_log_start(log, 7)
+
+        is_struck = log.failure is not None
+        disk.spare()
+        disk.switch_on()
+        disk.lose_power() if loses_power else disk.kill_process()
+        again = Broker(disk, ("/d1",), **ONE_BATCH).log(partition)
+        assert again.log_start_offset in ((0, 7) if is_struck else (7,))
+        assert headers_of(again)[0].base_offset == (6 if again.log_start_offset else 0)
+        assert again.log_end_offset == 12
+        if not is_struck:
+            break
+    else:
+        pytest.fail("the deletion takes more than 100 changes of files")
+    assert changes > 6, "the machine ended between the checkpoint and the last rename"
+
+
+def test_no_segment_is_removed_before_a_checkpoint_has_the_start_after_it() -> None:
+    """A second deletion begins while the checkpoint of the first is being written."""
+    disk = sim_disk()
+    broker = Broker(disk, ("/d1",), **ONE_BATCH)
+    log = broker.logs.get_or_create(TopicPartition("flights", 0))
+    for _ in range(4):
+        append(log, NOW_MS, NOW_MS)
+    broker.workers.is_held = True
+
+    advance_log_start(log, 3)
+    advance_log_start(log, 7)
+
+    assert [segment.base_offset for segment in log.segments] == [0, 2, 4, 6]
+    broker.workers.work()
+    assert [segment.base_offset for segment in log.segments] == [2, 4, 6]
+    broker.workers.release()
+    assert [segment.base_offset for segment in log.segments] == [6]
 
 
 def unsealed(disk: Disk, name: str) -> bytes:

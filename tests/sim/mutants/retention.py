@@ -7,12 +7,13 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.log import names, recovery, segment_times
+from broker.log import after_checkpoint, manager, names, recovery, segment_times
 from broker.log.directory import LogDirectory
 from broker.log.log import Log
 from broker.log.retention import Removal, removal
 from broker.log.segment import Segment
 from broker.log.segments import Segments
+from broker.log.truncation import SEGMENTS_AT_ONCE, discard_before_start
 from broker.replication import retention
 from broker.replication.retention import Retention
 from tests.sim.mutation import Mutation, Patch
@@ -84,6 +85,21 @@ def _remove_before_the_start_is_durable() -> Sequence[Patch]:
     return [(Retention, "__init__", mutant)]
 
 
+def _delete_before_the_start_is_durable() -> Sequence[Patch]:
+    def at_once(checkpoints: Any, directory: Any, log: Log) -> None:
+        discard_before_start(log, log.log_start_offset, SEGMENTS_AT_ONCE)
+        checkpoints.write_offsets_of(directory)
+
+    return [(manager, "remove_before_start", at_once)]
+
+
+def _delete_up_to_a_later_start() -> Sequence[Patch]:
+    def mutant(log: Log, durable_start: int, segments_max: int) -> int:
+        return discard_before_start(log, log.log_start_offset, segments_max)
+
+    return [(after_checkpoint, "discard_before_start", mutant), (retention, "discard_before_start", mutant)]
+
+
 def _forget_the_epochs_of_an_emptied_log() -> Sequence[Patch]:
     load = recovery._load_epochs
 
@@ -149,6 +165,16 @@ RARE = (
         "removed-before-start-durable",
         "segments are removed while the checkpoint still has the old log start",
         _remove_before_the_start_is_durable,
+    ),
+    Mutation(
+        "deleted-before-start-durable",
+        "DeleteRecords removes segments while the checkpoint still has the old log start",
+        _delete_before_the_start_is_durable,
+    ),
+    Mutation(
+        "deleted-up-to-later-start",
+        "a checkpoint has a log start, and segments up to a later one are removed",
+        _delete_up_to_a_later_start,
     ),
 )
 """Bugs that only a restart after certain steps shows. `tests/sim/test_rare_bugs.py` catches them by fixed
