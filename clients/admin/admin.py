@@ -63,13 +63,32 @@ class Admin:
 
     # Topics -------------------------------------------------------------------------------------------
 
-    def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
-        """Create topics. Raises TopicExistsError, InvalidTopicError, InvalidConfigError and others."""
-        topic_calls.create_topics(self._asking, topics, validate_only=validate_only)
+    def create_topics(
+        self,
+        topics: Iterable[NewTopic],
+        *,
+        validate_only: bool = False,
+        retry_on_quota_violation: bool = True,
+    ) -> None:
+        """Create topics. Raises TopicExistsError, InvalidTopicError, InvalidConfigError and others.
 
-    def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics with all their records. Raises UnknownTopicOrPartitionError and others."""
-        topic_calls.delete_topics(self._asking, names)
+        Without `retry_on_quota_violation` QuotaExceededError is raised at once where the client's quota of
+        created and deleted partitions refuses a topic; otherwise only if the throttle time ends after the
+        timeout (KIP-599).
+        """
+        topic_calls.create_topics(
+            self._asking,
+            topics,
+            validate_only=validate_only,
+            retry_on_quota_violation=retry_on_quota_violation,
+        )
+
+    def delete_topics(self, names: Iterable[str], *, retry_on_quota_violation: bool = True) -> None:
+        """Delete topics with all their records. Raises UnknownTopicOrPartitionError and others.
+
+        `retry_on_quota_violation` is as in `create_topics`.
+        """
+        topic_calls.delete_topics(self._asking, names, retry_on_quota_violation=retry_on_quota_violation)
 
     def create_partitions(
         self,
@@ -77,13 +96,19 @@ class Admin:
         *,
         assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
         validate_only: bool = False,
+        retry_on_quota_violation: bool = True,
     ) -> None:
         """Raise topics' numbers of partitions to `counts`.
 
         `assignments` gives the replicas of each new partition, preferred leader first.
+        `retry_on_quota_violation` is as in `create_topics`.
         """
         topic_calls.create_partitions(
-            self._asking, counts, assignments=assignments, validate_only=validate_only
+            self._asking,
+            counts,
+            assignments=assignments,
+            validate_only=validate_only,
+            retry_on_quota_violation=retry_on_quota_violation,
         )
 
     def list_topics(self, *, include_internal: bool = False) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from clients.connection.connection import ANY_NODE, Connection
+from clients.connection.link import Reply
 from clients.errors import RequestTimeoutError, is_retriable
 from clients.fetching.offsets import wait_for_metadata
 from clients.groups.coordinator import COORDINATOR_MOVED, coordinator_in, find_coordinator_request
@@ -36,14 +37,16 @@ class Asking:
         node: int,
         request: Request[R],
         codes: Callable[[R], Iterable[int]] = lambda _: (),
+        timeout_ms: int | None = None,
     ) -> R:
         """The response of a broker.
 
         Asks again after a connection error, and while one of the `codes` in the response says that the
-        controller has moved or that a coordinator is not ready.
+        controller has moved or that a coordinator is not ready. `timeout_ms` is how long that may take, by
+        default as long as a whole call.
         """
         now_ms = self.connection.network.now_ms
-        deadline_ms = now_ms() + self.timeout_ms
+        deadline_ms = now_ms() + (self.timeout_ms if timeout_ms is None else timeout_ms)
         while True:
             left_ms = max(0, deadline_ms - now_ms())
             try:
@@ -81,6 +84,16 @@ class Asking:
                 if not is_retriable(error) or now_ms() + self._backoff_ms >= deadline_ms:
                     raise
             wait_for_metadata(self.connection, min(self._backoff_ms, max(0, deadline_ms - now_ms())))
+
+    def wait(self, wait_ms: int) -> None:
+        """Wait before a repeated request, and count a retry. Replies to other calls are kept."""
+        self.retries += 1
+        now_ms = self.connection.network.now_ms
+        until_ms = now_ms() + wait_ms
+        others: list[Reply] = []
+        while (left_ms := until_ms - now_ms()) > 0:
+            others += self.connection.poll(left_ms)
+        self.connection.keep(others)
 
     def pause(self) -> None:
         """Wait for the backoff between two attempts, and count a retry."""

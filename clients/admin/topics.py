@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 from uuid import UUID
 
 from clients.admin.asking import Asking, raise_first
 from clients.connection.connection import ANY_NODE, CONTROLLER
 from clients.connection.metadata import PartitionInfo
+from protocol.api import Request
 from protocol.errors import ErrorCode, error_for
 from protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
+    CreatePartitionsResponse,
     CreatePartitionsTopic,
 )
 from protocol.messages.create_topics import (
@@ -20,12 +23,18 @@ from protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
+    CreateTopicsResponse,
 )
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from protocol.topic_partition import TopicPartition
 
+T = TypeVar("T", CreateTopicsResponse, DeleteTopicsResponse, CreatePartitionsResponse)
+
 BROKER_DEFAULT = -1
+_OVER_QUOTA = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+_Result = tuple[str, int, str | None]
+"""What the controller says of a topic: its name, an error code and a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +61,15 @@ class TopicDescription:
     partitions: tuple[PartitionInfo, ...]
 
 
-def create_topics(asking: Asking, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
-    """Create topics. Raises TopicExistsError, InvalidTopicError, InvalidConfigError and others."""
+def create_topics(
+    asking: Asking,
+    topics: Iterable[NewTopic],
+    *,
+    validate_only: bool = False,
+    retry_on_quota_violation: bool = True,
+) -> None:
+    """Create topics. Raises TopicExistsError, InvalidTopicError, InvalidConfigError, QuotaExceededError and
+    others."""
     rows = [
         CreatableTopic(
             name=topic.name,
@@ -67,21 +83,40 @@ def create_topics(asking: Asking, topics: Iterable[NewTopic], *, validate_only: 
         )
         for topic in topics
     ]
-    request = CreateTopicsRequest(topics=rows, timeout_ms=asking.timeout_ms, validate_only=validate_only)
-    response = asking.ask(CONTROLLER, request, lambda answer: [row.error_code for row in answer.topics])
-    raise_first((f"topic {row.name}", row.error_code, row.error_message) for row in response.topics)
 
+    def request(names: Collection[str], timeout_ms: int) -> CreateTopicsRequest:
+        wanted = [row for row in rows if row.name in names]
+        return CreateTopicsRequest(topics=wanted, timeout_ms=timeout_ms, validate_only=validate_only)
 
-def delete_topics(asking: Asking, names: Iterable[str]) -> None:
-    """Delete topics and all their records. Raises UnknownTopicOrPartitionError and others."""
-    wanted = list(names)
-    request = DeleteTopicsRequest(
-        topics=[DeleteTopicState(name=name, topic_id=UUID(int=0)) for name in wanted],
-        topic_names=wanted,
-        timeout_ms=asking.timeout_ms,
+    _ask_controller(
+        asking,
+        [row.name for row in rows],
+        request,
+        lambda response: [(row.name, row.error_code, row.error_message) for row in response.topics],
+        retry_on_quota_violation,
     )
-    response = asking.ask(CONTROLLER, request, lambda answer: [row.error_code for row in answer.responses])
-    raise_first((f"topic {row.name}", row.error_code, row.error_message) for row in response.responses)
+
+
+def delete_topics(asking: Asking, names: Iterable[str], *, retry_on_quota_violation: bool = True) -> None:
+    """Delete topics and all their records. Raises UnknownTopicOrPartitionError, QuotaExceededError and
+    others."""
+    wanted = list(names)
+
+    def request(left: Collection[str], timeout_ms: int) -> DeleteTopicsRequest:
+        some = [name for name in wanted if name in left]
+        return DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name, topic_id=UUID(int=0)) for name in some],
+            topic_names=some,
+            timeout_ms=timeout_ms,
+        )
+
+    _ask_controller(
+        asking,
+        wanted,
+        request,
+        lambda response: [(row.name or "", row.error_code, row.error_message) for row in response.responses],
+        retry_on_quota_violation,
+    )
 
 
 def create_partitions(
@@ -90,8 +125,9 @@ def create_partitions(
     *,
     assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
     validate_only: bool = False,
+    retry_on_quota_violation: bool = True,
 ) -> None:
-    """Raise topics' numbers of partitions to `counts`."""
+    """Raise topics' numbers of partitions to `counts`. Raises QuotaExceededError and others."""
     rows = []
     for name, count in counts.items():
         given = (assignments or {}).get(name)
@@ -99,9 +135,54 @@ def create_partitions(
             None if given is None else [CreatePartitionsAssignment(broker_ids=list(each)) for each in given]
         )
         rows.append(CreatePartitionsTopic(name=name, count=count, assignments=replicas))
-    request = CreatePartitionsRequest(topics=rows, timeout_ms=asking.timeout_ms, validate_only=validate_only)
-    response = asking.ask(CONTROLLER, request, lambda answer: [row.error_code for row in answer.results])
-    raise_first((f"topic {row.name}", row.error_code, row.error_message) for row in response.results)
+
+    def request(names: Collection[str], timeout_ms: int) -> CreatePartitionsRequest:
+        wanted = [row for row in rows if row.name in names]
+        return CreatePartitionsRequest(topics=wanted, timeout_ms=timeout_ms, validate_only=validate_only)
+
+    _ask_controller(
+        asking,
+        [row.name for row in rows],
+        request,
+        lambda response: [(row.name, row.error_code, row.error_message) for row in response.results],
+        retry_on_quota_violation,
+    )
+
+
+def _ask_controller(
+    asking: Asking,
+    names: Iterable[str],
+    request: Callable[[Collection[str], int], Request[T]],
+    results: Callable[[T], list[_Result]],
+    retry_on_quota_violation: bool,
+) -> None:
+    """Have the controller change topics, and raise the first error.
+
+    `request` makes the request for topics and a timeout in ms. Topics that the client's quota of created and
+    deleted partitions refuses are asked for again after the throttle time, unless the timeout ends before
+    (KIP-599).
+    """
+    now_ms = asking.connection.network.now_ms
+    deadline_ms = now_ms() + asking.timeout_ms
+    failed: list[_Result] = []
+    left, wait_ms = set(names), 0
+    while left:
+        if wait_ms:
+            asking.wait(wait_ms)
+        left_ms = deadline_ms - now_ms()
+        response = asking.ask(
+            CONTROLLER,
+            request(left, left_ms),
+            lambda answer: [code for _, code, _ in results(answer)],
+            left_ms,
+        )
+        refused = [result for result in results(response) if result[1]]
+        wait_ms = max(1, response.throttle_time_ms)
+        may_retry = retry_on_quota_violation and now_ms() + wait_ms < deadline_ms
+        again = [result for result in refused if may_retry and result[1] == _OVER_QUOTA]
+        failed += [result for result in refused if result not in again]
+        left = {name for name, _, _ in again}
+    raise_first((f"topic {name}", code, message) for name, code, message in failed)
 
 
 def list_topics(asking: Asking, *, include_internal: bool = False) -> list[str]:
