@@ -30,7 +30,7 @@ from clients.errors import ClosedError, NoGroupError, RequestTimeoutError
 from clients.feedback.events import OnEvent
 from clients.fence import OwnerFence
 from clients.fetching.deserialization import DeadLetter, Deserializer
-from clients.fetching.fetched import FetchedBatch
+from clients.fetching.fetched import EncodedBatch, FetchedBatch
 from clients.fetching.isolation import Isolation
 from clients.fetching.offsets import EARLIEST, LATEST
 from clients.fetching.positions import Position
@@ -156,6 +156,19 @@ class BaseConsumer(ConsumerQueries):
         self._buffer.records += sum(map(len, batches))
         return batches
 
+    @one_thread
+    def poll_encoded(self, timeout_ms: int = 0) -> list[EncodedBatch]:
+        """All fetched records, in whole batches that are decompressed and still encoded.
+
+        For programs that decode records themselves, such as `protocol.arrow_columns`. Whether the records are
+        well-formed is not checked. A batch may begin before the position. Otherwise like `poll_batches`.
+        """
+        self._buffer.put_back_all()
+        batches: list[EncodedBatch] = []
+        self._loop.run_until(timeout_ms, lambda: self._take_encoded(batches))
+        self._buffer.records += sum(batch.header.record_count for batch in batches)
+        return batches
+
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """The records, one after the other, without end."""
         while True:
@@ -163,6 +176,10 @@ class BaseConsumer(ConsumerQueries):
 
     def _take_batches(self, batches: list[FetchedBatch]) -> bool:
         batches += self._fetcher.take()
+        return bool(batches)
+
+    def _take_encoded(self, batches: list[EncodedBatch]) -> bool:
+        batches += self._fetcher.take_encoded()
         return bool(batches)
 
     # Positions ----------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from clients.exclusive_consumer import ExclusiveConsumer
     from clients.exclusive_producer import ExclusiveProducer
     from clients.fence import OwnerFence
-    from clients.fetching.fetched import FetchedBatch
+    from clients.fetching.fetched import EncodedBatch, FetchedBatch
     from clients.groups.listener import RebalanceListener
     from clients.message import NO_VERSION, ConsumerRecord, Message, OffsetAndMetadata, RecordMetadata
     from clients.ownership.claim import FOR_EVER
@@ -107,9 +107,9 @@ __all__ = [
     "BufferFullError", "BulkResponse", "Call", "ClaimQueuedError", "ClaimState", "ClientError", "ClosedError",
     "CommitFailedError", "ConcurrentUseError", "ConfigError", "Connection", "ConnectionFailedError",
     "ConnectionProblem", "Consumer", "ConsumerRecord", "CONTROLLER", "CorruptMessageError", "DeadLetterTopic",
-    "DeliveryTimeoutError", "ErrorCode", "ExclusiveConsumer", "ExclusiveProducer", "FencedInstanceIdError",
-    "FencedLeaderEpochError", "FetchedBatch", "FOR_EVER", "ForkedConsumerError", "ForkedError",
-    "GroupNotEmptyError", "GroupNotFoundError", "GroupRebalanceError", "GuardElsewhereError",
+    "DeliveryTimeoutError", "EncodedBatch", "ErrorCode", "ExclusiveConsumer", "ExclusiveProducer",
+    "FencedInstanceIdError", "FencedLeaderEpochError", "FetchedBatch", "FOR_EVER", "ForkedConsumerError",
+    "ForkedError", "GroupNotEmptyError", "GroupNotFoundError", "GroupRebalanceError", "GuardElsewhereError",
     "GuardMismatchError", "IF_FREE", "InsideCallbackError", "InvalidConfigError", "InvalidRecordError",
     "InvalidRequestError", "InvalidTopicError", "KeyVersionMismatchError", "LeaderNotAvailableError", "Lease",
     "LogTruncatedError", "Loss", "LossReason", "Message", "MessageTooLargeError", "NewTopic", "NO_VERSION",
@@ -159,7 +159,7 @@ _MODULES = {
         "UnsupportedRequestError",
     ),
     "clients.fence": ("OwnerFence",),
-    "clients.fetching.fetched": ("FetchedBatch",),
+    "clients.fetching.fetched": ("EncodedBatch", "FetchedBatch"),
     "clients.groups.listener": ("RebalanceListener",),
     "clients.connection.link": ("Call", "Reply"),
     "clients.message": (

@@ -1,4 +1,4 @@
-"""Converts decoded columns to Arrow record batches without creating a Python object per row.
+"""Makes Arrow record batches of encoded records, without a Python object for each row.
 
 Spark accepts a batch only if its schema equals the announced one, nullability included, so this file has both
 schemas.
@@ -6,13 +6,10 @@ schemas.
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -24,15 +21,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from protocol.records import Columns, Headers
+from clients.fetching.fetched import EncodedBatch
+from protocol.arrow_columns import ArrowColumns, BinaryParts, ColumnParts, HeaderParts
+from protocol.errors import BrokerError, error_for
 from protocol.topic_partition import TopicPartition
+from protocol.wire import Buffer
 
 ROWS_PER_BATCH = 32_768
+"""Most rows of a batch that goes to Spark."""
 BYTES_PER_BATCH = 32 * 2**20
-"""Size in bytes of keys and values at which a batch goes to Spark; `ROWS_PER_BATCH` is the limit in rows."""
-
-_ROWS_WORTH_AN_ARRAY = 50
-_COUNTED = pa.array(range(ROWS_PER_BATCH), pa.int64())
+"""Most bytes of keys, values and headers in a batch that goes to Spark. A larger record is a batch alone."""
 
 _SPARK_FIELDS = (
     StructField("key", BinaryType()),
@@ -72,125 +70,73 @@ def arrow_schema(include_headers: bool) -> pa.Schema:
 
 
 class BatchCollector:
-    """Collects the columns of one partition until they are large enough for a Spark batch.
-
-    The records of a large batch become Arrow arrays at once, which are joined in the end; those of small
-    batches are collected in lists first, because each array costs as much as some fifty records.
-    """
+    """Collects the records of one partition until they are enough for a Spark batch."""
 
     def __init__(self, partition: TopicPartition, include_headers: bool) -> None:
         self._partition = partition
-        self._include_headers = include_headers
         self._schema = arrow_schema(include_headers)
-        self._clear()
-
-    def _clear(self) -> None:
-        self._count = 0
-        self._bytes = 0
-        self._key_arrays: list[Any] = []
-        self._value_arrays: list[Any] = []
-        self._keys: list[bytes | None] = []
-        self._values: list[bytes | None] = []
-        self._offsets: list[Sequence[int]] = []
-        self._timestamps = array("q")
-        self._timestamp_types = array("i")
-        self._headers: list[Headers | None] = []
+        self._columns = ArrowColumns(
+            has_headers=include_headers, row_limit=ROWS_PER_BATCH, byte_limit=BYTES_PER_BATCH
+        )
 
     def __len__(self) -> int:
-        return self._count
+        """Number of collected rows."""
+        return len(self._columns)
 
-    @property
-    def is_full(self) -> bool:
-        return self._count >= ROWS_PER_BATCH or self._bytes >= BYTES_PER_BATCH
+    def add(self, batch: EncodedBatch, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Add the records with offsets in [start, end); yield a Spark batch whenever one is full.
 
-    def add(self, columns: Columns, timestamp_type: int, start: int, end: int) -> None:
-        """Add the records with offsets in [start, end)."""
-        low, high = bisect_left(columns.offsets, start), bisect_left(columns.offsets, end)
-        if low == high:
-            return
-        self._add_offsets(columns.offsets[low:high])
-        self._timestamps.fromlist(list(columns.timestamps[low:high]))  # Twice as fast as `extend`.
-        self._timestamp_types.extend(array("i", [timestamp_type]) * (high - low))
-        if self._include_headers:
-            self._headers += columns.headers[low:high] if columns.headers else [None] * (high - low)
-        self._count += high - low
-        if high - low < _ROWS_WORTH_AN_ARRAY:
-            self._keys += columns.keys[low:high]
-            self._values += columns.values[low:high]
-            self._bytes += _bytes_in(columns.keys[low:high]) + _bytes_in(columns.values[low:high])
-            return
-        self._turn_into_arrays()
-        keys = pa.array(columns.keys[low:high], pa.binary())
-        values = pa.array(columns.values[low:high], pa.binary())
-        self._key_arrays.append(keys)
-        self._value_arrays.append(values)
-        self._bytes += keys.nbytes + values.nbytes
+        The iterator must be read to its end. Raises BrokerError (CORRUPT_MESSAGE) for records that are not
+        well-formed, and OverflowError for a timestamp or a record that Arrow cannot hold.
+        """
+        try:
+            for parts in self._columns.add(batch.records, batch.header, max(start, batch.start), end):
+                yield self._record_batch(parts)
+        except BrokerError as error:
+            raise error_for(error.code, f"{self._name(batch)}: {error.message}") from None
+        except OverflowError as error:
+            raise OverflowError(f"{self._name(batch)}: {error}") from None
 
     def take(self) -> pa.RecordBatch:
-        """Return the collected columns as a batch, and clear them."""
-        self._turn_into_arrays()
+        """Return the collected rows as a batch, and clear them."""
+        return self._record_batch(self._columns.take())
+
+    def _name(self, batch: EncodedBatch) -> str:
+        return f"{self._partition}, batch at offset {batch.header.base_offset}"
+
+    def _record_batch(self, parts: ColumnParts) -> pa.RecordBatch:
+        rows, keys, values, offsets, timestamps, timestamp_types, headers = parts
         columns = [
-            _joined(self._key_arrays),
-            _joined(self._value_arrays),
-            pa.repeat(self._partition.topic, self._count),
-            pa.repeat(pa.scalar(self._partition.partition, pa.int32()), self._count),
-            _joined([piece for offsets in self._offsets for piece in _offset_arrays(offsets)]),
-            _numbers(self._timestamps, pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
-            _numbers(self._timestamp_types, pa.int32()),
+            _binary(rows, keys),
+            _binary(rows, values),
+            pa.repeat(self._partition.topic, rows),
+            pa.repeat(pa.scalar(self._partition.partition, pa.int32()), rows),
+            _array(pa.int64(), rows, None, offsets),
+            _array(pa.timestamp("us", "UTC"), rows, None, timestamps),
+            _array(pa.int32(), rows, None, timestamp_types),
         ]
-        if self._include_headers:
-            columns.append(_header_lists(self._headers))
-        self._clear()
+        if headers is not None:
+            columns.append(_header_lists(rows, headers))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _add_offsets(self, offsets: Sequence[int]) -> None:
-        last = self._offsets[-1] if self._offsets else None
-        if isinstance(last, range) and isinstance(offsets, range) and last.stop == offsets.start:
-            self._offsets[-1] = range(last.start, offsets.stop)
-        else:
-            self._offsets.append(offsets)
 
-    def _turn_into_arrays(self) -> None:
-        if self._values or not self._value_arrays:
-            self._key_arrays.append(pa.array(self._keys, pa.binary()))
-            self._value_arrays.append(pa.array(self._values, pa.binary()))
-            self._keys, self._values = [], []
+def _array(kind: Any, count: int, *buffers: Buffer | None, nulls: int = 0) -> Any:
+    """An Arrow array that shares memory with the buffers, which must not change afterwards."""
+    shared = [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers]
+    return pa.Array.from_buffers(kind, count, shared, nulls)
 
 
-def _joined(arrays: list[Any]) -> Any:
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+def _binary(count: int, parts: BinaryParts) -> Any:
+    nulls, *buffers = parts
+    return _array(pa.binary(), count, *buffers, nulls=nulls)
 
 
-def _offset_arrays(offsets: Sequence[int]) -> Iterator[Any]:
-    """Offsets as Arrow arrays. Consecutive ones are counted by Arrow, which takes no time for each."""
-    if not isinstance(offsets, range):
-        yield pa.array(offsets, pa.int64())
-        return
-    for start in range(offsets.start, offsets.stop, ROWS_PER_BATCH):
-        count = min(ROWS_PER_BATCH, offsets.stop - start)
-        yield pc.add(_COUNTED.slice(0, count), pa.scalar(start, pa.int64()))
-
-
-def _bytes_in(column: Sequence[bytes | None]) -> int:
-    return sum(map(len, filter(None, column)))
-
-
-def _numbers(numbers: array[int], kind: Any) -> Any:
-    """An Arrow array that shares memory with a Python array, which must not change afterwards."""
-    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
-
-
-def _header_lists(headers: Sequence[Headers | None]) -> Any:
+def _header_lists(rows: int, parts: HeaderParts) -> Any:
     """A list column; null for a record without headers, as in Spark's Kafka source."""
-    flat = [header for of_record in headers for header in of_record or ()]
-    position = 0
-    starts: list[int | None] = []
-    for of_record in headers:
-        starts.append(position if of_record else None)
-        position += len(of_record or ())
-    names = pa.array([name for name, _ in flat], pa.string())
-    values = pa.array([value for _, value in flat], pa.binary())
-    structs = pa.StructArray.from_arrays([names, values], fields=list(_ARROW_HEADER))
-    return pa.ListArray.from_arrays(
-        pa.array([*starts, position], pa.int32()), structs, type=_ARROW_HEADERS[1]
+    nulls, validity, ends, count, name_ends, names, contents = parts
+    headers = pa.StructArray.from_arrays(
+        [_array(pa.string(), count, None, name_ends, names), _binary(count, contents)],
+        fields=list(_ARROW_HEADER),
     )
+    buffers = [pa.py_buffer(validity), pa.py_buffer(ends)]
+    return pa.Array.from_buffers(_ARROW_HEADERS[1], rows, buffers, nulls, children=[headers])

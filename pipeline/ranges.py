@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from clients.fence import OwnerFence
-from clients.fetching.fetched import FetchedBatch
+from clients.fetching.fetched import EncodedBatch
 from pipeline.arrow import BatchCollector
 from pipeline.cluster import open_consumer
 from pipeline.offsets import DataLossError, OffsetRange
@@ -25,8 +25,8 @@ class ReadTimeoutError(Exception):
 class BatchConsumer(Protocol):
     """The methods of a consumer that reading a range needs."""
 
-    def poll_batches(self, timeout_ms: int = 0) -> Sequence[FetchedBatch]:
-        """Decoded batches starting at the position; moves the position behind them."""
+    def poll_encoded(self, timeout_ms: int = 0) -> Sequence[EncodedBatch]:
+        """Batches that contain the position or come after it; moves the position behind them."""
         ...
 
     def position(self, partition: TopicPartition) -> int:
@@ -62,9 +62,7 @@ def batches(
     position, progress_at = wanted.start, clock()
     while position < wanted.end:
         for fetched in _poll(consumer, wanted, options):
-            collector.add(fetched.columns, fetched.timestamp_type, wanted.start, wanted.end)
-            if collector.is_full:
-                yield collector.take()
+            yield from collector.add(fetched, wanted.start, wanted.end)
         # Progress is judged by the position, not by the last record: offsets may be missing at the end.
         now, position, before = clock(), consumer.position(wanted.partition), position
         if position > before:
@@ -78,9 +76,9 @@ def batches(
         yield collector.take()
 
 
-def _poll(consumer: BatchConsumer, wanted: OffsetRange, options: ReadOptions) -> Sequence[FetchedBatch]:
+def _poll(consumer: BatchConsumer, wanted: OffsetRange, options: ReadOptions) -> Sequence[EncodedBatch]:
     try:
-        return consumer.poll_batches(_POLL_MS)
+        return consumer.poll_encoded(_POLL_MS)
     except OffsetOutOfRangeError:
         first = consumer.beginning_offsets([wanted.partition])[wanted.partition]
         if options.fail_on_data_loss:

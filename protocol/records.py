@@ -222,7 +222,8 @@ def decode_columns(
     """
     if header is None:
         header = read_header(buffer)
-    data = _records_of(buffer, header, limit)
+    # Copied once, so that keys and values become bytes by slicing, at C speed.
+    data = bytes(records_of(buffer, header, limit=limit))
     try:
         offsets, timestamps, keys, values, headers = _codec.decode(
             data, header.record_count, header.last_offset_delta, header.base_offset, header.base_timestamp
@@ -251,7 +252,12 @@ def append_id_of(buffer: Buffer, header: BatchHeader) -> bytes | None:
     return append_id if append_id is not None and len(append_id) == APPEND_ID_SIZE else None
 
 
-def _records_of(buffer: Buffer, header: BatchHeader, limit: int) -> bytes:
+def records_of(buffer: Buffer, header: BatchHeader, *, limit: int = DEFAULT_LIMIT) -> Buffer:
+    """The encoded records of a batch, decompressed if need be; those of an uncompressed batch are not copied.
+
+    At most `limit` bytes are decompressed. Raises BrokerError: CORRUPT_MESSAGE unless the batch is whole and
+    can be decompressed, UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
+    """
     if header.end > len(buffer):
         raise corrupt(f"a batch of {header.size} bytes is cut off after {len(buffer) - header.position}")
     try:
@@ -261,7 +267,6 @@ def _records_of(buffer: Buffer, header: BatchHeader, limit: int) -> bytes:
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression codec {header.compression}"
         ) from None
     try:
-        # Copied once, so that keys and values become bytes by slicing, at C speed.
-        return bytes(decompress(codec, memoryview(buffer)[header.position + HEADER_SIZE : header.end], limit))
+        return decompress(codec, memoryview(buffer)[header.position + HEADER_SIZE : header.end], limit)
     except DecompressionError as error:
         raise corrupt(str(error)) from None

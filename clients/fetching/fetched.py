@@ -1,19 +1,22 @@
-"""A fetched batch, decoded into one column for each field."""
+"""A fetched batch: decoded into one column for each field, or still encoded."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from clients.fetching.positions import Position, StoredBatch
 from protocol.batches import BatchHeader, TimestampType, has_valid_crc
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.record_codec import Headers
-from protocol.records import Columns, decode_columns
+from protocol.records import Columns, decode_columns, records_of
+from protocol.wire import Buffer
 
 if TYPE_CHECKING:
     import pyarrow
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -56,6 +59,19 @@ class FetchedBatch:
         return pa.record_batch([pa.array(column, type_) for _, column, type_, _ in fields], schema=schema)
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """The records of one batch, decompressed and still encoded."""
+
+    topic: str
+    partition: int
+    header: BatchHeader
+    records: Buffer
+    start: int
+    """The consumer's position when it took the batch: records with smaller offsets are not for the
+    application."""
+
+
 def take_first(position: Position, *, check_crcs: bool, limit: int) -> FetchedBatch | None:
     """Take the first stored batch, from the position on, and move the position behind it.
 
@@ -64,12 +80,8 @@ def take_first(position: Position, *, check_crcs: bool, limit: int) -> FetchedBa
     """
     stored = position.store[0]
     header = stored.header
-    columns = None if stored.is_skipped else _decode(position, stored, check_crcs, limit)
-    start = position.offset
-    assert start is not None
-    position.store.popleft()
-    position.stored_bytes -= header.size
-    position.offset = header.next_offset
+    columns = None if stored.is_skipped else _checked(position, stored, decode_columns, check_crcs, limit)
+    start = _pass_first(position)
     if columns is None:
         return None
     if header.base_offset < start:
@@ -77,6 +89,26 @@ def take_first(position: Position, *, check_crcs: bool, limit: int) -> FetchedBa
     if not len(columns):
         return None
     return _batch(position, columns, header)
+
+
+def take_first_encoded(position: Position, *, check_crcs: bool, limit: int) -> EncodedBatch | None:
+    """Like `take_first`, but the records are only decompressed. They may be malformed."""
+    stored = position.store[0]
+    records = None if stored.is_skipped else _checked(position, stored, records_of, check_crcs, limit)
+    start = _pass_first(position)
+    if records is None:
+        return None
+    return EncodedBatch(position.topic, position.partition, stored.header, records, start)
+
+
+def _pass_first(position: Position) -> int:
+    """Move the position behind the first stored batch. Returns where it was."""
+    start = position.offset
+    assert start is not None
+    header = position.store.popleft().header
+    position.stored_bytes -= header.size
+    position.offset = header.next_offset
+    return start
 
 
 def _batch(position: Position, columns: Columns, header: BatchHeader) -> FetchedBatch:
@@ -90,12 +122,15 @@ def _batch(position: Position, columns: Columns, header: BatchHeader) -> Fetched
     )
 
 
-def _decode(position: Position, stored: StoredBatch, check_crcs: bool, limit: int) -> Columns:
+def _checked(
+    position: Position, stored: StoredBatch, read: Callable[..., T], check_crcs: bool, limit: int
+) -> T:
+    """What `read` makes of a stored batch. Errors say which batch is damaged."""
     where = f"{position.key}, batch at offset {stored.header.base_offset}"
     if check_crcs and not has_valid_crc(stored.records, stored.header):
         raise error_for(ErrorCode.CORRUPT_MESSAGE, f"{where}: its checksum does not match its bytes")
     try:
-        return decode_columns(stored.records, stored.header, limit=limit)
+        return read(stored.records, stored.header, limit=limit)
     except BrokerError as error:
         raise error_for(error.code, f"{where}: {error.message}") from None
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from clients.connection.link import Call, Reply
 from clients.connection.metadata import NO_NODE, Metadata
@@ -22,7 +23,7 @@ from clients.errors import (
 )
 from clients.feedback.events import Events, PositionReset
 from clients.fence import FENCES_FEATURE
-from clients.fetching.fetched import FetchedBatch, take_first
+from clients.fetching.fetched import EncodedBatch, FetchedBatch, take_first, take_first_encoded
 from clients.fetching.isolation import Isolation, skipped
 from clients.fetching.offsets import (
     EARLIEST,
@@ -45,6 +46,8 @@ from protocol.schema import ZERO_UUID, received_records
 from protocol.topic_partition import TopicPartition
 
 _GENERATIONS_APART = 1 << 32
+
+_Batch = TypeVar("_Batch", FetchedBatch, EncodedBatch)
 
 
 class _Purpose(enum.Enum):
@@ -393,6 +396,13 @@ class Fetcher:
         Raises BrokerError (CORRUPT_MESSAGE) for a batch whose checksum or records are damaged; the position
         then stays before it. After a batch was returned, the error is raised by the next call instead.
         """
+        return self._take(take_first)
+
+    def take_encoded(self) -> Iterator[EncodedBatch]:
+        """Like `take`, but the records of the batches are only decompressed."""
+        return self._take(take_first_encoded)
+
+    def _take(self, take_first_of: Callable[..., _Batch | None]) -> Iterator[_Batch]:
         has_given = False
         empty_in_a_row = 0
         while empty_in_a_row < len(self._turn):
@@ -400,7 +410,7 @@ class Fetcher:
             empty_in_a_row += 1
             if position.store and not position.is_silent:
                 try:
-                    batch = take_first(
+                    batch = take_first_of(
                         position,
                         check_crcs=self._settings.check_crcs,
                         limit=self._settings.batch_max_bytes,

@@ -10,7 +10,7 @@ import pytest
 from clients.consumer import Consumer
 from clients.errors import ClosedError, NoOffsetError
 from clients.message import ConsumerRecord
-from protocol.batches import Compression
+from protocol.batches import HEADER_SIZE, Compression
 from protocol.errors import (
     BrokerError,
     CorruptMessageError,
@@ -151,6 +151,32 @@ class TestReading:
         offsets = [offset for batch in consumer.poll_batches(1000) for offset in batch.columns.offsets]
 
         assert offsets == list(range(5, 30))
+
+    @pytest.mark.parametrize("codec", Compression)
+    def test_poll_encoded_returns_batches_without_their_compression(
+        self, cluster: FakeCluster, codec: Compression
+    ) -> None:
+        fill(cluster.topics["flights"][0], 30, codec=codec)
+        plain = encoded([(offset * 1000, b"k", b"%d" % offset) for offset in range(10, 20)])
+        consumer = reader_on(cluster)
+        batches = consumer.poll_encoded(1000)
+
+        assert [batch.header.base_offset for batch in batches] == [0, 10, 20]
+        assert [(batch.topic, batch.partition, batch.start) for batch in batches] == [
+            ("flights", 0, 0), ("flights", 0, 10), ("flights", 0, 20),
+        ]  # fmt: skip
+        assert bytes(batches[1].records) == plain[HEADER_SIZE:]
+        assert consumer.position(FLIGHTS) == 30 and consumer.feedback().records == 30
+
+    def test_poll_encoded_continues_where_poll_stopped(self, cluster: FakeCluster) -> None:
+        fill(cluster.topics["flights"][0], 30)
+        consumer = reader_on(cluster)
+        first = []
+        while len(first) < 15:
+            first += consumer.poll(1000, 5)
+        batches = consumer.poll_encoded(1000)
+
+        assert [(batch.header.base_offset, batch.start) for batch in batches] == [(10, 15), (20, 20)]
 
     def test_keys_and_values_are_deserialized(self, cluster: FakeCluster) -> None:
         fill(cluster.topics["flights"][0], 3)
@@ -360,13 +386,29 @@ class TestFaults:
 
         assert [record.offset for record in read(consumer, 10)] == list(range(20, 30))
 
+    def test_a_batch_that_stays_encoded_is_checked_too(self, cluster: FakeCluster) -> None:
+        partition = cluster.topics["flights"][0]
+        fill(partition, 30)
+        damaged = bytearray(partition.batches[1])
+        damaged[-1] ^= 0xFF
+        partition.batches[1] = bytes(damaged)
+        consumer = reader_on(cluster, partition=0)
+        batches = []
+        with pytest.raises(CorruptMessageError, match="flights-0, batch at offset 10: its checksum"):
+            for _ in range(10):
+                batches += consumer.poll_encoded(1000)
+
+        assert [batch.header.base_offset for batch in batches] == [0]
+        assert consumer.position(FLIGHTS) == 10
+
     def test_a_decompression_bomb_is_refused(self, cluster: FakeCluster) -> None:
         bomb = encoded([(0, None, bytes(10_000_000))], Compression.ZSTD)
         cluster.topics["flights"][0].append(memoryview(bomb))
         consumer = reader_on(cluster, {"batch.max.bytes": 1_000_000}, partition=0)
-        with pytest.raises(CorruptMessageError, match="1000000"):
-            for _ in range(5):
-                consumer.poll(1000)
+        for poll in (consumer.poll, consumer.poll_encoded):
+            with pytest.raises(CorruptMessageError, match="1000000"):
+                for _ in range(5):
+                    poll(1000)
 
     def test_a_closed_consumer_refuses_calls(self, cluster: FakeCluster) -> None:
         consumer = consumer_on(cluster)

@@ -203,6 +203,20 @@ class TestTransactions:
         ]  # fmt: skip
         assert consumer.position(FLIGHTS) == 11
 
+    @pytest.mark.parametrize(
+        ("isolation", "expected"),
+        [("read_committed", [2, 4, 7, 10]), ("read_uncommitted", [0, 2, 4, 7, 8, 10])],
+    )
+    def test_batches_that_stay_encoded_are_skipped_alike(
+        self, cluster: FakeCluster, partition: FakePartition, isolation: str, expected: list[int]
+    ) -> None:
+        consumer = reading(cluster, isolation_level=isolation)
+        batches: list[Any] = []
+        while consumer.position(FLIGHTS) < 11:
+            batches += consumer.poll_encoded(1000)
+
+        assert [batch.header.base_offset for batch in batches] == expected
+
     def test_read_uncommitted_skips_only_the_markers(
         self, cluster: FakeCluster, partition: FakePartition
     ) -> None:

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from clients.fetching.fetched import FetchedBatch
+from clients.fetching.fetched import EncodedBatch
 from pipeline.offsets import DataLossError, OffsetRange
 from pipeline.options import ReadOptions, read_options
 from pipeline.ranges import ReadTimeoutError, batches
-from protocol.batches import TimestampType
 from protocol.errors import ErrorCode, error_for
-from protocol.records import Columns
 from protocol.topic_partition import TopicPartition
+from tests.models.batches import compacted_batch, fetched
 
 PARTITION = TopicPartition("log", 0)
 
@@ -38,7 +37,7 @@ class ScriptedConsumer:
         self._clock = clock
         self.sought: list[int] = []
 
-    def poll_batches(self, timeout_ms: int = 0) -> Sequence[FetchedBatch]:
+    def poll_encoded(self, timeout_ms: int = 0) -> Sequence[EncodedBatch]:
         self._clock.now += timeout_ms / 1000
         if not self._script:
             return ()
@@ -48,9 +47,8 @@ class ScriptedConsumer:
         offsets, self._position = step
         if not offsets:
             return ()
-        values: list[bytes | None] = [str(offset).encode() for offset in offsets]
-        columns = Columns(offsets, [0] * len(offsets), [None] * len(offsets), values, None)
-        return [FetchedBatch("log", 0, columns, TimestampType.CREATE_TIME, 0, self._position)]
+        rows = {offset: (0, None, b"%d" % offset) for offset in offsets}
+        return [fetched(compacted_batch(rows, min(offsets), self._position - 1))]
 
     def position(self, partition: TopicPartition) -> int:
         return self._position
