@@ -93,7 +93,7 @@ def produce(connection: socket.socket, job: RawJob) -> Result:
     frames = [produce_frame(job.topic, number, batch) for number in range(job.partitions)]
     for number, frame in enumerate(frames):
         connection.sendall(frame)
-        _check_produced(_read(connection, ProduceRequest, PRODUCE_VERSION), number)
+        check_produced(_read(connection, ProduceRequest, PRODUCE_VERSION), number)
     connection.sendall(frames[0])
     answer_bytes = len(read_frame(connection)) + SIZE.size
     before = _end_offsets(connection, job)
@@ -111,7 +111,7 @@ def fetch(connection: socket.socket, job: RawJob) -> Result:
     frame = produce_frame(job.topic, 0, batch)
     for _ in range(FETCHED_BATCHES):
         connection.sendall(frame)
-        _check_produced(_read(connection, ProduceRequest, PRODUCE_VERSION), 0)
+        check_produced(_read(connection, ProduceRequest, PRODUCE_VERSION), 0)
     frames = [fetch_frame(job.topic, number * records, len(batch)) for number in range(FETCHED_BATCHES)]
     connection.sendall(frames[0])
     answer = read_frame(connection)
@@ -182,7 +182,8 @@ def fetch_frame(topic: str, offset: int, max_bytes: int, client_id: str = "raw")
     return join_parts(encode_request(request, FETCH_VERSION, 0, client_id))
 
 
-def _check_produced(answer: Any, partition: int) -> None:
+def check_produced(answer: Any, partition: int) -> None:
+    """Raise LoadError if a Produce response has an error."""
     (written,) = answer.responses[0].partition_responses
     if written.error_code != ErrorCode.NONE:
         raise LoadError(f"produce to partition {partition}: {ErrorCode(written.error_code).name}")
