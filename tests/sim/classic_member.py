@@ -14,11 +14,10 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from protocol.topic_partition import TopicPartition as GroupPartition
 from tests.sim.history import TopicPartition
-from tests.sim.member import SESSION_TIMEOUT_MS, Member
+from tests.sim.member import REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, Member
 
 _PROTOCOLS = ("range", "roundrobin")
 _PROTOCOL_TYPE = "consumer"
-_REBALANCE_TIMEOUT_MS = 3000
 _FETCH_VERSION = 7
 """Last version of OffsetFetch whose request names a single group."""
 
@@ -49,7 +48,7 @@ class ClassicMember(Member):
         request = JoinGroupRequest(
             group_id=self.group,
             session_timeout_ms=SESSION_TIMEOUT_MS,
-            rebalance_timeout_ms=_REBALANCE_TIMEOUT_MS,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
             member_id=self.member_id,
             protocol_type=_PROTOCOL_TYPE,
             protocols=[JoinGroupRequestProtocol(name=name, metadata=subscription) for name in protocols],

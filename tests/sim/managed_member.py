@@ -13,7 +13,7 @@ from protocol.messages.group_membership import (
 )
 from tests.sim.client import RETRY_S
 from tests.sim.group_reading import Reading
-from tests.sim.member import SESSION_TIMEOUT_MS, Member
+from tests.sim.member import REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, Member
 
 
 class ManagedMember(Member):
@@ -67,6 +67,7 @@ class ManagedMember(Member):
             consumer_group=self.group,
             consumer_id=self.member_id,
             controller_generation=self.generation,
+            rebalance_timeout=REBALANCE_TIMEOUT_MS,
         )
         self.send(coordinator, request).addCallbacks(
             lambda response: self.heard(turn, response.error_code), lambda failure: self.not_heard(turn)

@@ -29,6 +29,7 @@ from tests.sim.history import TopicPartition
 R = TypeVar("R", bound=Response)
 
 SESSION_TIMEOUT_MS = 3000
+REBALANCE_TIMEOUT_MS = 3000
 _HEARTBEAT_S = 0.8
 _COMMIT_S = 1.0
 _STEP_MAX = 5

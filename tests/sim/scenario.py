@@ -36,7 +36,7 @@ from tests.sim.plan import NAMES_RETENTION_MS, THREE, Plan, Shape, draw
 from tests.sim.producer import Producer
 from tests.sim.recovery_times import RECOVERY_S_MAX, RecoveryTimes
 from tests.sim.retention_judge import RetentionJudge
-from tests.sim.stored_reads import misread
+from tests.sim.stored_reads import misread, without_indexes
 from tests.sim.tenant_life import TenantLife
 from tests.sim.told_offsets import ToldOffsets
 
@@ -257,6 +257,8 @@ class Story:
         # Few readers meet an index that the disk has changed, so every batch is looked up.
         if self.faults["bit rot"] and not self._wait(lambda: not any(misread(self.cluster))):
             self._found.extend(misread(self.cluster))
+        if not self._wait(lambda: not any(without_indexes(self.cluster))):
+            self._found.extend(without_indexes(self.cluster))
         if not self._wait(lambda: not any(self.retention_judge.overdue())):
             self._found.extend(self.retention_judge.overdue())
         for group in self.groups:

@@ -1,9 +1,14 @@
-"""Whether replicas find each of their batches: an index that the disk has changed may lead elsewhere."""
+"""Whether replicas find each of their batches, and have the files of their indexes.
+
+An index that the disk has changed may lead elsewhere. Tools read the directory of a running broker, and
+expect both index files beside each segment.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from broker.log import names
 from broker.replication.partition import Partition
 from protocol.batches import whole_batches
 from protocol.errors import BrokerError
@@ -39,3 +44,22 @@ def _misread(machine: Machine, partition: Partition) -> Iterator[str]:
         found = [] if read.slice is None else whole_batches(memoryview(read.slice.read()))
         if not found or (found[0].base_offset, found[0].crc) != (base_offset, checksum):
             yield f"{where} is read as {[header.base_offset for header in found]}"
+
+
+def without_indexes(cluster: Cluster) -> Iterator[str]:
+    """Segments of replicas on sound disks that lack an index file.
+
+    A broker may be replacing a segment's files: only what stays so is a violation."""
+    for machine in cluster.machines:
+        for partition in machine.partitions():
+            if partition.is_offline:
+                continue
+            where = f"{partition.topic}-{partition.index} on {machine.name}"
+            there = set(machine.disk.list(partition.log.directory))
+            for name in sorted(there):
+                file = names.parse_offset_file(name)
+                if file is None or file.kind != names.LOG or file.marker:
+                    continue
+                for kind in (names.INDEX, names.TIME_INDEX):
+                    if names.offset_file(file.offset, kind) not in there:
+                        yield f"{where} has {name} without {kind}"

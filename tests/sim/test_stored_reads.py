@@ -11,7 +11,7 @@ from tests.models.world import World
 from tests.sim.cluster import logs_in_trace
 from tests.sim.mutation import mutated
 from tests.sim.mutations import by_name
-from tests.sim.stored_reads import misread
+from tests.sim.stored_reads import misread, without_indexes
 from tests.sim.test_cluster import AT, Stage
 
 
@@ -48,3 +48,16 @@ def test_a_wrong_index_that_is_believed_is_reported(world: World) -> None:
         stage = with_a_wrong_index(world)
         world.run(20)
         assert list(misread(stage.cluster))
+
+
+def test_every_segment_of_a_running_broker_has_index_files(world: World) -> None:
+    stage = Stage(world, 3, {})
+    stage.produce(3)
+    assert not list(without_indexes(stage.cluster))
+
+
+def test_late_index_files_are_reported(world: World) -> None:
+    with mutated(by_name("index-files-late")):
+        stage = Stage(world, 3, {})
+        stage.produce(3)
+        assert any(".timeindex" in each for each in without_indexes(stage.cluster))

@@ -11,6 +11,7 @@ from broker.log.disk import Disk
 from broker.log.log import Log
 from broker.log.manager import LogManager
 from broker.log.producer_state import ProducerStates
+from broker.log.segment_indexes import SegmentIndexes
 from tests.sim.mutation import Mutation, Patch
 
 
@@ -62,6 +63,10 @@ def _trust_cut_logs() -> Sequence[Patch]:
     return [(LogManager, "_loaded", mutant)]
 
 
+def _create_no_index_files() -> Sequence[Patch]:
+    return [(SegmentIndexes, "create", SegmentIndexes.begin_empty)]
+
+
 MUTATIONS = (
     Mutation(
         "recovery-trusts-headers",
@@ -92,5 +97,10 @@ MUTATIONS = (
         "cut-log-trusted",
         "a broker claims to have every record although recovery removed complete batches",
         _trust_cut_logs,
+    ),
+    Mutation(
+        "index-files-late",
+        "the index files of the active segment exist only once they have an entry",
+        _create_no_index_files,
     ),
 )
