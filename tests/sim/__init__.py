@@ -9,6 +9,7 @@ member      classic and managed group members; group_life: how they come and go;
 owner       clients that contend for a partition; tenant_life: how they come and go; owner_history: answers
 plan        what a seed draws: topics, client habits, sizes, the faults and their times
 parts       the parts of a plan by name, and plans without some of them
+quota_setter changes the quotas of clients; quota_judge: who is delayed, how long, and what gets through
 faults      the faults that a plan can contain
 checkers    judges that compare the clients' history with the files on the disks
 scenario    the run of one seed; campaign: the runs of many seeds

@@ -52,6 +52,9 @@ def _actors(plan: Plan) -> Iterator[str]:
         yield f"{writers} wrote to keyed-0, under conditions on the versions of its keys."
     if plan.blind_writers:
         yield f"{_count(plan.blind_writers, 'client')} wrote records with keys to compacted-0."
+    if plan.quotas is not None:
+        changes = _listed([f"{change} after {change.at_s:.1f} s" for change in plan.quotas.changes])
+        yield f"mw0 and mw1 wrote to metered-0, and mr0 read it, under quotas: {changes}."
     if plan.changes:
         yield f"An administrator made changes: {_listed([change.value for change in plan.changes])}."
     yield from _conditions(plan)

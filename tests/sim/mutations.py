@@ -24,6 +24,7 @@ from tests.sim.mutants import (
     log,
     names,
     ownership,
+    quotas,
     replication,
     retention,
     sequences,
@@ -56,6 +57,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *keys.MUTATIONS,
     *time.MUTATIONS,
     *retention.MUTATIONS,
+    *quotas.MUTATIONS,
     *cleaning.MUTATIONS,
 )
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tests.models.network import Weather
 from tests.models.zookeeper import NORMAL_DELAY_MS_MAX
-from tests.sim.plan import Change, Plan, TenantsPlan
+from tests.sim.plan import METERED, Change, Plan, QuotasPlan, TenantsPlan
 
 _FAULT = "fault"
 _CALM = Weather()
@@ -66,6 +66,7 @@ def without(plan: Plan, names: Collection[str]) -> Plan:
         weather=_CALM if "weather" in names else plan.weather,
         work_ms_max=_FAST_WORK_MS if "slow-workers" in names else plan.work_ms_max,
         result_ms_max=0.0 if "slow-workers" in names else plan.result_ms_max,
+        quotas=None if METERED in names else plan.quotas,
         zookeeper_delay_ms_max=(
             NORMAL_DELAY_MS_MAX if "slow-zookeeper" in names else plan.zookeeper_delay_ms_max
         ),
@@ -99,7 +100,18 @@ def between(plan: Plan, from_s: float, until_s: float) -> Plan:
             for strike in plan.strikes
             if from_s <= strike.at_s < until_s
         ),
+        quotas=None if plan.quotas is None else _quotas_between(plan.quotas, from_s, until_s),
     )
+
+
+def _quotas_between(quotas: QuotasPlan, from_s: float, until_s: float) -> QuotasPlan:
+    """The quotas with the changes before `until_s`; those before `from_s` are made at the beginning."""
+    changes = tuple(
+        replace(change, at_s=max(0.0, change.at_s - from_s))
+        for change in quotas.changes
+        if change.at_s < until_s
+    )
+    return replace(quotas, changes=changes)
 
 
 # Short forms for lists of names

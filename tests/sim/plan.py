@@ -12,9 +12,10 @@ import dataclasses
 import enum
 import itertools
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from broker.quotas.keys import QuotaKey
 from protocol.messages.producer_access import ProducerAccessMode
 from tests.models.network import Weather
 from tests.models.zookeeper import NORMAL_DELAY_MS_MAX
@@ -62,6 +63,15 @@ _OTHERS_SHARE = 0.3
 _LATE_RESULTS_SHARE = 0.2
 _RETAINED_SHARE = 0.25
 _COMPACTED_SHARE = 0.25
+_QUOTAS_SHARE = 0.15
+_DEFAULT_QUOTAS_SHARE = 0.5
+QUOTA_WINDOWS = 3
+"""Value of quota.window.num in seeds with quotas; a window takes one second. A client may save up what it
+does not use for only as long as that, so that the judge's bound is narrow."""
+METERED = "metered"
+METERED_WRITERS = ("mw0", "mw1")
+METERED_READER = "mr0"
+"""The topic of clients that have quotas, its producers and its consumer. Their names are their client ids."""
 RETENTION_CHECK_MS = 1000
 """Value of log.retention.check.interval.ms in seeds with retention."""
 _LONG_S = 20.0
@@ -134,6 +144,45 @@ class TenantsPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """A quota that is set `at_s` seconds after the faulty phase began, or removed (None). `client` is its
+    client id; None for all client ids without a quota. If it `is_of_user`, it is one of the user and the
+    client id together, which comes before that of the client id."""
+
+    at_s: float
+    client: str | None
+    key: QuotaKey
+    limit: float | None
+    is_of_user: bool = False
+
+    def __str__(self) -> str:
+        limit = "no limit" if self.limit is None else f"{self.limit:g}"
+        user = " of the user" if self.is_of_user else ""
+        return f"{self.key} of {self.client or 'every other client'}{user} becomes {limit}"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotasPlan:
+    """The quotas of clients during a run: `changes` in the faulty phase, and the `last` ones after it, under
+    which the cluster becomes idle within a minute."""
+
+    habits: ProducerHabits
+    changes: tuple[QuotaChange, ...]
+
+    @property
+    def last(self) -> tuple[QuotaChange, ...]:
+        """Every quota that a change has set, with a limit under which its client catches up, or removed."""
+        places = dict.fromkeys((change.client, change.key, change.is_of_user) for change in self.changes)
+        return tuple(
+            QuotaChange(0.0, client, key, None if client is None or is_of_user else _LAST[key], is_of_user)
+            for client, key, is_of_user in places
+        )
+
+
+_LAST = {QuotaKey.PRODUCE: 4000.0, QuotaKey.FETCH: 30_000.0}
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything that one seed has drawn. Faults happen during `faulty_s` seconds. `producers` and
     `consumers` have their names as keys; the value of a consumer is the version of Fetch that it uses."""
@@ -159,13 +208,24 @@ class Plan:
     """Number of clients that write records with keys to the compacted topic, if there is one."""
     zookeeper_delay_ms_max: float = NORMAL_DELAY_MS_MAX
     """Longest time in milliseconds that a request to ZooKeeper, or its answer, takes on the network."""
+    quotas: QuotasPlan | None = None
+    """The quotas of clients that read and write the topic `METERED`."""
     result_ms_max: float = 0.0
     """Longest time in ms from the end of a worker thread's job to the moment at which the broker has the
     result. The log may grow, or be truncated, in between."""
 
 
-def draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
-    """The plan of a seed, with faults of some of the `kinds`."""
+def draw(shape: Shape, kinds: Sequence[Kind], streams: Callable[[str], random.Random]) -> Plan:
+    """The plan of a seed, with faults of some of the `kinds`. `streams` returns the seed's generator of a
+    name: what was added later has its own, so that a seed without it has the plan that it had before."""
+    plan = _draw(shape, kinds, streams("plan"))
+    if shape.is_gentle:
+        return plan
+    rng = streams("plan of quotas")
+    return _with_quotas(plan, rng) if rng.random() < _QUOTAS_SHARE else plan
+
+
+def _draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
     if shape.is_gentle:
         return _gentle(shape, kinds, rng)
     is_large = rng.random() < _LARGE_SHARE
@@ -323,6 +383,40 @@ def _with_compaction(plan: Plan, rng: random.Random) -> Plan:
     return dataclasses.replace(
         plan, topics=(*plan.topics, topic), blind_writers=rng.randint(1, 2), settings=settings
     )
+
+
+def _with_quotas(plan: Plan, rng: random.Random) -> Plan:
+    """The plan with a topic whose clients want to read and write more than their quotas, which change.
+
+    A quota of all client ids would delay owners and members of groups until they lose what they own, so only
+    seeds without them have one."""
+    topic = Topic(METERED, 1, plan.shape.replicas, plan.topics[0].configs)
+    clients: list[str | None] = [*METERED_WRITERS, METERED_READER]
+    if plan.tenants is None and not plan.groups and rng.random() < _DEFAULT_QUOTAS_SHARE:
+        clients.append(None)
+    changes = [_quota_change(0.0, METERED_WRITERS[0], rng), _quota_change(0.0, METERED_READER, rng)]
+    if None in clients:
+        # Followers fetch more than this: no quota may apply to them.
+        changes.append(QuotaChange(0.0, None, QuotaKey.FETCH, 1000.0))
+    times_s = sorted(rng.uniform(0.0, plan.faulty_s) for _ in range(rng.randint(2, 8)))
+    changes += [_quota_change(at_s, rng.choice(clients), rng) for at_s in times_s]
+    in_flight_max = rng.randint(1, 3)
+    habits = ProducerHabits(-1, rng.random() < 0.5, 100, 1, records_max=6, in_flight_max=in_flight_max)
+    settings = {**plan.settings, "quota.window.num": QUOTA_WINDOWS}
+    return dataclasses.replace(
+        plan,
+        topics=(*plan.topics, topic),
+        quotas=QuotasPlan(habits, tuple(changes)),
+        settings=settings,
+    )
+
+
+def _quota_change(at_s: float, client: str | None, rng: random.Random) -> QuotaChange:
+    if client is None:
+        return QuotaChange(at_s, None, rng.choice(list(_LAST)), rng.choice([1000.0, 3000.0, None]))
+    key = QuotaKey.FETCH if client == METERED_READER else QuotaKey.PRODUCE
+    limit = rng.choice([500.0, 1000.0, 2000.0, None] if at_s else [500.0, 1000.0])
+    return QuotaChange(at_s, client, key, limit, is_of_user=rng.random() < 0.3)
 
 
 def _with_many_names(plan: Plan, tenants: TenantsPlan, rng: random.Random) -> Plan:

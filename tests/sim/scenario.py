@@ -32,8 +32,19 @@ from tests.sim.keyed_writer import KeyedWriter
 from tests.sim.member import SESSION_TIMEOUT_MS
 from tests.sim.operator import Operator
 from tests.sim.owner_history import OwnerHistory
-from tests.sim.plan import NAMES_RETENTION_MS, THREE, Plan, Shape, draw
+from tests.sim.plan import (
+    METERED,
+    METERED_READER,
+    METERED_WRITERS,
+    NAMES_RETENTION_MS,
+    THREE,
+    Plan,
+    Shape,
+    draw,
+)
 from tests.sim.producer import Producer
+from tests.sim.quota_judge import QuotaJudge
+from tests.sim.quota_setter import QuotaSetter
 from tests.sim.recovery_times import RECOVERY_S_MAX, RecoveryTimes
 from tests.sim.retention_judge import RetentionJudge
 from tests.sim.stored_reads import misread, without_indexes
@@ -67,7 +78,7 @@ class Verdict:
 
 def plan_of(seed: int, shape: Shape = THREE) -> Plan:
     """The plan that a seed draws."""
-    return draw(shape, KINDS, World(seed).rng("plan"))
+    return draw(shape, KINDS, World(seed).rng)
 
 
 def run_seed(seed: int, shape: Shape = THREE, *, keep_lines: int | None = 4000) -> Verdict:
@@ -86,6 +97,7 @@ def run_plan(plan: Plan, seed: int, luck: int = 0, *, keep_lines: int | None = 4
                 story.in_sync_judge.watching(),
                 story.committed_judge.watching(),
                 story.retention_judge.watching(),
+                story.quota_judge.watching(),
             ):
                 story.live()
         except StandsStill as error:
@@ -136,6 +148,7 @@ class Story:
         self.in_sync_judge = InSyncJudge(self.cluster, self.history.violation)
         self.committed_judge = CommittedJudge(self.cluster, self.history)
         self.retention_judge = RetentionJudge(self.cluster, self.history, topics)
+        self.quota_judge = QuotaJudge(self.cluster, self.history, plan.quotas)
         self.recovery = RecoveryTimes(self.cluster, world)
         self.faults: Counter[str] = Counter()
         self.is_faulty = False
@@ -149,12 +162,25 @@ class Story:
             self.cluster.decider,
         )
         names = [topic.name for topic in plan.topics]
-        free = [topic.name for topic in plan.topics if not topic.is_owned and not topic.is_compacted]
+        free = [
+            topic.name
+            for topic in plan.topics
+            if not topic.is_owned and not topic.is_compacted and topic.name != METERED
+        ]
         self.operator = Operator(around, "admin", plan.topics, plan.changes, plan.shape.brokers)
         self.producers = [
             Producer(around, name, follows=free, habits=habits) for name, habits in plan.producers.items()
         ]
+        quotas = plan.quotas
+        self.quota_setter = None if quotas is None else QuotaSetter(around, "quotas", quotas)
+        if quotas is not None:
+            self.producers += [
+                Producer(around, name, follows=[METERED], habits=quotas.habits) for name in METERED_WRITERS
+            ]
         ends = ToldOffsets(self.history)
+        self.metered_reader = (
+            None if quotas is None else Consumer(around, METERED_READER, follows=[METERED], told=ends)
+        )
         self.consumers = [
             Consumer(around, name, follows=names, version=version, told=ends)
             for name, version in plan.consumers.items()
@@ -191,7 +217,8 @@ class Story:
         members = [member for group in self.groups for member in group.members]
         tenants = self.tenants.tenants if self.tenants is not None else ()
         writers = [*self.producers, *self.keyed_writers]
-        return [self.operator, self.watcher, *writers, *self.consumers, *members, *tenants]
+        metered = [each for each in (self.quota_setter, self.metered_reader) if each is not None]
+        return [self.operator, self.watcher, *writers, *self.consumers, *metered, *members, *tenants]
 
     # The course of events
 
@@ -208,6 +235,9 @@ class Story:
         for consumer in self.consumers:
             consumer.start()
         self.watcher.start()
+        if self.quota_setter is not None and self.metered_reader is not None:
+            self.quota_setter.start()
+            self.metered_reader.start()
         for group in self.groups:
             group.begin()
         if self.tenants is not None:
@@ -234,14 +264,17 @@ class Story:
         if not self._wait(self._is_whole):
             self._found.append(f"the cluster did not heal: {self.cluster.topics()}, {self.cluster.states()}")
             return
+        if self.quota_setter is not None:
+            self.quota_setter.end()
         for group in self.groups:
             group.end()
         world.run(2.0)
         writers = (*self.producers, *self.keyed_writers)
         for writer in writers:
             writer.is_making = False
-        for consumer in self.consumers:
-            consumer.is_rewinding = False
+        for consumer in (*self.consumers, self.metered_reader):
+            if consumer is not None:
+                consumer.is_rewinding = False
         if self.recovery.late:
             self._found.append(f"{self.recovery.late} did not accept acks=all {RECOVERY_S_MAX} s after peace")
         if not self._wait(lambda: all(writer.is_idle for writer in writers)):
@@ -307,6 +340,9 @@ class Story:
             for partition in machine.partitions()
             if isinstance(partition.role, Leadership)
         }
+        reader = self.metered_reader
+        if reader is not None and any(ends.get(at, 0) > to for at, to in reader.positions().items()):
+            return False
         return all(
             consumer.positions().get(place, -1) >= end
             for consumer in self.consumers

@@ -51,18 +51,23 @@ def test_three_brokers_keep_every_guarantee_under_all_faults(first: int) -> None
 
 
 def test_the_seeds_draw_every_fault_and_every_habit() -> None:
-    plans = [draw(THREE, KINDS, World(seed).rng("plan")) for seed in range(1, THREE_SEEDS + 1)]
+    plans = [draw(THREE, KINDS, World(seed).rng) for seed in range(1, THREE_SEEDS + 1)]
     assert {strike.kind for plan in plans for strike in plan.strikes} == {
         kind.name for kind in (*KINDS, *LONG_KINDS)
     }
     assert {change for plan in plans for change in plan.changes} == set(Change)
     assert {topic.name for plan in plans for topic in plan.topics} == {
-        "t", "flushed", "moving", "owned", "remade", "trimmed", "loose", "keyed", "aged", "compacted"
+        "t", "flushed", "moving", "owned", "remade", "trimmed", "loose", "keyed", "aged", "compacted",
+        "metered",
     }  # fmt: skip
     assert {(group.is_managed, group.has_single_readers) for plan in plans for group in plan.groups} == {
         (False, False), (True, False), (True, True)
     }  # fmt: skip
     assert sum(plan.tenants is not None for plan in plans) > THREE_SEEDS / 5
+    changes = [change for plan in plans if plan.quotas is not None for change in plan.quotas.changes]
+    assert {(change.client is None, change.is_of_user) for change in changes} == {
+        (False, False), (False, True), (True, False)
+    }  # fmt: skip
     assert sum(plan.is_flushed for plan in plans) > THREE_SEEDS / 10
 
 
