@@ -94,7 +94,8 @@ class QuotaJudge:
         self._delays: dict[ServerConnection, _Delay] = {}
         self._muted_by: dict[ReplySlot, float] = {}
         """Requests that had their connections muted before they were answered, with the end in s."""
-        self._handling: ReplySlot | None = None
+        self._handling: tuple[ServerConnection, ReplySlot] | None = None
+        """The request that is being handled. It may complete waiting requests of other connections."""
         self._unjudged: list[tuple[Machine, int, str, float, float]] = []
         """Mutes: machine, number of its process, client, time in s, length in s."""
         self._calm: dict[str, tuple[object, float]] = {}
@@ -184,7 +185,7 @@ class QuotaJudge:
         self._check_kept(connection, now_s)
         if header.api_key == ProduceRequest.api.key:
             self._used(machine, connection, client, QuotaKey.PRODUCE, len(frame), now_s)
-        self._handling = reply
+        self._handling = connection, reply
         try:
             method(dispatcher, connection, frame, reply)
         finally:
@@ -215,8 +216,8 @@ class QuotaJudge:
             self._delays[connection] = _Delay(machine, machine.life, client, until_s, now_s, now_s)
         else:
             known.until_s, known.muted_s = max(known.until_s, until_s), now_s
-        if self._handling is not None:
-            self._muted_by[self._handling] = until_s
+        if self._handling is not None and self._handling[0] is connection:
+            self._muted_by[self._handling[1]] = until_s
         self._unjudged.append((machine, machine.life, client, now_s, delay_ms / 1000))
 
     def _answer(self, method: Any, call: RemoteCall, response: Any) -> None:
