@@ -43,6 +43,7 @@ class _NewIndexes:
     max_timestamp: int = NO_TIMESTAMP
     _offset_of_max_timestamp: int = 0
     _bytes_since_entry: int = 0
+    _last: tuple[int, int] = (0, 0)
 
     def add(self, last_offset: int, max_timestamp: int, position: int, size: int) -> None:
         if max_timestamp > self.max_timestamp:
@@ -50,11 +51,18 @@ class _NewIndexes:
             self._offset_of_max_timestamp = last_offset - self.base_offset
         if self._bytes_since_entry > self.interval_bytes:
             self.offsets.append((last_offset - self.base_offset, position))
-            self.note_time()
+            self._note_time()
             self._bytes_since_entry = 0
         self._bytes_since_entry += size
+        self._last = last_offset - self.base_offset, position
 
-    def note_time(self) -> None:
+    def finish(self) -> None:
+        """Add the last entries: no batch follows."""
+        if self._last[1] and self._last not in self.offsets[-1:]:
+            self.offsets.append(self._last)
+        self._note_time()
+
+    def _note_time(self) -> None:
         is_later = not self.times or self.max_timestamp > self.times[-1][0]
         if self.max_timestamp != NO_TIMESTAMP and is_later:
             self.times.append((self.max_timestamp, self._offset_of_max_timestamp))
@@ -155,7 +163,7 @@ class GroupCopy:
         if self._next_offset < self._end_offset:
             end = _empty_batch(self._end_offset - 1, self._last_epoch)
             self._append(file, end, compaction.row_of(end), b"")
-        self._indexes.note_time()
+        self._indexes.finish()
         self.is_done = True
         if self.is_changed:
             file.fsync()

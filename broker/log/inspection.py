@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from broker.log import scan
+from broker.log import index_checks, scan
 from broker.log.damage import Damage
 from broker.log.disk import Disk
 from broker.log.index import decode_offset_entries, decode_time_entries, encode_offsets, encode_times
@@ -59,6 +59,7 @@ class Inspection:
     _times: _Expected | None = None
     _pending_offset: int | None = None
     _bytes_since_entry: int = 0
+    _last_position: int = 0
     _max_timestamp: int = NO_TIMESTAMP
     _offset_of_max_timestamp: int = 0
     _positions: array[int] = field(default_factory=lambda: array("i"))
@@ -129,13 +130,24 @@ class Inspection:
             self._found("no sound batch begins there")
         elif self.is_dense and self.next_offset not in (None, self._next_offset):
             self._found(f"the records before offset {self.next_offset}, of the next segment, are missing")
+        elif self._next_offset < (indexed_end := self._indexed_end()):
+            self._found(f"the indexes name batches up to offset {indexed_end - 1}, which are missing")
         assert self._offsets is not None and self._times is not None
         if self._pending_offset is not None or self._offsets.next or self._times.next:
             self.are_indexes_sound = False
-        self._note_time()
+        self._note_end()
         self.is_done = True
 
     # Comparing the indexes with the batches.
+
+    def _indexed_end(self) -> int:
+        """The offset after the last batch that the indexes of a closed segment name."""
+        assert self._offsets is not None and self._times is not None
+        if self.next_offset is None:
+            return self.base_offset
+        named = [offset for offset, _ in self._offsets.entries[-1:]]
+        named += [offset for _, offset in self._times.entries[-1:]]
+        return index_checks.end_of_entries(named, self.base_offset, self.next_offset)
 
     def _note(self, header: BatchHeader) -> None:
         last_offset = header.last_offset
@@ -148,6 +160,7 @@ class Inspection:
             self._note_time()
             self._bytes_since_entry = 0
         self._bytes_since_entry += header.size
+        self._last_position = header.position
         self._position, self._next_offset = header.end, header.next_offset
 
     def _note_time(self) -> None:
@@ -155,6 +168,13 @@ class Inspection:
             not self._timed or self._max_timestamp > self._timed[-1][0]
         ):
             self._timed.append((self._max_timestamp, self._offset_of_max_timestamp - self.base_offset))
+
+    def _note_end(self) -> None:
+        """Add the last entries of a segment that is complete."""
+        if self._last_position and (not self._positions or self._positions[-1] < self._last_position):
+            self._last_offsets.append(self._next_offset - 1 - self.base_offset)
+            self._positions.append(self._last_position)
+        self._note_time()
 
     def _compare(self, header: BatchHeader) -> None:
         """Check the entries that point to this batch. Kafka's followers make one entry for all batches of a

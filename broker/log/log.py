@@ -238,7 +238,7 @@ class Log:
         # If a step fails for lack of descriptors, the log stays usable and its next append rolls again.
         last = self.segments.active
         if last.size:
-            last.finish()
+            last.complete()
             write_snapshot(self.disk, self.directory, self.producers)
         self.segments.add(base_offset, self.settings, now_ms)
         if not last.size:

@@ -13,9 +13,9 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from broker.log import checkpoints, names, scan
+from broker.log import checkpoints, index_checks, names, scan
 from broker.log.append_ids import APPEND_IDS_MAX
-from broker.log.damage import Damage, SuspectSegment, decode_damage, encode_damage
+from broker.log.damage import Damage, decode_damage, encode_damage
 from broker.log.disk import Disk, DiskFile
 from broker.log.epochs import LeaderEpochs
 from broker.log.log import Log
@@ -235,10 +235,10 @@ def _find_segments(loading: _Loading) -> None:
         segment.next_offset = following.base_offset
 
 
-def _note_damage(loading: _Loading, segment: Segment, end: int, next_offset: int) -> None:
+def _note_damage(loading: _Loading, segment: Segment, end: int, next_offset: int, indexed_end: int) -> None:
     """Mark a closed segment as damaged if its readable batches end too early, at byte `end` and
-    `next_offset`."""
-    if end == segment.size and (not segment.is_dense or next_offset == segment.next_offset):
+    `next_offset`. Its indexes named batches up to `indexed_end`: compaction writes new indexes."""
+    if end == segment.size and next_offset >= (segment.next_offset if segment.is_dense else indexed_end):
         return
     reason = f"its batches end at byte {end} of {segment.size}, before offset {segment.next_offset}"
     segment.damage = damage = Damage(segment.base_offset, end, next_offset, reason)
@@ -271,17 +271,19 @@ def _check_segments(loading: _Loading) -> None:
             continue
         if not request.is_clean and segment.next_offset == request.recovery_point:
             _cut_what_came_back(loading, segment)
-        is_unwritten = not request.is_clean and not is_last and _has_unwritten_indexes(segment)
+        is_unwritten = not request.is_clean and not is_last and index_checks.are_unwritten(segment)
         is_new = segment.base_offset in loading.swapped
-        if is_new or is_unwritten or not _has_sound_indexes(segment, is_last=is_last):
+        if is_new or is_unwritten or not index_checks.are_sound(segment, is_last=is_last):
             logger.warning("Rebuilding the indexes of %s, which are missing or do not fit", segment.path)
-            _remove_indexes(loading, segment)
+            indexed_end = index_checks.end_offset(segment)
+            segment.indexes.remove()
             end, next_offset = segment.rebuild_indexes()
             if not is_last and segment.damage is None:
-                _note_damage(loading, segment, end, next_offset)
+                _note_damage(loading, segment, end, next_offset, indexed_end)
         elif not is_last and not segment.size and segment.damage is None:
             # An empty index fits an empty file, although the file has lost all its records.
-            _note_damage(loading, segment, 0, segment.base_offset)
+            indexed_end = index_checks.end_offset(segment)
+            _note_damage(loading, segment, 0, segment.base_offset, indexed_end)
         if is_last:
             _find_end(loading, segment)
 
@@ -290,7 +292,7 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> b
     """Check every batch; truncate the file before the first that is damaged or out of place. Returns whether
     the segment has all records up to the next one."""
     size, upper_offset = segment.size, segment.next_offset
-    _remove_indexes(loading, segment)
+    segment.indexes.remove()
     segment.indexes.begin()
     end, next_offset = 0, segment.base_offset
     for header, _ in scan.valid_batches(segment.file(), 0, size):
@@ -319,9 +321,11 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> b
         segment.cut(end)
     # A segment ends where the next one begins, even if compaction left a gap before it.
     segment.next_offset = upper_offset if is_whole and not is_last else next_offset
-    segment.finish()
     if is_last or not is_whole:
+        segment.finish()
         segment.indexes.resume(segment.size)
+    else:
+        segment.complete()
     return is_whole
 
 
@@ -331,7 +335,7 @@ def _cut_what_came_back(loading: _Loading, segment: Segment) -> None:
     if segment.damage is None:
         for header in segment.headers(0):
             if header.next_offset == segment.next_offset and header.end < segment.size:
-                _remove_indexes(loading, segment)
+                segment.indexes.remove()
                 _cut_off(segment, header.end)
                 return
 
@@ -367,46 +371,6 @@ def _drop_after(loading: _Loading, number: int) -> None:
             loading.files.forget(path)
             loading.disk.remove(path)
     del loading.segments[number + 1 :]
-
-
-def _has_sound_indexes(segment: Segment, *, is_last: bool) -> bool:
-    """Whether the indexes pass the checks made at loading. Reads later compare each entry with its batch."""
-    next_offset = segment.base_offset + 2**31 if is_last else segment.next_offset
-    try:
-        return (
-            segment.indexes.exist()
-            and segment.indexes.offsets.is_sound(segment.size, next_offset)
-            and segment.indexes.times.is_sound(next_offset)
-            and (not is_last or _leads_to_its_batch(segment))
-        )
-    except SuspectSegment:
-        return False
-
-
-def _has_unwritten_indexes(segment: Segment) -> bool:
-    """Whether a power failure may have left the indexes of a closed segment as they were created, empty: the
-    last entry of a complete time index has the largest timestamp."""
-    return segment.size > 0 and not len(segment.indexes.times)
-
-
-def _leads_to_its_batch(segment: Segment) -> bool:
-    """Whether the last entry of the offset index leads to its batch: recovery searches the log's end from
-    there."""
-    last = segment.indexes.offsets.last()
-    if last is None:
-        return True
-    offset = segment.base_offset + last[0]
-    for header in segment.headers(last[1]):
-        if header.last_offset >= offset:
-            return header.last_offset == offset
-    return False
-
-
-def _remove_indexes(loading: _Loading, segment: Segment) -> None:
-    for index in (segment.indexes.offsets, segment.indexes.times):
-        loading.files.forget(index.path)
-        loading.disk.remove(index.path)
-        index.begin_empty()
 
 
 def _find_end(loading: _Loading, segment: Segment) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from broker.log import names, scan, suspicion
-from broker.log.damage import Damage
+from broker.log.damage import Damage, SuspectSegment
 from broker.log.disk import DiskFile
 from broker.log.open_files import OpenFiles
 from broker.log.segment_ends import end_before, readable_end_before
@@ -203,8 +204,18 @@ class Segment:
         self.size = start + len(records)
         self.next_offset = last_offset + 1
 
+    def complete(self) -> None:
+        """Write the final indexes, with an entry for the last batch: the next segment begins."""
+        try:
+            after_index = self.headers(self.indexes.offsets.position_up_to(self.size))
+        except SuspectSegment:
+            after_index = iter(())  # The index has lost entries. The scrubber rebuilds it, with that entry.
+        for last in deque(after_index, maxlen=1):
+            self.indexes.end_with(last.last_offset, last.position)
+        self.finish()
+
     def finish(self) -> None:
-        """Write the final indexes: the segment is complete, or the log is being closed."""
+        """Write the final indexes: the log is being closed, or its batches have all been read."""
         if self.indexes.max_timestamp is None:
             self._load_max_timestamp()
         self.indexes.finish()
@@ -400,9 +411,10 @@ class Segment:
         """Fill both indexes, which are empty, from the log. Returns the position and the offset after the
         last whole batch."""
         self.indexes.begin()
-        position, next_offset = 0, self.base_offset
-        for header in self.headers(0):
-            self.indexes.add(header.last_offset, header.position, header.size, header.max_timestamp)
-            position, next_offset = header.end, header.next_offset
+        last = None
+        for last in self.headers(0):
+            self.indexes.add(last.last_offset, last.position, last.size, last.max_timestamp)
+        if last is not None:
+            self.indexes.end_with(last.last_offset, last.position)
         self.finish()
-        return position, next_offset
+        return (0, self.base_offset) if last is None else (last.end, last.next_offset)

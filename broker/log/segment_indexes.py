@@ -89,6 +89,13 @@ class SegmentIndexes:
             self._bytes_since_entry = 0
         self._bytes_since_entry += size
 
+    def end_with(self, last_offset: int, position: int) -> None:
+        """Note the last batch of a segment that is complete: if the log file loses its end, the index shows
+        it. A batch at position 0 needs no entry."""
+        last = self.offsets.last()
+        if position and (last is None or last[1] < position) and not self.offsets.is_full:
+            self.offsets.append(last_offset, position)
+
     def finish(self) -> None:
         """Write the final indexes: no batch follows."""
         self._note_max_timestamp()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from broker.log import inspection, log, recovery, scan
+from broker.log import index_checks, inspection, log, recovery, scan
 from broker.log.directory import LogDirectory
 from broker.log.disk import DiskFile
 from broker.log.flush_job import FlushJob
@@ -140,6 +140,10 @@ def _keep_files_of_emptied_logs() -> Sequence[Patch]:
     return [(recovery, "_drop_after", drop)]
 
 
+def _believe_shortened_segments() -> Sequence[Patch]:
+    return [(index_checks, "end_of_entries", lambda offsets, base_offset, next_offset: base_offset)]
+
+
 MUTATIONS = (
     Mutation(
         "deleted-log-kept",
@@ -193,8 +197,14 @@ RARE = (
         "recovery empties a log that ends before its start, and leaves the old segments on the disk",
         _keep_files_of_emptied_logs,
     ),
+    Mutation(
+        "shortened-segment-believed",
+        "readers pass over the records that a segment of a compacted log has lost from its end",
+        _believe_shortened_segments,
+    ),
 )
 """Bugs that a campaign rarely catches. For the first, a log has to be truncated to its recovery point, to
 roll before it grows in that segment, and to lose power. For the second, a replica with an index of keys has
 to restart with known damage and to lead before it is repaired. For the third, retention and a power failure
-have to meet. `tests/sim/test_rare_bugs.py` catches them by fixed scenarios."""
+have to meet. For the fourth, a compacted log has to lose its end between two batches.
+`tests/sim/test_rare_bugs.py` catches them by fixed scenarios."""
