@@ -36,13 +36,17 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._offsets, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Record that `epoch` began at `start_offset`. No effect if this or a later epoch is recorded."""
+        """Record that a batch of `epoch` is written at `start_offset`, or that the epoch begins there. No
+        effect if the epoch is recorded."""
         epochs = self._epochs
-        if epoch <= (epochs[-1] if epochs else UNDEFINED_EPOCH):
+        if epoch == UNDEFINED_EPOCH or (epochs and epoch == epochs[-1]):
             return
-        # Earlier epochs that began at this offset have no records, so no reader will ask for them.
+        # Epochs that began at this offset have no records, so no reader will ask for them. A later one was
+        # truncated, if a crash has left it in the file.
         while self._offsets and self._offsets[-1] >= start_offset:
             self._drop_last()
+        if epoch <= self.latest:
+            return
         self._epochs.append(epoch)
         self._offsets.append(start_offset)
         self.is_dirty = True

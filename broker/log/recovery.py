@@ -430,7 +430,7 @@ def _compare_with_checkpoints(loading: _Loading, end_offset: int) -> None:
 def _load_epochs(loading: _Loading, log_start_offset: int, end_offset: int) -> None:
     request = loading.request
     path = loading.path(names.LEADER_EPOCHS)
-    scan_from = request.recovery_point
+    scan_from = end_offset if request.is_clean else request.recovery_point
     try:
         loading.epochs = LeaderEpochs(checkpoints.decode_epochs(loading.disk.read(path)))
     except FileNotFoundError:
@@ -443,13 +443,13 @@ def _load_epochs(loading: _Loading, log_start_offset: int, end_offset: int) -> N
     # in the file do, and an election that compares logs needs the latest one.
     was_emptied = 0 < log_start_offset == end_offset and not loading.begins_anew
     epochs.truncate_to(0 if loading.begins_anew else end_offset + was_emptied)
-    if not request.is_clean or scan_from == log_start_offset:
-        if not request.is_clean and not was_emptied:
-            # The file may hold epochs that a truncation removed, while others began at those offsets since.
-            epochs.truncate_to(scan_from)
-        for segment in loading.segments:
-            if segment.next_offset > scan_from:
-                for header in segment.headers(0):
+    if not was_emptied:
+        # The file may hold epochs that a truncation removed, while others began at those offsets since.
+        epochs.truncate_to(scan_from)
+    for segment in loading.segments:
+        if segment.next_offset > scan_from:
+            for header in segment.headers(0):
+                if header.last_offset >= scan_from:
                     epochs.assign(header.leader_epoch, header.base_offset)
     epochs.advance_start(log_start_offset)
     epochs.is_dirty = True

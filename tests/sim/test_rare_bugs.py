@@ -64,6 +64,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "shortened-segment-believed": lambda path: (
         of_damage.test_a_segment_of_a_compacted_log_that_lost_its_last_batches_is_found_at_loading({})
     ),
+    "truncated-epoch-kept": lambda path: (
+        of_recovery.test_the_epoch_of_a_truncated_record_does_not_take_the_record_that_follows()
+    ),
     "damage-passed-over": lambda path: of_damage.test_a_read_before_damage_says_that_it_ends_there(1),
     "key-version-before-commit": _with_world(
         of_conditions.test_a_refusal_waits_until_the_record_that_it_names_is_committed

@@ -96,7 +96,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(is_clean=st.booleans())
     def restart(self, is_clean: bool) -> None:
-        before = indexes_of(self.log)
+        before = indexes_of(self.log, with_active=is_clean)
         if is_clean:
             close_log(self.log)
         else:
@@ -105,7 +105,7 @@ class LogMachine(RuleBasedStateMachine):
             self.disk, self.log,
             is_clean=is_clean, recovery_point=self.log.recovery_point, log_start_offset=self.start,
         )  # fmt: skip
-        assert indexes_of(self.log) == before
+        assert indexes_of(self.log, with_active=is_clean) == before
 
     @rule(max_bytes=st.integers(0, 1500), behind=st.integers(0, 15))
     def read_from_everywhere(self, max_bytes: int, behind: int) -> None:
@@ -177,9 +177,18 @@ class LogMachine(RuleBasedStateMachine):
                 assert indexed == last or index.is_full
 
 
-def indexes_of(log: Log) -> list[tuple[object, ...]]:
+def indexes_of(log: Log, *, with_active: bool) -> list[tuple[object, ...]]:
+    """What the segments have, with the entries of their offset indexes. Those of the active segment may
+    change when they are rebuilt: the last batch of a closed segment has an entry of its own, which stays if a
+    truncation makes that segment active again."""
+    active = log.segments.active
     return [
-        (segment.base_offset, segment.size, segment.indexes.offsets.pairs(), segment.max_timestamp)
+        (
+            segment.base_offset,
+            segment.size,
+            segment.indexes.offsets.pairs() if with_active or segment is not active else (),
+            segment.max_timestamp,
+        )
         for segment in log.segments
     ]
 

@@ -14,7 +14,7 @@ from broker.log.flush_job import close_log, flush_at_once
 from broker.log.log import Log
 from broker.log.recovery import create_log, load_log
 from broker.log.time_search import offset_for_timestamp
-from broker.log.truncation import truncate_to
+from broker.log.truncation import advance_log_start, truncate_to
 from protocol.checksum import crc32c
 from protocol.errors import BrokerError
 from tests.models.disk import SimDisk
@@ -381,6 +381,23 @@ def test_a_log_that_ends_before_its_start_leaves_no_files_behind() -> None:
     log = reopen(disk, log, is_clean=False, log_start_offset=50)
     assert (log.log_start_offset, log.log_end_offset) == (50, end)
     assert [name for name in disk.list(log.directory) if name.endswith(".log")] == [f"{50:020}.log"]
+
+
+def test_the_epoch_of_a_truncated_record_does_not_take_the_record_that_follows() -> None:
+    """A crash leaves the epoch in the file. Of a log without records, recovery cannot tell it from the epoch
+    of the last record that was removed from the log's start."""
+    disk = sim_disk()
+    log = new_log(disk)
+    append(log, 0, leader_epoch=0)
+    end = log.log_end_offset
+    advance_log_start(log, end)
+    append(log, 0, leader_epoch=1)
+    flush_at_once(log)
+    truncate_to(log, end)
+    disk.kill_process()
+    found = reopen(disk, log, is_clean=False, recovery_point=log.recovery_point, log_start_offset=end)
+    append(found, 0, leader_epoch=0)
+    assert found.epochs.entries == [(0, end)]
 
 
 def test_a_log_that_ends_below_its_log_start_offset_restarts_there(disk: SimDisk, closed: Log) -> None:

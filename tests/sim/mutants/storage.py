@@ -9,6 +9,7 @@ from typing import Any
 from broker.log import index_checks, inspection, log, recovery, scan
 from broker.log.directory import LogDirectory
 from broker.log.disk import DiskFile
+from broker.log.epochs import LeaderEpochs
 from broker.log.flush_job import FlushJob
 from broker.log.index import OffsetIndex, TimeIndex
 from broker.log.inspection import Inspection
@@ -144,6 +145,16 @@ def _believe_shortened_segments() -> Sequence[Patch]:
     return [(index_checks, "end_of_entries", lambda offsets, base_offset, next_offset: base_offset)]
 
 
+def _keep_later_epochs() -> Sequence[Patch]:
+    assign = LeaderEpochs.assign
+
+    def assign_later(self: LeaderEpochs, epoch: int, start_offset: int) -> None:
+        if epoch > self.latest:
+            assign(self, epoch, start_offset)
+
+    return [(LeaderEpochs, "assign", assign_later)]
+
+
 MUTATIONS = (
     Mutation(
         "deleted-log-kept",
@@ -202,9 +213,15 @@ RARE = (
         "readers pass over the records that a segment of a compacted log has lost from its end",
         _believe_shortened_segments,
     ),
+    Mutation(
+        "truncated-epoch-kept",
+        "the leader epoch of a truncated record, left in the file by a crash, takes the next record",
+        _keep_later_epochs,
+    ),
 )
 """Bugs that a campaign rarely catches. For the first, a log has to be truncated to its recovery point, to
 roll before it grows in that segment, and to lose power. For the second, a replica with an index of keys has
 to restart with known damage and to lead before it is repaired. For the third, retention and a power failure
-have to meet. For the fourth, a compacted log has to lose its end between two batches.
+have to meet. For the fourth, a compacted log has to lose its end between two batches. For
+the fifth, a crash has to follow the truncation of the only record after deleted ones.
 `tests/sim/test_rare_bugs.py` catches them by fixed scenarios."""
