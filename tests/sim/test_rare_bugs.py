@@ -123,6 +123,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
         of_recovery.test_after_a_power_loss_truncated_records_are_not_before_newer_ones(0, is_flushed=True)
     ),
     "start-not-checkpointed": of_retention.test_removed_records_do_not_come_back_after_a_power_failure,
+    "age-of-removed-record": (
+        of_retention.test_a_compacted_segment_is_as_old_as_the_latest_record_that_it_still_has
+    ),
     "deleted-before-start-durable": lambda path: (
         of_managers.test_a_crash_at_any_file_operation_of_a_record_deletion_leaves_all_from_the_start_in_force(
             loses_power=False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import random
 from itertools import pairwise
@@ -22,13 +23,15 @@ from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 from tests.broker.replication.test_conditions import one
 from tests.broker.world import World, fetch_request, only_fetched, only_produced, produce_request
-from tests.models.batches import START_MS, batch
+from tests.models.batches import START_MS, batch, encoded
+from tests.models.compaction import compact, records_of
 from tests.models.disk import SimDisk
 
 T = TopicPartition("t", 0)
 DAY_MS = 86_400_000
 ONE_BATCH = {"segment.bytes": 100, "file.delete.delay.ms": 5000, "retention.ms": -1}
 """Settings with which every batch has a segment of its own."""
+BOTH_POLICIES: dict[str, Any] = {"cleanup_policy": ("compact", "delete"), "min_cleanable_dirty_ratio": 0.0}
 
 
 class Kept(World):
@@ -362,3 +365,97 @@ def test_a_condition_on_the_last_record_holds_after_that_record_was_removed(
     refused = one(client, 2, expected_leader_epoch=3 if is_led_again else 2)
     assert refused.error_code == ErrorCode.OFFSET_MISMATCH, "the epoch of a present record is compared"
     assert one(client, 1, expected_leader_epoch=3, attempt=1).error_code == ErrorCode.OFFSET_MISMATCH
+
+
+def keyed(world: Kept, rows: dict[bytes, bytes], timestamps: tuple[int, ...]) -> None:
+    """Produce one batch with these keys and values."""
+    entries = [(timestamp, *row) for timestamp, row in zip(timestamps, rows.items(), strict=True)]
+    request = produce_request("t", bytes(encoded(entries)), acks=1)
+    assert only_produced(world.client().call(request)).error_code == ErrorCode.NONE
+
+
+def clean(world: Kept) -> None:
+    """Compact all that was written so far."""
+    world.log.roll(world.now_ms())
+    flush_at_once(world.log)
+    cleaning = compact(world.log, world.sim_disk, world.now_ms())
+    assert cleaning is not None and cleaning.end_offset == world.log.log_end_offset
+
+
+def values_of(world: Kept) -> dict[bytes | None, bytes | None]:
+    return {record.key: record.value for record in records_of(world.log)}
+
+
+@pytest.mark.parametrize(("is_cleaned_first", "start"), [(False, 3), (True, 4)])
+def test_a_compacted_log_loses_old_records_by_either_policy_in_either_order(
+    tmp_path: Path, is_cleaned_first: bool, start: int
+) -> None:
+    """Compaction merges the segment of the superseded record 3, which it empties, with the one before it."""
+    world = led(tmp_path, 0, retention_ms=DAY_MS, **BOTH_POLICIES)
+    for key in (b"a", b"b", b"c"):
+        keyed(world, {key: b"old"}, (START_MS,))
+    for key in (b"a", b"d", b"a"):
+        keyed(world, {key: b"new"}, (START_MS + DAY_MS,))
+    world.set_clock_forward(DAY_MS / 1000 + 1)
+    for act in (clean, Kept.check) if is_cleaned_first else (Kept.check, clean):
+        act(world)
+
+    assert world.log.log_start_offset == start
+    assert [(record.offset, record.key) for record in records_of(world.log)] == [(4, b"d"), (5, b"a")]
+    assert min(world.files()) == f"{start:020}.log"
+
+
+def test_a_compacted_segment_is_as_old_as_the_latest_record_that_it_still_has(tmp_path: Path) -> None:
+    world = led(tmp_path, 0, retention_ms=DAY_MS, **BOTH_POLICIES)
+    keyed(world, {b"a": b"1", b"b": b"1"}, (START_MS, START_MS + DAY_MS))
+    keyed(world, {b"b": b"2"}, (START_MS + DAY_MS,))
+    world.set_clock_forward(DAY_MS / 1000 + 1)
+    world.check()
+    assert world.log.log_start_offset == 0
+    clean(world)
+    assert values_of(world) == {b"a": b"1", b"b": b"2"}
+    world.check()
+    assert world.log.log_start_offset == 2
+    assert values_of(world) == {b"b": b"2"}
+
+
+def test_records_that_compaction_merges_into_one_segment_go_together(tmp_path: Path) -> None:
+    world = led(tmp_path, 0, retention_ms=DAY_MS, **BOTH_POLICIES)
+    keyed(world, {b"a": b"1"}, (START_MS,))
+    keyed(world, {b"b": b"1"}, (START_MS + DAY_MS,))
+    world.log.settings = dataclasses.replace(world.log.settings, segment_bytes=10_000)
+    clean(world)
+    assert len(world.log.segments) == 2 and not world.log.segments.active.size
+    world.set_clock_forward(DAY_MS / 1000 + 1)
+    world.check()
+    assert values_of(world) == {b"a": b"1", b"b": b"1"}
+    world.set_clock_forward(DAY_MS / 1000)
+    world.check()
+    assert values_of(world) == {}
+    assert (world.log.log_start_offset, world.log.log_end_offset) == (2, 2)
+
+
+@pytest.mark.parametrize(("is_cleaned_first", "start"), [(False, 3), (True, 0)])
+def test_retention_by_size_counts_what_compaction_has_left(
+    tmp_path: Path, is_cleaned_first: bool, start: int
+) -> None:
+    world = led(tmp_path, 0, retention_bytes=-1, **BOTH_POLICIES)
+    for number in range(6):
+        keyed(world, {b"a": b"%d" % number * 100}, (START_MS,))
+    one = world.log.segments[0].size
+    world.log.settings = dataclasses.replace(world.log.settings, retention_bytes=3 * one)
+    for act in (clean, Kept.check) if is_cleaned_first else (Kept.check, clean):
+        act(world)
+    assert world.log.log_start_offset == start
+    assert values_of(world) == {b"a": b"5" * 100}
+
+
+def test_retention_by_size_shortens_a_compacted_log(tmp_path: Path) -> None:
+    world = led(tmp_path, 0, **BOTH_POLICIES)
+    for number in range(6):
+        keyed(world, {b"%d" % number: b"x" * 100}, (START_MS,))
+    clean(world)
+    size = world.log.segments[0].size
+    world.log.settings = dataclasses.replace(world.log.settings, retention_bytes=3 * size)
+    world.check()
+    assert [record.offset for record in records_of(world.log)] == [3, 4, 5]

@@ -38,6 +38,16 @@ def _count_the_age_of_the_first_record() -> Sequence[Patch]:
     return [(segment_times, "_latest_ms", first_ms)]
 
 
+def _keep_the_age_of_removed_records() -> Sequence[Patch]:
+    replace = Segments.replace
+
+    def mutant(self: Segments, old: Sequence[Segment], new: Segment) -> list[str]:
+        new.indexes.max_timestamp = max(segment.indexes.max_timestamp or 0 for segment in old)
+        return replace(self, old, new)
+
+    return [(Segments, "replace", mutant)]
+
+
 def _shorten_below_the_limit() -> Sequence[Patch]:
     def mutant(segments: Any, rule: Any, *, size_bytes: int, **known: Any) -> Removal:
         return removal(segments, rule, size_bytes=size_bytes + 1000, **known)
@@ -146,6 +156,11 @@ MUTATIONS = (
 )
 
 RARE = (
+    Mutation(
+        "age-of-removed-record",
+        "a compacted segment is as old as a record that compaction has removed from it",
+        _keep_the_age_of_removed_records,
+    ),
     Mutation(
         "condition-on-removed-record",
         "a condition on the last record fails once retention has removed that record",
