@@ -217,11 +217,17 @@ class OsDisk:
     def write_atomically(self, path: str, data: bytes) -> None:
         # Two threads may replace the same file: each writes a complete file, and the later rename wins.
         temporary = f"{path}.{threading.get_ident()}.tmp"
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            # On a full disk the part that was written would take space until the next write.
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
         self.fsync_directory(os.path.dirname(path) or ".")
 
     def free_bytes(self, path: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import logging
 import random
 from itertools import pairwise
@@ -37,8 +38,8 @@ BOTH_POLICIES: dict[str, Any] = {"cleanup_policy": ("compact", "delete"), "min_c
 class Kept(World):
     """A broker that leads t-0, of which each batch fills a segment, and whose retention the test runs."""
 
-    def __init__(self, directory: Path, seed: int = 1, **settings: Any) -> None:
-        self.sim_disk = SimDisk(random.Random(seed), lambda: START_MS)
+    def __init__(self, directory: Path, seed: int = 1, disk: SimDisk | None = None, **settings: Any) -> None:
+        self.sim_disk = disk or SimDisk(random.Random(seed), lambda: START_MS)
         config = ONE_BATCH | {name.replace("_", "."): value for name, value in settings.items()}
         super().__init__(Path("/logs"), self.sim_disk, config)
         self.retention = Retention(
@@ -459,3 +460,40 @@ def test_retention_by_size_shortens_a_compacted_log(tmp_path: Path) -> None:
     world.log.settings = dataclasses.replace(world.log.settings, retention_bytes=3 * size)
     world.check()
     assert [record.offset for record in records_of(world.log)] == [3, 4, 5]
+
+
+def test_a_full_disk_takes_its_directory_offline_before_retention_has_removed_anything(
+    tmp_path: Path,
+) -> None:
+    """The checkpoint of the new start does not fit. Once there is space, the next process removes the
+    segments."""
+    world = led(tmp_path, 4, retention_bytes=100)
+    flush_at_once(world.log)
+    world.logs.checkpoints.write_offsets()
+    world.sim_disk.leave_room(0)
+    world.check()
+    (directory,) = world.logs.directories
+    assert directory.failure is not None and directory.failure.errno == errno.ENOSPC
+    assert len(world.files()) == 4 and not world.files(names.DELETED)
+
+    world.sim_disk.leave_room(None)
+    world.sim_disk.kill_process()
+    again = Kept(tmp_path, disk=world.sim_disk, retention_bytes=100)
+    again.assign("t")
+    assert (again.log.log_start_offset, again.log.log_end_offset) == (0, 4)
+    again.check()
+    assert again.log.log_start_offset == 3 and len(again.files()) == 1
+
+
+def test_a_start_on_a_full_disk_first_removes_the_files_that_retention_has_renamed(tmp_path: Path) -> None:
+    world = led(tmp_path, 4, retention_bytes=100)
+    flush_at_once(world.log)
+    world.check()
+    assert world.files(names.DELETED)
+    world.sim_disk.leave_room(0)
+    world.sim_disk.kill_process()
+    again = Kept(tmp_path, disk=world.sim_disk, retention_bytes=100)
+    again.assign("t")
+    assert not again.files(names.DELETED)
+    again.produce()
+    assert (again.log.log_start_offset, again.log.log_end_offset) == (3, 5)
