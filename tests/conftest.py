@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -24,6 +25,10 @@ __all__ = [
 # An example must not fail because a busy machine is slow.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+# JVMs of Spark live only seconds here: the quick compiler alone takes half of the processor time.
+for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # A shell that starts the tests in the background has them ignore SIGINT, and the programs that they start
 # would inherit that. Some tests press Ctrl-C.

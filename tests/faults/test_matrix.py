@@ -16,6 +16,7 @@ from tests.faults.run_cell import Verdict
 
 FAULT_S = float(os.environ.get("HOLDFAST_FAULT_SECONDS", "6"))
 SESSION_TIMEOUT_MS = 3000
+TOGETHER = 3
 NAMES = (
     "leader/kill/compressed",
     "controller/kill/plain",
@@ -31,10 +32,12 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Verdict]:
-    """Run the chosen cells, two at a time, because each mostly waits."""
+    """Run the chosen cells, three at a time, because each mostly waits."""
     directory = tmp_path_factory.mktemp("faults")
     cells = [named(name) for name in NAMES]
-    found = run_cells(cells, directory, fault_s=FAULT_S, session_timeout_ms=SESSION_TIMEOUT_MS)
+    found = run_cells(
+        cells, directory, fault_s=FAULT_S, session_timeout_ms=SESSION_TIMEOUT_MS, together=TOGETHER
+    )
     return {verdict.name: verdict for verdict in found}
 
 

@@ -79,6 +79,7 @@ def test_spark_submit_carries_the_data_source_to_executors_in_other_processes(
             spark / "bin" / "spark-submit", "--master", "local-cluster[2,1,1024]", "--py-files", archive,
             "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false",
             "--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.log.level=ERROR",
+            "--conf", f"spark.executor.extraJavaOptions={os.environ['SPARK_SUBMIT_OPTS']}",
             program, bootstrap, tmp_path,
         ],
         cwd=tmp_path,
