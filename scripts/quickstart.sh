@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tour: install, start a cluster, write real data, read it three ways, stop everything. See --help.
+# The tour: install, start a cluster, write, read and copy real data, check every count, stop everything. See --help.
 
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -8,7 +8,8 @@ if [[ $# -gt 0 ]]; then
 Usage: scripts/quickstart.sh
 
 Installs what is needed into .venv, starts ZooKeeper and a broker on free loopback ports, writes the 336,776
-flights that left New York in 2013 to a topic, reads them with Holdfast's consumer, with a stock client and with
+flights that left New York in 2013 to a topic, reads them with Holdfast's consumer and with a stock client, copies
+them to a second topic by a Spark streaming query that writes each row exactly once, keeps the copy as Parquet with
 Spark, and checks every count. It stops everything that it has started, also after Ctrl-C. Spark's output stays in
 var/quickstart.
 END

@@ -1,4 +1,5 @@
-"""A Spark job that reads flights from a topic, writes them as Parquet, and compares the airlines.
+"""Spark jobs with the flights in a topic: one writes them as Parquet and compares the airlines, another
+copies them to a second topic as a stream.
 
 python -m pipeline.examples.carriers --bootstrap-server localhost:9092 --output flights.parquet
 """
@@ -8,8 +9,11 @@ from __future__ import annotations
 import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 import pipeline
+
+_OFFSETS_PER_MICRO_BATCH = 120_000
 
 FLIGHT = """
     year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int,
@@ -28,6 +32,31 @@ def read_flights(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
     )
     flight = F.from_json(F.col("value").cast("string"), FLIGHT)
     return records.select(flight.alias("flight")).select("flight.*")
+
+
+def copy_flights(
+    spark: SparkSession, bootstrap: str, topic: str, copy: str, checkpoint: str
+) -> StreamingQuery:
+    """Start a streaming query that writes each record of a topic to another topic exactly once, until the
+    present end of the topic. Started again with the same checkpoint, it writes what is new."""
+    records = (
+        spark.readStream.format("holdfast")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", _OFFSETS_PER_MICRO_BATCH)
+        .load()
+    )
+    return (
+        records.select("key", "value")
+        .writeStream.format("holdfast")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("kafka.compression.type", "lz4")
+        .option("topic", copy)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
 
 
 def by_carrier(flights: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""The tour of scripts/quickstart.sh: write real data, read it in three ways, and check every count.
+"""The tour of scripts/quickstart.sh: write real data, read it, copy it with Spark, and check every count.
 
 It takes the brokers' addresses from HOLDFAST_BOOTSTRAP, which `python -m broker.tools.local_cluster` sets.
 """
@@ -6,12 +6,14 @@ It takes the brokers' addresses from HOLDFAST_BOOTSTRAP, which `python -m broker
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer as StockConsumer
 from confluent_kafka import KafkaException, TopicPartition
@@ -19,9 +21,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from holdfast import Admin, Consumer, Message, NewTopic, Producer
+from holdfast import TopicPartition as HoldfastPartition
 from pipeline.examples.flights import COUNT, flights
 
-TOPIC = "flights"
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TOPIC, COPY = "flights", "flights-copy"
 PARTITIONS = 6
 QUIET_S = 30.0
 """Time in s without a record after which a reader fails, and the tour with it."""
@@ -63,7 +69,7 @@ def tour(console: Console, bootstrap: str, output: Path) -> None:
     _step(console, "read by our consumer", partial(read, bootstrap))
     _step(console, "read by a stock client (librdkafka)", partial(read_with_stock_client, bootstrap))
     own_seconds = time.monotonic() - started
-    spark_job(console, bootstrap, output / "flights.parquet")
+    spark_jobs(console, bootstrap, output)
     console.print(
         f"\n[green]✓[/green] Every count was {COUNT:,}. Writing and reading took {own_seconds:.0f} s, "
         f"with Spark {time.monotonic() - started:.0f} s.\n"
@@ -126,26 +132,52 @@ def _count(poll: Callable[[], int], advance: Callable[[int], None]) -> int:
     return seen + poll()
 
 
-def spark_job(console: Console, bootstrap: str, output: Path) -> None:
-    """Run the job of pipeline/examples/carriers.py: write Parquet, and print a table of the airlines."""
+def spark_jobs(console: Console, bootstrap: str, output: Path) -> None:
+    """Run the jobs of pipeline/examples/carriers.py: copy the topic as a stream, write the copy as Parquet,
+    and print a table of the airlines."""
     # Imported here so that the earlier steps do not wait for Spark.
     from pipeline.examples.carriers import by_carrier, local_session, read_flights
 
-    output.parent.mkdir(parents=True, exist_ok=True)
-    log_path = output.parent / "spark.log"
+    output.mkdir(parents=True, exist_ok=True)
+    log_path = output / "spark.log"
     with console.status(f"Starting Spark; its log is {log_path}"), _stderr_to(log_path):
         spark = local_session("quickstart")
     try:
+        what = "copied exactly once by a Spark streaming query"
         started = time.monotonic()
-        with console.status("Spark reads the topic and writes Parquet"):
-            read_flights(spark, bootstrap, TOPIC).write.mode("overwrite").parquet(str(output))
-            kept = spark.read.parquet(str(output))
-            _check(kept.count(), "kept as Parquet by a Spark job")
-        _report(console, "kept as Parquet by a Spark job", time.monotonic() - started)
-        console.print(f"\n{output}, summed up by Spark:")
+        with console.status("A Spark streaming query copies the topic"):
+            copied = copy(spark, bootstrap, output / "checkpoint")
+            seconds = time.monotonic() - started
+            _check(copied, what)
+        _report(console, what, seconds)
+        what = "kept as Parquet by a Spark job"
+        started = time.monotonic()
+        with console.status("Spark reads the copy and writes Parquet"):
+            parquet = str(output / "flights.parquet")
+            read_flights(spark, bootstrap, COPY).write.mode("overwrite").parquet(parquet)
+            kept = spark.read.parquet(parquet)
+            _check(kept.count(), what)
+        _report(console, what, time.monotonic() - started)
+        console.print(f"\n{parquet}, summed up by Spark:")
         by_carrier(kept).show(20)
     finally:
         spark.stop()
+
+
+def copy(spark: SparkSession, bootstrap: str, checkpoint: Path) -> int:
+    """Copy the topic by a streaming query with the exactly-once sink, and return the number of records in the
+    copy. Raises `QuickstartError` if the query has not read every flight once."""
+    from pipeline.examples.carriers import copy_flights
+
+    with Admin({"bootstrap.servers": bootstrap}) as admin:
+        admin.create_topics([NewTopic(COPY, PARTITIONS)])
+    shutil.rmtree(checkpoint, ignore_errors=True)  # of an earlier tour, in a cluster that no longer exists
+    query = copy_flights(spark, bootstrap, TOPIC, COPY, str(checkpoint))
+    query.awaitTermination()
+    _check(sum(batch.numInputRows for batch in query.recentProgress), "read by a Spark streaming query")
+    with Consumer({"bootstrap.servers": bootstrap}) as consumer:
+        ends = consumer.end_offsets([HoldfastPartition(COPY, partition) for partition in range(PARTITIONS)])
+    return sum(ends.values())
 
 
 def _step(console: Console, what: str, run: Callable[[Callable[[int], None]], int]) -> None:
