@@ -17,11 +17,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from clients.config import CONSUMER_ROWS, PRODUCER_ROWS
-from clients.sending.partitioner import murmur2
 from holdfast import Consumer, Message, Producer, TopicPartition, UnknownTopicOrPartitionError
 from pipeline.cluster import properties_for
 from pipeline.jobs.append import OutRow, Pending, append_rows
 from pipeline.jobs.run import JobError, JobRun
+from protocol.key_hash import murmur2
 
 PLAN = "plan"
 TARGET = "_target"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, repeat
 
 from protocol.batches import Compression
 from protocol.record_codec import encode_headers
@@ -57,8 +57,8 @@ class RowColumns:
     def sizes(self) -> list[int]:
         """The bytes of each row in a batch, about."""
         sizes = [
-            len(key or b"") + len(value or b"") + TYPICAL_OVERHEAD
-            for key, value in zip(self.keys, self.values, strict=True)
+            key + value + TYPICAL_OVERHEAD
+            for key, value in zip(_lengths(self.keys), _lengths(self.values), strict=True)
         ]
         if self.headers is not None:
             for index, headers in enumerate(self.headers):
@@ -76,6 +76,16 @@ class RowColumns:
             [value for _, value, _ in found],
             headers if any(headers) else None,
         )
+
+
+def _lengths(column: Sequence[bytes | None]) -> Iterable[int]:
+    """The length of each value, 0 for null."""
+    if not any(column):
+        return repeat(0, len(column))
+    try:
+        return list(map(len, column))  # type: ignore[arg-type]
+    except TypeError:  # Some value is null.
+        return [len(value or b"") for value in column]
 
 
 class RowBuffer:

@@ -8,7 +8,7 @@ micro-batch. So a retry maps every row as the first attempt did.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -22,10 +22,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from clients.sending.partitioner import murmur2
 from pipeline.options import OptionError
 from pipeline.sink.chunks import NO_HEADERS, RowColumns
 from pipeline.sink.line import SinkError
+from protocol.key_hash import places
 from protocol.records import Headers
 from protocol.topic_partition import TopicPartition
 
@@ -103,69 +103,74 @@ class RowSplitter:
         return found
 
     def _split_topic(self, topic: str, batch: Any) -> dict[TopicPartition, RowColumns]:
-        names = batch.schema.names
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         count, existing = self._counts(topic)
-        keys: Sequence[bytes | None] | None = None
-        if "key" in names:
-            keys = _binary(batch.column(names.index("key")))
-        values = _binary(batch.column(names.index("value")))
-        headers = _headers(batch.column(names.index("headers"))) if "headers" in names else None
-        own = self._turn % count
-        named = batch.column(names.index("partition")) if "partition" in names else None
+        values = _binary(columns["value"])
+        keys = _binary(columns["key"]) if "key" in columns else None
+        headers = columns.get("headers")
+        if headers is not None and headers.null_count == len(headers):
+            headers = None
+        named = columns.get("partition")
         if named is not None and named.null_count == len(named):
             named = None
-        if named is None and (keys is None or count == 1 or not any(key is not None for key in keys)):
-            all_keys: list[bytes | None] = [None] * len(values) if keys is None else list(keys)
-            return {TopicPartition(topic, own): RowColumns(all_keys, values, headers)}
-        hashed: Sequence[bytes | None] = [None] * len(values) if keys is None else keys
-        # Plain names and one comprehension: this is most of what a row costs.
-        places = [own if key is None else (murmur2(key) & 0x7FFFFFFF) % count for key in hashed]
+        own = self._turn % count
+        if named is None and (count == 1 or keys is None or keys.null_count == len(keys)):
+            return {TopicPartition(topic, own): _rows(keys, values, headers)}
+        targets = _places(keys, len(values), count, own)
         if named is not None:
-            asked = named.to_pylist()
-            wrong = {number for number in asked if number is not None and not 0 <= number < existing}
-            if wrong:
-                raise RowError(f"a row names partition {min(wrong)} of {topic}, which has {existing}, from 0")
-            places = [at if number is None else number for at, number in zip(places, asked, strict=True)]
-        return _divided(topic, places, hashed, values, headers)
+            _check_named(topic, named, existing)
+            targets = pc.coalesce(named, targets)
+        order = pc.sort_indices(targets)  # Stable: rows of one partition keep their order.
+        keys, values, headers = [
+            None if column is None else column.take(order) for column in (keys, values, headers)
+        ]
+        found = {}
+        start = 0
+        sizes = {each["values"]: each["counts"] for each in pc.value_counts(targets).to_pylist()}
+        for place, size in sorted(sizes.items()):
+            part = [
+                None if column is None else column.slice(start, size) for column in (keys, values, headers)
+            ]
+            found[TopicPartition(topic, place)] = _rows(*part)
+            start += size
+        return found
 
 
-def _divided(
-    topic: str,
-    places: Sequence[int],
-    keys: Sequence[bytes | None],
-    values: Sequence[bytes | None],
-    headers: Sequence[Headers] | None,
-) -> dict[TopicPartition, RowColumns]:
-    found = {place: RowColumns([], [], None if headers is None else []) for place in sorted(set(places))}
-    if headers is None:
-        adders = {place: (rows.keys.append, rows.values.append) for place, rows in found.items()}
-        for place, key, value in zip(places, keys, values, strict=True):
-            add_key, add_value = adders[place]
-            add_key(key)
-            add_value(value)
-    else:
-        for place, key, value, of_row in zip(places, keys, values, headers, strict=True):
-            rows = found[place]
-            rows.keys.append(key)
-            rows.values.append(value)
-            assert rows.headers is not None
-            rows.headers.append(of_row)
-    return {TopicPartition(topic, place): rows for place, rows in found.items()}
+def _places(keys: Any | None, rows: int, count: int, own: int) -> Any:
+    """The partition of each row by its key, as an Arrow array; `own` for rows without a key."""
+    if keys is None:
+        return pa.repeat(pa.scalar(own, pa.int32()), rows)
+    valid, ends, data = keys.buffers()
+    found = places(ends, data or b"", valid, keys.offset, rows, count, own)
+    return pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(found)])
 
 
-def _binary(column: Any) -> list[bytes | None]:
-    if pa.types.is_string(column.type):
-        column = column.cast(pa.binary())
-    elif pa.types.is_large_string(column.type):
-        column = column.cast(pa.large_binary())
-    found: list[bytes | None] = column.to_pylist()
-    return found
+def _check_named(topic: str, named: Any, existing: int) -> None:
+    """Raise `RowError` if a row names a partition that does not exist."""
+    span = pc.min_max(named).as_py()
+    if span["min"] < 0 or span["max"] >= existing:
+        wrong = min(
+            number for number in named.to_pylist() if number is not None and not 0 <= number < existing
+        )
+        raise RowError(f"a row names partition {wrong} of {topic}, which has {existing}, from 0")
+
+
+def _rows(keys: Any | None, values: Any, headers: Any | None) -> RowColumns:
+    found: list[bytes | None] = values.to_pylist()
+    return RowColumns(
+        [None] * len(found) if keys is None else keys.to_pylist(),
+        found,
+        None if headers is None else _headers(headers),
+    )
+
+
+def _binary(column: Any) -> Any:
+    """The column as an Arrow array of binary values."""
+    return column if column.type == pa.binary() else column.cast(pa.binary())
 
 
 def _headers(column: Any) -> list[Headers] | None:
     """The headers of each row; None if no row has any."""
-    if column.null_count == len(column):
-        return None
     found = [
         tuple([(header["key"], header["value"]) for header in of_row]) if of_row else NO_HEADERS
         for of_row in column.to_pylist()
