@@ -10,7 +10,7 @@ from clients.consumer import Consumer
 from clients.errors import ConfigError
 from clients.fence import OwnerFence
 from clients.settings import Setting
-from pipeline.options import CLIENT_PREFIX, OptionError
+from pipeline.option_table import CLIENT_PREFIX, OptionError
 from protocol.errors import ErrorCode, error_for
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.topic_partition import TopicPartition

@@ -12,16 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pipeline.options import (
-    EARLIEST,
-    LATEST,
-    Boundary,
-    Offsets,
-    OptionError,
-    ReadOptions,
-    Timestamps,
-    TopicSelection,
-)
+from pipeline.boundaries import EARLIEST, LATEST, Boundary, Offsets, Timestamps
+from pipeline.option_table import OptionError
+from pipeline.options import ReadOptions, TopicSelection
 from protocol.topic_partition import TopicPartition
 
 

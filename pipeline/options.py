@@ -9,48 +9,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any
 
-from clients.settings import Setting, SettingError, Settings, SettingType, closest_name, settings_table
+from clients.settings import Setting, Settings, SettingType, settings_table
+from pipeline.boundaries import (
+    EARLIEST,
+    LATEST,
+    Boundary,
+    Offsets,
+    end_of,
+    is_number,
+    only_one,
+    start_of,
+)
+from pipeline.option_table import BOOTSTRAP, CLIENT_PREFIX, OptionError, OptionTable, client_properties
 from protocol.topic_partition import TopicPartition
-
-EARLIEST = -2
-LATEST = -1
-"""Offsets -2 (`EARLIEST`, the first record) and -1 (`LATEST`, the partition's end) in JSON, as in Kafka."""
-
-CLIENT_PREFIX = "kafka."
-BOOTSTRAP = "kafka.bootstrap.servers"
-
-
-class OptionError(ValueError):
-    """An option is unknown, missing, contradicts another, or has a value that is not allowed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Offsets:
-    """A boundary given as an offset for each partition: a number, `EARLIEST` or `LATEST`.
-
-    `default` is for partitions that `partitions` does not name; with None, it must name all of them.
-    """
-
-    default: int | None
-    partitions: Mapping[TopicPartition, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Timestamps:
-    """A boundary given as a time: the first record with that timestamp or a later one.
-
-    `default_ms` is for partitions that `partitions_ms` does not name; with None, it must name all of them.
-    """
-
-    default_ms: int | None
-    partitions_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
-
-
-Boundary = Offsets | Timestamps
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,8 +282,6 @@ OPTIONS: tuple[Setting, ...] = (
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
-_CANONICAL = {row.name.lower(): row.name for row in OPTIONS}
-
 _REFUSED_PROPERTIES = {
     "auto.offset.reset": "startingOffsets says where a read begins",
     "enable.auto.commit": "the source commits no offsets; a streaming query keeps them in its checkpoint",
@@ -318,10 +291,12 @@ _REFUSED_PROPERTIES = {
 }
 """Properties of the consumer that Spark's Kafka source refuses too, with the reason."""
 
+_TABLE = OptionTable(OPTIONS, "consumer")
+
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
     """The options of a batch read. Raises `OptionError` with the allowed options or values."""
-    settings = _check(_own(given))
+    settings = _TABLE.settings(given)
     _must_not_have(given, _STREAM_ONLY, "is for readStream: a batch read takes all that its offsets name")
     _must_not_have(given, ("readerGroup",), "is for readStream: no process lives as long as a batch read")
     options = _read_options(given, settings, EARLIEST)
@@ -335,7 +310,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 def stream_options(given: Mapping[str, str]) -> StreamOptions:
     """The options of a streaming read. Raises `OptionError` with the allowed options or values."""
-    settings = _check(_own(given))
+    settings = _TABLE.settings(given)
     _must_not_have(given, _BATCH_ONLY, "is for batch reads: a streaming query has no end")
     most, least = settings["maxOffsetsPerTrigger"], settings["minOffsetsPerTrigger"]
     if most is not None and least is not None and least > most:
@@ -353,8 +328,8 @@ def _read_options(given: Mapping[str, str], settings: Settings, default_start: i
     client = _client(given, settings)
     return ReadOptions(
         topics=_topics(settings),
-        start=_start(settings, default_start),
-        end=_end(settings),
+        start=start_of(settings, default_start),
+        end=end_of(settings),
         without_match=settings["startingOffsetsByTimestampStrategy"],
         fail_on_data_loss=settings["failOnDataLoss"],
         include_headers=settings["includeHeaders"],
@@ -366,18 +341,8 @@ def _read_options(given: Mapping[str, str], settings: Settings, default_start: i
     )
 
 
-def _own(given: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in given.items() if not key.lower().startswith(CLIENT_PREFIX)}
-
-
 def _client(given: Mapping[str, str], settings: Settings) -> dict[str, str]:
-    client = {
-        key.lower().removeprefix(CLIENT_PREFIX): value
-        for key, value in given.items()
-        if key.lower().startswith(CLIENT_PREFIX)
-    }
-    if not client.get("bootstrap.servers", "").strip():
-        raise OptionError(f'{BOOTSTRAP} is missing: .option("{BOOTSTRAP}", "host:port")')
+    client = client_properties(given)
     for name, reason in _REFUSED_PROPERTIES.items():
         if client.get(name, "none") != "none":
             raise OptionError(f"{CLIENT_PREFIX}{name} cannot be set: {reason}")
@@ -398,40 +363,11 @@ def _must_not_have(given: Mapping[str, str], names: tuple[str, ...], reason: str
 def includes_headers(given: Mapping[str, str]) -> bool:
     """Whether the schema has the column headers. Does not check the other options."""
     own = {key: value for key, value in given.items() if key.lower() == "includeheaders"}
-    return bool(_check(own)["includeHeaders"])
-
-
-def _check(own: Mapping[str, str]) -> Settings:
-    values: dict[str, str] = {}
-    for key, value in own.items():
-        name = _CANONICAL.get(key.lower())
-        if name is None:
-            raise OptionError(_unknown(key))
-        values[name] = value
-    try:
-        return Settings(OPTIONS, values)
-    except SettingError as error:
-        raise OptionError(str(error)) from None
-
-
-def _unknown(key: str) -> str:
-    if key.lower() == "bootstrap.servers":
-        closest: str | None = BOOTSTRAP
-    else:
-        closest = _CANONICAL.get(closest_name(key.lower(), _CANONICAL) or "")
-    meant = f"did you mean {closest}?" if closest else f"the options are {', '.join(_CANONICAL.values())}"
-    return f'unknown option {key}: {meant} (properties of the consumer need the prefix "{CLIENT_PREFIX}")'
-
-
-def _only_one(settings: Settings, *names: str) -> str | None:
-    chosen = [name for name in names if settings[name] is not None]
-    if len(chosen) > 1:
-        raise OptionError(f"{' and '.join(chosen)} contradict each other: give only one of them")
-    return chosen[0] if chosen else None
+    return bool(_TABLE.settings(own)["includeHeaders"])
 
 
 def _topics(settings: Settings) -> TopicSelection:
-    match _only_one(settings, "subscribe", "subscribePattern", "assign"):
+    match only_one(settings, "subscribe", "subscribePattern", "assign"):
         case "subscribe":
             if not settings["subscribe"]:
                 raise OptionError("subscribe names no topic")
@@ -446,57 +382,12 @@ def _topics(settings: Settings) -> TopicSelection:
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
     found = []
     for topic, numbers in json.loads(text).items():
-        if not isinstance(numbers, list) or not all(_is_number(number) and number >= 0 for number in numbers):
+        if not isinstance(numbers, list) or not all(is_number(number) and number >= 0 for number in numbers):
             raise OptionError(f'assign={text!r} is not allowed: expected {{"topic": [0, 1]}}')
         found += [TopicPartition(topic, number) for number in numbers]
     if not found:
         raise OptionError("assign names no partition")
     return tuple(sorted(set(found)))
-
-
-def _start(settings: Settings, default: int) -> Boundary:
-    chosen = _only_one(settings, "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
-    return _boundary(settings, chosen, default)
-
-
-def _end(settings: Settings) -> Boundary:
-    chosen = _only_one(settings, "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-    boundary = _boundary(settings, chosen, LATEST)
-    if isinstance(boundary, Offsets) and EARLIEST in boundary.partitions.values():
-        raise OptionError("endingOffsets cannot be earliest (-2): it would read nothing")
-    return boundary
-
-
-_NAMED = {"earliest": EARLIEST, "latest": LATEST}
-
-
-def _boundary(settings: Settings, chosen: str | None, default: int) -> Boundary:
-    if chosen is None:
-        return Offsets(default=default)
-    if settings[chosen] in _NAMED:
-        return Offsets(default=_NAMED[settings[chosen]])
-    if chosen.endswith("Timestamp") and not chosen.endswith("ByTimestamp"):
-        return Timestamps(default_ms=settings[chosen])
-    numbers = _numbers(chosen, settings[chosen])
-    if chosen.endswith("ByTimestamp"):
-        return Timestamps(default_ms=None, partitions_ms=numbers)
-    return Offsets(default=None, partitions=numbers)
-
-
-def _numbers(option: str, text: str) -> dict[TopicPartition, int]:
-    lowest = 0 if option.endswith("ByTimestamp") else EARLIEST
-    numbers: dict[TopicPartition, int] = {}
-    for topic, partitions in json.loads(text).items():
-        for partition, number in partitions.items() if isinstance(partitions, dict) else [("", None)]:
-            if not (partition.isdecimal() and _is_number(number) and number >= lowest):
-                expected = '{"topic": {"0": 23, "1": 42}}'
-                raise OptionError(f"{option}={text!r} is not allowed: expected {expected}")
-            numbers[TopicPartition(topic, int(partition))] = number
-    return numbers
-
-
-def _is_number(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def options_page() -> str:

@@ -23,7 +23,8 @@ from pyspark.sql.types import StructType
 from pipeline.arrow import spark_schema
 from pipeline.cluster import ClusterLookup
 from pipeline.offsets import plan
-from pipeline.options import OptionError, includes_headers, read_options
+from pipeline.option_table import OptionError
+from pipeline.options import includes_headers, read_options
 from pipeline.range_partition import RangePartition
 from pipeline.ranges import read_range
 from pipeline.repeated_lookup import RepeatedLookup
@@ -73,7 +74,7 @@ class HoldfastDataSource(DataSource):
 
 
 class HoldfastReader(DataSourceReader):
-    """A batch read. Raises `pipeline.options.OptionError` for options that are not allowed."""
+    """A batch read. Raises `pipeline.option_table.OptionError` for options that are not allowed."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._options = read_options(given)

@@ -30,7 +30,7 @@ from pipeline.stream import BatchLimits, OffsetJson, StreamOffsets, from_json, t
 
 
 class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming read. Raises `pipeline.options.OptionError` for options that are not allowed."""
+    """A streaming read. Raises `pipeline.option_table.OptionError` for options that are not allowed."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._options = stream_options(given)

@@ -24,7 +24,7 @@ from pipeline.jobs.snapshot import SnapshotJob, snapshot
 from pipeline.jobs.tables import TableShape
 from pipeline.jobs.transform import TransformJob, transform
 from pipeline.offsets import DataLossError
-from pipeline.options import OptionError
+from pipeline.option_table import OptionError
 from protocol.errors import BrokerError
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}

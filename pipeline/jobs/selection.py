@@ -31,7 +31,7 @@ def select(
 ) -> Selection:
     """What a run takes that continues at the offsets `last`; the first run begins as the options say.
 
-    `given` are options of a streaming read. Raises `pipeline.options.OptionError`, and
+    `given` are options of a streaming read. Raises `pipeline.option_table.OptionError`, and
     `pipeline.offsets.DataLossError` if records behind `last` were deleted before they were taken.
     """
     options: StreamOptions = stream_options({"startingOffsets": "earliest", **given})

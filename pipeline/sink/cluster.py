@@ -17,7 +17,7 @@ from clients.connection.metadata import NO_NODE, TopicInfo
 from clients.errors import ConfigError, RequestTimeoutError, UnsupportedRequestError, is_retriable
 from clients.fetching.offsets import LATEST, look_up_offsets, wait_for_metadata
 from clients.sending.conditions import APPEND_IDS_FEATURE, KEY_VERSIONS_FEATURE, refusal
-from pipeline.options import CLIENT_PREFIX, OptionError
+from pipeline.option_table import CLIENT_PREFIX, OptionError
 from pipeline.sink.chunks import RowColumns, encode_chunk, number_in
 from pipeline.sink.line import AppendChunk, FoundChunk, ScanLog
 from protocol.api import Request, Response

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from clients.settings import Setting, SettingError, Settings, SettingType, closest_name, settings_table
-from pipeline.options import BOOTSTRAP, CLIENT_PREFIX, OptionError
+from clients.settings import Setting, SettingType, settings_table
+from pipeline.option_table import BOOTSTRAP, CLIENT_PREFIX, OptionError, OptionTable, client_properties
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 
@@ -49,9 +49,8 @@ SINK_OPTIONS: tuple[Setting, ...] = (
     ),
 )
 
-_CANONICAL = {row.name.lower(): row.name for row in SINK_OPTIONS}
-_OF_SPARK = {"checkpointlocation", "path", "queryname"}
-"""Options that Spark itself reads, and hands on."""
+_OF_SPARK = frozenset({"checkpointlocation", "path", "queryname"})
+_TABLE = OptionTable(SINK_OPTIONS, "producer", ignored=_OF_SPARK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +67,8 @@ class WriteOptions:
 
 def write_options(given: Mapping[str, str], *, is_streaming: bool) -> WriteOptions:
     """The options of a write. Raises `OptionError` with the allowed options or values."""
-    client = {
-        key.lower().removeprefix(CLIENT_PREFIX): value
-        for key, value in given.items()
-        if key.lower().startswith(CLIENT_PREFIX)
-    }
-    values: dict[str, str] = {}
-    for key, value in given.items():
-        lower = key.lower()
-        if lower.startswith(CLIENT_PREFIX) or lower in _OF_SPARK:
-            continue
-        name = _CANONICAL.get(lower)
-        if name is None:
-            raise OptionError(_unknown(key))
-        values[name] = value
-    try:
-        settings = Settings(SINK_OPTIONS, values)
-    except SettingError as error:
-        raise OptionError(str(error)) from None
-    if not client.get("bootstrap.servers", "").strip():
-        raise OptionError(f'{BOOTSTRAP} is missing: .option("{BOOTSTRAP}", "host:port")')
+    settings = _TABLE.settings(given)
+    client = client_properties(given)
     is_exactly_once = settings["delivery"] == EXACTLY_ONCE
     if settings["jobKey"] is not None and (is_streaming or not is_exactly_once):
         why = "a streaming query is known by its checkpoint" if is_streaming else "it needs exactly-once"
@@ -97,15 +78,6 @@ def write_options(given: Mapping[str, str], *, is_streaming: bool) -> WriteOptio
     return WriteOptions(
         settings["topic"], is_exactly_once, settings["jobKey"], settings["chunkBytes"], client
     )
-
-
-def _unknown(key: str) -> str:
-    if key.lower() == "bootstrap.servers":
-        closest: str | None = BOOTSTRAP
-    else:
-        closest = _CANONICAL.get(closest_name(key.lower(), _CANONICAL) or "")
-    meant = f"did you mean {closest}?" if closest else f"the options are {', '.join(_CANONICAL.values())}"
-    return f'unknown option {key}: {meant} (properties of the producer need the prefix "{CLIENT_PREFIX}")'
 
 
 def sink_options_page() -> str:

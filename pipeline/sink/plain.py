@@ -8,7 +8,7 @@ from typing import Any
 from clients.errors import ConfigError
 from clients.message import Message
 from clients.producer import Producer
-from pipeline.options import CLIENT_PREFIX, OptionError
+from pipeline.option_table import CLIENT_PREFIX, OptionError
 from pipeline.sink.chunks import RowColumns
 from pipeline.sink.options import WriteOptions
 from pipeline.sink.rows import RowSplitter

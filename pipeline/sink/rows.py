@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pipeline.options import OptionError
+from pipeline.option_table import OptionError
 from pipeline.sink.chunks import NO_HEADERS, RowColumns
 from pipeline.sink.line import SinkError
 from protocol.key_hash import places

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pipeline.options import OptionError
+from pipeline.option_table import OptionError
 from pipeline.sink.chunks import LineIdentity
 from pipeline.sink.cluster import SinkCluster
 from pipeline.sink.line import LineCounts, SinkError

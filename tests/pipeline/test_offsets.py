@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.offsets import DataLossError, OffsetRange, cut, plan
-from pipeline.options import OptionError, read_options
+from pipeline.option_table import OptionError
+from pipeline.options import read_options
 from protocol.topic_partition import TopicPartition
 
 ZERO, ONE = TopicPartition("flights", 0), TopicPartition("flights", 1)

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.options import (
-    EARLIEST,
-    LATEST,
-    Offsets,
-    OptionError,
-    Timestamps,
-    TopicSelection,
-    includes_headers,
-    read_options,
-)
+from pipeline.boundaries import EARLIEST, LATEST, Offsets, Timestamps
+from pipeline.option_table import OptionError
+from pipeline.options import TopicSelection, includes_headers, read_options
 from protocol.topic_partition import TopicPartition
 
 BOOTSTRAP = {"kafka.bootstrap.servers": "127.0.0.1:9092"}

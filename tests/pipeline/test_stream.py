@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from clients.errors import UnreachableError
 from pipeline.offsets import DataLossError, OffsetRange
-from pipeline.options import LookupRetries, OptionError, stream_options
+from pipeline.option_table import OptionError
+from pipeline.options import LookupRetries, stream_options
 from pipeline.repeated_lookup import RepeatedLookup
 from pipeline.stream import IDLE_WAIT_S, BatchLimits, Positions, StreamOffsets, from_json, share, to_json
 from protocol.errors import ErrorCode, error_for
