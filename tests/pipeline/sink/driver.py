@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.pipeline.sink.drill import Place, finish, session, start
+from tests.pipeline.sink.drill_query import Place, finish, session, start
 
 
 def main() -> None:

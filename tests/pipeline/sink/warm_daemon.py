@@ -1,0 +1,34 @@
+"""PySpark's worker daemon with everything imported that a worker of the drill needs.
+
+Spark starts a Python worker for each plan, for each commit of a micro-batch, and after each task that failed.
+Importing PySpark, PyArrow and the sink takes each of them about a second. Forked from this daemon they have
+them already, so a micro-batch takes a third of the time. For drills only: PySpark imports after the fork,
+because a library may start threads when it is imported. These do not, with one thread for OpenBLAS.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+
+_NEEDED = (
+    "pyarrow.compute",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.write_into_data_source",
+    "pyspark.sql.worker.python_streaming_sink_runner",
+    "pyspark.worker",
+    "tests.pipeline.sink.faulty",
+)
+
+
+def main() -> None:
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    for name in _NEEDED:
+        importlib.import_module(name)
+    from pyspark.daemon import manager
+
+    manager()
+
+
+if __name__ == "__main__":
+    main()
