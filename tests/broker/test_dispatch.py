@@ -73,6 +73,26 @@ def test_a_client_request_with_too_many_elements_closes_the_connection(connectio
     assert f"socket.request.max.elements={ELEMENTS_MAX}" in connection.close_reason
 
 
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (b"", "it sent bytes that are not a valid request"),
+        (b"\x00\x12\x00", "it sent bytes that are not a valid request"),
+        (b"\x03\xe7\x00\x00\x00\x00\x00\x01\xff\xff", "it sent a request of API 999"),
+        (b"\x00\x03\x00\x63\x00\x00\x00\x01\xff\xff", "it sent version 99 of Metadata"),
+        (b"\x00\x03\x00\x01\x00\x00\x00\x01\xff\xff\x7f\xff\xff\xff", "MetadataRequest.topics: a length"),
+        (b"\x00\x03\x00\x01\x00\x00\x00\x01\x7f\xffabc", "a client id of 32767 bytes"),
+    ],
+)
+def test_a_frame_without_a_valid_request_closes_the_connection_and_the_log_says_why(
+    connection: ServerConnection, frame: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection.frames_received([memoryview(bytearray(frame))])
+    assert connection.is_closed
+    (record,) = caplog.records
+    assert reason in record.message
+
+
 def test_a_controller_request_may_have_more_elements(connection: ServerConnection) -> None:
     send(connection, stop_of(ELEMENTS_MAX * INTERNAL_ELEMENTS_FACTOR))
     assert not connection.is_closed
