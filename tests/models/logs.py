@@ -50,6 +50,19 @@ def reopen(disk: Disk, log: Log, *, is_clean: bool, recovery_point: int = 0, **v
     return load_log(disk, wanted)
 
 
+def restarted(disk: SimDisk, log: Log, *, is_clean: bool) -> Log:
+    """The log as the next process finds it after a clean stop or a kill. The checkpoints are up to date."""
+    if is_clean:
+        close_log(log)
+    else:
+        disk.kill_process()
+    return reopen(
+        disk, log,
+        is_clean=is_clean, recovery_point=log.recovery_point, log_start_offset=log.log_start_offset,
+        cleaned_offset=log.cleaned_offset,
+    )  # fmt: skip
+
+
 def make_rivals(
     disk: Disk,
     older_id: uuid.UUID,

@@ -11,15 +11,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from broker.cleaning.settings import CleanerSettings
 from broker.log.copying import append_as_follower
-from broker.log.flush_job import close_log, flush_at_once
+from broker.log.flush_job import flush_at_once
 from broker.log.inspection import Inspection
 from broker.log.log import Log
+from broker.log.retention import RetentionRule
 from broker.log.truncation import advance_log_start, truncate_to
 from protocol.batches import split
 from protocol.compression import Compression
 from protocol.records import BatchBuilder
 from tests.models.compaction import StoredRecord, compact, records_of
-from tests.models.logs import NOW_MS, append_as_leader, new_log, read_all, reopen, sim_disk
+from tests.models.logs import NOW_MS, append_as_leader, new_log, read_all, restarted, sim_disk
+from tests.models.retention import retain
 
 RETENTION_MS = 100
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
@@ -158,15 +160,7 @@ class CompactionMachine(RuleBasedStateMachine):
             for producer in sequences
             if (entry := self.log.producers.get(producer)) and entry.batches[-1].last_offset < self.start
         }
-        if is_clean:
-            close_log(self.log)
-        else:
-            self.disk.kill_process()
-        self.log = reopen(
-            self.disk, self.log,
-            is_clean=is_clean, recovery_point=self.log.recovery_point, log_start_offset=self.start,
-            cleaned_offset=self.log.cleaned_offset,
-        )  # fmt: skip
+        self.log = restarted(self.disk, self.log, is_clean=is_clean)
         kept = self.last_sequences(self.log)
         # Recovery reads from the log start on: it forgets a producer all of whose records were deleted.
         forgotten = sequences.keys() - kept.keys()
@@ -181,6 +175,27 @@ class CompactionMachine(RuleBasedStateMachine):
     def delete_records(self, removed: int) -> None:
         self.start = min(self.start + removed, self.log.log_end_offset)
         advance_log_start(self.log, self.start, now_ms=self.now_ms)
+        self.check_records()
+
+    @rule(age_ms_max=st.sampled_from([0, 5, RETENTION_MS]))
+    def expire(self, age_ms_max: int) -> None:
+        """Remove old records, as cleanup.policy=compact,delete does."""
+        retain(self.log, RetentionRule(age_ms_max=age_ms_max), self.log.log_end_offset, self.now_ms)
+        before, self.start = self.start, self.log.log_start_offset
+        assert before <= self.start
+        for record in self.written:
+            if before <= record.offset < self.start and record.offset in self.present:
+                assert self.now_ms - record.timestamp > age_ms_max, "a record goes only once it is too old"
+        self.check_records()
+
+    @rule(bytes_max=st.sampled_from([300, 900]))
+    def shorten(self, bytes_max: int) -> None:
+        """Remove the oldest records beyond a size, as cleanup.policy=compact,delete does."""
+        retain(self.log, RetentionRule(), self.log.log_end_offset, self.now_ms)
+        size = self.log.size_bytes
+        retain(self.log, RetentionRule(bytes_max=bytes_max), self.log.log_end_offset, self.now_ms)
+        self.start = self.log.log_start_offset
+        assert self.log.size_bytes >= min(size, bytes_max)
         self.check_records()
 
     @precondition(lambda self: self.written)

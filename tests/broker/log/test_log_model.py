@@ -6,13 +6,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.log.flush_job import close_log, flush_at_once
+from broker.log.flush_job import flush_at_once
 from broker.log.log import Log
+from broker.log.retention import RetentionRule
 from broker.log.time_search import offset_for_timestamp
 from broker.log.timestamps import TimestampOffset
 from broker.log.truncation import advance_log_start, truncate_to
 from protocol import batches
-from tests.models.logs import append, headers_of, look_up_at_once, new_log, reopen, sim_disk
+from tests.models.logs import append, headers_of, look_up_at_once, new_log, restarted, sim_disk
+from tests.models.retention import retain
 
 TIMESTAMPS = st.integers(0, 50)
 APPENDED = st.lists(st.lists(TIMESTAMPS, min_size=1, max_size=4), min_size=1, max_size=12)
@@ -94,17 +96,42 @@ class LogMachine(RuleBasedStateMachine):
         advance_log_start(self.log, offset)
         self.start = offset
 
+    @rule(now_ms=TIMESTAMPS, age_ms_max=st.integers(0, 20), withheld=st.sampled_from([0, 0, 5]))
+    def retain_by_age(self, now_ms: int, age_ms_max: int, withheld: int) -> None:
+        high_watermark = max(self.start, self.end - withheld)
+        retain(self.log, RetentionRule(age_ms_max=age_ms_max), high_watermark, now_ms)
+        before, self.start = self.start, self.log.log_start_offset
+        assert before <= self.start <= max(before, high_watermark)
+        for base, _, timestamps in self.model:
+            if before <= base < self.start:
+                assert now_ms - max(timestamps) > age_ms_max, "a record goes only once it is too old"
+        first = self.log.segments[0]
+        if first.size and first.next_offset <= high_watermark:
+            latest_ms = max(
+                max(timestamps)
+                for base, _, timestamps in self.model
+                if first.base_offset <= base < first.next_offset
+            )
+            assert now_ms - latest_ms <= age_ms_max, "a segment whose records are all too old goes"
+
+    @rule(bytes_max=st.integers(0, 2000), withheld=st.sampled_from([0, 0, 5]))
+    def retain_by_size(self, bytes_max: int, withheld: int) -> None:
+        high_watermark = max(self.start, self.end - withheld)
+        # Segments before the log start go whatever the limit.
+        retain(self.log, RetentionRule(), high_watermark, 0)
+        size = self.log.size_bytes
+        retain(self.log, RetentionRule(bytes_max=bytes_max), high_watermark, 0)
+        before, self.start = self.start, self.log.log_start_offset
+        assert before <= self.start <= max(before, high_watermark)
+        assert self.log.size_bytes >= min(size, bytes_max), "the log keeps what the limit allows"
+        first = self.log.segments[0]
+        if first.size and first.next_offset <= high_watermark:
+            assert self.log.size_bytes - first.size < bytes_max, "the log keeps no more than the limit allows"
+
     @rule(is_clean=st.booleans())
     def restart(self, is_clean: bool) -> None:
         before = indexes_of(self.log, with_active=is_clean)
-        if is_clean:
-            close_log(self.log)
-        else:
-            self.disk.kill_process()
-        self.log = reopen(
-            self.disk, self.log,
-            is_clean=is_clean, recovery_point=self.log.recovery_point, log_start_offset=self.start,
-        )  # fmt: skip
+        self.log = restarted(self.disk, self.log, is_clean=is_clean)
         assert indexes_of(self.log, with_active=is_clean) == before
 
     @rule(max_bytes=st.integers(0, 1500), behind=st.integers(0, 15))
