@@ -131,11 +131,11 @@ def advance_log_start(log: Log, offset: int, *, now_ms: int = 0) -> None:
 def move_log_start(log: Log, offset: int, *, now_ms: int = 0) -> None:
     """Advance the log start to `offset` without removing segments, see `advance_log_start`."""
     log.check_usable()
-    if offset <= log.log_start_offset:
+    if offset < log.log_start_offset:
         return
     log.check_offset(offset)
     if offset == log.log_end_offset:
-        # The active segment can be removed only once there is another.
+        # The active segment can be removed only once there is another, also after a truncation to the start.
         log.roll(now_ms)
     log.log_start_offset = offset
     log.epochs.advance_start(offset)

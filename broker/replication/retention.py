@@ -125,9 +125,11 @@ class Retention:
             if not decided.segments:
                 return False
             log = partition.log
-            if decided.log_start_offset > log.log_start_offset:
+            is_later = decided.log_start_offset > log.log_start_offset
+            if is_later:
                 _log_removal(partition, decided)
-                move_log_start(log, decided.log_start_offset, now_ms=self._date_ms())
+            move_log_start(log, decided.log_start_offset, now_ms=self._date_ms())
+            if is_later:
                 self._replicas.start_moved(partition)
             return True
         except OSError as error:

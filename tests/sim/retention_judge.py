@@ -84,7 +84,8 @@ class RetentionJudge:
         move = retention.move_log_start
 
         def judged(log: Log, offset: int, **more: Any) -> None:
-            self._judge(log, offset)
+            if offset > log.log_start_offset:
+                self._judge(log, offset)
             move(log, offset, **more)
 
         with mock.patch.object(retention, "move_log_start", judged):

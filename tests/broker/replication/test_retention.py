@@ -18,6 +18,7 @@ from broker.log.append import AppendOrigin
 from broker.log.flush_job import close_log, flush_at_once
 from broker.log.log import Log
 from broker.log.preparation import prepare_append
+from broker.log.truncation import advance_log_start
 from broker.replication.retention import Retention
 from coordinator.groups.partitions import OFFSETS_TOPIC
 from protocol.errors import ErrorCode
@@ -497,3 +498,15 @@ def test_a_start_on_a_full_disk_first_removes_the_files_that_retention_has_renam
     assert not again.files(names.DELETED)
     again.produce()
     assert (again.log.log_start_offset, again.log.log_end_offset) == (3, 5)
+
+
+def test_old_records_before_the_start_go_although_the_log_was_truncated_to_its_start(tmp_path: Path) -> None:
+    """They are in the segment that takes the appends."""
+    world = led(tmp_path, 3, retention_ms=DAY_MS, segment_bytes=10_000)
+    advance_log_start(world.log, 2)
+    world.replicas.partition("t", 0).truncate_to(2, world.now_ms())
+    assert world.log.segments[0].base_offset == 0 and world.log.log_start_offset == 2
+    world.set_clock_forward(DAY_MS / 1000 + 1)
+    world.check()
+    assert (world.log.log_start_offset, world.log.log_end_offset) == (2, 2)
+    assert world.files() == [f"{2:020}.log"]
