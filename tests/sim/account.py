@@ -51,7 +51,8 @@ def _actors(plan: Plan) -> Iterator[str]:
         writers = _count(plan.keyed_writers, "client")
         yield f"{writers} wrote to keyed-0, under conditions on the versions of its keys."
     if plan.blind_writers:
-        yield f"{_count(plan.blind_writers, 'client')} wrote records with keys to compacted-0."
+        more = ", deleted keys, and tried records without keys" if plan.has_tombstones else ""
+        yield f"{_count(plan.blind_writers, 'client')} wrote records with keys to compacted-0{more}."
     if plan.quotas is not None:
         changes = _listed([f"{change} after {change.at_s:.1f} s" for change in plan.quotas.changes])
         yield f"mw0 and mw1 wrote to metered-0, and mr0 read it, under quotas: {changes}."

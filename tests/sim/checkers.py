@@ -11,12 +11,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 from protocol.batches import BatchHeader, has_valid_crc, split
 from protocol.errors import BrokerError
 from protocol.records import decode_columns
 from tests.models.disk import SimDisk
 from tests.sim.history import Batch, History, Incarnation, Outcome
+
+_NONE: Mapping[bytes, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ def check_all(history: History, logs: Mapping[Incarnation, Sequence[StoredLog]])
         for log in replicas:
             found += check_offsets(name, log, deleted, has_gaps=is_compacted)
         if is_compacted:
-            found += check_same_state(name, replicas)
+            found += check_same_state(name, replicas, deleted, history.tombstones.get(place, _NONE))
         else:
             found += check_equal(name, replicas, deleted)
         if place.is_internal:
@@ -131,7 +134,7 @@ def check_all(history: History, logs: Mapping[Incarnation, Sequence[StoredLog]])
         if not may_lose:
             kept = [batch for batch in meant if batch.offset is None or batch.offset >= deleted]
             if is_compacted:
-                found += check_acknowledged_or_superseded(truth, kept)
+                found += check_acknowledged_or_superseded(truth, kept, history.tombstones.get(place, _NONE))
             else:
                 found += check_acknowledged(truth, kept, history.keeps_acks)
             found += check_seen(name, truth, history.seen.get(place, []), deleted, has_gaps=is_compacted)
@@ -173,18 +176,23 @@ def check_equal(name: str, replicas: Sequence[StoredLog], deleted: int = 0) -> I
                 break
 
 
-def check_same_state(name: str, replicas: Sequence[StoredLog]) -> Iterator[str]:
+def check_same_state(
+    name: str, replicas: Sequence[StoredLog], deleted: int = 0, tombstones: Mapping[bytes, int] = _NONE
+) -> Iterator[str]:
     """Check that all replicas of a compacted log end alike, hold the same record at each offset that they
-    share, and the same last record of each key."""
+    share, and the same last record of each key, apart from records before `deleted`.
+
+    `tombstones` has the offset of the last tombstone of each key that a cleaner has met. It may be gone from
+    some replicas, and others, which were away for longer than delete.retention.ms, may never have got it."""
     first = replicas[0]
-    rows = first.rows
+    rows = _rows_from(first, deleted)
     state = {key: offset for offset, (key, _) in sorted(rows.items())}
     for other in replicas[1:]:
         if other.end_offset != first.end_offset:
             yield (
                 f"{name} ends at {first.end_offset} on {first.where}, at {other.end_offset} on {other.where}"
             )
-        others = other.rows
+        others = _rows_from(other, deleted)
         for offset in rows.keys() & others.keys():
             if rows[offset] != others[offset]:
                 yield (
@@ -193,25 +201,34 @@ def check_same_state(name: str, replicas: Sequence[StoredLog]) -> Iterator[str]:
                 )
         their_state = {key: offset for offset, (key, _) in sorted(others.items())}
         for key in state.keys() | their_state.keys():
-            if state.get(key) != their_state.get(key):
+            mine, theirs = state.get(key), their_state.get(key)
+            newest = max(-1 if mine is None else mine, -1 if theirs is None else theirs)
+            if mine != theirs and newest > tombstones.get(key or b"", -1):
                 yield (
                     f"{name}: the last record of {key!r} is at {state.get(key)} on {first.where}, at "
                     f"{their_state.get(key)} on {other.where}"
                 )
 
 
-def check_acknowledged_or_superseded(log: StoredLog, sent: Sequence[Batch]) -> Iterator[str]:
+def _rows_from(log: StoredLog, offset: int) -> dict[int, tuple[bytes | None, bytes | None]]:
+    return {at: row for at, row in log.rows.items() if at >= offset}
+
+
+def check_acknowledged_or_superseded(
+    log: StoredLog, sent: Sequence[Batch], tombstones: Mapping[bytes, int] = _NONE
+) -> Iterator[str]:
     """Check that every acknowledged record of a compacted log is at its offset, unless a later one has its
-    key. Each batch has one record, whose key is `Batch.key`."""
-    rows = log.rows
+    key. `tombstones` has the offset of the last tombstone of each key that a cleaner has met: it and the
+    earlier records of the key may all be gone. Each batch has one record, whose key is `Batch.key`."""
+    rows = _rows_from(log, log.start_offset)
     last = {key: offset for offset, (key, _) in sorted(rows.items())}
     for batch in sent:
         if batch.acks != -1 or batch.outcome is not Outcome.ACKED or batch.offset is None:
             continue
         if batch.offset in rows:
-            if rows[batch.offset][1] != batch.values[0]:
+            if (rows[batch.offset][1] or b"") != batch.values[0]:
                 yield f"{batch} was acknowledged at offset {batch.offset}, where another record is"
-        elif last.get(batch.key, -1) < batch.offset:
+        elif max(last.get(batch.key, -1), tombstones.get(batch.key or b"", -1)) < batch.offset:
             yield (
                 f"{batch} was acknowledged at offset {batch.offset}, but is lost; no later record has its key"
             )
@@ -256,7 +273,7 @@ def check_repeated(name: str, log: StoredLog, sent: Sequence[Batch]) -> Iterator
     for batch in sent:
         allowed = 1 if batch.is_idempotent else batch.sends
         for value in batch.values:
-            if counts[value] > allowed:
+            if value and counts[value] > allowed:
                 yield f"{name} has a record of {batch} {counts[value]} times, {allowed} allowed"
                 break
 

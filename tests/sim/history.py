@@ -92,6 +92,8 @@ class History:
     """The highest offset that any leader has committed; None if no judge tracks high watermarks."""
     deleted: dict[Incarnation, int] = field(default_factory=dict)
     """The highest offset before which an operator has asked to delete the records of a partition."""
+    tombstones: dict[Incarnation, dict[bytes, int]] = field(default_factory=dict)
+    """The offset of the last committed tombstone of each key that a pass of a cleaner has met in a log."""
     _decoded: dict[tuple[Incarnation, int, int], list[bytes]] = field(default_factory=dict)
 
     def violation(self, what: str) -> None:

@@ -3,6 +3,8 @@ the version that the client knows."""
 
 from __future__ import annotations
 
+from twisted.python.failure import Failure
+
 from broker.network.interfaces import Address
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
@@ -26,11 +28,17 @@ _COLD_KEYS = 40
 """Keys that get the other half: an index that is wrong about one stays wrong for seconds."""
 _BLIND_SHARE = 0.15
 """The share of records that are written without a condition."""
+_TOMBSTONE_SHARE = 0.3
+_KEYLESS_SHARE = 0.05
 
 
 class KeyedWriter(Client):
-    """Writes one record at a time while `is_making`. It never repeats a request: if it gets no answer, it
-    does not know whether the record is in the log, and learns that from the answer to its next condition."""
+    """Writes one record at a time while `is_making`. If it `has_tombstones`, some of the records delete their
+    keys, and some have no key: a compacted topic must refuse them.
+
+    It never repeats a request: if it gets no answer, it does not know whether the record is in the log, and
+    learns that from the answer to its next condition.
+    """
 
     def __init__(
         self,
@@ -39,9 +47,13 @@ class KeyedWriter(Client):
         at: TopicPartition,
         told: KeyedHistory,
         blind_share: float = _BLIND_SHARE,
+        *,
+        has_tombstones: bool = False,
     ) -> None:
         super().__init__(around, name)
         self._blind_share = blind_share
+        self._has_tombstones = has_tombstones
+        self._tombstones = self.process.rng("tombstones")
         self.is_making = True
         self._at = at
         self._told = told
@@ -62,7 +74,10 @@ class KeyedWriter(Client):
         if leader is None:
             self.refresh()
         elif self.is_making and not self._is_waiting:
-            self._write(leader[0])
+            if self._has_tombstones and self._tombstones.random() < _KEYLESS_SHARE:
+                self._write_without_key(leader[0])
+            else:
+                self._write(leader[0])
         self.later(_PAUSE_S * self.rng.uniform(0.2, 1.8), self._tick)
 
     def _write(self, address: Address) -> None:
@@ -74,6 +89,9 @@ class KeyedWriter(Client):
         key = f"key {number}".encode()
         expected = None if self.rng.random() < self._blind_share else self._versions.get(key, NONE)
         value = f"{self.name}/{self._made}".encode()
+        is_tombstone = self._has_tombstones and self._tombstones.random() < _TOMBSTONE_SHARE
+        if is_tombstone:
+            value = b""
         batch = Batch(
             self.name, self._at, self._made, [value], -1, False, self.world.seconds(),
             sends=1, topic_id=topic_id, key=key,
@@ -83,7 +101,7 @@ class KeyedWriter(Client):
         write = KeyedWrite(self.name, Incarnation(self._at, topic_id), key, value, expected)
         data = PartitionProduceData(
             index=partition,
-            records=encoded([(self.process.clock.date_ms(), key, value)]),
+            records=encoded([(self.process.clock.date_ms(), key, None if is_tombstone else value)]),
             expected_topic_id=topic_id,
             expected_versions=[] if expected is None else [KeyVersion(record=0, version=expected)],
         )
@@ -97,6 +115,32 @@ class KeyedWriter(Client):
         self.send(address, request).addCallbacks(
             lambda response: self._answered(batch, write, response), lambda failure: self._unanswered(batch)
         )
+
+    def _write_without_key(self, address: Address) -> None:
+        topic, partition = self._at
+        data = PartitionProduceData(
+            index=partition, records=encoded([(self.process.clock.date_ms(), None, b"without a key")])
+        )
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=_TIMEOUT_MS,
+            topic_data=[TopicProduceData(name=topic, partition_data=[data])],
+        )
+        self._is_waiting = True
+        self.send(address, request).addCallbacks(self._refused, self._not_refused)
+
+    def _refused(self, response: ProduceResponse) -> None:
+        self.history.operations += 1
+        self._is_waiting = False
+        code = ErrorCode(response.responses[0].partition_responses[0].error_code)
+        if code in PASSING:
+            self.refresh()
+        elif code is not ErrorCode.INVALID_RECORD:
+            self.history.violation(f"{self.name} got {code.name} for a record without a key")
+
+    def _not_refused(self, failure: Failure) -> None:
+        self._is_waiting = False
+        self.refresh()
 
     def _unanswered(self, batch: Batch) -> None:
         self._is_waiting = False

@@ -64,6 +64,7 @@ _LATE_RESULTS_SHARE = 0.2
 _RETAINED_SHARE = 0.25
 _COMPACTED_SHARE = 0.25
 _QUOTAS_SHARE = 0.15
+_TOMBSTONES_SHARE = 0.6
 _DEFAULT_QUOTAS_SHARE = 0.5
 QUOTA_WINDOWS = 3
 """Value of quota.window.num in seeds with quotas; a window takes one second. A client may save up what it
@@ -206,6 +207,8 @@ class Plan:
     """Number of clients that write with expected versions of keys, if a topic is keyed."""
     blind_writers: int = 0
     """Number of clients that write records with keys to the compacted topic, if there is one."""
+    has_tombstones: bool = False
+    """Whether these clients delete keys too, and now and then send a record without a key."""
     zookeeper_delay_ms_max: float = NORMAL_DELAY_MS_MAX
     """Longest time in milliseconds that a request to ZooKeeper, or its answer, takes on the network."""
     quotas: QuotasPlan | None = None
@@ -222,7 +225,12 @@ def draw(shape: Shape, kinds: Sequence[Kind], streams: Callable[[str], random.Ra
     if shape.is_gentle:
         return plan
     rng = streams("plan of quotas")
-    return _with_quotas(plan, rng) if rng.random() < _QUOTAS_SHARE else plan
+    if rng.random() < _QUOTAS_SHARE:
+        plan = _with_quotas(plan, rng)
+    rng = streams("plan of tombstones")
+    if plan.blind_writers and rng.random() < _TOMBSTONES_SHARE:
+        plan = _with_tombstones(plan, rng)
+    return plan
 
 
 def _draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
@@ -409,6 +417,23 @@ def _with_quotas(plan: Plan, rng: random.Random) -> Plan:
         quotas=QuotasPlan(habits, tuple(changes)),
         settings=settings,
     )
+
+
+def _with_tombstones(plan: Plan, rng: random.Random) -> Plan:
+    """The plan with tombstones in the compacted topic, which go soon, and in some seeds with retention of the
+    topic's old records."""
+    more = [("delete.retention.ms", rng.choice(["500", "2000"]))]
+    settings = dict(plan.settings)
+    if rng.random() < 0.5:
+        more += [("cleanup.policy", "compact,delete"), ("retention.ms", rng.choice(["6000", "12000"]))]
+        settings["log.retention.check.interval.ms"] = RETENTION_CHECK_MS
+    topics = tuple(
+        dataclasses.replace(topic, configs=tuple({**dict(topic.configs), **dict(more)}.items()))
+        if topic.is_compacted
+        else topic
+        for topic in plan.topics
+    )
+    return dataclasses.replace(plan, topics=topics, settings=settings, has_tombstones=True)
 
 
 def _quota_change(at_s: float, client: str | None, rng: random.Random) -> QuotaChange:

@@ -29,7 +29,7 @@ _SLACK_MS = 2 * RETENTION_CHECK_MS + 3000
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class StoredFile:
     """One segment's file: its batches, and their bytes."""
 
     base_offset: int
@@ -45,14 +45,14 @@ class _File:
         return self.headers[-1].next_offset if self.headers else self.base_offset
 
 
-def _files(disk: SimDisk, directory: str) -> list[_File]:
+def stored_files(disk: SimDisk, directory: str) -> list[StoredFile]:
     """The segments in a log's directory, oldest first."""
     found = []
     for name in disk.list(directory):
         file = names.parse_offset_file(name)
         if file is not None and file.kind == names.LOG and not file.marker:
             (data,) = disk.contents(directory, name)
-            found.append(_File(file.offset, data, list(_headers(data))))
+            found.append(StoredFile(file.offset, data, list(_headers(data))))
     return sorted(found, key=lambda file: file.base_offset)
 
 
@@ -97,29 +97,36 @@ class RetentionJudge:
         age_ms_max, bytes_max = self._limits.get(partition.topic, (-1, -1))
         assert machine.process is not None
         now_ms = machine.process.clock.date_ms()
-        files = _files(machine.disk, log.directory)
+        files = stored_files(machine.disk, log.directory)
         committed = (self._history.committed or {}).get(place, 0)
         what = f"{place}: broker {partition.local_id} removes the records before {offset}"
         self.removals += 1
         if offset > committed:
             self._history.violation(f"{what}, though only those before {committed} are committed")
-        if offset not in [*(file.base_offset for file in files), log.log_end_offset]:
+        begins = [file.base_offset for file in files]
+        is_compacted = partition.topic in self._history.compacted
+        # A cleaner may have merged segments since the broker has decided, and removed records between them.
+        if not is_compacted and offset not in [*begins, log.log_end_offset]:
             self._history.violation(f"{what}, where no segment begins")
         for number, file in enumerate(files):
             if file.base_offset >= offset:
                 break
             if file.next_offset <= log.log_start_offset and number + 1 < len(files):
                 continue
-            is_old = 0 <= age_ms_max < now_ms - file.latest_ms
+            dates_ms = [header.max_timestamp for header in file.headers if header.base_offset < offset]
+            latest_ms = max(dates_ms, default=-1) if is_compacted else file.latest_ms
+            is_old = 0 <= age_ms_max < now_ms - latest_ms
             rest = sum(len(later.data) for later in files[number + 1 :])
             if not is_old and not 0 <= bytes_max <= rest:
                 self._history.violation(
-                    f"{what}, of {now_ms - file.latest_ms} ms age and {rest} bytes before the log's end, "
+                    f"{what}, of {now_ms - latest_ms} ms age and {rest} bytes before the log's end, "
                     f"though the limits are {age_ms_max} ms and {bytes_max} bytes"
                 )
         self._note(place, partition, files, offset)
 
-    def _note(self, place: Incarnation, partition: Partition, files: Sequence[_File], offset: int) -> None:
+    def _note(
+        self, place: Incarnation, partition: Partition, files: Sequence[StoredFile], offset: int
+    ) -> None:
         """Read the records once more before they go: consumers may not have got them, and those that have
         must have got the same."""
         deleted = self._history.deleted.get(place, 0)
@@ -149,7 +156,7 @@ class RetentionJudge:
                     continue
                 assert machine.process is not None
                 now_ms = machine.process.clock.date_ms()
-                files = _files(machine.disk, partition.log.directory)
+                files = stored_files(machine.disk, partition.log.directory)
                 first = files[0]
                 is_old = 0 <= age_ms_max < now_ms - first.latest_ms - _SLACK_MS
                 is_beyond = 0 <= bytes_max <= sum(len(later.data) for later in files[1:])

@@ -50,6 +50,7 @@ from tests.sim.retention_judge import RetentionJudge
 from tests.sim.stored_reads import misread, without_indexes
 from tests.sim.tenant_life import TenantLife
 from tests.sim.told_offsets import ToldOffsets
+from tests.sim.tombstone_judge import TombstoneJudge
 
 HEALING_S_MAX = 60.0
 _QUIET_S = 1.5
@@ -98,6 +99,7 @@ def run_plan(plan: Plan, seed: int, luck: int = 0, *, keep_lines: int | None = 4
                 story.committed_judge.watching(),
                 story.retention_judge.watching(),
                 story.quota_judge.watching(),
+                story.tombstone_judge.watching(),
             ):
                 story.live()
         except StandsStill as error:
@@ -149,6 +151,7 @@ class Story:
         self.committed_judge = CommittedJudge(self.cluster, self.history)
         self.retention_judge = RetentionJudge(self.cluster, self.history, topics)
         self.quota_judge = QuotaJudge(self.cluster, self.history, plan.quotas)
+        self.tombstone_judge = TombstoneJudge(self.cluster, self.history, topics)
         self.recovery = RecoveryTimes(self.cluster, world)
         self.faults: Counter[str] = Counter()
         self.is_faulty = False
@@ -204,7 +207,14 @@ class Story:
             if keyed is not None
         ]
         self.keyed_writers += [
-            KeyedWriter(around, f"b{number}", (topic.name, 0), self.keyed, blind_share=1.0)
+            KeyedWriter(
+                around,
+                f"b{number}",
+                (topic.name, 0),
+                self.keyed,
+                blind_share=1.0,
+                has_tombstones=plan.has_tombstones,
+            )
             for topic in plan.topics
             if topic.is_compacted
             for number in range(plan.blind_writers)
@@ -294,6 +304,7 @@ class Story:
             self._found.extend(without_indexes(self.cluster))
         if not self._wait(lambda: not any(self.retention_judge.overdue())):
             self._found.extend(self.retention_judge.overdue())
+        self.tombstone_judge.check_end()
         for group in self.groups:
             self._end_group(group)
         if self.groups:

@@ -95,9 +95,6 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "compacted-beyond-high-watermark": lambda path: (
         of_cleaner.test_no_record_from_the_high_watermark_on_is_touched()
     ),
-    "tombstone-removed-at-once": lambda path: (
-        of_cleaner.test_a_tombstone_stays_for_the_retention_time_after_the_pass_that_first_covers_it()
-    ),
     "horizon-before-pass": lambda path: (
         of_cleaner.test_a_tombstone_after_the_end_of_a_pass_gets_no_horizon_from_it()
     ),

@@ -7,8 +7,9 @@ from typing import Any
 
 from broker.cleaning import cleaner, cleaning_pass, copying
 from broker.cleaning.copying import GroupCopy
+from broker.cleaning.mapping import KeyMapping
 from broker.cleaning.plan import CleaningPlan, plan_of
-from broker.log import names, recovery, truncation
+from broker.log import names, preparation, recovery, truncation
 from broker.log.log import Log
 from broker.log.segments import Segments
 from protocol import compaction
@@ -125,7 +126,32 @@ def _keep_pending_swaps() -> Sequence[Patch]:
     return [(Segments, "cancel_replacement", lambda self: setattr(self, "_to_replace", ()))]
 
 
+def _count_an_unmapped_segment_as_covered() -> Sequence[Patch]:
+    init = KeyMapping.__init__
+
+    def mutant(self: KeyMapping, disk: Any, sources: Sequence[Any], *more: Any) -> None:
+        init(self, disk, sources[:-1] or sources, *more)
+        self.end_offset = sources[-1].next_offset
+
+    return [(KeyMapping, "__init__", mutant)]
+
+
+def _accept_records_without_keys() -> Sequence[Patch]:
+    return [(preparation, "check_keys", lambda records, header, partition: None)]
+
+
 MUTATIONS = (
+    Mutation("tombstone-removed-at-once", "delete.retention.ms has no effect", _expire_at_once),
+    Mutation(
+        "deleted-key-alive-again",
+        "a pass lets tombstones expire whose keys it has not looked up, so that earlier records stay alone",
+        _count_an_unmapped_segment_as_covered,
+    ),
+    Mutation(
+        "keyless-record-accepted",
+        "a compacted topic takes records without keys",
+        _accept_records_without_keys,
+    ),
     Mutation("last-of-key-removed", "compaction removes the last record of a key", _remove_the_last_record),
     Mutation("compaction-renumbers", "compaction closes the gaps between offsets", _renumber),
 )
@@ -136,7 +162,6 @@ RARE = (
         "records that are not committed supersede committed ones",
         _beyond_the_high_watermark,
     ),
-    Mutation("tombstone-removed-at-once", "delete.retention.ms has no effect", _expire_at_once),
     Mutation(
         "horizon-before-pass",
         "a tombstone expires although no pass has covered it",
@@ -167,5 +192,5 @@ RARE = (
         _keep_pending_swaps,
     ),
 )
-"""Bugs that a campaign rarely catches: the simulated topic has no tombstones, and a crash seldom hits a
-swap."""
+"""Bugs that a campaign rarely catches: a crash seldom hits a swap, a pass seldom ends early before a
+tombstone."""
