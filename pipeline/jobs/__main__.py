@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from pipeline.jobs.ledger import SupersededError
 from pipeline.jobs.load import LoadJob, load
 from pipeline.jobs.page import page_of, read_reports, write_report
 from pipeline.jobs.run import JobError, JobReport
-from pipeline.jobs.snapshot import SnapshotJob, snapshot
+from pipeline.jobs.snapshot import SnapshotJob, follow, snapshot
 from pipeline.jobs.tables import TableShape
 from pipeline.jobs.transform import TransformJob, transform
 from pipeline.offsets import DataLossError
@@ -121,13 +121,32 @@ def load_command(
 @main.command("snapshot")
 @_options(*_CLUSTER, *_SOURCE)
 @click.option("--output", type=_PATH, required=True, help="Folder of the table.")
+@click.option("--follow", "is_following", is_flag=True, help="Keep the table up to date until Ctrl-C.")
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(0.1),
+    default=10.0,
+    metavar="SECONDS",
+    help="With --follow: least time between the starts of two runs.",
+)
 @_options(*_ENDING)
 def snapshot_command(
-    output: Path, max_offsets: int | None, report: Path | None, master: str | None, **source: Any
+    output: Path,
+    is_following: bool,
+    every_s: float,
+    max_offsets: int | None,
+    report: Path | None,
+    master: str | None,
+    **source: Any,
 ) -> None:
     """A compacted topic to a table with one row for each key; each run brings it up to date."""
     job = SnapshotJob(_source(**source), output, max_offsets)
-    _run("snapshot", output, report, master, lambda spark: snapshot(spark, job))
+
+    def work(spark: SparkSession) -> Iterable[JobReport]:
+        return follow(spark, job, every_s) if is_following else (snapshot(spark, job),)
+
+    _run_all("snapshot", output, report, master, work)
 
 
 @main.command("bulk")
@@ -255,17 +274,30 @@ def _session(job: str, master: str | None) -> Iterator[SparkSession]:
 def _run(
     job: str, output: Path, path: Path | None, master: str | None, work: Callable[[SparkSession], JobReport]
 ) -> None:
+    _run_all(job, output, path, master, lambda spark: (work(spark),))
+
+
+def _run_all(
+    job: str,
+    output: Path,
+    path: Path | None,
+    master: str | None,
+    work: Callable[[SparkSession], Iterable[JobReport]],
+) -> None:
+    """Print and write each report as soon as it is there. Ends the process with 130 at Ctrl-C."""
     try:
         with _session(job, master) as spark:
-            report = work(spark)
+            for report in work(spark):
+                if path is not None:
+                    write_report(report, path)
+                click.echo("\n".join(report.lines))
     except _EXPECTED as error:
         if path is not None:
             _write_failure(job, output, path, error)
         raise click.ClickException(f"{job} failed: {error}") from None
-    if path is not None:
-        write_report(report, path)
-    for line in report.lines:
-        click.echo(line)
+    except KeyboardInterrupt:
+        click.echo(f"{job} was interrupted: what its last run published counts, nothing else.", err=True)
+        sys.exit(130)
 
 
 def _write_failure(job: str, output: Path, path: Path, error: Exception) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,8 @@ from pipeline.jobs.storage import Storage
 
 STEPS = "_holdfast"
 DATA = "data"
-_TEMPORARY = ".new"
+_FOLDER, _TEMPORARY = "run=", ".new"
+_WRITES_MAX = 3
 
 
 class SupersededError(Exception):
@@ -69,7 +71,7 @@ class Ledger:
         """The newest result; None before the first."""
         for number in reversed(self._numbers()):
             step = self._read(number)
-            if step.kind != CLAIM:
+            if step is not None and step.kind != CLAIM:
                 return step
         return None
 
@@ -78,10 +80,13 @@ class Ledger:
         while True:
             numbers = self._numbers()
             newest = self._read(numbers[-1]) if numbers else None
+            if numbers and newest is None:
+                continue  # Later runs have swept it meanwhile.
             if newest is not None and newest.token > self._token:
                 raise SupersededError(_superseded_by(newest))
             step = LedgerEntry(numbers[-1] + 1 if numbers else 1, self._run, self._token, CLAIM)
             if self._publish(step):
+                self._must_count(step)
                 self._claim = step
                 return
 
@@ -89,19 +94,31 @@ class Ledger:
         """Remove the output of runs that ended without a result. Returns the folders. Needs the claim.
 
         Of results that replace what was before, the last two are kept: somebody may still read the older one.
+        Entries before them are removed too, the oldest first, so that the ledger does not grow for ever.
         """
-        kept = {step.run for step in _not_replaced(self.results())} | {self._run}
-        leftovers = [f"{DATA}/{name}" for name in self._storage.names(DATA) if _run_of(name) not in kept]
+        if self._claim is None:
+            raise RuntimeError("the run has not claimed the output")
+        steps = self._steps()
+        results = _not_replaced([step for step in steps if step.kind != CLAIM])
+        kept = {step.run for step in results}
+        # Later runs may have begun since, if this one was paused: their folders must not be touched.
+        ended = {step.run for step in steps if step.number < self._claim.number} - kept
+        there = map(_run_of, self._storage.names(DATA))
+        leftovers = [f"{DATA}/{_FOLDER}{run}" for run in there if run in ended - {self._run}]
         for folder in leftovers:
             self._storage.remove(folder)
         for name in self._storage.names(STEPS):
             if name.endswith(_TEMPORARY) and name != self._temporary():
                 self._storage.remove(f"{STEPS}/{name}")
+        if results and results[0].details.get(REPLACES):
+            for number in self._numbers():
+                if number < results[0].number:
+                    self._storage.remove(_name(number))
         return leftovers
 
     def folder(self) -> str:
         """The folder for this run's output, which no other run uses."""
-        return f"{DATA}/run={self._run}"
+        return f"{DATA}/{_FOLDER}{self._run}"
 
     def finish(
         self,
@@ -116,15 +133,31 @@ class Ledger:
         """
         if self._claim is None:
             raise RuntimeError("the run has not claimed the output")
-        for path in files:
-            self._storage.sync(path)
+        try:
+            for path in files:
+                self._storage.sync(path)
+        except FileNotFoundError:  # A later run has swept the file.
+            raise SupersededError(_superseded_by(self._newest())) from None
         step = LedgerEntry(
             self._claim.number + 1, self._run, self._token, kind, offsets, tuple(files), details or {}
         )
         if not self._publish(step):
             raise SupersededError(_superseded_by(self._read(step.number)))
+        self._must_count(step)
         self._claim = step
         return step
+
+    def _must_count(self, step: LedgerEntry) -> None:
+        """Raise `SupersededError` if `step` has the number of an entry that was already swept.
+
+        Sweeps remove the oldest entries first. So beside a swept number, the entry before it is gone, or, if
+        there was none before it, the one after it, although later ones exist.
+        """
+        numbers = self._numbers()
+        has_later = numbers[-1] > step.number
+        misses_one_before = step.number > 1 and step.number - 1 not in numbers
+        if has_later and (misses_one_before or step.number + 1 not in numbers):
+            raise SupersededError(_superseded_by(self._newest()))
 
     def _publish(self, step: LedgerEntry) -> bool:
         content = {
@@ -137,8 +170,13 @@ class Ledger:
             "details": step.details,
         }
         path = f"{STEPS}/{self._temporary()}"
-        self._storage.write(path, json.dumps(content, indent=1).encode() + b"\n")
-        return self._storage.publish(path, _name(step.number))
+        for _ in range(_WRITES_MAX):
+            self._storage.write(path, json.dumps(content, indent=1).encode() + b"\n")
+            with suppress(
+                FileNotFoundError
+            ):  # Another run has swept the file: an earlier one that was paused.
+                return self._storage.publish(path, _name(step.number))
+        return False
 
     def _temporary(self) -> str:
         return f"{self._run}{_TEMPORARY}"
@@ -148,10 +186,19 @@ class Ledger:
         return sorted(int(name.removesuffix(".json")) for name in names if name.endswith(".json"))
 
     def _steps(self) -> list[LedgerEntry]:
-        return [self._read(number) for number in self._numbers()]
+        found = [self._read(number) for number in self._numbers()]
+        return [step for step in found if step is not None]
 
-    def _read(self, number: int) -> LedgerEntry:
-        return LedgerEntry(**json.loads(self._storage.read(_name(number))))
+    def _newest(self) -> LedgerEntry | None:
+        numbers = self._numbers()
+        return self._read(numbers[-1]) if numbers else None
+
+    def _read(self, number: int) -> LedgerEntry | None:
+        """An entry; None if a later run has swept it."""
+        try:
+            return LedgerEntry(**json.loads(self._storage.read(_name(number))))
+        except FileNotFoundError:
+            return None
 
 
 def _not_replaced(results: list[LedgerEntry]) -> list[LedgerEntry]:
@@ -164,11 +211,10 @@ def _name(number: int) -> str:
 
 
 def _run_of(folder: str) -> str:
-    return folder.removeprefix("run=")
+    return folder.removeprefix(_FOLDER)
 
 
-def _superseded_by(step: LedgerEntry) -> str:
-    return (
-        f"run {step.run} has begun meanwhile, with the lease token {step.token}: this run is refused, and "
-        "nothing of what it wrote counts"
-    )
+def _superseded_by(step: LedgerEntry | None) -> str:
+    who = "later runs have" if step is None else f"run {step.run} has"
+    token = "" if step is None else f", with the lease token {step.token}"
+    return f"{who} begun meanwhile{token}: this run is refused, and nothing of what it wrote counts"

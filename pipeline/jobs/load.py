@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.jobs.intake import Intake, take_new
 from pipeline.jobs.run import JobReport, job_run
-from pipeline.jobs.selection import frame_of, select
 from pipeline.jobs.tables import TableShape, shaped, write_parquet
 from pipeline.options import read_options
 
@@ -32,22 +32,11 @@ def load(spark: SparkSession, job: LoadJob) -> JobReport:
     """
     client = read_options({**job.source, "startingOffsets": "earliest"}).client
     with job_run("load", client, job.output) as run:
-        run.begin()
-        last = run.ledger.last_result()
-        selection = select(job.source, last.offsets if last else None, job.max_offsets)
-        run.report.start, run.report.end = selection.start, selection.end
-        if selection.start == selection.end:
-            run.report.status = "nothing new"
-            return run.report
-        files: list[str] = []
-        if selection.ranges:
-            rows = shaped(frame_of(spark, job.source, selection), job.shape)
-            files = write_parquet(run, rows, job.shape.partition_by)
-        asked = sum(len(found) for found in selection.ranges)
-        run.finish("load", selection.end, files, {"start": selection.start, "records": run.report.records})
-        run.report.details |= {
-            "tasks": len(selection.ranges),
-            "offsets without a record": asked - run.report.records,
-        }
-        run.report.status = "done"
-    return run.report
+
+        def write(records: DataFrame) -> list[str]:
+            return write_parquet(run, shaped(records, job.shape), job.shape.partition_by)
+
+        report = take_new(spark, run, Intake(job.source, job.max_offsets), write)
+        if report.status == "done":
+            report.details["offsets without a record"] = report.details["offsets"] - report.records
+    return report

@@ -40,6 +40,10 @@ class JobReport:
     records: int = 0
     bytes: int = 0
     files: int = 0
+    lag: int | None = None
+    """Offsets that the topics had when the run ended and that no run has taken; None if nobody looked."""
+    phases: dict[str, float] = field(default_factory=dict)
+    """Seconds that the parts of the run took, in their order."""
     token: int = -1
     step: int = -1
     """Number of the result in the ledger; -1 if there is none."""
@@ -53,7 +57,8 @@ class JobReport:
         """The report in words."""
         rate = f", {self.records / self.seconds:,.0f} a second" if self.seconds > 0 and self.records else ""
         size = f", {self.bytes:,} bytes in {self.files} files" if self.files else ""
-        told = [f"{self.job} {self.output}: {self.status}. {self.records:,} records{size}{rate}."]
+        lag = f" {self.lag:,} offsets are left to take." if self.lag else ""
+        told = [f"{self.job} {self.output}: {self.status}. {self.records:,} records{size}{rate}.{lag}"]
         for topic, partitions in self.end.items():
             starts = self.start.get(topic, {})
             moved = [
@@ -73,6 +78,16 @@ class JobRun:
     storage: LocalStorage
     report: JobReport
 
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time that the block takes to the report."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            took = time.monotonic() - began
+            self.report.phases[name] = round(self.report.phases.get(name, 0.0) + took, 3)
+
     def begin(self) -> None:
         """Keep earlier runs from finishing, and remove what they left. Raises `SupersededError`."""
         self.ledger.claim()
@@ -89,17 +104,36 @@ class JobRun:
 
         A run that has lost its lease may publish as long as no other run has begun: the ledger alone decides.
         """
-        self.report.step = self.ledger.finish(kind, offsets, files, details).number
+        with self.phase("publish"):
+            self.report.step = self.ledger.finish(kind, offsets, files, details).number
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutput:
+    """An output folder on which this process holds the lease, for one run after the other."""
+
+    job: str
+    place: Path
+    token: int
+
+    @contextmanager
+    def run(self) -> Iterator[JobRun]:
+        """One run, which ends with the block."""
+        run = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
+        report = JobReport(self.job, run, str(self.place), time.time(), token=self.token)
+        storage = LocalStorage(self.place)
+        began = time.monotonic()
+        try:
+            yield JobRun(Ledger(storage, run, self.token), storage, report)
+        finally:
+            report.seconds = time.monotonic() - began
 
 
 @contextmanager
-def job_run(job: str, client: Mapping[str, str], output: Path) -> Iterator[JobRun]:
-    """Run a job on an output folder that no other run changes meanwhile. Raises `JobError` if one does."""
+def held_output(job: str, client: Mapping[str, str], output: Path) -> Iterator[HeldOutput]:
+    """Keep other processes from working on an output folder. Raises `JobError` if one does."""
     place = output.resolve()
-    run = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
-    report = JobReport(job, run, str(place), time.time())
-    began = time.monotonic()
-    owner = f"{socket.gethostname()} process {os.getpid()} run {run}"
+    owner = f"{socket.gethostname()} process {os.getpid()} job {job} {uuid.uuid4().hex[:8]}"
     lease = Lease(properties_for(ADMIN_ROWS, client), LEASE_GROUP, [str(place)], owner_id=owner)
     try:
         try:
@@ -109,9 +143,13 @@ def job_run(job: str, client: Mapping[str, str], output: Path) -> Iterator[JobRu
                 f"another run of a job works on {place}, and this one has done nothing: {error}. Wait for "
                 f"it to end, or see scripts/owners.sh, group {LEASE_GROUP}."
             ) from None
-        report.token = lease.token(str(place))
-        storage = LocalStorage(place)
-        yield JobRun(Ledger(storage, run, report.token), storage, report)
+        yield HeldOutput(job, place, lease.token(str(place)))
     finally:
-        report.seconds = time.monotonic() - began
         lease.close()
+
+
+@contextmanager
+def job_run(job: str, client: Mapping[str, str], output: Path) -> Iterator[JobRun]:
+    """One run of a job, on an output folder that no other run changes. Raises `JobError` if one does."""
+    with held_output(job, client, output) as held, held.run() as run:
+        yield run

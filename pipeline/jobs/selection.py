@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
+from clients.errors import ClientError
 from pipeline.cluster import ClusterLookup
 from pipeline.offsets import OffsetRange
 from pipeline.options import StreamOptions, stream_options
 from pipeline.repeated_lookup import RepeatedLookup
 from pipeline.source import FORMAT
 from pipeline.stream import BatchLimits, OffsetJson, StreamOffsets, from_json, to_json
+from protocol.errors import BrokerError
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,17 @@ def select(
         end = offsets.latest(start, BatchLimits(max_offsets))
         ranges = offsets.ranges(start, end)
     return Selection(to_json(start), to_json(end), tuple(ranges))
+
+
+def lag_behind(given: Mapping[str, str], end: Mapping[str, Mapping[str, int]]) -> int | None:
+    """How many offsets the partitions of `end` have behind it now; None if the brokers do not answer."""
+    positions = from_json({topic: dict(row) for topic, row in end.items()})
+    try:
+        with ClusterLookup(stream_options({"startingOffsets": "earliest", **given}).read.client) as lookup:
+            latest = lookup.latest(sorted(positions))
+    except (ClientError, BrokerError):
+        return None
+    return sum(max(0, latest[partition] - offset) for partition, offset in positions.items())
 
 
 def frame_of(spark: SparkSession, given: Mapping[str, str], selection: Selection) -> DataFrame:

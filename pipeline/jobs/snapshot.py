@@ -1,17 +1,18 @@
-"""A compacted topic to a table with one row for each key, kept current from run to run."""
+"""A compacted topic to a table with one row for each key, kept current from run to run, or continuously."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pipeline.jobs.ledger import REPLACES
-from pipeline.jobs.run import JobReport, JobRun, job_run
-from pipeline.jobs.selection import frame_of, select
+from pipeline.jobs.intake import Intake, take_new
+from pipeline.jobs.run import JobReport, JobRun, held_output, job_run
+from pipeline.jobs.selection import select
 from pipeline.jobs.tables import files_of, read_table, write_parquet
 from pipeline.options import read_options
 
@@ -34,19 +35,46 @@ def snapshot(spark: SparkSession, job: SnapshotJob) -> JobReport:
     left out. A tombstone must be seen before the broker removes it: run the job more often than the topic's
     delete.retention.ms. Raises what `pipeline.jobs.load.load` raises.
     """
-    client = read_options({**job.source, "startingOffsets": "earliest"}).client
-    with job_run("snapshot", client, job.output) as run:
-        run.begin()
-        last = run.ledger.last_result()
-        selection = select(job.source, last.offsets if last else None, job.max_offsets)
-        run.report.start, run.report.end = selection.start, selection.end
-        if selection.start == selection.end:
-            run.report.status = "nothing new"
-            return run.report
-        files = _write(spark, job, run, frame_of(spark, job.source, selection)) if selection.ranges else []
-        run.finish("snapshot", selection.end, files, {"start": selection.start, REPLACES: True})
-        run.report.status = "done"
-    return run.report
+    with job_run("snapshot", _client(job), job.output) as run:
+        return _bring_up(spark, job, run)
+
+
+def follow(
+    spark: SparkSession, job: SnapshotJob, every_s: float, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[JobReport]:
+    """Keep the table up to date until the caller stops: yields the report of each run that took something.
+
+    The first run begins at once, and later ones at most every `every_s` seconds, when there are new records.
+    The process keeps the lease of the output meanwhile, so other processes are refused. Each run claims the
+    output and publishes its result as `snapshot` does; the process may be killed anywhere. Raises what
+    `snapshot` raises; `SupersededError` if the lease was lost and another process has taken the output.
+    """
+    with held_output("snapshot", _client(job), job.output) as held:
+        position: Mapping[str, Mapping[str, int]] | None = None
+        while True:
+            began = time.monotonic()
+            if position is None or _has_new(job, position):
+                with held.run() as run:
+                    report = _bring_up(spark, job, run)
+                position = report.end
+                yield report
+            sleep(max(0.0, began + every_s - time.monotonic()))
+
+
+def _has_new(job: SnapshotJob, position: Mapping[str, Mapping[str, int]]) -> bool:
+    selection = select(job.source, position, job.max_offsets)
+    return selection.start != selection.end
+
+
+def _bring_up(spark: SparkSession, job: SnapshotJob, run: JobRun) -> JobReport:
+    def write(new: DataFrame) -> list[str]:
+        return _write(spark, job, run, new)
+
+    return take_new(spark, run, Intake(job.source, job.max_offsets), write, replaces=True)
+
+
+def _client(job: SnapshotJob) -> Mapping[str, str]:
+    return read_options({**job.source, "startingOffsets": "earliest"}).client
 
 
 def _write(spark: SparkSession, job: SnapshotJob, run: JobRun, new: DataFrame) -> list[str]:

@@ -21,7 +21,7 @@ class Storage(Protocol):
         ...
 
     def read(self, path: str) -> bytes:
-        """The content of a file."""
+        """The content of a file. Raises FileNotFoundError."""
         ...
 
     def size(self, path: str) -> int:
@@ -88,7 +88,7 @@ class LocalStorage:
         except FileExistsError:
             return False
         _sync(target.parent)
-        (self._root / path).unlink()
+        (self._root / path).unlink(missing_ok=True)  # A later run may have swept it since.
         return True
 
     def remove(self, path: str) -> None:

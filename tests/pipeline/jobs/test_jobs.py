@@ -326,3 +326,22 @@ def test_wrong_usage_is_explained(arguments: list[str], expected: str) -> None:
 
     assert result.exit_code == 2
     assert expected in result.output
+
+
+def test_a_snapshot_keeps_its_rows_when_all_new_records_are_deleted_before_it_has_taken_them(
+    spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    given = source(bootstrap, topic) | {"failOnDataLoss": "false"}
+    job = SnapshotJob(given, tmp_path / "table")
+    produce(bootstrap, topic, ["1", "2"], keys=["a", "b"])
+    snapshot(spark, job)
+    produce(bootstrap, topic, ["3"], keys=["a"])
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    with Admin({"bootstrap.servers": bootstrap}) as admin, Consumer({"bootstrap.servers": bootstrap}) as ends:
+        admin.delete_records(ends.end_offsets(partitions))
+
+    report = snapshot(spark, job)
+
+    assert (report.status, report.records, report.lag) == ("done", 0, 0)
+    rows = read_table(spark, tmp_path / "table").collect()
+    assert sorted((bytes(row.key), bytes(row.value)) for row in rows) == [(b"a", b"1"), (b"b", b"2")]

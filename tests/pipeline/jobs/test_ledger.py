@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from pipeline.jobs.ledger import Ledger, SupersededError
+from pipeline.jobs.ledger import REPLACES, Ledger, SupersededError
 from pipeline.jobs.storage import LocalStorage, Storage
 
 HOME = Path(__file__).parents[3]
@@ -45,6 +45,8 @@ class FakeStorage:
         return sorted(path for path in self.held if path.startswith(folder + "/"))
 
     def read(self, path: str) -> bytes:
+        if path not in self.held:
+            raise FileNotFoundError(path)
         return self.held[path]
 
     def size(self, path: str) -> int:
@@ -58,20 +60,24 @@ class FakeStorage:
 
     def sync(self, path: str) -> None:
         self._change()
+        if path not in self.held:
+            raise FileNotFoundError(path)
 
     def publish(self, path: str, name: str) -> bool:
         self._change()
+        if path not in self.held:
+            raise FileNotFoundError(path)
         if name in self.held:
             return False
         self.held[name] = self.held[path]
         self._change()
-        del self.held[path]
+        self.held.pop(path, None)
         return True
 
     def remove(self, path: str) -> None:
         for found in [found for found in self.held if found == path or found.startswith(path + "/")]:
             self._change()
-            del self.held[found]
+            self.held.pop(found, None)
 
 
 LOG = [f"record {offset}" for offset in range(10)]
@@ -178,6 +184,94 @@ def test_a_run_that_finishes_just_before_its_successor_claims_counts() -> None:
     load(storage, "second", 2, 10)
 
     assert output(storage) == LOG
+
+
+def renew(storage: Storage, run: str, token: int) -> None:
+    """A whole run of a job whose output replaces what was before."""
+    ledger = Ledger(storage, run, token)
+    ledger.claim()
+    ledger.sweep()
+    path = f"{ledger.folder()}/part"
+    storage.write(path, json.dumps([run]).encode())
+    ledger.finish("snapshot", {"t": {"0": token}}, [path], {REPLACES: True})
+
+
+def newest(storage: Storage) -> tuple[str, list[str]]:
+    """The run of the last result, and what its files hold."""
+    step = Ledger(storage, "reader", 0).results()[-1]
+    return step.run, [record for path in step.files for record in json.loads(storage.read(path))]
+
+
+def test_the_ledger_and_the_files_of_tables_that_replace_each_other_do_not_grow() -> None:
+    storage = FakeStorage()
+
+    for number in range(1, 30):
+        renew(storage, f"run{number}", number)
+
+    assert newest(storage) == ("run29", ["run29"])
+    assert len(storage.names("_holdfast")) <= 6
+    assert storage.names("data") == ["run=run27", "run=run28", "run=run29"]
+
+
+class InterruptedStorage(FakeStorage):
+    """Calls a function just before the operation with number `stops_at`, which may be one that only reads."""
+
+    def __init__(self, stops_at: int, others: Callable[[], None], held: dict[str, bytes]) -> None:
+        super().__init__(held)
+        self._stops_at, self._others = stops_at, others
+
+    def _change(self) -> None:
+        if self.operations == self._stops_at:
+            self.operations += 1
+            self._others()
+        else:
+            self.operations += 1
+
+    def names(self, folder: str) -> Sequence[str]:
+        self._change()
+        return super().names(folder)
+
+    def read(self, path: str) -> bytes:
+        self._change()
+        return super().read(path)
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+@pytest.mark.parametrize("others", [1, 2, 3, 6])
+def test_a_run_that_is_paused_while_others_begin_is_refused_and_takes_nothing_from_them(
+    before: int, others: int
+) -> None:
+    """The last of the others has written its file and not yet its result when the paused run continues."""
+    for stops_at in count():
+        held = FakeStorage()
+        for number in range(before):
+            renew(held, f"run{number}", number)
+        other, had_result = Ledger(held, "other", 50), False
+
+        def take_over(held: FakeStorage = held, other: Ledger = other) -> None:
+            nonlocal had_result
+            had_result = any(step.run == "paused" for step in other.results())
+            for number in range(others - 1):
+                renew(held, f"other{number}", 10 + number)
+            other.claim()
+            other.sweep()
+            held.write(f"{other.folder()}/part", json.dumps(["other"]).encode())
+
+        storage = InterruptedStorage(stops_at, take_over, held.held)
+        was_refused = False
+        try:
+            renew(storage, "paused", 5)
+        except SupersededError:
+            was_refused = True
+        if storage.operations <= stops_at:
+            assert stops_at > 10
+            return
+
+        other.finish("snapshot", {"t": {"0": 1}}, [f"{other.folder()}/part"], {REPLACES: True})
+        assert was_refused or had_result, f"paused before operation {stops_at}"
+        assert newest(held) == ("other", ["other"]), f"paused before operation {stops_at}"
+        renew(held, "last", 99)
+        assert newest(held) == ("last", ["last"])
 
 
 def test_local_files_are_published_once(tmp_path: Path) -> None:
