@@ -159,6 +159,10 @@ def snapshot_command(
 @click.option("--state", type=_PATH, required=True, help="Folder for what was loaded; one for each load.")
 @click.option("--key", help="SQL expression of the files' columns.")
 @click.option("--value", help="SQL expression of the files' columns. [default: all columns, as JSON]")
+@click.option(
+    "--headers", help="SQL expression of the type array<struct<key string, value binary>>. [default: none]"
+)
+@click.option("--timestamp", help="SQL expression: a time, or ms since 1970. [default: now]")
 @click.option("--schema", help="Columns of the files, as DDL. [default: theirs]")
 @_options(*_ENDING)
 def bulk_command(
@@ -170,13 +174,15 @@ def bulk_command(
     state: Path,
     key: str | None,
     value: str | None,
+    headers: str | None,
+    timestamp: str | None,
     schema: str | None,
     report: Path | None,
     master: str | None,
 ) -> None:
     """Parquet or CSV files to a topic: each row once. A second run continues the first."""
     client = {"bootstrap.servers": bootstrap, **_properties(properties)}
-    job = BulkJob(client, topic, files, state, kind, key, value, _text(schema))
+    job = BulkJob(client, topic, files, state, kind, key, value, _text(schema), headers, timestamp)
     _run("bulk", state, report, master, lambda spark: bulk(spark, job))
 
 
@@ -188,6 +194,8 @@ def bulk_command(
 @click.option("--state", type=_PATH, required=True, help="Folder for what was taken; one for each transform.")
 @click.option("--key", default="key", help="SQL expression of the source's columns.")
 @click.option("--value", default="value", help="SQL expression of the source's columns.")
+@click.option("--headers", default="headers", help="SQL expression of the source's columns.")
+@click.option("--timestamp", default="timestamp", help="SQL expression: a time, or ms since 1970.")
 @click.option("--where", help="SQL condition.")
 @click.option(
     "--function", metavar="MODULE:NAME", help="Python function from DataFrame to DataFrame, instead."
@@ -198,6 +206,8 @@ def transform_command(
     state: Path,
     key: str,
     value: str,
+    headers: str,
+    timestamp: str,
     where: str | None,
     function: str | None,
     max_offsets: int | None,
@@ -206,7 +216,8 @@ def transform_command(
     **source: Any,
 ) -> None:
     """One topic to another: each record that is made is written once. Each run takes what is new."""
-    job = TransformJob(_source(**source), target, state, key, value, where, function, max_offsets)
+    given = _source(**source)
+    job = TransformJob(given, target, state, key, value, where, function, max_offsets, headers, timestamp)
     _run("transform", state, report, master, lambda spark: transform(spark, job))
 
 

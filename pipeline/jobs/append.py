@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from protocol.errors import OffsetMismatchError
+from protocol.records import Headers
 
 CHUNK_ROWS = 1_000
 CHUNK_BYTES = 512 * 1024
@@ -24,6 +25,9 @@ class OutRow(NamedTuple):
 
     key: bytes | None
     value: bytes | None
+    headers: Headers = ()
+    timestamp_ms: int | None = None
+    """In ms since 1970; None for a row that gets the time at which it is appended."""
 
 
 class ForeignRecordsError(Exception):
@@ -46,7 +50,7 @@ class TargetLog(Protocol):
         ...
 
     def record_at(self, offset: int) -> OutRow:
-        """The record at an offset."""
+        """The record at an offset; its `timestamp_ms` is None if the broker has set it."""
         ...
 
     def append(self, offset: int, rows: Sequence[OutRow]) -> Pending:
@@ -68,6 +72,18 @@ def append_rows(rows: Iterable[OutRow], log: TargetLog, base: int) -> AppendCoun
     Raises `ForeignRecordsError`, and errors of the client.
     """
     return _Attempt(log, base).run(iter(rows))
+
+
+def _is_same(record: OutRow, row: OutRow) -> bool:
+    if record[:3] != row[:3]:
+        return False
+    return None in (record.timestamp_ms, row.timestamp_ms) or record.timestamp_ms == row.timestamp_ms
+
+
+def _size(row: OutRow) -> int:
+    """The bytes of a row, without its lengths and offsets."""
+    size = len(row.key or b"") + len(row.value or b"")
+    return size + sum(len(name) + len(value or b"") for name, value in row.headers) if row.headers else size
 
 
 class _Attempt:
@@ -109,10 +125,10 @@ class _Attempt:
         self._next += 1
         if offset >= self._present_until:
             self._chunk.append(row)
-            self._chunk_bytes += len(row.key or b"") + len(row.value or b"")
+            self._chunk_bytes += _size(row)
             if len(self._chunk) >= CHUNK_ROWS or self._chunk_bytes >= CHUNK_BYTES:
                 self._send()
-        elif offset == self._present_until - 1 and self._log.record_at(offset) != row:
+        elif offset == self._present_until - 1 and not _is_same(self._log.record_at(offset), row):
             # Only the last one is compared: this job appends behind no record that is not its own.
             raise ForeignRecordsError(
                 f"the record at offset {offset} is not row {offset - self._base} of this job: another "

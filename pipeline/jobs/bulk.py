@@ -23,7 +23,9 @@ _PATH, _BLOCK, _POSITION = "_path", "_block", "_position"
 class BulkJob:
     """What to load, and where to. `state` is the folder of the ledger: one for each load.
 
-    `key` and `value` are SQL expressions of the files' columns; without `value`, all columns become JSON.
+    `key`, `value`, `headers` and `timestamp` are SQL expressions of the files' columns. Without `value`, all
+    columns become JSON; without `headers`, records have none; without `timestamp`, they get the time at which
+    they are appended.
     """
 
     client: Mapping[str, str]
@@ -34,6 +36,8 @@ class BulkJob:
     key: str | None = None
     value: str | None = None
     schema: str | None = None
+    headers: str | None = None
+    timestamp: str | None = None
 
 
 def bulk(spark: SparkSession, job: BulkJob) -> JobReport:
@@ -123,7 +127,9 @@ def _rows(spark: SparkSession, job: BulkJob, files: Mapping[str, int]) -> DataFr
         reader = reader.schema(job.schema)
     frame = reader.load([uri_of(Path(path)) for path in files])
     value = f.expr(job.value) if job.value else f.to_json(f.struct(*(f.col(name) for name in frame.columns)))
+    given = {"headers": job.headers, "timestamp": job.timestamp}
     return frame.select(
+        *(f.expr(text).alias(name) for name, text in given.items() if text),
         (f.expr(job.key) if job.key else f.lit(None)).alias("key"),
         value.alias("value"),
         f.col("_metadata.file_path").alias(_PATH),

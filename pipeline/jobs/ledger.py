@@ -75,6 +75,11 @@ class Ledger:
                 return step
         return None
 
+    def newest(self) -> LedgerEntry | None:
+        """The newest entry, a claim or a result; None in an empty ledger."""
+        numbers = self._numbers()
+        return self._read(numbers[-1]) if numbers else None
+
     def claim(self) -> None:
         """Keep earlier runs from finishing. Raises `SupersededError` if a later one has begun."""
         while True:
@@ -137,7 +142,7 @@ class Ledger:
             for path in files:
                 self._storage.sync(path)
         except FileNotFoundError:  # A later run has swept the file.
-            raise SupersededError(_superseded_by(self._newest())) from None
+            raise SupersededError(_superseded_by(self.newest())) from None
         step = LedgerEntry(
             self._claim.number + 1, self._run, self._token, kind, offsets, tuple(files), details or {}
         )
@@ -157,7 +162,7 @@ class Ledger:
         has_later = numbers[-1] > step.number
         misses_one_before = step.number > 1 and step.number - 1 not in numbers
         if has_later and (misses_one_before or step.number + 1 not in numbers):
-            raise SupersededError(_superseded_by(self._newest()))
+            raise SupersededError(_superseded_by(self.newest()))
 
     def _publish(self, step: LedgerEntry) -> bool:
         content = {
@@ -188,10 +193,6 @@ class Ledger:
     def _steps(self) -> list[LedgerEntry]:
         found = [self._read(number) for number in self._numbers()]
         return [step for step in found if step is not None]
-
-    def _newest(self) -> LedgerEntry | None:
-        numbers = self._numbers()
-        return self._read(numbers[-1]) if numbers else None
 
     def _read(self, number: int) -> LedgerEntry | None:
         """An entry; None if a later run has swept it."""

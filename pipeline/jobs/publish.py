@@ -12,21 +12,25 @@ from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import IntegerType, StructField, StructType
+from pyspark.sql.types import IntegerType, IntegralType, StructField, StructType
 
 from clients.config import CONSUMER_ROWS, PRODUCER_ROWS
 from holdfast import Consumer, Message, Producer, TopicPartition, UnknownTopicOrPartitionError
 from pipeline.cluster import properties_for
 from pipeline.jobs.append import OutRow, Pending, append_rows
 from pipeline.jobs.run import JobError, JobRun
+from protocol.batches import TimestampType
 from protocol.key_hash import murmur2
 
 PLAN = "plan"
 TARGET = "_target"
 _READ_MS = 10_000
 _RESULT = "partition int, appended bigint, present bigint"
+HEADERS = "array<struct<key:string,value:binary>>"
+"""The type of the column headers of Spark's Kafka source."""
 
 ClientProperties = Mapping[str, str]
 Bases = Mapping[str, int]
@@ -61,21 +65,54 @@ def publish(
 ) -> None:
     """Append rows with the columns key and value, and what `order` names; counts them in the report.
 
+    A column headers has each row's headers, with the type of `HEADERS`, and a column timestamp its time; both
+    may be left out. A null timestamp is the time at which the row is appended. Raises `JobError` for columns
+    of another type.
+
     `order` must put the rows of a partition into the same order in every attempt. A row with a key goes to
     the partition that Kafka's clients choose for it; one without goes where a hash of its value says.
     """
     count = len(bases)
-    out = rows.select(f.col("key").cast("binary"), f.col("value").cast("binary"), *order)
+    out = rows.select(
+        f.col("key").cast("binary"), f.col("value").cast("binary"), _headers(rows), _timestamp(rows), *order
+    )
     placed = out.mapInArrow(_PlaceTask(count), StructType([*out.schema, StructField(TARGET, IntegerType())]))
     parts = placed.repartitionById(count, f.col(TARGET)).sortWithinPartitions(TARGET, *order, "key", "value")
     task = _AppendTask(dict(client), topic, {int(partition): base for partition, base in bases.items()})
-    answers = parts.select("key", "value", TARGET).mapInArrow(task, _RESULT).collect()
+    columns = parts.select("key", "value", "headers", "timestamp", TARGET)
+    with run.phase("write"):
+        answers = columns.mapInArrow(task, _RESULT).collect()
     run.report.records = sum(answer.appended for answer in answers)
     run.report.details["already present"] = sum(answer.present for answer in answers)
     run.report.details["partitions"] = {
         answer.partition: {"appended": answer.appended, "already present": answer.present}
         for answer in answers
     }
+
+
+def _headers(rows: DataFrame) -> Column:
+    if "headers" not in rows.columns:
+        return f.lit(None).cast(HEADERS).alias("headers")
+    return _cast(rows, "headers", HEADERS)
+
+
+def _timestamp(rows: DataFrame) -> Column:
+    """The column timestamp in ms since 1970. A number has that unit already."""
+    if "timestamp" not in rows.columns:
+        return f.lit(None).cast("bigint").alias("timestamp")
+    if isinstance(rows.schema["timestamp"].dataType, IntegralType):
+        return f.col("timestamp").cast("bigint").alias("timestamp")
+    return f.unix_millis(_cast(rows, "timestamp", "timestamp")).alias("timestamp")
+
+
+def _cast(rows: DataFrame, name: str, kind: str) -> Column:
+    try:
+        cast = rows.select(f.col(name).cast(kind))
+        _ = cast.schema  # Only now does Spark look at the types.
+    except PySparkException:
+        found = rows.schema[name].dataType.simpleString()
+        raise JobError(f"the column {name} must have the type {kind}, not {found}") from None
+    return f.col(name).cast(kind).alias(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +155,11 @@ class _AppendTask:
 
 
 def _rows_in(batch: pa.RecordBatch) -> Iterator[tuple[int, OutRow]]:
-    keys, values, targets = (column.to_pylist() for column in batch.columns)
-    return ((target, OutRow(key, value)) for key, value, target in zip(keys, values, targets, strict=True))
+    for key, value, headers, timestamp, target in zip(
+        *(column.to_pylist() for column in batch.columns), strict=True
+    ):
+        pairs = tuple((header["key"], header["value"]) for header in headers or ())
+        yield target, OutRow(key, value, pairs, timestamp)
 
 
 def _consumer(client: ClientProperties) -> Consumer:
@@ -143,10 +183,12 @@ class _PartitionLog:
         self.consumer.seek(self._partition, offset)
         for record in self.consumer.poll(_READ_MS, max_records=1):
             if record.offset == offset:
-                return OutRow(record.key, record.value)
+                is_own_time = record.timestamp_type is TimestampType.CREATE_TIME
+                timestamp_ms = record.timestamp if is_own_time else None
+                return OutRow(record.key, record.value, tuple(record.headers), timestamp_ms)
         raise JobError(f"the record at offset {offset} of {self._partition} cannot be read")
 
     def append(self, offset: int, rows: Sequence[OutRow]) -> Pending:
         topic, number = self._partition
-        messages = [Message(topic, key=row.key, value=row.value, partition=number) for row in rows]
+        messages = [Message(topic, row.key, row.value, number, row.timestamp_ms, row.headers) for row in rows]
         return self._producer.send_at(offset, *messages)

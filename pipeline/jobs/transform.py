@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from pipeline.jobs.publish import bases_of, planned, publish
 from pipeline.jobs.run import JobError, JobReport, job_run
-from pipeline.jobs.selection import Selection, frame_of, select
+from pipeline.jobs.selection import Selection, frame_of, lag_behind, select
 from pipeline.offsets import OffsetRange
 from pipeline.options import read_options
 from protocol.topic_partition import TopicPartition
@@ -25,10 +25,10 @@ _ORDER = ("_topic", "_partition", "_offset")
 class TransformJob:
     """What to transform. `source` has options of readStream; `state` is the folder of the ledger.
 
-    `key`, `value` and `where` are SQL expressions of the source's columns. Instead of them, `function` names
-    a Python function, "module:name", from DataFrame to DataFrame: the result needs the columns key and value,
-    and must keep _topic, _partition and _offset of the record that each row was made from. Both must give the
-    same rows whenever they are repeated.
+    `key`, `value`, `headers`, `timestamp` and `where` are SQL expressions of the source's columns. Instead of
+    them, `function` names a Python function, "module:name", from DataFrame to DataFrame: the result needs the
+    columns key and value, must keep _topic, _partition and _offset of the record that each row was made from,
+    and may have headers and timestamp. Both must give the same rows whenever they are repeated.
     """
 
     source: Mapping[str, str]
@@ -39,6 +39,8 @@ class TransformJob:
     where: str | None = None
     function: str | None = None
     max_offsets: int | None = None
+    headers: str = "headers"
+    timestamp: str = "timestamp"
 
 
 def transform(spark: SparkSession, job: TransformJob) -> JobReport:
@@ -52,9 +54,10 @@ def transform(spark: SparkSession, job: TransformJob) -> JobReport:
         run.begin()
         last = run.ledger.last_result()
         resumes = last is not None and last.kind == "plan"
-        selection = select(job.source, last.offsets if last else None, job.max_offsets)
+        with run.phase("look up"):
+            selection = select(job.source, last.offsets if last else None, job.max_offsets)
         if not resumes and selection.start == selection.end:
-            run.report.status = "nothing new"
+            run.report.status, run.report.lag = "nothing new", 0
             return run.report
 
         def make() -> dict[str, Any]:
@@ -67,11 +70,13 @@ def transform(spark: SparkSession, job: TransformJob) -> JobReport:
             raise JobError(f"{job.state} belongs to a transform into topic {plan['topic']}, not {job.topic}")
         ranges = tuple(OffsetRange(TopicPartition(t, p), start, end) for t, p, start, end in plan["ranges"])
         if ranges:
-            records = frame_of(spark, job.source, Selection({}, {}, ranges))
+            given = {**job.source, "includeHeaders": "true"}
+            records = frame_of(spark, given, Selection({}, {}, ranges))
             publish(run, client, job.topic, plan["bases"], _made(records, job), _ORDER)
         run.finish("transform", plan["end"], [], {"topic": job.topic, "target": bases_of(client, job.topic)})
         run.report.start, run.report.end = last.offsets if last else selection.start, plan["end"]
         run.report.status = "done"
+        run.report.lag = lag_behind(job.source, plan["end"])
     return run.report
 
 
@@ -80,7 +85,8 @@ def _made(records: DataFrame, job: TransformJob) -> DataFrame:
         records = records.withColumn(name, f.col(name.removeprefix("_")))
     if job.function is None:
         chosen = records.where(job.where) if job.where else records
-        return chosen.select(f.expr(job.key).alias("key"), f.expr(job.value).alias("value"), *_ORDER)
+        wanted = ("key", "value", "headers", "timestamp")
+        return chosen.select(*(f.expr(getattr(job, name)).alias(name) for name in wanted), *_ORDER)
     made = _function(job.function)(records)
     missing = [name for name in ("key", "value", *_ORDER) if name not in made.columns]
     if missing:

@@ -106,6 +106,32 @@ def test_two_attempts_at_once_write_each_row_once(steps: list[int]) -> None:
     assert done.appended + done.present == 10
 
 
+@pytest.mark.parametrize(
+    ("there", "is_the_row"),
+    [
+        (OutRow(b"k", b"v", (("h", b"1"),), 7), True),
+        (OutRow(b"k", b"v", (("h", b"1"),), None), True),  # The broker has set the time.
+        (OutRow(b"k", b"v", (("h", b"1"),), 8), False),
+        (OutRow(b"k", b"v", (("h", b"2"),), 7), False),
+        (OutRow(b"k", b"v", (), 7), False),
+    ],
+)
+def test_headers_and_the_time_that_a_row_gives_belong_to_the_comparison(
+    there: OutRow, is_the_row: bool
+) -> None:
+    row = OutRow(b"k", b"v", (("h", b"1"),), 7)
+
+    if is_the_row:
+        assert append_rows([row], Log([there]), 0) == AppendCounts(0, 1)
+        return
+    with pytest.raises(ForeignRecordsError):
+        append_rows([row], Log([there]), 0)
+
+
+def test_a_row_without_a_time_is_the_record_whatever_its_time_is() -> None:
+    assert append_rows([OutRow(b"k", b"v")], Log([OutRow(b"k", b"v", (), 7)]), 0).present == 1
+
+
 def test_a_record_of_another_program_before_the_first_append_is_noticed() -> None:
     log = Log([BEFORE, BEFORE])
 

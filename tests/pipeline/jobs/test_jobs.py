@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast import Admin, Consumer, Lease, Message, NewTopic, Producer, TopicPartition
+from holdfast import Admin, Consumer, ConsumerRecord, Lease, Message, NewTopic, Producer, TopicPartition
 from pipeline.jobs import publish
 from pipeline.jobs.__main__ import main
 from pipeline.jobs.append import ForeignRecordsError
@@ -53,13 +49,8 @@ def produce(bootstrap: str, topic: str, values: list[str], keys: list[str] | Non
 
 
 def consumed(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
-    """Every record of a topic."""
-    found = []
-    with Consumer({"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest"}) as consumer:
-        consumer.add_topic(topic)
-        while records := consumer.poll(3000):
-            found += [(record.key, record.value) for record in records]
-    return found
+    """Key and value of every record of a topic."""
+    return [(record.key, record.value) for record in records_of(bootstrap, topic)]
 
 
 def source(bootstrap: str, topic: str) -> dict[str, str]:
@@ -182,7 +173,7 @@ def failing_after_one(
         from pipeline.jobs.publish import _AppendTask
 
         rows = list(batches)
-        if rows and rows[0].column(2)[0].as_py() == 0:
+        if rows and rows[0].column(4)[0].as_py() == 0:
             yield from _AppendTask(client, topic, bases)(iter(rows))
             return
         with Consumer({"bootstrap.servers": client["bootstrap.servers"]}) as consumer:
@@ -226,6 +217,41 @@ def doubled(records: DataFrame) -> DataFrame:
     return records.selectExpr("key", "concat(value, value) AS value", "_topic", "_partition", "_offset")
 
 
+def test_a_bulk_load_sets_headers_and_timestamps_and_a_transform_keeps_them(
+    spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    client, target = {"bootstrap.servers": bootstrap}, f"{topic}-kept"
+    create(bootstrap, target, 1)
+    meta = "IF(id = 1, NULL, array(struct('carrier' AS key, CAST('UA' AS BINARY) AS value)))"
+    rows = spark.range(3).selectExpr("id", f"{meta} AS meta", "timestamp_millis(1000 * id + 7) AS at")
+    rows.coalesce(1).write.parquet(str(tmp_path / "files"))
+    files = BulkJob(
+        client, topic, tmp_path / "files", tmp_path / "bulk", key="id", value="id", headers="meta",
+        timestamp="at",
+    )  # fmt: skip
+    bulk(spark, files)
+    transform(spark, TransformJob(source(bootstrap, topic), target, tmp_path / "state", key="NULL"))
+
+    wanted = [(b"0", 7), (b"1", 1007), (b"2", 2007)]
+    for name in (topic, target):
+        found = sorted(records_of(bootstrap, name), key=lambda record: record.timestamp)
+        assert [(record.value, record.timestamp) for record in found] == wanted
+        assert [list(record.headers) for record in found] == [[("carrier", b"UA")], [], [("carrier", b"UA")]]
+    wrong = BulkJob(client, topic, tmp_path / "files", tmp_path / "wrong", headers="at")
+    with pytest.raises(JobError, match=r"the column headers must have the type array<.*, not timestamp"):
+        bulk(spark, wrong)
+
+
+def records_of(bootstrap: str, topic: str) -> list[ConsumerRecord]:
+    """Every record of a topic, with headers and timestamp."""
+    found: list[ConsumerRecord] = []
+    with Consumer({"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest"}) as consumer:
+        consumer.add_topic(topic)
+        while records := consumer.poll(3000):
+            found += records
+    return found
+
+
 def test_a_record_of_another_program_stops_a_resumed_load(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,52 +275,21 @@ def broken(*_: object) -> None:
     raise RuntimeError("broken on purpose")
 
 
-def test_a_load_is_killed_for_real_and_the_next_one_completes_it(
-    spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
-) -> None:
-    """The process is killed while its files are being written."""
-    produce(bootstrap, topic, [str(number) for number in range(60)])
-    table = tmp_path / "table"
-    command = [sys.executable, "-P", "-m", "pipeline.jobs", "load", "--master", "local[1]"]
-    command += ["--bootstrap-server", bootstrap, "--topic", topic, "--output", str(table)]
-    killed = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    try:
-        deadline = time.monotonic() + 240
-        while not (table / "data").exists():
-            assert killed.poll() is None and time.monotonic() < deadline
-            time.sleep(0.01)
-    finally:
-        os.killpg(killed.pid, signal.SIGKILL)
-        killed.wait()
-    job = LoadJob(source(bootstrap, topic), table, TableShape())
-
-    deadline = time.monotonic() + 120
-    while True:  # Until the lease of the killed process has expired.
-        try:
-            load(spark, job)
-            break
-        except JobError:
-            assert time.monotonic() < deadline
-            time.sleep(1)
-
-    rows = read_table(spark, table).collect()
-    assert sorted(int(row.value) for row in rows) == list(range(60))
-
-
 def test_a_report_is_a_line_of_json_and_a_page_with_plots(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     produce(bootstrap, topic, ["1", "2"])
-    job = LoadJob(source(bootstrap, topic), tmp_path / "table", TableShape())
+    job = LoadJob(source(bootstrap, topic), tmp_path / "table", TableShape(), max_offsets=1)
     for _ in range(2):
         write_report(load(spark, job), tmp_path / "runs.jsonl")
 
     first, second = read_reports(tmp_path / "runs.jsonl")
 
-    assert (first["status"], first["records"], second["status"]) == ("done", 2, "nothing new")
-    assert first["end"] == {topic: {"0": 1, "1": 1, "2": 0}}
+    assert (first["status"], first["records"], first["lag"]) == ("done", 1, 1)
+    assert (second["status"], second["lag"]) == ("done", 0)
+    assert second["end"] == {topic: {"0": 1, "1": 1, "2": 0}}
+    assert list(first["phases"]) == ["look up", "write", "publish"]
+    assert sum(first["phases"].values()) <= first["seconds"]
     pytest.importorskip("matplotlib")
     page = page_of([first, second])
     assert "data:image/png;base64," in page and first["run"] in page

@@ -1,0 +1,69 @@
+"""A process that loads a topic into a table, run after run, to be killed from outside.
+
+    python -P -m tests.pipeline.jobs.load_runs BOOTSTRAP TOPIC FOLDER MAX_OFFSETS
+
+It prints "ready" once Spark works, and waits for a line of input. Then it loads until nothing is new, and
+prints the status of each run: "refused", "superseded", "done" or "nothing new", and the reason of a refusal.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import pipeline
+from pipeline.jobs.ledger import SupersededError
+from pipeline.jobs.load import LoadJob, load
+from pipeline.jobs.run import JobError
+from pipeline.jobs.tables import TableShape
+
+_PAUSE_S = 0.3
+
+
+def session() -> SparkSession:
+    """A small session, warmed up."""
+    spark = (
+        SparkSession.builder.appName("load runs")
+        .master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "512m")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    pipeline.register(spark)
+    spark.range(1).collect()
+    return spark
+
+
+def main(bootstrap: str, topic: str, folder: Path, max_offsets: int) -> None:
+    """Load until nothing is new. Waits while another process has the lease."""
+    spark = session()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    job = LoadJob(
+        {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}, folder, TableShape(), max_offsets
+    )
+    status, refusal = "", ""
+    while status != "nothing new":
+        try:
+            status = load(spark, job).status
+            print(status, flush=True)
+        except SupersededError as error:
+            print(f"superseded: {error}", flush=True)
+            return
+        except JobError as error:
+            if str(error) != refusal:  # Once, not for each attempt.
+                refusal = str(error)
+                print(f"refused: {refusal}", flush=True)
+            time.sleep(_PAUSE_S)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
