@@ -16,6 +16,7 @@ import pipeline
 from clients.errors import ClientError
 from pipeline.jobs.append import ForeignRecordsError
 from pipeline.jobs.bulk import BulkJob, bulk
+from pipeline.jobs.delta import jars_hint, load_delta, with_delta
 from pipeline.jobs.ledger import SupersededError
 from pipeline.jobs.load import LoadJob, load
 from pipeline.jobs.page import page_of, read_reports, write_report
@@ -40,6 +41,7 @@ _EXPECTED = (
 )
 
 Command = Callable[..., Any]
+StartSession = Callable[[SparkSession.Builder], SparkSession]
 
 
 @click.group(context_settings=_CONTEXT)
@@ -105,17 +107,18 @@ def load_command(
     master: str | None,
     **source: Any,
 ) -> None:
-    """Topics to Parquet: each run adds what is new.
+    """Topics to Parquet, or to a Delta table: each run adds what is new.
 
-    The folder _holdfast beside the data has small files that say which offsets and data files count. Read the
-    table by pipeline.jobs.tables.read_table, which leaves out what killed runs left behind.
+    The folder _holdfast beside the data has small files that say which offsets and data files count. Read a
+    table of Parquet files by pipeline.jobs.tables.read_table, which leaves out what killed runs left behind.
     """
-    if kind == "delta":
-        raise click.UsageError("Delta tables are not supported yet: use --format parquet")
     shape = TableShape(_text(schema), bad_records == "keep", _names(partition_by))
     given = _source(**source) | {"includeHeaders": str(headers and schema is None).lower()}
     job = LoadJob(given, output, shape, max_offsets)
-    _run("load", output, report, master, lambda spark: load(spark, job))
+    if kind == "delta":
+        _run("load", output, report, master, lambda spark: load_delta(spark, job), _delta_session)
+    else:
+        _run("load", output, report, master, lambda spark: load(spark, job))
 
 
 @main.command("snapshot")
@@ -270,10 +273,10 @@ def _text(given: str | None) -> str | None:
 
 
 @contextmanager
-def _session(job: str, master: str | None) -> Iterator[SparkSession]:
+def _session(job: str, master: str | None, start: StartSession) -> Iterator[SparkSession]:
     builder = SparkSession.builder.appName(f"holdfast {job}").config("spark.sql.session.timeZone", "UTC")
     builder = builder.config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
-    spark = (builder.master(master) if master else builder).getOrCreate()
+    spark = start(builder.master(master) if master else builder)
     spark.sparkContext.setLogLevel("ERROR")
     pipeline.register(spark)
     try:
@@ -282,10 +285,27 @@ def _session(job: str, master: str | None) -> Iterator[SparkSession]:
         spark.stop()
 
 
+def _plain_session(builder: SparkSession.Builder) -> SparkSession:
+    return builder.getOrCreate()
+
+
+def _delta_session(builder: SparkSession.Builder) -> SparkSession:
+    extended = with_delta(builder)
+    try:
+        return extended.getOrCreate()
+    except PySparkException as error:
+        raise JobError(f"no session with Delta: {error}. {jars_hint()}.") from None
+
+
 def _run(
-    job: str, output: Path, path: Path | None, master: str | None, work: Callable[[SparkSession], JobReport]
+    job: str,
+    output: Path,
+    path: Path | None,
+    master: str | None,
+    work: Callable[[SparkSession], JobReport],
+    start: StartSession = _plain_session,
 ) -> None:
-    _run_all(job, output, path, master, lambda spark: (work(spark),))
+    _run_all(job, output, path, master, lambda spark: (work(spark),), start)
 
 
 def _run_all(
@@ -294,10 +314,11 @@ def _run_all(
     path: Path | None,
     master: str | None,
     work: Callable[[SparkSession], Iterable[JobReport]],
+    start: StartSession = _plain_session,
 ) -> None:
     """Print and write each report as soon as it is there. Ends the process with 130 at Ctrl-C."""
     try:
-        with _session(job, master) as spark:
+        with _session(job, master, start) as spark:
             for report in work(spark):
                 if path is not None:
                     write_report(report, path)

@@ -50,21 +50,32 @@ spark.stop()
 """
 
 
-def test_spark_submit_carries_the_data_source_to_executors_in_other_processes(
-    bootstrap: str, tmp_path: Path
-) -> None:
+def fill(bootstrap: str) -> None:
+    """Create the topic that the program reads."""
     with Admin({"bootstrap.servers": bootstrap}) as admin:
         admin.create_topics([NewTopic("deployed", 4)])
     with Producer({"bootstrap.servers": bootstrap}) as producer:
         for number in range(RECORDS):
             producer.send(Message("deployed", value=str(number), partition=number % 4))
-    archive = tmp_path / "holdfast.zip"
+
+
+def zip_of_holdfast(folder: Path) -> Path:
+    """Holdfast's packages as one file for --py-files."""
+    archive = folder / "holdfast.zip"
     with zipfile.ZipFile(archive, "w") as zipped:
         for path in (
             HOME / "pyspark_holdfast.py",
             *(p for name in PACKAGES for p in (HOME / name).rglob("*.py")),
         ):
             zipped.write(path, path.relative_to(HOME))
+    return archive
+
+
+def test_spark_submit_carries_the_data_source_to_executors_in_other_processes(
+    bootstrap: str, tmp_path: Path
+) -> None:
+    fill(bootstrap)
+    archive = zip_of_holdfast(tmp_path)
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     spark = tmp_path / "spark"  # The standalone worker writes into a folder of its home.

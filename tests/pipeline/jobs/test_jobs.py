@@ -307,10 +307,6 @@ def test_a_property_that_no_client_has_is_refused(spark: SparkSession, tmp_path:
     [
         (["load", "--bootstrap-server", "b:1", "--output", "o"], "give either --topic or --topic-pattern"),
         (
-            ["load", "--bootstrap-server", "b:1", "--output", "o", "--topic", "t", "--format", "delta"],
-            "Delta tables are not supported yet",
-        ),
-        (
             ["load", "--bootstrap-server", "b:1", "--output", "o", "--topic", "t", "--property", "x"],
             "expected NAME=VALUE",
         ),
