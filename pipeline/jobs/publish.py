@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import IntegerType, IntegralType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, IntegralType, StructField, StructType
 
 from clients.config import CONSUMER_ROWS, PRODUCER_ROWS
 from holdfast import Consumer, Message, Producer, TopicPartition, UnknownTopicOrPartitionError
@@ -65,7 +65,8 @@ def publish(
 ) -> None:
     """Append rows with the columns key and value, and what `order` names; counts them in the report.
 
-    A column headers has each row's headers, with the type of `HEADERS`, and a column timestamp its time; both
+    A key or a value that is neither bytes nor text is written as the text that Spark makes of it. A column
+    headers has each row's headers, with the type of `HEADERS`, and a column timestamp its time; both
     may be left out. A null timestamp is the time at which the row is appended. Raises `JobError` for columns
     of another type.
 
@@ -73,9 +74,7 @@ def publish(
     the partition that Kafka's clients choose for it; one without goes where a hash of its value says.
     """
     count = len(bases)
-    out = rows.select(
-        f.col("key").cast("binary"), f.col("value").cast("binary"), _headers(rows), _timestamp(rows), *order
-    )
+    out = rows.select(_bytes(rows, "key"), _bytes(rows, "value"), _headers(rows), _timestamp(rows), *order)
     placed = out.mapInArrow(_PlaceTask(count), StructType([*out.schema, StructField(TARGET, IntegerType())]))
     parts = placed.repartitionById(count, f.col(TARGET)).sortWithinPartitions(TARGET, *order, "key", "value")
     task = _AppendTask(dict(client), topic, {int(partition): base for partition, base in bases.items()})
@@ -88,6 +87,11 @@ def publish(
         answer.partition: {"appended": answer.appended, "already present": answer.present}
         for answer in answers
     }
+
+
+def _bytes(rows: DataFrame, name: str) -> Column:
+    is_binary = isinstance(rows.schema[name].dataType, BinaryType)
+    return f.col(name) if is_binary else f.col(name).cast("string").cast("binary").alias(name)
 
 
 def _headers(rows: DataFrame) -> Column:
