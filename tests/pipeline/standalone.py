@@ -8,6 +8,7 @@ environment as --archives. Prints what the program has seen, and ends with 1 if 
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -97,21 +98,13 @@ def main(archive: Path | None) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         environment |= {"SPARK_HOME": str(_SPARK), "SPARK_LOCAL_IP": "127.0.0.1"}
         if archive is None:
-            given = ["--py-files", str(zip_of_holdfast(folder))]
-            python = sys.executable
-        else:
+            given, python = ["--py-files", str(zip_of_holdfast(folder))], sys.executable
+        else:  # The driver is started here, so it needs the environment unpacked as executors have it.
+            shutil.unpack_archive(archive, folder / "environment", "gztar", filter="tar")
             given = ["--archives", f"{archive.resolve()}#environment"]
             python = "./environment/bin/python"
-            environment["PYTHONPATH"] = str(
-                Path(__file__).parents[2]
-            )  # For the driver, which has no archive.
         given += ["--conf", f"spark.pyspark.python={python}", "--conf", "spark.driver.host=127.0.0.1"]
-        given += [
-            "--conf",
-            f"spark.pyspark.driver.python={sys.executable}",
-            "--conf",
-            "spark.log.level=ERROR",
-        ]
+        given += ["--conf", "spark.log.level=ERROR"]
         with standalone(folder, environment) as master:
             done = subprocess.run(
                 [
