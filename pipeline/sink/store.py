@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from clients.admin.admin import Admin
-from clients.admin.topics import NewTopic
 from clients.config import ADMIN_ROWS
 from clients.message import NO_VERSION
 from clients.sending.partitioner import by_key
@@ -58,6 +56,10 @@ class QueryStore:
             self._known[query] = version, wanted
             return wanted
 
+    def expect_topic(self) -> None:
+        """Do not look whether the topic exists: another process has written a record to it."""
+        self._has_topic = True
+
     def read(self, query: str) -> QueryState | None:
         """The present record; None if there is none."""
         return self._present(query)[1]
@@ -101,6 +103,10 @@ class QueryStore:
 
     def _ensure_topic(self) -> None:
         """Create the topic unless it exists."""
+        # Imported here, because most processes that Spark starts for a micro-batch do not need it.
+        from clients.admin.admin import Admin
+        from clients.admin.topics import NewTopic
+
         known = {row.name for row in ADMIN_ROWS}
         properties = {name: value for name, value in self._client.items() if name in known}
         with Admin(properties) as admin:

@@ -20,7 +20,6 @@ from pipeline.sink.chunks import LineIdentity
 from pipeline.sink.cluster import SinkCluster
 from pipeline.sink.line import LineCounts, SinkError
 from pipeline.sink.options import WriteOptions, write_options
-from pipeline.sink.plain import write_plainly
 from pipeline.sink.rows import check_columns
 from pipeline.sink.state import QueryState, Run, TaskReport, committed, job_record_name
 from pipeline.sink.store import QueryStore
@@ -71,6 +70,8 @@ class _Writer:
 
     def _write(self, batches: Iterator[Any], identity: LineIdentity, run_id: str) -> TaskMessage:
         if not self.options.is_exactly_once:
+            from pipeline.sink.plain import write_plainly
+
             cluster, _ = connected(self.options.client)
             turn = identity.batch + identity.task
             write_plainly(batches, self.options, lambda topic: len(cluster.topic(topic).partitions), turn)
@@ -100,6 +101,7 @@ class _Writer:
         ):
             return
         cluster, store = connected(self.options.client)
+        store.expect_topic()
         topics = {topic for report in reports for topic, _ in report.ends}
         counts = {topic: len(cluster.topic(topic).partitions) for topic in topics}
 
