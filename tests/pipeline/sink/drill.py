@@ -108,7 +108,7 @@ def under_driver_kills(
         with driver(place, SLOW) as process:
             more = chance.randrange(1, 2 + batches // 40)
             _await_batches(place, 1 + more, lambda process=process: process.poll() is None)  # type: ignore[misc]
-            time.sleep(chance.uniform(0.0, 0.3))
+            time.sleep(chance.uniform(0.0, 0.8))
             killed += process.poll() is None
     finish(start(spark, place))
     return judge(place, "driver-kill", wanted, recoveries=killed)

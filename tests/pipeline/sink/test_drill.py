@@ -60,7 +60,7 @@ def test_a_query_that_is_stopped_with_writers_running_loses_and_duplicates_nothi
 
 
 def test_a_killed_driver_loses_and_duplicates_nothing(spark: SparkSession, place: Place) -> None:
-    verdict = drill.under_driver_kills(spark, place, 3, 1, random.Random(1))
+    verdict = drill.under_driver_kills(spark, place, 6, 1, random.Random(1))
 
     assert verdict.is_exact, verdict
     assert verdict.recoveries == 1
