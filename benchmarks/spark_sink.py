@@ -2,9 +2,9 @@
 
     python -m benchmarks.spark_sink --connector org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0
 
-Both sinks copy the same Parquet files, one file in each micro-batch, into new topics of one broker, in turns:
-connector, Holdfast, Holdfast, connector. The connector writes at least once. Spark downloads it from Maven
-Central unless it has it. The last line of output is JSON.
+Both sinks copy the same Parquet files into new topics of one broker, in turns: connector, Holdfast, Holdfast,
+connector. Each micro-batch is one file for each core, and so has a task for each. The connector writes at
+least once. Spark downloads it from Maven Central unless it has it. The last line of output is JSON.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SinkPair:
             admin.create_topics([NewTopic(topic, _PARTITIONS)])
         rows = (
             self._spark.readStream.schema("key STRING, value STRING")
-            .option("maxFilesPerTrigger", 1)
+            .option("maxFilesPerTrigger", _CORES)
             .parquet(str(self._source))
         )
         writer = (
@@ -78,12 +78,12 @@ class SinkPair:
 
 @click.command(context_settings={"show_default": True})
 @click.option("--connector", required=True, help="Maven coordinates of Spark's Kafka connector.")
-@click.option("--rows", default=400_000, help="Rows that each query writes.")
+@click.option("--rows", default=1_000_000, help="Rows that each query writes.")
 @click.option("--size", default=100, help="Bytes of each value.")
-@click.option("--files", default=4, help="Micro-batches of each query.")
+@click.option("--batches", default=2, help="Micro-batches of each query.")
 @click.option("--rounds", default=2, help="How often both sinks take turns.")
 @click.option("--delivery", default="exactly-once", help="Of Holdfast's sink.")
-def main(connector: str, rows: int, size: int, files: int, rounds: int, delivery: str) -> None:
+def main(connector: str, rows: int, size: int, batches: int, rounds: int, delivery: str) -> None:
     """Compare Holdfast's sink with Spark's own Kafka connector on one broker."""
     with (
         tempfile.TemporaryDirectory(prefix="spark-sink-", ignore_cleanup_errors=True) as folder,
@@ -92,7 +92,8 @@ def main(connector: str, rows: int, size: int, files: int, rounds: int, delivery
         spark = _session(connector)
         source = Path(folder) / "rows"
         value = f"LPAD(CAST(id AS STRING), {size}, 'x')"
-        frame = spark.range(0, rows, 1, files).selectExpr("CAST(id AS STRING) AS key", f"{value} AS value")
+        numbers = spark.range(0, rows, 1, batches * _CORES)
+        frame = numbers.selectExpr("CAST(id AS STRING) AS key", f"{value} AS value")
         frame.write.parquet(str(source))
         pair = SinkPair(spark, cluster.bootstrap, source, Path(folder), {"delivery": delivery})
         for kind in (_PEER, _OWN):

@@ -175,7 +175,9 @@ class BatchBuilder:
     def _encode(self, prefix_size: int) -> bytearray:
         tails = None
         if self._headers:
-            tails = [self._headers.get(delta, NO_HEADERS) for delta in range(len(self.values))]
+            tails = [NO_HEADERS] * len(self.values)
+            for delta, encoded_headers in self._headers.items():
+                tails[delta] = encoded_headers
         encoded: bytearray = _codec.encode(prefix_size, self.timestamps, self.keys, self.values, tails)
         return encoded
 
