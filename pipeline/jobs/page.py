@@ -75,7 +75,7 @@ def page_of(reports: Sequence[Mapping[str, Any]]) -> str:
         times.bar(numbers, seconds, bottom=below, label=name)
         below = [before + more for before, more in zip(below, seconds, strict=True)]
     times.set_ylabel("seconds")
-    times.legend()
+    times.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     for axes in (rate, behind, times):
         axes.set_ylim(bottom=0)
         axes.xaxis.get_major_locator().set_params(integer=True)
