@@ -1,4 +1,9 @@
-"""Waits until the high watermark has reached a fence, then reports that to the table and to the answers."""
+"""Waits until a fence is settled, then reports that to the table and to the answers.
+
+Two things settle it. The high watermark has reached it: nothing before it can vanish. And every replica that
+may lead next has followed this leader: none of them still has a record of an earlier owner that this leader
+lacks, and that would be committed behind the fence if that replica led.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,19 @@ from broker.ownership.answers import Answers
 from broker.ownership.decided import DecidedResources
 from broker.ownership.effects import Fence
 from broker.ownership.table import OwnershipTable
+from broker.replication.partition import Partition
 from broker.replication.waiting import MAX_WAIT_MS, Waiting
 from coordinator.clock import Clock
 from protocol.errors import BrokerError, ErrorCode
 
 _LOOK_AGAIN_S = 0.1
 """Delay in s before a fence is examined again for which no request could be parked."""
+
+
+def _is_settled(partition: Partition, fence: Fence) -> bool:
+    """Whether everything before the fence is committed, and no earlier owner's record can be committed behind
+    it."""
+    return partition.high_watermark >= fence.offset and partition.leadership().is_followed
 
 
 class FenceCommits:
@@ -38,9 +50,9 @@ class FenceCommits:
         self._is_stopped = False
 
     def is_committed(self, fence: Fence) -> bool:
-        """Whether the high watermark has reached the fence. False if this broker has stopped leading."""
+        """Whether the fence is settled. False if this broker has stopped leading."""
         partition = self._decided.partition(fence.key)
-        return partition is not None and partition.high_watermark >= fence.offset
+        return partition is not None and _is_settled(partition, fence)
 
     def wait(self, fence: Fence) -> None:
         """Report the fence, now or as soon as it is committed. If this broker stops leading its partition
@@ -56,7 +68,7 @@ class FenceCommits:
             if self._decided.partition(fence.key) is not partition:
                 self._answers.abandon(fence, BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
                 return True
-            if partition.high_watermark < fence.offset:
+            if not _is_settled(partition, fence):
                 return False
             self._committed(fence)
             self._table_changed()

@@ -6,7 +6,7 @@ Values and queries: nothing here changes who owns a resource. `rules` decides th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -15,6 +15,7 @@ from coordinator.ownership.credentials import NO_SECRET, is_proof
 from coordinator.ownership.records import (
     HISTORY_MAX,
     NEVER_MS,
+    NO_OFFSET,
     Grant,
     History,
     Owner,
@@ -117,7 +118,7 @@ class Entry:
 
     `connection` is None while the owner is detached, at most until `deadline_ms`. While the owner is
     attached, its session ends at `deadline_ms` or later: requests extend it without moving `deadline_ms`.
-    `is_complete`: everything before the fence offset is committed, so the owner may be answered.
+    `is_complete`: the fence of the latest grant is settled (see `fence_commits`): the owner may be answered.
     """
 
     group: str
@@ -138,6 +139,14 @@ class Entry:
     def last(self) -> Grant | None:
         """The grant in force, or the latest one if none is."""
         return self.history[-1] if self.history else None
+
+    @property
+    def written(self) -> History:
+        """The history as the record has it. A fence that is not settled is left out: the next leader may have
+        records behind it that this one lacks."""
+        if self.is_complete or not self.history:
+            return self.history
+        return (*self.history[:-1], replace(self.history[-1], fence_offset=NO_OFFSET))
 
     @property
     def grant(self) -> Grant | None:
@@ -311,13 +320,15 @@ class Resource:
 
     def record(self) -> OwnershipRecord:
         """The record of the resource as it is now."""
-        histories = {group: entry.history for group, entry in self.entries.items() if entry.history}
+        return self._trimmed({group: entry.written for group, entry in self.entries.items() if entry.history})
+
+    def _trimmed(self, histories: Mapping[str, History]) -> OwnershipRecord:
         return trimmed(OwnershipRecord(self.incarnation, histories, self.write_incarnation, self.floor))
 
     def record_with_grant(self, group: str, grant: Grant, loss: LossReason, date_ms: int) -> OwnershipRecord:
         """The record once `grant` is in force, and the owners who lose to it have lost at `date_ms`."""
         histories: dict[str, History] = {
-            entry.group: entry.history for entry in self.entries.values() if entry.history
+            entry.group: entry.written for entry in self.entries.values() if entry.history
         }
         for loser in self.losers(group, grant.owner.access):
             assert loser.last is not None
@@ -355,7 +366,7 @@ class Resource:
 
     def trim(self) -> None:
         """Forget what the record has no room for."""
-        record = self.record()
+        record = self._trimmed({each.group: each.history for each in self.entries.values() if each.history})
         self.floor = record.floor
         for group, entry in list(self.entries.items()):
             if entry.history and group not in record.histories:

@@ -75,6 +75,8 @@ class TableState:
         """Partitions whose writer or readers have changed: their guards are out of date."""
         self.unwritten: dict[ResourceKey, None] = {}
         """Resources with changes still to be written, for which no request waits."""
+        self.unsettled: dict[ResourceKey, None] = {}
+        """Resources with fences still to be written once they are settled."""
         self.to_promote: dict[ResourceKey, None] = {}
         """Resources that may be free for one of their waiters."""
         self.settings = settings
@@ -161,7 +163,7 @@ class TableState:
             counts.steals += bool(stolen_from)
         self._audit(resource, entry, event)
         if fence is not None:
-            self.unwritten[resource.key] = None
+            self.unsettled[resource.key] = None
         if connection is None:
             self._mark_changed(resource.key)
         else:
@@ -469,10 +471,10 @@ class TableState:
         fence = self._fence(resource.key, entry.group, grant)
         if fence is not None and not NO_OFFSET < grant.fence_offset <= fence.offset:
             # The leader before this one failed before it wrote the fence offset, or its log was longer. What
-            # this log lacks was never committed, so no earlier owner has written beyond the end of this log.
+            # this log lacks was never committed, and cannot be once the replicas have followed this leader.
             grant = replace(grant, fence_offset=fence.offset)
             entry.amend(grant)
-            self.unwritten[resource.key] = None
+            self.unsettled[resource.key] = None
         if before is not None and before.connection is not None:
             is_same = before.last is not None and before.last.incarnation == grant.incarnation
             if is_same and not grant.has_ended:
@@ -481,12 +483,11 @@ class TableState:
                 entry.renewed_ms = before.renewed_ms
                 return
             self.effects.append(Sever(before.connection, f"{resource.key} was granted to another owner"))
-        if grant.has_ended:
-            return
         if fence is not None:
+            # Also of a grant that has ended: its owner may resume it.
             entry.is_complete = False
             self.effects.append(AwaitCommit(fence._replace(offset=grant.fence_offset)))
-        if grant.owner.assignment is not None:
+        if grant.has_ended or grant.owner.assignment is not None:
             return
         grace_ms = max(self.settings.release_grace_ms, grant.owner.session_timeout_ms)
         self._watch_owner(resource.key, entry, now_ms + grace_ms)
@@ -499,6 +500,7 @@ class TableState:
         """
         resource = self._forget(key)
         self.unwritten.pop(key, None)
+        self.unsettled.pop(key, None)
         self.to_promote.pop(key, None)
         if resource is None:
             return

@@ -311,12 +311,15 @@ class OwnershipTable:
         self._state.effects += [Reload(key) for key in keys if key in self._state.resources]
 
     def fence_committed(self, fence: Fence) -> None:
-        """Everything before the fence is committed."""
+        """The fence is settled."""
         resource = self._state.resources.get(fence.key)
         entry = None if resource is None else resource.entries.get(fence.group)
         if entry is not None and entry.last is not None and entry.last.incarnation == fence.incarnation:
             entry.is_complete = True
             self._state.notify(entry.connection)
+            if fence.key in self._state.unsettled:
+                del self._state.unsettled[fence.key]
+                self._state.unwritten[fence.key] = None
 
     def flush(self, now_ms: int) -> None:
         """Write changes for which no request waits, and try again to promote waiters where a write failed."""

@@ -24,6 +24,7 @@ from broker.quotas.keys import CLIENT_KEYS, IP_KEYS, QuotaKey, limit_text
 from broker.quotas.limits import sound_limits
 from coordinator.cluster.dynamic_configs import DynamicConfigs
 from coordinator.znodes.json_values import BadZnode
+from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
 
 
@@ -152,6 +153,10 @@ def _texts(kind: str, limits: Mapping[str, float | None]) -> dict[str, str | Non
 
 
 def _refused(failure: Failure) -> BrokerError:
+    if failure.check(SessionExpired):
+        return BrokerError(
+            ErrorCode.BROKER_NOT_AVAILABLE, "this broker is stopping: ask again, by any other broker"
+        )
     failure.trap(BadZnode)
     return BrokerError(
         ErrorCode.UNKNOWN_SERVER_ERROR,

@@ -109,16 +109,16 @@ class Leadership:
 
     @property
     def is_followed(self) -> bool:
-        """Whether every replica that is, or may be, in sync has fetched in this leader epoch. Until then such
-        a replica may have records of an earlier epoch that this leader lacks, and commit them if it leads
-        next."""
+        """Whether every replica that is in sync, may be in sync, or is eligible to lead has fetched in this
+        leader epoch. Until then such a replica may have records of an earlier epoch that this leader lacks,
+        and commit them if it leads next."""
         if not self._is_followed:
-            in_sync = self.maximal_isr
+            candidates = self.maximal_isr.union(self.eligible)
             # Once true, it stays true: a replica joins the set only after it has fetched.
             self._is_followed = all(
                 remote.log_end_offset > UNKNOWN_OFFSET
                 for remote in self.remotes.values()
-                if remote.broker_id in in_sync
+                if remote.broker_id in candidates
             )
         return self._is_followed
 

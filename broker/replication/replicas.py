@@ -299,6 +299,12 @@ class Replicas:
         if not self.advance(partition):
             self.writers.wake(partition.key)
 
+    def _wake_undecided(self, partition: Partition) -> None:
+        """Wake what waits until every replica that may lead next has followed this leader: refusals of
+        conditional appends, and fences."""
+        self.writers.wake(partition.key)
+        self.readers.wake(partition.key)
+
     def advance(self, partition: Partition) -> bool:
         """Raise the high watermark to its new value, and wake requests that wait for it."""
         if not partition.advance_high_watermark(self.monotonic_ms(), self._limits.lag_time_ms_max):
@@ -390,7 +396,7 @@ class Replicas:
         if proposal is not None:
             self._propose_isr(proposal)
         if not self.advance(partition) and not was_followed:
-            self.writers.wake(partition.key)
+            self._wake_undecided(partition)
         self.deleters.wake(partition.key)
 
     def try_record_fetch(
@@ -430,7 +436,7 @@ class Replicas:
         partition = self.find(proposal.topic, proposal.partition)
         if partition is not None and partition.settle_isr(leader_epoch, isr, partition_epoch, eligible):
             self.advance(partition)
-            self.writers.wake(partition.key)
+            self._wake_undecided(partition)
             # A replica that has left the set may join it again with any fetch.
             self.sessions.stir(partition.key)
 

@@ -30,7 +30,7 @@ VARIABLES
     \* In the memory of a broker
     lease,       \* lease[b]: by the broker's own clock its session cannot have expired yet
     orders,      \* orders[b]: the controller has told the broker what it leads since it registered
-    role,        \* role[b][r]: [epoch, leads, yielded], what the broker believes about leadership
+    role,        \* role[b][r]: [epoch, leads, yielded, followed], what the broker knows about leadership
     known,       \* known[b][r]: [owners, ended, attached, fence], what it knows as the leader
     write,       \* write[b][r]: the write to ZooKeeper that is under way
     \* On the disks
@@ -77,10 +77,12 @@ MayConfirm(b, r) ==
     /\ orders[b]
     /\ ~role[b][r].yielded
 
-(* Every record before the fence is committed. *)
+(* Every record before the fence is committed, and no record behind it can come from a replica that has not
+   followed this leader yet. *)
 IsFenceReached(b, r) ==
-    \/ IsPrefix(SubSeq(log[b][r], 1, known[b][r].fence), committed[r])
-    \/ Bug = "fence-not-committed"
+    /\ \/ IsPrefix(SubSeq(log[b][r], 1, known[b][r].fence), committed[r])
+       \/ Bug = "fence-not-committed"
+    /\ role[b][r].followed \/ Bug = "fence-before-followed"
 
 (* The broker would answer the owner that it knows: "yours". *)
 Confirms(b, r) ==
@@ -98,7 +100,8 @@ Init ==
     /\ lease = [b \in Brokers |-> TRUE]
     /\ orders = [b \in Brokers |-> TRUE]
     /\ role = [b \in Brokers |-> [r \in Resources |->
-                  [epoch |-> 1, leads |-> leader[r] = b, yielded |-> FALSE]]]
+                  [epoch |-> 1, leads |-> leader[r] = b, yielded |-> FALSE,
+                   followed |-> leader[r] = b]]]
     /\ known = [b \in Brokers |-> [r \in Resources |-> Nothing]]
     /\ write = [b \in Brokers |-> [r \in Resources |-> Idle]]
     /\ log = [b \in Brokers |-> [r \in Resources |-> <<>>]]
@@ -224,9 +227,12 @@ Detach(b, r) ==
     /\ known' = [known EXCEPT ![b][r].attached = FALSE]
     /\ UNCHANGED <<zookeeper, lease, orders, role, write, log, history, faults>>
 
-(* The leader writes what no request waits for: that a grant has ended, and the exact fence. *)
+(* The leader writes what no request waits for: that a grant has ended, and the exact fence. It writes no fence
+   that it would not confirm: the next leader may have records behind it that this one lacks. *)
 Flush(b, r) ==
-    LET k == known[b][r] now == [owners |-> k.owners, ended |-> k.ended, fence |-> k.fence] IN
+    LET k == known[b][r]
+        isSettled == role[b][r].followed \/ Bug = "fence-written-before-followed"
+        now == [owners |-> k.owners, ended |-> k.ended, fence |-> IF isSettled THEN k.fence ELSE NoFence] IN
     /\ HasTurn(b, r) /\ k.owners # <<>>
     /\ leader[r] = b /\ epoch[r] = role[b][r].epoch
     /\ record[r].owners = k.owners /\ record[r] # now
@@ -296,10 +302,18 @@ Yield(r) ==
     /\ role' = [role EXCEPT ![b][r].yielded = TRUE]
     /\ UNCHANGED <<zookeeper, lease, orders, known, write, log, history, faults>>
 
+(* Every replica has followed the leader in its epoch: none has a record any more that the leader lacks. *)
+Followed(b, r) ==
+    /\ Leads(b, r) /\ ~role[b][r].followed
+    /\ \A f \in Brokers : role[f][r].epoch = role[b][r].epoch /\ IsPrefix(log[f][r], log[b][r])
+    /\ role' = [role EXCEPT ![b][r].followed = TRUE]
+    /\ UNCHANGED <<zookeeper, lease, orders, known, write, log, history, faults>>
+
 (* The broker hears from the controller that another leads. *)
 Follow(b, r) ==
     /\ registered[b] /\ role[b][r].epoch < epoch[r] /\ leader[r] # b
-    /\ role' = [role EXCEPT ![b][r] = [epoch |-> epoch[r], leads |-> FALSE, yielded |-> FALSE]]
+    /\ role' = [role EXCEPT ![b][r] = [epoch |-> epoch[r], leads |-> FALSE, yielded |-> FALSE,
+                                      followed |-> FALSE]]
     /\ known' = [known EXCEPT ![b][r] = Nothing]
     /\ UNCHANGED <<zookeeper, lease, orders, write, log, history, faults>>
 
@@ -309,7 +323,8 @@ Follow(b, r) ==
 BeginToLead(b, r) ==
     LET found == record[r] end == Len(log[b][r]) IN
     /\ registered[b] /\ role[b][r].epoch < epoch[r] /\ leader[r] = b
-    /\ role' = [role EXCEPT ![b][r] = [epoch |-> epoch[r], leads |-> TRUE, yielded |-> FALSE]]
+    /\ role' = [role EXCEPT ![b][r] = [epoch |-> epoch[r], leads |-> TRUE, yielded |-> FALSE,
+                                      followed |-> FALSE]]
     /\ known' = [known EXCEPT ![b][r] =
            IF Bug = "generations-begin-anew" THEN Nothing
            ELSE [owners |-> found.owners, ended |-> found.ended, attached |-> FALSE,
@@ -363,7 +378,7 @@ Crash(b) ==
     /\ lease' = [lease EXCEPT ![b] = FALSE]
     /\ orders' = [orders EXCEPT ![b] = FALSE]
     /\ role' = [role EXCEPT ![b] =
-           [r \in Resources |-> [epoch |-> 0, leads |-> FALSE, yielded |-> FALSE]]]
+           [r \in Resources |-> [epoch |-> 0, leads |-> FALSE, yielded |-> FALSE, followed |-> FALSE]]]
     /\ known' = [known EXCEPT ![b] = [r \in Resources |-> Nothing]]
     /\ UNCHANGED <<leader, epoch, record, write, log, history>>
 
@@ -378,7 +393,7 @@ Next ==
         \/ \E i \in 1..MaxGrants : Append_(b, r, i)
         \/ \E f \in Brokers : Replicate(f, b, r)
         \/ Commit(b, r)
-        \/ Elect(r, b) \/ Follow(b, r) \/ BeginToLead(b, r)
+        \/ Elect(r, b) \/ Follow(b, r) \/ BeginToLead(b, r) \/ Followed(b, r)
     \/ \E r \in Resources : Yield(r)
     \/ \E b \in Brokers :
         LeaseEnds(b) \/ RenewLease(b) \/ SessionExpires(b) \/ Register(b) \/ OrdersDone(b) \/ Crash(b)

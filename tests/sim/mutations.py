@@ -69,6 +69,7 @@ RARE: tuple[Mutation, ...] = (
     *access.RARE,
     *fences.RARE,
     *leases.RARE,
+    *ownership.RARE,
     *storage.RARE,
     *retention.RARE,
     *keys.RARE,

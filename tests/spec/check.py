@@ -13,11 +13,12 @@ from tests.spec.tlc import SpecModel, SpecVerdict, TlcMissing, fetch_jar, find_j
 
 LEASES = SpecModel("small-leases", "Ownership", "small-leases.cfg")
 FENCES = SpecModel("small-fences", "Ownership", "small-fences.cfg")
+LEADERS = SpecModel("small-leaders", "Ownership", "small-leaders.cfg")
 SMALL_LOG = SpecModel("small-log", "Log", "small-log.cfg")
 JOINS = SpecModel("small-joins", "Log", "small-joins.cfg")
 FULL = SpecModel("full", "Ownership", "full.cfg", traces=5_000, trace_steps=100)
 FULL_LOG = SpecModel("full-log", "Log", "full-log.cfg", traces=5_000, trace_steps=100)
-MODELS = {"small": (LEASES, FENCES, SMALL_LOG, JOINS), "full": (FULL, FULL_LOG)}
+MODELS = {"small": (LEASES, FENCES, LEADERS, SMALL_LOG, JOINS), "full": (FULL, FULL_LOG)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ WRONG_STEPS = (
     WrongStep("promoted-without-a-raise", LEASES, "IncarnationsRise"),
     WrongStep("stale-claim-granted", LEASES, "StaleClaimsAreRefused"),
     WrongStep("fence-not-committed", FENCES, "FenceIsCommitted"),
+    WrongStep("fence-before-followed", LEADERS, "NoStaleAppend"),
+    WrongStep("fence-written-before-followed", LEADERS, "NoStaleAppend"),
     WrongStep("leadership-not-checked", LEASES, "IncarnationsRise"),
     WrongStep("lease-never-ends", LEASES, "AtMostOneConfirmed"),
     WrongStep("moved-without-yield", LEASES, "AtMostOneConfirmed"),

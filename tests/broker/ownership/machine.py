@@ -99,10 +99,12 @@ class Client:
         until_ms = wait_until_ms(self.machine.now_ms, wait_ms)
         return self.machine.submit(AccessClaim(self.requester, key, mode, epoch, until_ms))
 
-    def resume(self, key: ResourceKey) -> ResourceStanding:
+    def ask_resume(self, key: ResourceKey) -> int:
         self.heard()
-        named = [NamedGrant(key, self.incarnations[key])]
-        (standing,) = self.machine.answer(self.machine.submit(Resume(self.requester, named)))
+        return self.machine.submit(Resume(self.requester, [NamedGrant(key, self.incarnations[key])]))
+
+    def resume(self, key: ResourceKey) -> ResourceStanding:
+        (standing,) = self.machine.answer(self.ask_resume(key))
         return standing
 
     def release(self, key: ResourceKey, incarnation: int | None = None) -> ResourceStanding:

@@ -101,12 +101,11 @@ def test_case_2_a_claim_is_answered_once_everything_before_its_fence_is_committe
 
 
 def test_case_2_a_fence_beyond_the_new_leaders_log_is_lowered(machine: Machine) -> None:
-    """The old leader failed with uncommitted records. Waiting for their offsets would never end, since only
-    the owner may write."""
+    """An unclean election has lost records. Waiting for their offsets would never end, since only the owner
+    may write."""
     anna = machine.client("anna")
-    machine.grow(P0, 10)
-    machine.grow(P0, 5, committed=False)
-    anna.ask_claim((P0, 1))
+    machine.grow(P0, 15)
+    anna.claim(P0)
     machine.flush()
     assert machine.record(P0).histories["app"][-1].fence_offset == 15
     machine.end_offsets[P0] = machine.high_watermarks[P0] = 12
@@ -116,6 +115,48 @@ def test_case_2_a_fence_beyond_the_new_leaders_log_is_lowered(machine: Machine) 
     anna.reconnect()
     again = anna.claim(P0)
     assert (again.error_code, again.generation, again.fence_offset) == (0, 1, 12)
+
+
+def test_case_2_a_fence_is_written_once_it_is_settled(machine: Machine) -> None:
+    """The next leader may have records of an earlier owner that this one lacks. A fence that this leader
+    wrote too early would lie before them."""
+    anna = machine.client("anna")
+    machine.grow(P0, 5, committed=False)
+    anna.ask_claim((P0, 1))
+    anna.close()
+    machine.advance(120_000)
+    machine.flush()
+    written, known = machine.record(P0).histories["app"][-1], machine.entry(P0).last
+    assert written.has_ended and known is not None
+    assert (written.fence_offset, known.fence_offset) == (-1, 5)
+    machine.end_offsets[P0] = 7
+
+    machine.fail_over()
+    machine.commit(P0)
+    machine.flush()
+
+    assert machine.record(P0).histories["app"][-1].fence_offset == 7
+
+
+def test_case_2_an_owner_that_resumes_an_ended_grant_waits_for_its_fence_too(machine: Machine) -> None:
+    anna = machine.client("anna")
+    anna.claim(P0)
+    machine.grow(P0, 3, committed=False)
+    ben = machine.client("ben")
+    ben.ask_claim((P0, 2))
+    ben.close()
+    machine.advance(120_000)
+    assert machine.owner_of(P0) is None
+    machine.flush()
+
+    machine.fail_over()
+
+    ben.reconnect()
+    ben.incarnations[P0] = machine.resource(P0).incarnation
+    ticket = ben.ask_resume(P0)
+    assert not machine.is_answered(ticket)
+    machine.commit(P0)
+    assert machine.answer(ticket)[0].error_code == 0
 
 
 def test_case_3_a_late_close_does_not_clear_the_new_owner(machine: Machine, anna: Client) -> None:

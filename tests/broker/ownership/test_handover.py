@@ -9,8 +9,9 @@ import pytest
 
 from coordinator.ownership.records import NameKey, PartitionKey, decode_ownership, encode_ownership
 from protocol.errors import ErrorCode
-from protocol.messages.ownership import LossReason, RenewResponse
+from protocol.messages.ownership import LossReason, OwnResponse, RenewResponse
 from tests.broker.ownership.world import Owner, OwnershipWorld
+from tests.broker.world import follow
 
 T = "t"
 OFFSETS = "__consumer_offsets"
@@ -40,6 +41,37 @@ def answered(owner: Owner) -> ErrorCode:
     (answer,) = owner.client.answers()
     assert isinstance(answer, RenewResponse)
     return ErrorCode(answer.resources[0].error_code)
+
+
+@pytest.mark.parametrize("left", ["follows", "left the in-sync set"])
+def test_a_new_leader_confirms_an_owner_once_every_replica_has_followed_it(
+    world: OwnershipWorld, left: str
+) -> None:
+    """A replica that has not followed yet may have records of an earlier owner that this leader lacks. If it
+    led next, they would be committed behind the fence that the owner was told."""
+    world.lead(T, leader_epoch=1, replicas=(1, 2), isr=(1, 2))
+    anna = world.owner("anna")
+    anna.ask(anna.claim_request(T, 1))
+    assert anna.client.answers() == []
+    if left == "follows":
+        follow(world, 0)
+    else:
+        world.lead(T, leader_epoch=1, replicas=(1, 2), isr=(1,))
+    (answer,) = anna.client.answers()
+    assert isinstance(answer, OwnResponse)
+    assert (answer.resources[0].error_code, answer.resources[0].fence_offset) == (0, 0)
+
+
+def test_a_replica_that_is_eligible_to_lead_must_have_followed_before_an_owner_is_confirmed(
+    world: OwnershipWorld,
+) -> None:
+    world.lead(T, leader_epoch=1, replicas=(1, 2), isr=(1,), eligible=(2,))
+    anna = world.owner("anna")
+    anna.ask(anna.claim_request(T, 1))
+    assert anna.client.answers() == []
+    follow(world, 0)
+    (answer,) = anna.client.answers()
+    assert isinstance(answer, OwnResponse) and answer.resources[0].error_code == 0
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from broker.ownership import claims, operations, rules
+from broker.ownership import claims, fence_commits, operations, rules
 from broker.ownership.claims import Claim
 from broker.ownership.decided import DecidedResources
 from broker.ownership.effects import Write
@@ -147,6 +147,21 @@ def _answer_before_the_fence_is_committed() -> Sequence[Patch]:
     return [(FenceCommits, "is_committed", lambda self, fence: True)]
 
 
+def _do_not_wait_for_followers() -> Sequence[Patch]:
+    """Fences settle as soon as the high watermark has reached them."""
+    return [
+        (
+            fence_commits,
+            "_is_settled",
+            lambda partition, fence: partition.high_watermark >= fence.offset,
+        )
+    ]
+
+
+def _write_fences_at_once() -> Sequence[Patch]:
+    return [(Entry, "written", property(lambda entry: entry.history))]
+
+
 MUTATIONS = (
     Mutation(
         "owner-checked-at-the-socket",
@@ -203,3 +218,18 @@ MUTATIONS = (
         _answer_before_the_fence_is_committed,
     ),
 )
+
+RARE = (
+    Mutation(
+        "fence-before-followed",
+        "an owner is confirmed while a replica that may lead next still has a former owner's records",
+        _do_not_wait_for_followers,
+    ),
+    Mutation(
+        "fence-written-before-followed",
+        "the next leader finds a fence that lies before records of a former owner, which only it has",
+        _write_fences_at_once,
+    ),
+)
+"""A leader has to be replaced twice within a moment, by a replica that was never in touch with the leader
+between. `tests/sim/test_rare_bugs.py` catches these bugs by fixed scenarios."""
