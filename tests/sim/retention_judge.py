@@ -30,11 +30,12 @@ _SLACK_MS = 2 * RETENTION_CHECK_MS + 3000
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """One segment's file: its batches, and their bytes."""
+    """One segment's file: its batches, their bytes, and when it was last written."""
 
     base_offset: int
     data: bytes
     headers: Sequence[BatchHeader]
+    written_ms: int
 
     @property
     def latest_ms(self) -> int:
@@ -52,7 +53,8 @@ def stored_files(disk: SimDisk, directory: str) -> list[StoredFile]:
         file = names.parse_offset_file(name)
         if file is not None and file.kind == names.LOG and not file.marker:
             (data,) = disk.contents(directory, name)
-            found.append(StoredFile(file.offset, data, list(_headers(data))))
+            written_ms = disk.modified_ms(f"{directory}/{name}")
+            found.append(StoredFile(file.offset, data, list(_headers(data)), written_ms))
     return sorted(found, key=lambda file: file.base_offset)
 
 
@@ -158,12 +160,14 @@ class RetentionJudge:
                 now_ms = machine.process.clock.date_ms()
                 files = stored_files(machine.disk, partition.log.directory)
                 first = files[0]
-                is_old = 0 <= age_ms_max < now_ms - first.latest_ms - _SLACK_MS
+                # Compaction may leave only batches without records, which have no timestamps.
+                latest_ms = first.latest_ms if first.latest_ms >= 0 else first.written_ms
+                is_old = 0 <= age_ms_max < now_ms - latest_ms - _SLACK_MS
                 is_beyond = 0 <= bytes_max <= sum(len(later.data) for later in files[1:])
                 if first.headers and first.next_offset <= partition.high_watermark and (is_old or is_beyond):
                     yield (
                         f"{partition.key} on {machine.name} still begins at {first.base_offset}, "
-                        f"{now_ms - first.latest_ms} ms old and {sum(len(each.data) for each in files)} "
+                        f"{now_ms - latest_ms} ms old and {sum(len(each.data) for each in files)} "
                         f"bytes in all, though the limits are {age_ms_max} ms and {bytes_max} bytes"
                     )
 
