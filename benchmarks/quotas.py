@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import click
@@ -82,25 +83,30 @@ FREE = Load("free", "fetch", 0, 64 * 1024, True)
     "--seconds", default=60.0, show_default=True, help="Seconds for which all clients run together."
 )
 @click.option(
-    "--alone-seconds",
-    default=10.0,
+    "--rounds",
+    default=10,
     show_default=True,
-    help="Seconds for which the client without a quota runs alone, before and after the others.",
+    help="How often the client without a quota runs alone, and beside the others.",
+)
+@click.option(
+    "--round-seconds", default=3.0, show_default=True, help="Seconds of each of its runs, alone or beside."
 )
 @click.option("--changes", default=5, show_default=True, help="Number of new quotas whose effect is timed.")
-def main(seconds: float, alone_seconds: float, changes: int) -> None:
+def main(seconds: float, rounds: int, round_seconds: float, changes: int) -> None:
     """Measure the rates of five clients with quotas and of one without, and the time until a new quota is in
     force on three brokers."""
     directory = Path(tempfile.mkdtemp(prefix="holdfast-benchmark-"))
     try:
         with LocalCluster(directory / "cluster", brokers=_BROKERS) as cluster:
-            report = measure(cluster, seconds, alone_seconds, changes)
+            report = measure(cluster, seconds, rounds, round_seconds, changes)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     print_json(report)
 
 
-def measure(cluster: LocalCluster, seconds: float, alone_seconds: float, changes: int) -> dict[str, Any]:
+def measure(
+    cluster: LocalCluster, seconds: float, rounds: int, round_seconds: float, changes: int
+) -> dict[str, Any]:
     """Run all parts and print their tables. Returns the values for the line of JSON."""
     with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
         admin.create_topics([NewTopic(_TOPIC, partitions=1), NewTopic(_PROBES, partitions=_BROKERS)])
@@ -109,9 +115,8 @@ def measure(cluster: LocalCluster, seconds: float, alone_seconds: float, changes
             {ClientQuotaEntity.of(client_id=load.name): {load.key: load.bytes_per_s} for load in LOADS}
         )
         _fill(addresses[0])
-        alone = [rates(addresses[0], [FREE], alone_seconds)[FREE.name]]
         together = rates(addresses[0], [*LOADS, FREE], seconds)
-        alone.append(rates(addresses[0], [FREE], alone_seconds)[FREE.name])
+        pairs = [_free_rates(addresses[0], round_seconds, number) for number in range(rounds)]
         effects_ms = [_effects_ms(admin, number) for number in range(changes)]
     print_table(
         f"Rates over {seconds:g} s",
@@ -126,14 +131,18 @@ def measure(cluster: LocalCluster, seconds: float, alone_seconds: float, changes
             for load in LOADS
         ],
     )
-    free_alone = sum(alone) / len(alone)
+    ratios = sorted(beside / alone for alone, beside in pairs)
     print_table(
-        "The client without a quota",
-        ["alone before KB/s", "with the others KB/s", "alone after KB/s", "with / alone"],
+        f"The client without a quota, in runs of {round_seconds:g} s",
+        ["runs", "alone KB/s", "beside the others KB/s", "beside / alone", "lowest", "highest"],
         [
             [
-                *(f"{rate / 1000:.0f}" for rate in (alone[0], together[FREE.name], alone[1])),
-                f"{together[FREE.name] / free_alone:.3f}",
+                str(2 * rounds),
+                f"{median(alone for alone, _ in pairs) / 1000:.0f}",
+                f"{median(beside for _, beside in pairs) / 1000:.0f}",
+                f"{median(ratios):.3f}",
+                f"{ratios[0]:.3f}",
+                f"{ratios[-1]:.3f}",
             ]
         ],
     )
@@ -147,10 +156,20 @@ def measure(cluster: LocalCluster, seconds: float, alone_seconds: float, changes
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
         "seconds": seconds,
         "rate_over_quota": {load.name: round(together[load.name] / load.bytes_per_s, 4) for load in LOADS},
-        "free_over_alone": round(together[FREE.name] / free_alone, 3),
-        "free_alone_bytes_per_s": [round(rate) for rate in alone],
+        "free_over_alone": round(median(ratios), 3),
+        "free_over_alone_of_each_round": [round(ratio, 3) for ratio in ratios],
         "effect_ms_max": round(max(max(row) for row in effects_ms), 1),
     }
+
+
+def _free_rates(address: tuple[str, int], seconds: float, number: int) -> tuple[float, float]:
+    """The rates of the client without a quota: alone, and beside the others. Every other round begins with
+    the others, so that a machine that becomes slower or faster favours neither."""
+    loads = ([FREE], [*LOADS, FREE])
+    order = loads if number % 2 == 0 else loads[::-1]
+    measured = [rates(address, each, seconds)[FREE.name] for each in order]
+    alone, beside = measured if number % 2 == 0 else measured[::-1]
+    return alone, beside
 
 
 # -- rates -------------------------------------------------------------------------------------------------
