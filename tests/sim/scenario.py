@@ -116,12 +116,13 @@ def _collecting_at_the_end() -> Iterator[None]:
     """Collect garbage once, at the end, so that its timing cannot change a simulation."""
     was_collecting = gc.isenabled()
     gc.disable()
-    gc.freeze()  # Objects of earlier runs need not be collected.
+    if not gc.get_freeze_count():
+        # Modules need not be looked at. What a run leaves behind is collected at the end of the next one.
+        gc.freeze()
     try:
         yield
     finally:
         gc.collect()
-        gc.unfreeze()
         if was_collecting:
             gc.enable()
 
