@@ -283,6 +283,6 @@ class DynamicConfigs:
 
     async def _ensure(self, session: ZooKeeperSession, path: str) -> None:
         """Create a znode without configs if it is missing."""
-        # If it is missing nevertheless, the write fails, and is tried again.
-        with suppress(NodeExists, ZooKeeperConnectionLost):
+        # If it is missing nevertheless, or its parent is, the write fails, and is tried again.
+        with suppress(NodeExists, NoNode, ZooKeeperConnectionLost):
             await session.create(path)

@@ -221,7 +221,7 @@ class Machine:
         for directory in LOG_DIRECTORIES:
             path = f"{directory}/{DIRECTORY_ID}"
             if self.disk.exists(path):
-                self._lost.append(decode_directory_id(self.disk.read(path)))
+                self._lost.append(decode_directory_id(self.disk.peek(path)))
             self.disk.wipe(directory)
 
     def go_back(self, snapshot: Snapshot) -> None:

@@ -100,6 +100,8 @@ class QuotaJudge:
         """Mutes: machine, number of its process, client, time in s, length in s."""
         self._calm: dict[str, tuple[object, float]] = {}
         """For each machine what identifies its undisturbed life, and since when it lasts, in s."""
+        self._slow_until_s = 0.0
+        """Until when a write that ZooKeeper delays may hold up what a session sent after it, in s."""
         self._entities: list[tuple[str, str]] = []
         if plan is not None:
             names = dict.fromkeys(change.client or _DEFAULT for change in plan.changes)
@@ -159,8 +161,13 @@ class QuotaJudge:
         ]
 
     def _life(self, machine: Machine) -> object:
-        """Identifies the time in which a broker runs and is in touch with ZooKeeper; None if it does not."""
+        """Identifies the time in which a broker runs and is in touch with ZooKeeper; None if it does not, or
+        if ZooKeeper delays writes."""
         zookeeper, client = self._cluster.zookeeper, machine.client
+        if zookeeper.slow_share:
+            self._slow_until_s = self._world.seconds() + 2 * zookeeper.slow_ms_max / 1000
+        if self._world.seconds() < self._slow_until_s:
+            return None
         path = broker_path(machine.broker_id)
         if not machine.is_running or machine.is_stopping or client is None or not zookeeper.exists(path):
             return None
