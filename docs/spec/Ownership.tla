@@ -18,13 +18,14 @@ CONSTANTS
     MaxGrants,                    \* bound: grants of a resource
     MaxEpoch,                     \* bound: leader epochs of a resource
     MaxLog,                       \* bound: records in a log
-    MaxFaults,                    \* bound: crashes of brokers and ends of their leases
+    MaxFaults,                    \* bound: crashes of brokers, ends of their leases, replicas that lag
     Bug                           \* "none", or the name of a wrong step that is allowed
 
 VARIABLES
     \* In ZooKeeper
     leader,      \* leader[r]: the broker that leads the partition
     epoch,       \* epoch[r]: its leader epoch
+    insync,      \* insync[r]: the replicas that may be elected
     record,      \* record[r]: [owners, ended, fence], the ownership record
     registered,  \* registered[b]: the broker's session has not expired
     \* In the memory of a broker
@@ -39,9 +40,9 @@ VARIABLES
     committed,   \* committed[r]: the longest log that all replicas in sync had
     told,        \* told[r]: [incarnation, client, fence] of the latest confirmation
     left,        \* left[r]: the latest incarnation whose owner has released it or fallen silent
-    faults       \* number of crashes and ends of leases so far
+    faults       \* number of crashes, ends of leases and replicas removed from the in-sync set so far
 
-zookeeper == <<leader, epoch, record, registered>>
+zookeeper == <<leader, epoch, insync, record, registered>>
 brokers   == <<lease, orders, role, known, write>>
 history   == <<committed, told, left>>
 vars      == <<zookeeper, brokers, log, history, faults>>
@@ -95,6 +96,7 @@ Confirms(b, r) ==
 Init ==
     /\ leader \in [Resources -> Brokers]
     /\ epoch = [r \in Resources |-> 1]
+    /\ insync = [r \in Resources |-> Brokers]
     /\ record = [r \in Resources |-> [owners |-> <<>>, ended |-> "no", fence |-> NoFence]]
     /\ registered = [b \in Brokers |-> TRUE]
     /\ lease = [b \in Brokers |-> TRUE]
@@ -173,7 +175,7 @@ Persist(b, r) ==
             /\ write' = [write EXCEPT ![b][r].stage = "written"]
        ELSE /\ write' = [write EXCEPT ![b][r] = Idle]    \* refused: nothing has changed
             /\ UNCHANGED record
-    /\ UNCHANGED <<leader, epoch, registered, lease, orders, role, known, log, history, faults>>
+    /\ UNCHANGED <<leader, epoch, insync, registered, lease, orders, role, known, log, history, faults>>
 
 (* GUARD and FENCE. The grant is in force once ZooKeeper has answered: from here on the guard admits only the
    new owner's connection. The fence is where the log ends now. *)
@@ -237,7 +239,7 @@ Flush(b, r) ==
     /\ leader[r] = b /\ epoch[r] = role[b][r].epoch
     /\ record[r].owners = k.owners /\ record[r] # now
     /\ record' = [record EXCEPT ![r] = now]
-    /\ UNCHANGED <<leader, epoch, registered, brokers, log, history, faults>>
+    /\ UNCHANGED <<leader, epoch, insync, registered, brokers, log, history, faults>>
 
 (* Wrong steps that end a grant without the owner's doing. *)
 EndWithoutReason(b, r) ==
@@ -269,12 +271,11 @@ Replicate(follower, source, r) ==
     /\ log' = [log EXCEPT ![follower][r] = SubSeq(theirs, 1, Min(n + 1, Len(theirs)))]
     /\ UNCHANGED <<zookeeper, brokers, history, faults>>
 
-(* The high watermark rises to what all replicas have that follow the leader in its epoch. Here all replicas
-   are in sync at all times; Log.tla has in-sync sets. *)
+(* The high watermark rises to what all replicas in sync have, which follow the leader in its epoch. *)
 Commit(b, r) ==
-    /\ Leads(b, r)
-    /\ \A f \in Brokers : role[f][r].epoch = role[b][r].epoch
-    /\ \A f \in Brokers : IsPrefix(log[b][r], log[f][r])
+    /\ Leads(b, r) /\ role[b][r].epoch = epoch[r]
+    /\ \A f \in insync[r] : role[f][r].epoch = role[b][r].epoch
+    /\ \A f \in insync[r] : IsPrefix(log[b][r], log[f][r])
     /\ Len(log[b][r]) > Len(committed[r])
     /\ committed' = [committed EXCEPT ![r] = log[b][r]]
     /\ UNCHANGED <<zookeeper, brokers, log, told, left, faults>>
@@ -285,13 +286,32 @@ Commit(b, r) ==
 
 Elect(r, to) ==
     LET old == leader[r] IN
-    /\ to # old /\ registered[to]
+    /\ to # old /\ registered[to] /\ to \in insync[r]
     /\ \/ ~registered[old]
        \/ role[old][r].yielded /\ role[old][r].epoch = epoch[r]
        \/ Bug = "moved-without-yield"
     /\ leader' = [leader EXCEPT ![r] = to]
     /\ epoch' = [epoch EXCEPT ![r] = epoch[r] + 1]
+    /\ insync' = IF registered[old] THEN insync ELSE [insync EXCEPT ![r] = insync[r] \ {old}]
     /\ UNCHANGED <<record, registered, brokers, log, history, faults>>
+
+(* The leader removes a replica that lags. *)
+Leave(f, r) ==
+    LET b == leader[r] IN
+    /\ f \in insync[r] /\ f # b /\ faults < MaxFaults
+    /\ Leads(b, r) /\ role[b][r].epoch = epoch[r]
+    /\ insync' = [insync EXCEPT ![r] = insync[r] \ {f}]
+    /\ faults' = faults + 1
+    /\ UNCHANGED <<leader, epoch, record, registered, brokers, log, history>>
+
+(* A replica joins the set again once it follows the leader and has everything that is committed. *)
+Join(f, r) ==
+    LET b == leader[r] IN
+    /\ f \notin insync[r] /\ registered[f]
+    /\ Leads(b, r) /\ role[b][r].epoch = epoch[r] /\ role[f][r].epoch = epoch[r]
+    /\ IsPrefix(committed[r], log[f][r]) /\ IsPrefix(log[f][r], log[b][r])
+    /\ insync' = [insync EXCEPT ![r] = insync[r] \union {f}]
+    /\ UNCHANGED <<leader, epoch, record, registered, brokers, log, history, faults>>
 
 (* The leader stops to confirm, for the rest of its epoch, and acknowledges it. The acknowledgement counts for
    this registration of the broker: it is void after a crash. *)
@@ -302,10 +322,11 @@ Yield(r) ==
     /\ role' = [role EXCEPT ![b][r].yielded = TRUE]
     /\ UNCHANGED <<zookeeper, lease, orders, known, write, log, history, faults>>
 
-(* Every replica has followed the leader in its epoch: none has a record any more that the leader lacks. *)
+(* Every replica in sync has followed the leader in its epoch: none has a record any more that the leader
+   lacks. *)
 Followed(b, r) ==
-    /\ Leads(b, r) /\ ~role[b][r].followed
-    /\ \A f \in Brokers : role[f][r].epoch = role[b][r].epoch /\ IsPrefix(log[f][r], log[b][r])
+    /\ Leads(b, r) /\ ~role[b][r].followed /\ role[b][r].epoch = epoch[r]
+    /\ \A f \in insync[r] : role[f][r].epoch = role[b][r].epoch /\ IsPrefix(log[f][r], log[b][r])
     /\ role' = [role EXCEPT ![b][r].followed = TRUE]
     /\ UNCHANGED <<zookeeper, lease, orders, known, write, log, history, faults>>
 
@@ -353,7 +374,7 @@ SessionExpires(b) ==
     /\ registered[b] /\ (~lease[b] \/ Bug = "lease-never-ends")
     /\ Leading(b)
     /\ registered' = [registered EXCEPT ![b] = FALSE]
-    /\ UNCHANGED <<leader, epoch, record, brokers, log, history, faults>>
+    /\ UNCHANGED <<leader, epoch, insync, record, brokers, log, history, faults>>
 
 (* The broker notices that its session has expired, and registers again. What it leads may have changed. *)
 Register(b) ==
@@ -361,7 +382,7 @@ Register(b) ==
     /\ registered' = [registered EXCEPT ![b] = TRUE]
     /\ lease' = [lease EXCEPT ![b] = FALSE]
     /\ orders' = [orders EXCEPT ![b] = Bug = "confirms-before-orders"]
-    /\ UNCHANGED <<leader, epoch, record, role, known, write, log, history, faults>>
+    /\ UNCHANGED <<leader, epoch, insync, record, role, known, write, log, history, faults>>
 
 (* The controller's first orders after a registration have all been carried out. *)
 OrdersDone(b) ==
@@ -380,7 +401,7 @@ Crash(b) ==
     /\ role' = [role EXCEPT ![b] =
            [r \in Resources |-> [epoch |-> 0, leads |-> FALSE, yielded |-> FALSE, followed |-> FALSE]]]
     /\ known' = [known EXCEPT ![b] = [r \in Resources |-> Nothing]]
-    /\ UNCHANGED <<leader, epoch, record, write, log, history>>
+    /\ UNCHANGED <<leader, epoch, insync, record, write, log, history>>
 
 -----------------------------------------------------------------------------
 Next ==
@@ -393,7 +414,7 @@ Next ==
         \/ \E i \in 1..MaxGrants : Append_(b, r, i)
         \/ \E f \in Brokers : Replicate(f, b, r)
         \/ Commit(b, r)
-        \/ Elect(r, b) \/ Follow(b, r) \/ BeginToLead(b, r) \/ Followed(b, r)
+        \/ Elect(r, b) \/ Follow(b, r) \/ BeginToLead(b, r) \/ Followed(b, r) \/ Leave(b, r) \/ Join(b, r)
     \/ \E r \in Resources : Yield(r)
     \/ \E b \in Brokers :
         LeaseEnds(b) \/ RenewLease(b) \/ SessionExpires(b) \/ Register(b) \/ OrdersDone(b) \/ Crash(b)
