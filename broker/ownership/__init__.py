@@ -11,7 +11,7 @@ The path of a claim, each file in the order in which the claim visits it:
    what was read.
 5. `claims.Claim.carry_out` puts the grants into force in `state`.
 6. `guards` are refreshed, which judge appends and fetches; the connections of the losers are severed.
-7. `answers` keeps the request until `fence_commits` reports that the high watermark has reached the fence,
+7. `answers` keeps the request until `fence_commits` reports that the fence is settled,
    and answers it.
 
 The other operations (`operations`, `readers`) take the same path. `sessions` ends the ownership of clients

@@ -1,4 +1,4 @@
-"""Requests that wait for their answer: for ZooKeeper, and for the high watermark to reach their fences.
+"""Requests that wait for their answer: for ZooKeeper, and for their fences to settle.
 
 Each request is answered exactly once: with its result, an error, or REQUEST_TIMED_OUT. A result is sent only
 while this broker has the right to confirm (`broker.replication.right_to_confirm`): it holds its lease, has
@@ -30,7 +30,7 @@ class _Pending:
     timer: DelayedCall
     standings: tuple[ResourceStanding, ...] = ()
     fences: dict[Fence, None] = field(default_factory=dict)
-    """The fences that are not committed yet."""
+    """The fences that are not settled yet."""
 
 
 class Answers:
@@ -67,7 +67,7 @@ class Answers:
     def answer(
         self, ticket: int, standings: Sequence[ResourceStanding], fences: Sequence[Fence] = ()
     ) -> None:
-        """Answer a request with `standings` once everything before `fences` is committed."""
+        """Answer a request with `standings` once all of `fences` are settled."""
         pending = self._pending.get(ticket)
         if pending is None:
             return  # It has timed out.
@@ -79,7 +79,7 @@ class Answers:
             self._fire(ticket)
 
     def committed(self, fence: Fence) -> None:
-        """Everything before the fence is committed: answer the requests that waited for nothing else."""
+        """The fence is settled (see `fence_commits`): answer the requests that waited for nothing else."""
         for ticket in self._by_fence.pop(fence, {}):
             pending = self._pending[ticket]
             del pending.fences[fence]
@@ -146,7 +146,7 @@ class Answers:
 
 
 def _timed_out(standing: ResourceStanding) -> ResourceStanding:
-    """The standing of a resource that is granted while records before its fence are not committed yet."""
+    """The standing of a resource that is granted while its fence is not settled yet."""
     return replace(
         standing,
         error_code=ErrorCode.REQUEST_TIMED_OUT,

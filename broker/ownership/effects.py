@@ -31,7 +31,7 @@ class Write:
 
 
 class Fence(NamedTuple):
-    """A grant whose owner is answered once the partition's high watermark has reached `offset`."""
+    """A grant whose owner is answered once its fence, at `offset`, is settled (see `fence_commits`)."""
 
     key: PartitionKey
     group: str
@@ -41,14 +41,14 @@ class Fence(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AwaitCommit:
-    """Call `fence_committed` once everything before the fence is committed."""
+    """Call `fence_committed` once the fence is settled."""
 
     fence: Fence
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerTicket:
-    """Answer a request, once everything before `fences` is committed."""
+    """Answer a request, once all of `fences` are settled."""
 
     ticket: int
     standings: tuple[ResourceStanding, ...]

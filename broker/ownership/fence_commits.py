@@ -29,7 +29,7 @@ def _is_settled(partition: Partition, fence: Fence) -> bool:
 
 
 class FenceCommits:
-    """The fences that are not committed yet. `waiting` are the requests that are examined again when a high
+    """The fences that are not settled yet. `waiting` are the requests that are examined again when a high
     watermark moves; `table_changed` is called after each change of the table."""
 
     def __init__(

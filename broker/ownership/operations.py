@@ -27,7 +27,7 @@ RecordsByKey = dict[ResourceKey, OwnershipRecord | Forgotten]
 
 
 class OperationAnswer(NamedTuple):
-    """The answer to a request, and the fences that have to be committed before it is sent."""
+    """The answer to a request, and the fences that have to be settled before it is sent."""
 
     standings: Sequence[ResourceStanding] = ()
     fences: Sequence[Fence] = ()
@@ -269,7 +269,7 @@ class FlushUnwritten(Operation):
 
 
 def pending_fence(resource: Resource, entry: Entry) -> list[Fence]:
-    """The fence of the entry's grant, unless everything before it is committed."""
+    """The fence of the entry's grant, unless it is settled."""
     grant = entry.last
     if entry.is_complete or grant is None or not isinstance(resource.key, PartitionKey):
         return []

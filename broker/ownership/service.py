@@ -1,7 +1,7 @@
 """Ownership on this broker: submits operations to the table, and performs the table's effects in their order.
 
 A grant is first written to ZooKeeper, then put into force (its guard is put up), then the loser's connection
-is severed, and the claimant is answered once the high watermark has reached the fence.
+is severed, and the claimant is answered once the fence is settled.
 """
 
 from __future__ import annotations
