@@ -17,10 +17,8 @@ from tests.broker.log import test_damage as of_damage
 from tests.broker.log import test_key_versions as of_index
 from tests.broker.log import test_manager as of_managers
 from tests.broker.log import test_recovery as of_recovery
-from tests.broker.ownership import test_fencing as of_fences
 from tests.broker.ownership import test_group_readers as of_members
 from tests.broker.ownership import test_handover as of_handovers
-from tests.broker.ownership.machine import Machine
 from tests.broker.replication import test_following as of_followers
 from tests.broker.replication import test_isr_proposals as of_proposals
 from tests.broker.replication import test_key_conditions as of_conditions
@@ -28,6 +26,7 @@ from tests.broker.replication import test_retention as of_retention
 from tests.coordinator.controller import test_recovery as of_elections
 from tests.models.world import World
 from tests.sim import mutants
+from tests.sim import test_fence_followed as of_successions
 from tests.sim import test_grown_topic as of_grown_topics
 from tests.sim import test_last_replica as of_last_replicas
 from tests.sim import test_replaced_decider as of_deciders
@@ -180,13 +179,11 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
             )
         ),
     ),
-    "fence-before-followed": lambda path: (
-        of_handovers.test_a_new_leader_confirms_an_owner_once_every_replica_has_followed_it(
-            of_handovers.coordinating_world(path), "follows"
-        )
+    "fence-before-followed": _simulated(
+        3, of_successions.test_no_fence_lies_before_records_that_only_the_next_leader_has
     ),
-    "fence-written-before-followed": lambda path: of_fences.test_case_2_a_fence_is_written_once_it_is_settled(
-        Machine()
+    "fence-written-before-followed": _simulated(
+        3, of_successions.test_no_fence_lies_before_records_that_only_the_next_leader_has
     ),
     "fence-judged-without-lease": _simulated(3, of_deciders.test_a_replaced_broker_judges_no_fence),
     "guard-judged-without-right": _simulated(
