@@ -152,6 +152,12 @@ class Ledger:
         self._claim = step
         return step
 
+    def check(self) -> None:
+        """Raise `SupersededError` if a later run has claimed the output since this one did."""
+        newest = self.newest()
+        if self._claim is not None and (newest is None or newest.number > self._claim.number):
+            raise SupersededError(_superseded_by(newest))
+
     def _must_count(self, step: LedgerEntry) -> None:
         """Raise `SupersededError` if `step` has the number of an entry that was already swept.
 

@@ -15,7 +15,7 @@ from typing import Any
 from clients.config import ADMIN_ROWS
 from holdfast import Lease, OwnershipRefusedError
 from pipeline.cluster import properties_for
-from pipeline.jobs.ledger import Ledger
+from pipeline.jobs.ledger import Ledger, SupersededError
 from pipeline.jobs.storage import LocalStorage
 
 LEASE_GROUP = "holdfast-jobs"
@@ -118,15 +118,32 @@ class HeldOutput:
 
     @contextmanager
     def run(self) -> Iterator[JobRun]:
-        """One run, which ends with the block."""
+        """One run, which ends with the block.
+
+        If a later run has claimed the output, it has also removed files of this one, and the block may fail
+        with any error. `SupersededError` is then raised from that error.
+        """
         run = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
         report = JobReport(self.job, run, str(self.place), time.time(), token=self.token)
         storage = LocalStorage(self.place)
+        ledger = Ledger(storage, run, self.token)
         began = time.monotonic()
         try:
-            yield JobRun(Ledger(storage, run, self.token), storage, report)
+            yield JobRun(ledger, storage, report)
+        except Exception as error:
+            if report.status == "failed" and not isinstance(error, SupersededError):
+                _check(ledger, error)
+            raise
         finally:
             report.seconds = time.monotonic() - began
+
+
+def _check(ledger: Ledger, error: Exception) -> None:
+    """Raise `SupersededError` from `error` if a later run has claimed the output."""
+    try:
+        ledger.check()
+    except SupersededError as superseded:
+        raise superseded from error
 
 
 @contextmanager

@@ -40,6 +40,7 @@ _MAX_OFFSETS = 40
 _RUNS = 4  # For which each process finds new records.
 _TIMEOUT_S = 600.0
 _POLL_S = 0.001
+_ERROR_CHARACTERS = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class LoadProcess:
     def __init__(self, place: Place) -> None:
         arguments = [place.bootstrap, place.topic, str(place.table), str(_MAX_OFFSETS)]
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tests.pipeline.jobs.load_runs", *arguments],
             cwd=HOME,
@@ -64,7 +66,7 @@ class LoadProcess:
             preexec_fn=die_with_parent,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
             text=True,
             bufsize=1,
         )
@@ -84,8 +86,10 @@ class LoadProcess:
             if found.startswith(beginning):
                 return found
             if not found:
+                self._errors.seek(0)
                 raise RuntimeError(
-                    f"the process has ended and printed no line that begins with {beginning!r}"
+                    f"the process has ended and printed no line that begins with {beginning!r}. The end of "
+                    f"its stderr:\n{self._errors.read()[-_ERROR_CHARACTERS:]}"
                 )
 
     def go(self) -> None:
@@ -103,6 +107,7 @@ class LoadProcess:
         """Kill it with its JVM."""
         self.signal(signal.SIGKILL)
         self.process.wait(60)
+        self._errors.close()
 
     def __enter__(self) -> LoadProcess:
         return self
