@@ -118,7 +118,9 @@ class Entry:
 
     `connection` is None while the owner is detached, at most until `deadline_ms`. While the owner is
     attached, its session ends at `deadline_ms` or later: requests extend it without moving `deadline_ms`.
-    `is_complete`: the fence of the latest grant is settled (see `fence_commits`): the owner may be answered.
+    `is_complete`: the fence of the latest grant is settled (see `fence_commits`) at this leader: the owner
+    may be answered. `is_fence_final`: the fence has settled at this leader or an earlier one: the record may
+    name it, and it does not change any more.
     """
 
     group: str
@@ -132,6 +134,7 @@ class Entry:
     renewed_ms: int = NEVER_MS
     """When the owner last sent a Renew on a connection to which it is not attached."""
     is_complete: bool = True
+    is_fence_final: bool = True
     is_contended: bool = False
     counts: Counts = field(default_factory=Counts)
 
@@ -142,9 +145,9 @@ class Entry:
 
     @property
     def written(self) -> History:
-        """The history as the record has it. A fence that is not settled is left out: the next leader may have
+        """The history as the record has it. A fence that is not final is left out: the next leader may have
         records behind it that this one lacks."""
-        if self.is_complete or not self.history:
+        if self.is_fence_final or not self.history:
             return self.history
         return (*self.history[:-1], replace(self.history[-1], fence_offset=NO_OFFSET))
 

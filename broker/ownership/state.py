@@ -75,8 +75,6 @@ class TableState:
         """Partitions whose writer or readers have changed: their guards are out of date."""
         self.unwritten: dict[ResourceKey, None] = {}
         """Resources with changes still to be written, for which no request waits."""
-        self.unsettled: dict[ResourceKey, None] = {}
-        """Resources with fences still to be written once they are settled."""
         self.to_promote: dict[ResourceKey, None] = {}
         """Resources that may be free for one of their waiters."""
         self.settings = settings
@@ -156,14 +154,12 @@ class TableState:
         if Access.WRITE in grant.owner.access:
             resource.reserved_for = None
         resource.trim()
-        entry.is_complete = fence is None
+        entry.is_complete = entry.is_fence_final = fence is None
         entry.is_contended = False
         for counts in (entry.counts, self.totals):
             counts.claims += 1
             counts.steals += bool(stolen_from)
         self._audit(resource, entry, event)
-        if fence is not None:
-            self.unsettled[resource.key] = None
         if connection is None:
             self._mark_changed(resource.key)
         else:
@@ -468,25 +464,32 @@ class TableState:
     def _restore_owner(self, resource: Resource, entry: Entry, before: Entry | None, now_ms: int) -> None:
         grant = entry.last
         assert grant is not None
-        fence = self._fence(resource.key, entry.group, grant)
-        if fence is not None and not NO_OFFSET < grant.fence_offset <= fence.offset:
-            # The leader before this one failed before it wrote the fence offset, or its log was longer. What
-            # this log lacks was never committed, and cannot be once the replicas have followed this leader.
-            grant = replace(grant, fence_offset=fence.offset)
+        known = None if before is None else before.last
+        if before is not None and known is not None and known.incarnation == grant.incarnation:
+            if before.is_fence_final and known.fence_offset != grant.fence_offset:
+                self.unwritten[resource.key] = None
+            grant = replace(grant, fence_offset=known.fence_offset)
             entry.amend(grant)
-            self.unsettled[resource.key] = None
+            entry.is_fence_final = before.is_fence_final
         if before is not None and before.connection is not None:
-            is_same = before.last is not None and before.last.incarnation == grant.incarnation
-            if is_same and not grant.has_ended:
+            if known is not None and known.incarnation == grant.incarnation and not grant.has_ended:
                 entry.connection, entry.deadline_ms = before.connection, before.deadline_ms
                 entry.is_complete, entry.is_contended = before.is_complete, before.is_contended
                 entry.renewed_ms = before.renewed_ms
                 return
             self.effects.append(Sever(before.connection, f"{resource.key} was granted to another owner"))
+        fence = self._fence(resource.key, entry.group, grant)
         if fence is not None:
+            if entry.is_fence_final and NO_OFFSET < grant.fence_offset <= fence.offset:
+                fence = fence._replace(offset=grant.fence_offset)
+            else:
+                # The leader before this one failed before it wrote the fence, or its log was longer. What
+                # this log lacks was never committed, and cannot be once the replicas have followed this leader.
+                entry.is_fence_final = False
+                entry.amend(replace(grant, fence_offset=fence.offset))
             # Also of a grant that has ended: its owner may resume it.
             entry.is_complete = False
-            self.effects.append(AwaitCommit(fence._replace(offset=grant.fence_offset)))
+            self.effects.append(AwaitCommit(fence))
         if grant.has_ended or grant.owner.assignment is not None:
             return
         grace_ms = max(self.settings.release_grace_ms, grant.owner.session_timeout_ms)
@@ -500,7 +503,6 @@ class TableState:
         """
         resource = self._forget(key)
         self.unwritten.pop(key, None)
-        self.unsettled.pop(key, None)
         self.to_promote.pop(key, None)
         if resource is None:
             return

@@ -317,8 +317,8 @@ class OwnershipTable:
         if entry is not None and entry.last is not None and entry.last.incarnation == fence.incarnation:
             entry.is_complete = True
             self._state.notify(entry.connection)
-            if fence.key in self._state.unsettled:
-                del self._state.unsettled[fence.key]
+            if not entry.is_fence_final:
+                entry.is_fence_final = True
                 self._state.unwritten[fence.key] = None
 
     def flush(self, now_ms: int) -> None:

@@ -185,6 +185,14 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "fence-written-before-followed": _simulated(
         3, of_successions.test_no_fence_lies_before_records_that_only_the_next_leader_has
     ),
+    "settled-fence-left-out": lambda path: (
+        of_fences.test_case_2_a_settled_fence_stays_in_the_record_that_a_new_leader_writes(Machine())
+    ),
+    "known-fence-raised": lambda path: (
+        of_fences.test_case_2_a_record_that_is_loaded_again_raises_no_fence_that_an_owner_knows(
+            Machine(), is_attached=True
+        )
+    ),
     "fence-judged-without-lease": _simulated(3, of_deciders.test_a_replaced_broker_judges_no_fence),
     "guard-judged-without-right": _simulated(
         3, of_deciders.test_a_broker_that_stood_still_judges_no_condition_on_what_another_leads

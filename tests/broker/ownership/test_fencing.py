@@ -138,6 +138,68 @@ def test_case_2_a_fence_is_written_once_it_is_settled(machine: Machine) -> None:
     assert machine.record(P0).histories["app"][-1].fence_offset == 7
 
 
+def test_case_2_fences_of_two_groups_are_each_written_once_they_are_settled(machine: Machine) -> None:
+    ben = machine.client("ben", "other", Access.READ)
+    machine.grow(P0, 5, committed=False)
+    machine.client("anna").ask_claim((P0, 1))
+    machine.grow(P0, 3, committed=False)
+    ben.ask_claim((P0, 1))
+
+    machine.high_watermarks[P0] = 5
+    machine.perform()
+    machine.flush()
+    assert written_fences(machine) == {"app": 5, "other": -1}
+    machine.commit(P0)
+    machine.flush()
+
+    assert written_fences(machine) == {"app": 5, "other": 8}
+
+
+def test_case_2_a_settled_fence_stays_in_the_record_that_a_new_leader_writes(machine: Machine) -> None:
+    """The new leader has to settle the fence again before it answers the owner, but the fence is exact."""
+    machine.client("anna").claim(P0)
+    machine.flush()
+    assert written_fences(machine) == {"app": 0}
+    machine.grow(P0, 7, committed=False)
+    machine.high_watermarks[P0] = -1
+    machine.fail_over()
+    assert not machine.entry(P0).is_complete
+
+    machine.client("ben", "other", Access.READ).ask_claim((P0, 1))
+
+    assert written_fences(machine) == {"app": 0, "other": -1}
+
+
+@pytest.mark.parametrize("is_attached", [False, True])
+def test_case_2_a_record_that_is_loaded_again_raises_no_fence_that_an_owner_knows(
+    machine: Machine, is_attached: bool
+) -> None:
+    """The record changed before the leader could write the fence that is settled."""
+    anna = machine.client("anna")
+    machine.grow(P0, 5)
+    anna.claim(P0)
+    assert written_fences(machine) == {"app": -1}
+    machine.grow(P0, 2)
+    data, version = machine.znodes[P0]
+    machine.znodes[P0] = (data, version + 1)
+    if not is_attached:
+        anna.close()
+
+    machine.load(P0)
+    machine.flush()
+
+    if not is_attached:
+        anna.reconnect()
+        anna.resume(P0)
+    assert anna.renew(P0).fence_offset == 5
+    assert written_fences(machine) == {"app": 5}
+
+
+def written_fences(machine: Machine) -> dict[str, int]:
+    """The fence of the latest grant of each group, as the record in ZooKeeper has it."""
+    return {group: history[-1].fence_offset for group, history in machine.record(P0).histories.items()}
+
+
 def test_case_2_an_owner_that_resumes_an_ended_grant_waits_for_its_fence_too(machine: Machine) -> None:
     anna = machine.client("anna")
     anna.claim(P0)

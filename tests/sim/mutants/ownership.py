@@ -19,7 +19,7 @@ from broker.ownership.state import TableState
 from broker.ownership.table import OwnershipTable
 from broker.replication.appends import Append
 from broker.replication.conditions import Conditions
-from coordinator.ownership.records import Grant, OwnershipRecord
+from coordinator.ownership.records import NO_OFFSET, Grant, History, OwnershipRecord
 from coordinator.ownership.store import FoundRecord, Replacement
 from protocol.errors import ErrorCode
 from protocol.messages.ownership import LossReason
@@ -162,6 +162,33 @@ def _write_fences_at_once() -> Sequence[Patch]:
     return [(Entry, "written", property(lambda entry: entry.history))]
 
 
+def _leave_out_fences_until_settled_again() -> Sequence[Patch]:
+    """A leader that writes a record before it has settled a fence again removes the fence from it."""
+
+    def written(entry: Entry) -> History:
+        if entry.is_complete or not entry.history:
+            return entry.history
+        return (*entry.history[:-1], replace(entry.history[-1], fence_offset=NO_OFFSET))
+
+    return [(Entry, "written", property(written))]
+
+
+def _raise_fences_at_reload() -> Sequence[Patch]:
+    """A leader that loads a record again gives each of its owners the end of the log as the fence."""
+    restore_owner = TableState._restore_owner
+
+    def mutant(
+        state: TableState, resource: Resource, entry: Entry, before: Entry | None, now_ms: int
+    ) -> None:
+        restore_owner(state, resource, entry, before, now_ms)
+        assert entry.last is not None
+        fence = state._fence(resource.key, entry.group, entry.last)
+        if fence is not None and before is not None:
+            entry.amend(replace(entry.last, fence_offset=fence.offset))
+
+    return [(TableState, "_restore_owner", mutant)]
+
+
 MUTATIONS = (
     Mutation(
         "owner-checked-at-the-socket",
@@ -229,6 +256,16 @@ RARE = (
         "fence-written-before-followed",
         "the next leader finds a fence that lies before records of a former owner, which only it has",
         _write_fences_at_once,
+    ),
+    Mutation(
+        "settled-fence-left-out",
+        "a new leader writes a record without a fence that an earlier leader has settled",
+        _leave_out_fences_until_settled_again,
+    ),
+    Mutation(
+        "known-fence-raised",
+        "a leader that loads a record again tells an owner a higher fence than before",
+        _raise_fences_at_reload,
     ),
 )
 """A leader has to be replaced twice within a moment, by a replica that was never in touch with the leader
