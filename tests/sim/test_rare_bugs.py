@@ -17,8 +17,10 @@ from tests.broker.log import test_damage as of_damage
 from tests.broker.log import test_key_versions as of_index
 from tests.broker.log import test_manager as of_managers
 from tests.broker.log import test_recovery as of_recovery
+from tests.broker.ownership import test_fencing as of_fences
 from tests.broker.ownership import test_group_readers as of_members
 from tests.broker.ownership import test_handover as of_handovers
+from tests.broker.ownership.machine import Machine
 from tests.broker.replication import test_following as of_followers
 from tests.broker.replication import test_isr_proposals as of_proposals
 from tests.broker.replication import test_key_conditions as of_conditions
