@@ -80,23 +80,36 @@ class LoadProcess:
 
     def line(self, beginning: str) -> str:
         """The next line that begins so. Raises `RuntimeError` if the process ends before it prints one."""
+        return self.lines(beginning)[-1]
+
+    def lines(self, last: str) -> list[str]:
+        """The next lines up to one that begins with `last`. Raises `RuntimeError` if the process ends before
+        it prints that one."""
         deadline = time.monotonic() + _TIMEOUT_S
+        lines = []
         while True:
             found = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
-            if found.startswith(beginning):
-                return found
+            lines.append(found)
+            if found.startswith(last):
+                return lines
             if not found:
                 self._errors.seek(0)
                 raise RuntimeError(
-                    f"the process has ended and printed no line that begins with {beginning!r}. The end of "
+                    f"the process has ended and printed no line that begins with {last!r}. The end of "
                     f"its stderr:\n{self._errors.read()[-_ERROR_CHARACTERS:]}"
                 )
 
-    def go(self) -> None:
-        """Let it load, once it is ready."""
-        self.line("ready")
+    def begin(self) -> None:
+        """Let it load until nothing is new. It must have printed "ready"."""
         assert self.process.stdin is not None
         print(file=self.process.stdin, flush=True)
+
+    def go(self) -> None:
+        """Let it load until nothing is new, once it is ready, and end then."""
+        self.line("ready")
+        self.begin()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process and its JVM."""

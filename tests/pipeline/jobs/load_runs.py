@@ -2,8 +2,9 @@
 
     python -P -m tests.pipeline.jobs.load_runs BOOTSTRAP TOPIC FOLDER MAX_OFFSETS
 
-It prints "ready" once Spark works, and waits for a line of input. Then it loads until nothing is new, and
-prints the status of each run: "refused", "superseded", "done" or "nothing new", and the reason of a refusal.
+It prints "ready" once Spark works. For each line of input it loads until nothing is new, and prints the
+status of each run: "refused", "superseded", "done" or "nothing new", and the reason of a refusal. It ends
+with its input, or once a run is superseded.
 """
 
 from __future__ import annotations
@@ -43,21 +44,26 @@ def session() -> SparkSession:
 
 
 def main(bootstrap: str, topic: str, folder: Path, max_offsets: int) -> None:
-    """Load until nothing is new. Waits while another process has the lease."""
+    """Load until nothing is new, for each line of input."""
     spark = session()
     print("ready", flush=True)
-    sys.stdin.readline()
     job = LoadJob(
         {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}, folder, TableShape(), max_offsets
     )
+    try:
+        while sys.stdin.readline():
+            load_all(spark, job)
+    except SupersededError as error:
+        print(f"superseded: {error}", flush=True)
+
+
+def load_all(spark: SparkSession, job: LoadJob) -> None:
+    """Load until nothing is new. Waits while another process has the lease. Raises `SupersededError`."""
     status, refusal = "", ""
     while status != "nothing new":
         try:
             status = load(spark, job).status
             print(status, flush=True)
-        except SupersededError as error:
-            print(f"superseded: {error}", flush=True)
-            return
         except JobError as error:
             if str(error) != refusal:  # Once, not for each attempt.
                 refusal = str(error)

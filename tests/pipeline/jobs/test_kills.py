@@ -6,6 +6,7 @@ import json
 import random
 import signal
 import time
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,9 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast import Admin, Message, NewTopic, Producer
-from pipeline.jobs.ledger import DATA, Ledger
+from pipeline.jobs.ledger import DATA, Ledger, LedgerEntry
 from pipeline.jobs.storage import LocalStorage
 from tests.pipeline.jobs.kills import LoadProcess, Place, disagreement, row, run_kills
+
+RECORDS = 30
+"""Fewer than one run of a load process takes."""
 
 
 def test_a_load_that_is_killed_twice_at_random_moments_has_the_topic_in_the_end(
@@ -28,29 +32,80 @@ def test_a_load_that_is_killed_twice_at_random_moments_has_the_topic_in_the_end(
     assert (verdict.kills, verdict.violations) == (2, [])
 
 
-def test_of_two_whole_loads_at_once_the_one_that_was_paused_is_refused_and_told_by_whom(
+def test_of_two_whole_loads_at_once_one_wins_and_the_other_is_told_who_does_the_work(
     bootstrap: str, tmp_path: Path
 ) -> None:
-    place = Place(bootstrap, "two-loads", tmp_path / "table")
+    place = Place(bootstrap, "two-loads", tmp_path.resolve() / "table")
     with Admin({"bootstrap.servers": bootstrap}) as admin:
         admin.create_topics([NewTopic(place.topic, 1)])
-    with Producer({"bootstrap.servers": bootstrap}) as producer:
-        for offset in range(30):
-            producer.send(Message(place.topic, value=row(0, offset), partition=0))
     with LoadProcess(place) as first, LoadProcess(place) as second:
-        first.go()
-        deadline = time.monotonic() + 300
-        while not (place.table / DATA).exists():
-            assert first.process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.005)
-        first.signal(signal.SIGSTOP)
-        second.go()
+        first.line("ready")
+        second.line("ready")
+        loads = load_until_one_is_refused(place, first, second)
+        assert disagreement(place) is None
+        assert len(results_of(place)) == loads
+
+        pause_amid_a_load(place, first)
+        loads = len(results_of(place))
+        second.begin()
         assert second.line("done") == "done"  # Once the lease of the first has expired.
         first.signal(signal.SIGCONT)
         assert "this run is refused, and nothing of what it wrote counts" in first.line("superseded")
 
     assert disagreement(place) is None
-    assert len(Ledger(LocalStorage(place.table), "reader", -1).results()) == 1
+    assert len(results_of(place)) == loads + 1
+
+
+def load_until_one_is_refused(place: Place, first: LoadProcess, second: LoadProcess) -> int:
+    """Let both load at the same moment. If one has done the work before the other looks, nobody is refused:
+    then again, with more records. Returns how often both have loaded."""
+    deadline = time.monotonic() + 300
+    for loads in count(1):
+        assert time.monotonic() < deadline
+        add_records(place)
+        first.begin()
+        second.begin()
+        lines = first.lines("nothing new"), second.lines("nothing new")
+        refusals = [[line for line in told if line.startswith("refused")] for told in lines]
+        for told, winner in zip(refusals, (second, first), strict=True):
+            why = f"refused: another run of a job works on {place.table}, and this one has done nothing: "
+            owner = f" process {winner.process.pid} job load "
+            assert all(line.startswith(why) and owner in line for line in told), lines
+        loser = 1 if "done" in lines[0] else 0
+        assert (lines[0].count("done"), lines[1].count("done")) == (loser, 1 - loser), lines
+        if refusals[loser]:
+            return loads
+    raise AssertionError
+
+
+def pause_amid_a_load(place: Place, process: LoadProcess) -> None:
+    """Let it load, and pause it while it writes. If it was too quick and has published, then again."""
+    deadline = time.monotonic() + 300
+    while True:
+        loads, folders = len(results_of(place)), set((place.table / DATA).iterdir())
+        add_records(place)
+        process.begin()
+        while set((place.table / DATA).iterdir()) == folders:
+            assert process.process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.005)
+        process.signal(signal.SIGSTOP)
+        if len(results_of(place)) == loads:
+            return
+        process.signal(signal.SIGCONT)
+        process.line("nothing new")
+
+
+def add_records(place: Place) -> None:
+    """Add records to the topic, as many as each earlier run has loaded; not more than one run loads."""
+    begin = RECORDS * len(results_of(place))
+    with Producer({"bootstrap.servers": place.bootstrap}) as producer:
+        for offset in range(begin, begin + RECORDS):
+            producer.send(Message(place.topic, value=row(0, offset), partition=0))
+
+
+def results_of(place: Place) -> list[LedgerEntry]:
+    """What the runs of the load have published."""
+    return Ledger(LocalStorage(place.table), "reader", -1).results()
 
 
 @pytest.mark.parametrize(
