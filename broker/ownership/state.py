@@ -484,7 +484,7 @@ class TableState:
                 fence = fence._replace(offset=grant.fence_offset)
             else:
                 # The leader before this one failed before it wrote the fence, or its log was longer. What
-                # this log lacks was never committed. It cannot be, once they have followed this leader.
+                # this log lacks was never committed, and will not be once the replicas have followed it.
                 entry.is_fence_final = False
                 entry.amend(replace(grant, fence_offset=fence.offset))
             # Also of a grant that has ended: its owner may resume it.
