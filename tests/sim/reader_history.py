@@ -11,9 +11,8 @@ from tests.sim.history import History, TopicPartition
 class ReaderHistory:
     """Fetches answered without an error.
 
-    Once a leader has answered a member of one generation, neither it nor a leader of a later epoch may answer
-    a fetch that a member of an earlier generation sends afterwards. A replaced leader, of an earlier epoch,
-    may do so until it learns that it was replaced.
+    Once a leader has answered a member of one generation, no broker may answer a fetch that a member of an
+    earlier generation sends afterwards: also no leader that was replaced and does not know it.
     """
 
     history: History
@@ -36,7 +35,7 @@ class ReaderHistory:
         self.fetches += 1
         first = self._first.setdefault((group, at), {})
         for (later, epoch), since_s in first.items():
-            if later > generation and epoch <= leader_epoch and since_s < sent_s:
+            if later > generation and since_s < sent_s:
                 self.history.violation(
                     f"{member} read {at[0]}-{at[1]} for {group} in generation {generation}, leader epoch "
                     f"{leader_epoch}, after another member in generation {later}, leader epoch {epoch}"
