@@ -1,6 +1,6 @@
 """Rows/s that a streaming query writes exactly once, beside Spark's own Kafka connector on the same broker.
 
-    python -m benchmarks.spark_sink --connector org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0
+    python -m benchmarks.spark_sink --rounds 2
 
 Both sinks copy the same Parquet files into new topics of one broker, in turns: connector, Holdfast, Holdfast,
 connector. Each micro-batch is one file for each core, and so has a task for each. The connector writes at
@@ -18,12 +18,11 @@ from pathlib import Path
 import click
 from pyspark.sql import SparkSession
 
-import pipeline
 from benchmarks.pairs import in_turns, median_ratio
+from benchmarks.spark_session import CONNECTOR, CORES, open_session
 from broker.tools.local_cluster import LocalCluster
 from holdfast import Admin, NewTopic
 
-_CORES = 2
 _PARTITIONS = 6
 _PEER, _OWN = "kafka", "holdfast"
 
@@ -49,7 +48,7 @@ class SinkPair:
             admin.create_topics([NewTopic(topic, _PARTITIONS)])
         rows = (
             self._spark.readStream.schema("key STRING, value STRING")
-            .option("maxFilesPerTrigger", _CORES)
+            .option("maxFilesPerTrigger", CORES)
             .parquet(str(self._source))
         )
         writer = (
@@ -77,7 +76,7 @@ class SinkPair:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--connector", required=True, help="Maven coordinates of Spark's Kafka connector.")
+@click.option("--connector", default=CONNECTOR, help="Maven coordinates of Spark's Kafka connector.")
 @click.option("--rows", default=1_000_000, help="Rows that each query writes.")
 @click.option("--size", default=100, help="Bytes of each value.")
 @click.option("--batches", default=2, help="Micro-batches of each query.")
@@ -89,10 +88,10 @@ def main(connector: str, rows: int, size: int, batches: int, rounds: int, delive
         tempfile.TemporaryDirectory(prefix="spark-sink-", ignore_cleanup_errors=True) as folder,
         LocalCluster(Path(folder) / "cluster") as cluster,
     ):
-        spark = _session(connector)
+        spark = open_session("spark sink", connector)
         source = Path(folder) / "rows"
         value = f"LPAD(CAST(id AS STRING), {size}, 'x')"
-        numbers = spark.range(0, rows, 1, batches * _CORES)
+        numbers = spark.range(0, rows, 1, batches * CORES)
         frame = numbers.selectExpr("CAST(id AS STRING) AS key", f"{value} AS value")
         frame.write.parquet(str(source))
         pair = SinkPair(spark, cluster.bootstrap, source, Path(folder), {"delivery": delivery})
@@ -119,23 +118,6 @@ def main(connector: str, rows: int, size: int, batches: int, rounds: int, delive
             }
         )
     )
-
-
-def _session(connector: str) -> SparkSession:
-    spark = (
-        SparkSession.builder.appName("spark sink")
-        .master(f"local[{_CORES}]")
-        .config("spark.jars.packages", connector)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", str(_CORES))
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    pipeline.register(spark)
-    return spark
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""PySpark's worker daemon with everything imported that a worker of the drill needs.
+"""PySpark's worker daemon with everything imported that a worker of a drill needs.
 
 Spark starts a Python worker for each plan, for each commit of a micro-batch, and after each task that failed.
-Importing PySpark, PyArrow and the sink takes each of them about a second. Forked from this daemon they have
+Importing PySpark, PyArrow and Holdfast takes each of them about a second. Forked from this daemon they have
 them already, so a micro-batch takes a third of the time. For drills only: PySpark imports after the fork,
 because a library may start threads when it is imported. These do not, with one thread for OpenBLAS.
 """
@@ -18,6 +18,7 @@ _NEEDED = (
     "pyspark.sql.worker.python_streaming_sink_runner",
     "pyspark.worker",
     "tests.pipeline.sink.faulty",
+    "tests.pipeline.source_drill_faults",
 )
 
 

@@ -1,0 +1,31 @@
+"""The Spark session in which Holdfast's source and sink are measured beside Spark's own Kafka connector."""
+
+from __future__ import annotations
+
+import pyspark
+from pyspark.sql import SparkSession
+
+import pipeline
+
+CORES = 2
+CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+"""Maven coordinates of the connector that belongs to the installed PySpark."""
+
+
+def open_session(name: str, connector: str) -> SparkSession:
+    """A local session on `CORES` cores that has both. Spark downloads the connector from Maven Central unless
+    it has it."""
+    spark = (
+        SparkSession.builder.appName(name)
+        .master(f"local[{CORES}]")
+        .config("spark.jars.packages", connector)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", str(CORES))
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    pipeline.register(spark)
+    return spark
