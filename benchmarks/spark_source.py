@@ -74,7 +74,8 @@ class SourcePair:
 def fill(bootstrap: str, records: int, partitions: int, size: int, compression: str) -> None:
     """Create the topic and write the records, random values of `size` bytes, evenly to all partitions."""
     chance = random.Random(size)
-    chunk = min(_CHUNK, -(-records // partitions))
+    turns = -(-records // (partitions * _CHUNK))
+    chunk = -(-records // (partitions * turns))
     values = [chance.randbytes(size) for _ in range(chunk)]
     numbers = cycle(range(partitions))
     with Admin({"bootstrap.servers": bootstrap}) as admin:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +36,7 @@ from tests.pipeline.source_drill_faults import (
 )
 from tests.pipeline.source_drill_rows import Delivery, ends_of, fill, judge, words_of
 
+_T = TypeVar("_T")
 _BROKERS = 3
 _SESSION_MS = 4_000
 """Session timeout of the brokers in ZooKeeper: short, so that others soon lead the partitions of one that was
@@ -181,15 +182,21 @@ def _verdict(name: str, job: Job, words: Sequence[Any], failovers: Failovers, re
     )
 
 
+def _under_failovers(call: Callable[[], _T], failovers: Failovers) -> _T:
+    """The result of a call that is made in another thread, while leaders are killed in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(call)
+        while not result.done():
+            failovers.step()
+            time.sleep(_LOOK_S)
+    return result.result()
+
+
 def read_batch(spark: SparkSession, job: Job, failovers: Failovers) -> Verdict:
     """Read the topic once by spark.read."""
     rows = spark.read.format(NAME).options(**job.options()).load()
-    with ThreadPoolExecutor(1) as pool:
-        words = pool.submit(lambda: words_of(rows).toArrow())
-        while not words.done():
-            failovers.step()
-            time.sleep(_LOOK_S)
-    return _verdict("batch", job, [words.result()], failovers)
+    words = _under_failovers(lambda: words_of(rows).toArrow(), failovers)
+    return _verdict("batch", job, [words], failovers)
 
 
 def read_stream(spark: SparkSession, job: Job, failovers: Failovers, stops: int) -> Verdict:
@@ -223,7 +230,8 @@ def read_stream(spark: SparkSession, job: Job, failovers: Failovers, stops: int)
             restarts < stops
             and _numbered(checkpoint / "offsets") > _numbered(checkpoint / "commits") > restarts
         ):
-            query.stop()
+            # The micro-batch that runs may end only after tasks that wait were released.
+            _under_failovers(query.stop, failovers)
             query, restarts = start(), restarts + 1
         time.sleep(_LOOK_S)
     query.awaitTermination()
