@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pyspark
 from pyspark.sql import SparkSession
 
 import pipeline
 
 CORES = 2
-CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
-"""Maven coordinates of the connector that belongs to the installed PySpark."""
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+"""Maven coordinates of a connector that works with PySpark 4.2 and later."""
 
 
 def open_session(name: str, connector: str) -> SparkSession:
