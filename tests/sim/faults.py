@@ -23,7 +23,7 @@ from broker.log.segment import Segment
 from broker.replication.leadership import Leadership
 from broker.replication.partition import Partition
 from coordinator.znodes.brokers import broker_path
-from coordinator.znodes.controller import CONTROLLER_BROKERS
+from coordinator.znodes.controller import CONTROLLER, CONTROLLER_BROKERS
 from coordinator.zookeeper.interface import Delete, WriteOperation
 from protocol.batches import split
 from protocol.messages.alter_partition import AlterPartitionRequest
@@ -33,6 +33,7 @@ from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
 from tests.models.network import Weather
 from tests.models.world import Process
+from tests.sim.client import Client
 from tests.sim.cluster import LOG_DIRECTORIES, Cluster, Machine
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ _CUT_BETWEEN_SHARE = 0.7
 _DIVERGES_SHARE = 0.3
 """The share of changes of a disk's content that hit a follower whose log is about to diverge."""
 _DIVERGES_S_MAX = 3.0
+_UNFOLLOWED_S = (2.5, 3.5)
+"""Seconds for which a leader that nobody follows lives: longer than the session of an owner that sleeps, and
+shorter than the time after which its followers leave the in-sync set."""
+_ELECTION_S = 0.5
+"""Seconds in which a controller is elected after the znode of the one before it was deleted."""
 _LENGTH_POSITION = 8
 """Where a batch has its length, in bytes from its start."""
 _RESTARTED_SHARE = 0.5
@@ -467,8 +473,17 @@ class Faults:
         ats = sorted(self.cluster.states())
         owned = [(topic.name, 0) for topic in self._story.plan.topics if topic.is_owned]
         at = self.rng.choice([at for at in ats if at in owned] or ats)
-        state, topic = self.cluster.states()[at], self.cluster.topics().get(at[0])
-        if topic is None or len(state.isr) < 3 or state.leader not in state.isr:
+        roles = self._roles_for(at)
+        if roles is None:
+            return None
+        leader, next_leader, follower = roles
+        return self._take(self._steps_to_divergence(at, leader, next_leader, follower), leader, next_leader)
+
+    def _roles_for(self, at: tuple[str, int]) -> tuple[Machine, Machine, Machine] | None:
+        """The machines of a partition's leader, of the replica that leads next if the leader dies, and of the
+        third replica. None if they are not all in sync and running."""
+        state, topic = self.cluster.states().get(at), self.cluster.topics().get(at[0])
+        if state is None or topic is None or len(state.isr) < 3 or state.leader not in state.isr:
             return None
         leader = self.cluster.machine(state.leader)
         replicas = topic.partitions[at[1]].replicas
@@ -478,7 +493,7 @@ class Faults:
         )
         if not all(each.is_running for each in (leader, next_leader, follower)):
             return None
-        return self._take(self._steps_to_divergence(at, leader, next_leader, follower), leader, next_leader)
+        return leader, next_leader, follower
 
     def _steps_to_divergence(
         self, at: tuple[str, int], leader: Machine, next_leader: Machine, follower: Machine
@@ -494,6 +509,78 @@ class Faults:
             yield
         leader.start()
         next_leader.kill()
+
+    def replace_unfollowed(self, machine: Machine) -> End | None:
+        """A leader is killed when one follower has copied a record of an owner and the other has not. The
+        other leads next, cut off from the first, and is killed too as soon as an owner was told its fence, or
+        while the first is still in sync. So a replica leads that was never in touch with the leader before
+        it, and it has records that this leader lacked. The former owner sleeps meanwhile."""
+        owned = [(topic.name, 0) for topic in self._story.plan.topics if topic.is_owned]
+        if not owned:
+            return None
+        sleeping: list[Client] = []
+        end_steps = self._take(self._steps_to_unfollowed(owned[0], sleeping), *self.cluster.machines)
+
+        def end() -> None:
+            end_steps()
+            _wake(sleeping)
+
+        return end
+
+    def _steps_to_unfollowed(self, at: tuple[str, int], sleeping: list[Client]) -> Iterator[None]:
+        """The steps of `replace_unfollowed`. Owners that sleep are in `sleeping`."""
+        followed_s = self.rng.uniform(*_UNFOLLOWED_S)
+        roles = self._roles_for(at)
+        while roles is None or not _controls(roles[1]) or not _has_committed_all(at, *roles[:2]):
+            if roles is not None and not _controls(roles[1]):
+                # No other controller could reach the next leader.
+                yield from self._remove_controller()
+            yield
+            roles = self._roles_for(at)
+        # From now on the next leader knows that everything in its log is committed. While no replica follows
+        # it, it commits nothing more.
+        leader, next_leader, follower = roles
+        self._cut(leader.name, next_leader.name, out=True, back=True)
+        while not _end_of(next_leader, at) < _end_of(follower, at) == _end_of(leader, at):
+            yield
+        sleeping += self._pause_owners(at)
+        leader.kill()
+        self.cluster.network.heal()
+        self._cut(next_leader.name, follower.name, out=True, back=True)
+        while not self.cluster.decider(next_leader.address, at).is_current:
+            yield
+        known, until_s = self._grants_of(at), self._world.seconds() + followed_s
+        while self._grants_of(at) == known and self._world.seconds() < until_s:
+            yield
+        next_leader.kill()
+        self.cluster.network.heal()
+        leader.start()
+        while not self.cluster.decider(follower.address, at).is_current:
+            yield
+        _wake(sleeping)
+
+    def _remove_controller(self) -> Iterator[None]:
+        """An administrator deletes /controller. The steps end when another broker may have the controller."""
+        zookeeper = self.cluster.zookeeper
+        if zookeeper.exists(CONTROLLER):
+            self._world.trace("admin", f"deletes {CONTROLLER}")
+            zookeeper.write([Delete(CONTROLLER)], 0)
+        elected_s = self._world.seconds() + _ELECTION_S
+        while self._world.seconds() < elected_s:
+            yield
+
+    def _grants_of(self, at: tuple[str, int]) -> int:
+        """How many grants of a partition clients were told."""
+        return sum(grant.place.at == at for grant in self._story.owned.grants)
+
+    def _pause_owners(self, at: tuple[str, int]) -> list[Client]:
+        """Pause the clients that own a partition. Returns them."""
+        tenants = self._story.tenants.tenants if self._story.tenants is not None else ()
+        owners = [each for each in tenants if each.at == at and each.grant is not None]
+        for owner in owners:
+            self._world.trace(owner.name, "sleeps")
+            owner.process.pause()
+        return [*owners]
 
     def _is_left_out(self, follower: Machine, leader: Machine) -> bool:
         """Whether the follower is not registered, and this leader leads a partition without it."""
@@ -1073,6 +1160,20 @@ def _truncations_of(machine: Machine, at: tuple[str, int]) -> int:
     return -1 if partition is None else partition.log.truncations
 
 
+def _has_committed_all(at: tuple[str, int], *machines: Machine) -> bool:
+    """Whether these machines have the same records of a partition, and know that all are committed."""
+    replicas = [machine.partition(at) for machine in machines]
+    return _end_of(machines[0], at) > 0 and all(
+        replica is not None and replica.high_watermark == _end_of(machines[0], at) == _end_of(machine, at)
+        for machine, replica in zip(machines, replicas, strict=True)
+    )
+
+
+def _wake(clients: Sequence[Client]) -> None:
+    for client in clients:
+        client.process.resume()
+
+
 def _controls(machine: Machine) -> bool:
     node = machine.broker.node if machine.broker is not None else None
     return node is not None and node.cluster.controller.is_active
@@ -1120,6 +1221,7 @@ KINDS = (
 )
 OUTDATED_PROPOSAL = Kind("outdated proposal", 0, (13.0, 16.0), Faults.outdate_proposal)
 DIVERGENCE = Kind("divergence", 0, (18.0, 24.0), Faults.diverge)
-LONG_KINDS = (OUTDATED_PROPOSAL, DIVERGENCE)
+UNFOLLOWED_LEADER = Kind("unfollowed leader", 0, (17.0, 22.0), Faults.replace_unfollowed)
+LONG_KINDS = (OUTDATED_PROPOSAL, DIVERGENCE, UNFOLLOWED_LEADER)
 """Faults of many steps, which plans draw beside the others."""
 _KINDS_BY_NAME = {kind.name: kind for kind in (*KINDS, *LONG_KINDS)}

@@ -20,7 +20,15 @@ from protocol.messages.producer_access import ProducerAccessMode
 from tests.models.network import Weather
 from tests.models.zookeeper import NORMAL_DELAY_MS_MAX
 from tests.sim.consumer import IDS_VERSION, NAMES_VERSION
-from tests.sim.faults import DIVERGENCE, OUTDATED_PROPOSAL, POWER_LOSS, Kind, Strike
+from tests.sim.faults import (
+    DIVERGENCE,
+    LONG_KINDS,
+    OUTDATED_PROPOSAL,
+    POWER_LOSS,
+    UNFOLLOWED_LEADER,
+    Kind,
+    Strike,
+)
 from tests.sim.producer import ProducerHabits
 
 
@@ -54,6 +62,7 @@ _LARGE_SHARE = 0.2
 _KEYED_SHARE = 0.25
 _OUTDATED_SHARE = 0.05
 _DIVERGENCE_SHARE = 0.3
+_UNFOLLOWED_SHARE = 0.2
 _POWER_LOSSES_SHARE = 0.3
 _MANY_NAMES_SHARE = 0.4
 NAMES_KEPT = 3
@@ -230,6 +239,9 @@ def draw(shape: Shape, kinds: Sequence[Kind], streams: Callable[[str], random.Ra
     rng = streams("plan of tombstones")
     if plan.blind_writers and rng.random() < _TOMBSTONES_SHARE:
         plan = _with_tombstones(plan, rng)
+    rng = streams("plan of an unfollowed leader")
+    if plan.tenants is not None and not _has_long_fault(plan) and rng.random() < _UNFOLLOWED_SHARE:
+        plan = _with_undisturbed_fault(plan, UNFOLLOWED_LEADER, rng)
     return plan
 
 
@@ -276,7 +288,7 @@ def _draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
     if rng.random() < _KEYED_SHARE:
         plan = _with_keys(plan, rng)
     if rng.random() < _OUTDATED_SHARE and _keeps_two_in_sync(plan):
-        plan = _with_outdated_proposal(plan, rng)
+        plan = _with_undisturbed_fault(plan, OUTDATED_PROPOSAL, rng)
     if rng.random() < _LATE_RESULTS_SHARE:
         plan = dataclasses.replace(plan, result_ms_max=rng.choice([50.0, 400.0]))
     if plan.tenants is not None and rng.random() < _MANY_NAMES_SHARE:
@@ -313,12 +325,17 @@ def _with_long_fault(plan: Plan, kind: Kind, rng: random.Random) -> Plan:
     return dataclasses.replace(plan, faulty_s=max(plan.faulty_s, _LONG_S), strikes=tuple(strikes))
 
 
-def _with_outdated_proposal(plan: Plan, rng: random.Random) -> Plan:
-    """The plan with an outdated proposal, which waits twice until a session expires. Sessions therefore
-    expire soon, and no other fault begins before the end of this one: most of them would change the
-    partition's state, and so end the proposal."""
-    plan = _with_long_fault(plan, OUTDATED_PROPOSAL, rng)
-    (long,) = (strike for strike in plan.strikes if strike.kind == OUTDATED_PROPOSAL.name)
+def _has_long_fault(plan: Plan) -> bool:
+    names = {kind.name for kind in LONG_KINDS}
+    return any(strike.kind in names for strike in plan.strikes)
+
+
+def _with_undisturbed_fault(plan: Plan, kind: Kind, rng: random.Random) -> Plan:
+    """The plan with another fault, which waits twice until a session expires. Sessions therefore expire soon,
+    and no other fault begins before the end of this one: most of them would change the partition's state, and
+    so undo what this one has done."""
+    plan = _with_long_fault(plan, kind, rng)
+    (long,) = (strike for strike in plan.strikes if strike.kind == kind.name)
     strikes = [strike for strike in plan.strikes if strike is long or strike.at_s > long.at_s + long.seconds]
     settings = {**plan.settings, "zookeeper.session.timeout.ms": 3000}
     return dataclasses.replace(

@@ -181,9 +181,6 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
             )
         ),
     ),
-    "fence-before-followed": _simulated(
-        3, of_successions.test_no_fence_lies_before_records_that_only_the_next_leader_has
-    ),
     "fence-written-before-followed": _simulated(
         3, of_successions.test_no_fence_lies_before_records_that_only_the_next_leader_has
     ),

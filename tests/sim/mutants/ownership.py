@@ -244,14 +244,14 @@ MUTATIONS = (
         "a claim is answered before all records below its fence are committed",
         _answer_before_the_fence_is_committed,
     ),
-)
-
-RARE = (
     Mutation(
         "fence-before-followed",
         "an owner is confirmed while a replica that may lead next still has a former owner's records",
         _do_not_wait_for_followers,
     ),
+)
+
+RARE = (
     Mutation(
         "fence-written-before-followed",
         "the next leader finds a fence that lies before records of a former owner, which only it has",
@@ -269,4 +269,5 @@ RARE = (
     ),
 )
 """A leader has to be replaced twice within a moment, by a replica that was never in touch with the leader
-between. `tests/sim/test_rare_bugs.py` catches these bugs by fixed scenarios."""
+between, which must have written its record twice. `tests/sim/test_rare_bugs.py` catches this bug by a fixed
+scenario."""
