@@ -44,8 +44,8 @@ killed."""
 _FAILOVER_S = 120.0
 _NO_LEADER = -1
 _LOOK_S, _LEADER_LOOK_S = 0.02, 0.1
-_STARTS = 5
-"""How often a query is started whose Python process has not connected to Spark within 10 s."""
+_START_S = 1200.0
+"""How long a query is started again and again whose Python process has not connected to Spark within 10 s."""
 
 
 # Faults -----------------------------------------------------------------------------------------------
@@ -218,12 +218,11 @@ def read_stream(spark: SparkSession, job: Job, failovers: Failovers, stops: int)
         writer = writer.foreachBatch(deliver).option("checkpointLocation", str(checkpoint))
         return writer.trigger(availableNow=True).start()
 
-    query, restarts, slow_starts = start(), 0, 0
+    query, restarts, deadline = start(), 0, time.monotonic() + _START_S
     while query.isActive or was_too_slow_to_start(query):
         failovers.step()
         if not query.isActive:
-            slow_starts += 1
-            if slow_starts == _STARTS:
+            if time.monotonic() > deadline:
                 break
             query = start()
         elif (
@@ -232,7 +231,7 @@ def read_stream(spark: SparkSession, job: Job, failovers: Failovers, stops: int)
         ):
             # The micro-batch that runs may end only after tasks that wait were released.
             _under_failovers(query.stop, failovers)
-            query, restarts = start(), restarts + 1
+            query, restarts, deadline = start(), restarts + 1, time.monotonic() + _START_S
         time.sleep(_LOOK_S)
     query.awaitTermination()
     committed = [words[batch] for batch in sorted(words) if (checkpoint / "commits" / str(batch)).exists()]
