@@ -280,7 +280,7 @@ def run_kills(place: Place, count: int, chance: random.Random, told: Callable[[s
             told(f"kill {verdict.kills} aimed at {moment.name}: {found}")
             if wrong := disagreement(place):
                 verdict.violations.append(f"after kill {verdict.kills}: {wrong}")
-        last = take()
+        last = take(is_last=True)
         last.go()
         last.line("nothing new")
     if wrong := disagreement(place):
@@ -319,13 +319,15 @@ def _kill_at(moment: Moment, worker: LoadProcess, place: Place, chance: random.R
 
 
 @contextmanager
-def spares(place: Place) -> Iterator[Callable[[], LoadProcess]]:
-    """Processes that load, one after the other: the next one starts its Spark while one works."""
+def spares(place: Place) -> Iterator[Callable[..., LoadProcess]]:
+    """Processes that load, one after the other: the next one starts its Spark while one works, unless
+    `is_last=True` is given."""
     waiting = [LoadProcess(place)]
     used: list[LoadProcess] = []
 
-    def take() -> LoadProcess:
-        waiting.append(LoadProcess(place))
+    def take(*, is_last: bool = False) -> LoadProcess:
+        if not is_last:
+            waiting.append(LoadProcess(place))
         used.append(waiting.pop(0))
         return used[-1]
 

@@ -245,10 +245,15 @@ def test_a_bulk_load_sets_headers_and_timestamps_and_a_transform_keeps_them(
 def records_of(bootstrap: str, topic: str) -> list[ConsumerRecord]:
     """Every record of a topic, with headers and timestamp."""
     found: list[ConsumerRecord] = []
+    with Admin({"bootstrap.servers": bootstrap}) as admin:
+        (described,) = admin.describe_topics([topic])
+    partitions = [TopicPartition(topic, each.partition) for each in described.partitions]
     with Consumer({"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest"}) as consumer:
-        consumer.add_topic(topic)
-        while records := consumer.poll(3000):
-            found += records
+        for partition in partitions:
+            consumer.add_topic(*partition)
+        ends = consumer.end_offsets(partitions)
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            found += consumer.poll(500)
     return found
 
 

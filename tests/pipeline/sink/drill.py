@@ -4,6 +4,9 @@ For each fault a query copies numbered rows into a topic of three partitions, by
 micro-batch, which write to all partitions in several chunks. The drill then reads the topic: each row must be
 there once, and rows that one task wrote to one partition in their order. It prints a line for each fault, and
 ends with 1 if a row is lost, there twice or out of order, or if a fault did not strike.
+
+With --delivery at-least-once the same faults write rows twice, except those of `HARMLESS`. Then the drill
+ends with 1 if one of `DUPLICATING` writes none twice, or if a row is lost.
 """
 
 from __future__ import annotations
@@ -36,11 +39,10 @@ from tests.pipeline.sink.drill_query import (
     finish,
     judge,
     make_folders,
-    run_of,
     session,
     start,
 )
-from tests.pipeline.sink.faulty import NO_FAULT, SLOW, STALLED, TASK_FAULTS, ZOMBIES
+from tests.pipeline.sink.faulty import NO_FAULT, RELEASED, SLOW, STALLED, TASK_FAULTS, ZOMBIES
 
 _ZOMBIES_S = 120.0
 _SESSION_MS = 4_000
@@ -49,6 +51,8 @@ killed."""
 _EXPIRED = "has expired; opening a new one"
 """What a broker logs when ZooKeeper has ended its session."""
 _LOOK_S = 0.02
+_SAID = 2000
+"""Characters that are shown of what an instance said before it ended."""
 
 
 # Faults -----------------------------------------------------------------------------------------------
@@ -145,23 +149,34 @@ def under_two_instances(spark: SparkSession, place: Place, batches: int) -> Verd
     shutil.copytree(place.checkpoint, other.checkpoint)
     shutil.copytree(place.input, other.input)
     make_folders(other)
-    before = run_of(place)
     with driver(other, STALLED) as process:
         deadline = time.monotonic() + TIMEOUT_S
-        while run_of(place) == before and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.2)
+        while not other.strikes() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+        # Its tasks wait amid their rows, until this instance has committed a micro-batch. Then both write.
         error = ""
         try:
-            finish(start(spark, place))
+            query = start(spark, place)
+            committed = place.committed()
+            while place.committed() == committed and not query.awaitTermination(_LOOK_S):
+                pass
+            other.directory.joinpath(RELEASED).touch()
+            finish(query)
         except Exception as failure:
             error = str(failure)
+        other.directory.joinpath(RELEASED).touch()
         assert process.stderr is not None
         _, said = process.communicate(timeout=TIMEOUT_S)
         error += said.decode(errors="replace")
-    refused = "has taken over" in error
     # The one that was refused is started again: it finds what the other one has written.
     finish(start(spark, place))
-    note = f", one instance was refused with the other's name: {'yes' if refused else 'NO'}"
+    if place.delivery == AT_LEAST_ONCE:
+        both = process.returncode == 0 and other.committed() == place.committed()
+        note = f", both instances wrote everything: {'yes' if both else 'NO'}"
+        return judge(place, "two-instances", wanted, recoveries=int(both), note=note)
+    refused = "has taken over" in error
+    said_so = "yes" if refused else f"NO: {error[-_SAID:]}"
+    note = f", one instance was refused with the other's name: {said_so}"
     return judge(place, "two-instances", wanted, recoveries=int(refused), note=note)
 
 
@@ -189,6 +204,7 @@ def under_broker_kills(
         time.sleep(chance.uniform(0.2, 1.6 * _SESSION_MS / 1000))
         broker.start()
         cluster.wait_ready()
+    place.directory.joinpath(RELEASED).touch()
     finish(query)
     return judge(place, "broker-kill", wanted, recoveries=killed)
 
@@ -225,6 +241,7 @@ def under_zookeeper_losses(
             zookeeper.resume()
         cluster.wait_ready()
         lost += 1
+    place.directory.joinpath(RELEASED).touch()
     finish(query)
     expired = _expired_sessions(cluster) - before
     return judge(
@@ -253,6 +270,16 @@ FAULTS = (
     "zookeeper-loss",
 )
 ALL = "all"
+DUPLICATING = ("raise-amid", "raise-after", "kill-amid", "kill-after", "zombie", "two-instances")
+"""Faults that always write rows twice with at-least-once. A stop and a killed driver do so if a task has rows
+in the log at that moment and its micro-batch is not committed."""
+HARMLESS = {
+    NO_FAULT: "nothing fails, so nothing is repeated",
+    "raise-before": "the attempt that fails has written nothing",
+    "broker-kill": "the producer is idempotent, and repeats a batch at the next leader under its number",
+    "zookeeper-loss": "no task fails: the producer waits for a leader, and is idempotent",
+}
+"""Faults that write no row twice even with at-least-once, and why."""
 
 
 @click.command(context_settings={"show_default": True})
@@ -281,14 +308,18 @@ def main(batches: int, faults: tuple[str, ...], kills: int, delivery: str, broke
     Prints a line for each fault: micro-batches; rows; duplicates; lost rows; rows out of order; appends that
     were refused because the log had grown (conflicts); chunks and rows that an earlier attempt had written
     (repeats, rows found); faults after which the query continued (recoveries). Exit status 1 if a row is
-    lost, duplicated or out of order, or if a fault did not strike.
+    lost, duplicated or out of order, or if a fault did not strike. The last lines say how many appends were
+    refused under each fault, and that is a violation if none was.
+
+    With at-least-once the lines say how many rows are there twice, or why none can be. Exit status 1 if a row
+    is lost, if a fault did not strike, or if one that must write rows twice has not.
     """
     chosen = FAULTS if ALL in faults else tuple(dict.fromkeys(faults))
     count = brokers or (3 if "broker-kill" in chosen else 1)
     if "broker-kill" in chosen and count < 3:
         raise click.UsageError("broker-kill needs 3 brokers, so that others lead while one is dead")
     chance = random.Random(seed)
-    violations = []
+    violations, verdicts = [], []
     with (
         tempfile.TemporaryDirectory(prefix="sink-drill-", ignore_cleanup_errors=True) as folder,
         LocalCluster(
@@ -303,10 +334,20 @@ def main(batches: int, faults: tuple[str, ...], kills: int, delivery: str, broke
             began = time.monotonic()
             verdict = _drill(spark, place, batches, fault, kills, cluster, chance)
             verdict.seconds = time.monotonic() - began
+            if delivery == AT_LEAST_ONCE and fault in HARMLESS and not verdict.duplicates:
+                verdict.note += f", no duplicates because {HARMLESS[fault]}"
             print(verdict, flush=True)
+            verdicts.append(verdict)
             if problem := _problem(verdict):
                 violations.append(f"{fault}: {problem}")
         spark.stop()
+    if delivery == EXACTLY_ONCE:
+        conflicts = sum(verdict.totals.conflicts for verdict in verdicts)
+        print(f"conflicts {conflicts}: {', '.join(f'{v.fault} {v.totals.conflicts}' for v in verdicts)}")
+        if not conflicts:
+            violations.append("no append was refused because the log had grown: try more --batches")
+    else:
+        print(f"duplicates: {', '.join(f'{v.fault} {v.duplicates}' for v in verdicts)}")
     print("no violation" if not violations else "VIOLATION: " + "; ".join(violations))
     sys.exit(1 if violations else 0)
 
@@ -317,6 +358,8 @@ def _problem(verdict: Verdict) -> str:
         return "the topic is not the input"
     if verdict.fault != NO_FAULT and not verdict.recoveries:
         return "the fault did not strike"
+    if verdict.delivery == AT_LEAST_ONCE and verdict.fault in DUPLICATING and not verdict.duplicates:
+        return "no row is there twice, although the fault repeats rows that were written"
     return "a zombie did not end" if "SILENT" in verdict.note else ""
 
 

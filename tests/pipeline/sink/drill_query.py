@@ -7,6 +7,8 @@ all partitions, in several chunks, so their appends conflict also without a faul
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -86,10 +88,14 @@ class Verdict:
 
     def __str__(self) -> str:
         totals = self.totals
+        counts = f"duplicates {self.duplicates}, lost {self.missing}"
+        if self.delivery == EXACTLY_ONCE:
+            counts += (
+                f", out of order {self.disordered}; conflicts {totals.conflicts}, repeats {totals.repeats}, "
+                f"rows found {totals.rows_found}"
+            )
         return (
-            f"{self.fault:14} {self.delivery}: batches {self.batches}, rows {self.rows}, "
-            f"duplicates {self.duplicates}, lost {self.missing}, out of order {self.disordered}; "
-            f"conflicts {totals.conflicts}, repeats {totals.repeats}, rows found {totals.rows_found}, "
+            f"{self.fault:14} {self.delivery}: batches {self.batches}, rows {self.rows}, {counts}, "
             f"recoveries {self.recoveries}; {self.seconds:.0f} s{self.note}"
         )
 
@@ -201,14 +207,10 @@ def query_id(place: Place) -> str:
     return found
 
 
-def run_of(place: Place) -> str:
-    """The id of the run that writes the query; empty if none has written yet."""
-    record = query_record(place.bootstrap, query_id(place))
-    return "" if record is None else record.run.id
-
-
 def session() -> SparkSession:
-    """A session with two cores in which a task may fail three times."""
+    """A session with two cores in which a task may fail three times. Changes this process's environment."""
+    os.environ["SINK_DRILL_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = str(Path(__file__).with_name("warm_python.sh"))
     spark = (
         SparkSession.builder.appName("sink drill")
         .master("local[2,4]")

@@ -8,6 +8,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,28 @@ from pipeline.sink.chunks import LineIdentity
 from pipeline.sink.cluster import AppendOutcome, SinkCluster
 from pipeline.sink.line import ChunkLine, SinkError
 from pipeline.sink.options import WriteOptions
+from pipeline.sink.plain import write_plainly
 from pipeline.sink.state import Run
 from pipeline.sink.store import QueryStore
 from pipeline.sink.task import SinkTask
-from pipeline.sink.writers import StreamSink
+from pipeline.sink.writers import StreamSink, TaskMessage
 from pipeline.source import HoldfastDataSource
 
 NO_FAULT = "none"
 TASK_FAULTS = ("raise-before", "raise-amid", "raise-after", "kill-amid", "kill-after", "zombie")
 SLOW, STALLED = "slow", "stalled"
-"""Every task takes its time, so that what stops queries meets running writers."""
+"""Every task takes its time, so that what stops queries meets running writers: it pauses after each chunk, or
+waits for the file `RELEASED` once its first chunk is in the log. After that file no task takes its time."""
 STRIKES, FINISHED, ZOMBIES = "strikes", "finished", "zombies"
-"""Folders in the fault directory. A file for each attempt that was made to fail; for each task that has
-written its rows; for each zombie that has ended, with how."""
-_PAUSES_S = {SLOW: 0.05, STALLED: 3.0}
+"""Folders in the fault directory. A file for each attempt that was made to fail or to wait; for each task
+that has written its rows; for each zombie that has ended, with how."""
+RELEASED = "released"
+"""A file in the fault directory, which ends what `SLOW` and `STALLED` do."""
+_PAUSE_S = 0.05
+_PLAIN_PAUSE_S = 0.3
+"""With at-least-once, a slow task pauses once, amid its rows."""
+_RELEASE_S = 600.0
+"""A stalled task continues at the latest after this time."""
 _ZOMBIE_S = 60.0
 """A zombie wakes at the latest after this time, if no successor finishes."""
 _LOOK_S = 0.05
@@ -65,7 +74,10 @@ class FaultyDataSource(HoldfastDataSource):
 
 
 class FaultyStreamSink(StreamSink):
-    """StreamSink whose tasks fail in their first attempt, in two of three micro-batches."""
+    """StreamSink whose tasks fail in their first attempt, in two of three micro-batches.
+
+    With at-least-once, amid its rows is a task when the first half of them is acknowledged.
+    """
 
     def __init__(
         self, given: dict[str, str], schema: StructType, *, is_overwrite: bool, fault: str, directory: str
@@ -80,7 +92,9 @@ class FaultyStreamSink(StreamSink):
         fault = self.fault
         batch = int(context.getLocalProperty("streaming.sql.batchId") or 0)
         task = f"{batch}-{context.partitionId()}"
-        if fault not in _PAUSES_S and (context.attemptNumber() or (batch + context.partitionId()) % 3 == 2):
+        if fault not in (SLOW, STALLED) and (
+            context.attemptNumber() or (batch + context.partitionId()) % 3 == 2
+        ):
             fault = NO_FAULT
         self.fault = fault
         if fault in TASK_FAULTS:
@@ -98,8 +112,17 @@ class FaultyStreamSink(StreamSink):
         (Path(self.directory) / FINISHED / task).touch()
         return message
 
+    def _write(self, batches: Iterator[Any], identity: LineIdentity, run_id: str) -> TaskMessage:
+        if self.options.is_exactly_once:
+            return super()._write(batches, identity, run_id)
+        begin, rest = _halves(list(batches))
+        super()._write(iter(begin), identity, run_id)
+        take_time(self.fault, Path(self.directory), identity, _PLAIN_PAUSE_S, is_first=True)
+        meet(self.fault)
+        return super()._write(iter(rest), identity, run_id)
+
     def _task(self, cluster: SinkCluster, store: QueryStore, identity: LineIdentity, run: Run) -> SinkTask:
-        return FaultyTask(cluster, store, self.options, identity, run, self.fault)
+        return FaultyTask(cluster, store, self.options, identity, run, self.fault, Path(self.directory))
 
     def _leave_zombie(self, batches: list[Any]) -> None:
         """Begin to write in another process, which continues once a successor has finished."""
@@ -121,6 +144,35 @@ class FaultyStreamSink(StreamSink):
         os.close(begins)
         os.read(begun, 1)  # It has written its first chunk, or all.
         os.close(begun)
+
+
+def _halves(batches: list[Any]) -> tuple[list[Any], list[Any]]:
+    """The first half of the rows of each record batch, and the others."""
+    middles = [(batch, batch.num_rows // 2) for batch in batches]
+    return [batch.slice(0, middle) for batch, middle in middles], [
+        batch.slice(middle) for batch, middle in middles
+    ]
+
+
+def take_time(fault: str, directory: Path, identity: LineIdentity, pause_s: float, *, is_first: bool) -> None:
+    """Pause a slow task; have a stalled one wait, once its first rows are in the log."""
+    released = directory / RELEASED
+    if fault == SLOW and not released.exists():
+        time.sleep(pause_s)
+    elif fault == STALLED and is_first:
+        (directory / STRIKES / f"{identity.batch}-{identity.task}-{os.getpid()}").touch()
+        until = time.monotonic() + _RELEASE_S
+        while not released.exists() and time.monotonic() < until:
+            time.sleep(_LOOK_S)
+
+
+def meet(fault: str) -> None:
+    """Fail here, if the fault strikes amid the rows of a task."""
+    match fault:
+        case "raise-amid":
+            raise FaultError("amid the rows")
+        case "kill-amid":
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _give_up_files(kept: int) -> None:
@@ -145,11 +197,20 @@ def live_on(
     """The zombie: write a chunk or more, tell so through `begins`, wait until a successor has finished, write
     the rest, and report how that ended."""
     said = "failed"
+    rest = Rest.of(identity, directory, begins)
     try:
         cluster = SinkCluster(options.client)
-        store = QueryStore(cluster, options.client)
-        task = ZombieTask(cluster, store, options, identity, run, directory, begins)
-        said = f"wrote {task.write(batches).counts.rows} rows"
+        if options.is_exactly_once:
+            store = QueryStore(cluster, options.client)
+            task = ZombieTask(cluster, store, options, identity, run, directory, rest)
+            said = f"wrote {task.write(batches).counts.rows} rows"
+        else:
+            turn = identity.batch + identity.task
+            begin, end = _halves(batches)
+            write_plainly(begin, options, lambda topic: len(cluster.topic(topic).partitions), turn)
+            rest.take()
+            write_plainly(end, options, lambda topic: len(cluster.topic(topic).partitions), turn)
+            said = f"wrote {sum(batch.num_rows for batch in batches)} rows"
     except SinkError as error:
         said = f"refused {type(error).__name__}: {error}"
     except Exception as error:
@@ -158,6 +219,30 @@ def live_on(
         report = directory / ZOMBIES / f"{identity.batch}-{identity.task}-{os.getpid()}"
         report.with_suffix(".part").write_text(said)
         report.with_suffix(".part").rename(report.with_suffix(".txt"))
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """How long a zombie rests when its first rows are in the log: in every other micro-batch until Spark has
+    committed the micro-batch, otherwise until a successor has written its rows."""
+
+    begins: int
+    finished: Path
+    longer_s: float
+
+    @classmethod
+    def of(cls, identity: LineIdentity, directory: Path, begins: int) -> Rest:
+        if identity.batch % 2:
+            return cls(begins, directory / "checkpoint" / "commits" / str(identity.batch), _AFTER_COMMIT_S)
+        return cls(begins, directory / FINISHED / f"{identity.batch}-{identity.task}", 0.0)
+
+    def take(self) -> None:
+        """Say through `begins` that rows are in the log, and rest."""
+        os.write(self.begins, b"1")
+        until = time.monotonic() + _ZOMBIE_S
+        while not self.finished.exists() and time.monotonic() < until:
+            time.sleep(_LOOK_S)
+        time.sleep(self.longer_s)
 
 
 class FaultyTask(SinkTask):
@@ -171,27 +256,27 @@ class FaultyTask(SinkTask):
         identity: LineIdentity,
         run: Run,
         fault: str,
+        directory: Path,
     ) -> None:
         super().__init__(cluster, store, options, identity, run)
         self._fault = fault
-        self._first_outcomes = 1 + zlib.crc32(identity.prefix) % 3
+        self._directory = directory
+        self._outcomes = 0
+        self._fault_outcome = 1 + zlib.crc32(identity.prefix) % 3
 
     def _take(self, line: ChunkLine, outcome: AppendOutcome) -> None:
         super()._take(line, outcome)
-        self._first_outcomes -= 1
-        time.sleep(_PAUSES_S.get(self._fault, 0))
-        if self._first_outcomes != 0:
-            return
-        match self._fault:
-            case "raise-amid":
-                raise FaultError("amid the chunks")
-            case "kill-amid":
-                os.kill(os.getpid(), signal.SIGKILL)
+        self._outcomes += 1
+        take_time(self._fault, self._directory, self._identity, _PAUSE_S, is_first=self._outcomes == 1)
+        if self._outcomes == self._fault_outcome:
+            self._strike()
+
+    def _strike(self) -> None:
+        meet(self._fault)
 
 
 class ZombieTask(FaultyTask):
-    """SinkTask that pauses when its first chunk is in the log: in every other micro-batch until a successor
-    has committed the micro-batch, otherwise until a successor has written its rows."""
+    """SinkTask that rests when its first chunk is in the log."""
 
     def __init__(
         self,
@@ -201,22 +286,10 @@ class ZombieTask(FaultyTask):
         identity: LineIdentity,
         run: Run,
         directory: Path,
-        begins: int,
+        rest: Rest,
     ) -> None:
-        super().__init__(cluster, store, options, identity, run, "zombie")
-        self._begins = begins
-        self._finished = directory / FINISHED / f"{identity.batch}-{identity.task}"
-        self._rest_s = 0.0
-        if identity.batch % 2:
-            self._finished = directory / "checkpoint" / "commits" / str(identity.batch)
-            self._rest_s = _AFTER_COMMIT_S
+        super().__init__(cluster, store, options, identity, run, "zombie", directory)
+        self._rest = rest
 
-    def _take(self, line: ChunkLine, outcome: AppendOutcome) -> None:
-        super()._take(line, outcome)
-        if self._first_outcomes != 0:
-            return
-        os.write(self._begins, b"1")
-        until = time.monotonic() + _ZOMBIE_S
-        while not self._finished.exists() and time.monotonic() < until:
-            time.sleep(_LOOK_S)
-        time.sleep(self._rest_s)
+    def _strike(self) -> None:
+        self._rest.take()

@@ -40,15 +40,17 @@ def test_each_row_is_written_once_whatever_fails_in_a_task(
         assert verdict.totals.rows_found > 0
 
 
+@pytest.mark.parametrize("fault", ["raise-amid", "zombie"])
 def test_the_same_faults_duplicate_rows_with_at_least_once(
-    spark: SparkSession, bootstrap: str, tmp_path: Path
+    spark: SparkSession, bootstrap: str, tmp_path: Path, fault: str
 ) -> None:
     place = Place(bootstrap, f"drill-{next(_numbers)}", tmp_path, AT_LEAST_ONCE)
 
-    verdict = drill.under_task_faults(spark, place, 2, "raise-after")
+    verdict = drill.under_task_faults(spark, place, 2, fault)
 
     assert verdict.missing == 0
     assert verdict.duplicates > 0
+    assert "SILENT" not in verdict.note
 
 
 def test_a_query_that_is_stopped_with_writers_running_loses_and_duplicates_nothing(

@@ -135,7 +135,7 @@ def test_invalid_writes_are_reported_before_any_task_runs(
 def test_brokers_that_are_away_are_reported_with_their_address(spark: SparkSession) -> None:
     with pytest.raises(PySparkException, match=r"127\.0\.0\.1:1: cannot connect: Connection refused"):
         rows = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
-        write(rows, "127.0.0.1:1", topic="t", **{"kafka.bootstrap.timeout.ms": "2000"})
+        write(rows, "127.0.0.1:1", topic="t", **{"kafka.bootstrap.timeout.ms": "1000"})
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "spark-sink.md"
