@@ -97,6 +97,10 @@ class FrameRefused(Exception):
         self.frames = frames
 
 
+def _nothing() -> None:
+    """Nobody waits for room."""
+
+
 class FrameAssembler:
     """Finds the frames in the bytes of one connection.
 
@@ -111,7 +115,7 @@ class FrameAssembler:
         self,
         buffers: FrameBuffers,
         memory: RequestMemory | None = None,
-        on_room: Callable[[], None] = lambda: None,
+        on_room: Callable[[], None] = _nothing,
     ) -> None:
         self._buffers = buffers
         self._memory = memory if memory is not None and memory.is_limited else None
@@ -202,11 +206,13 @@ class FrameAssembler:
             self._memory.give_back(borrowed)
 
     def abandon(self) -> None:
-        """Drop a partial frame and return its memory: the connection has ended."""
+        """Drop a partial frame and return its memory: the connection has ended. `on_room` is dropped too, so
+        that the connection can be freed: it may be a method of its socket."""
         if self.is_held and self._memory is not None:
             self._memory.leave(self._granted)
         self._held = self._frame = None
         self.is_held = False
+        self._on_room = _nothing
         self.release()
 
     def _begin(self, size: int, first: memoryview | bytes) -> None:

@@ -49,6 +49,7 @@ from coordinator.zookeeper.pipelined import outcomes, read_all, results
 from coordinator.zookeeper.sessions import on_any_session
 
 CHANGE_EXPIRATION_MS = 15 * 60 * 1000
+_PURGED_TOGETHER = 50
 DEFAULT_ENTITY = "<default>"
 """The name of the default entity, whose config applies to all entities of a kind."""
 
@@ -76,6 +77,7 @@ class DynamicConfigs:
         self._listeners: list[OnChange] = []
         self._session: ZooKeeperSession | None = None
         self._last_seen = ""
+        self._oldest_ms = 0  # Time of the oldest notification, when notifications were last removed.
         self._reading = False
         self._read_again = False
 
@@ -217,16 +219,21 @@ class DynamicConfigs:
         return list(entities)
 
     async def _purge(self, session: ZooKeeperSession, names: list[str]) -> None:
-        """Remove notifications older than `CHANGE_EXPIRATION_MS`."""
-        paths = [f"{CONFIG_CHANGES}/{name}" for name in names]
-        stats = await results([session.exists(path) for path in paths])
-        oldest_ms = self._date_ms() - CHANGE_EXPIRATION_MS
-        old = [
-            path
-            for path, stat in zip(paths, stats, strict=True)
-            if stat is not None and stat.modified_ms < oldest_ms
-        ]
-        await outcomes([session.delete(path) for path in old])
+        """Remove notifications older than `CHANGE_EXPIRATION_MS`, the oldest first.
+
+        Reads up to the first one that is younger, and nothing before that one expires: to look at all of
+        them after each change would cost the square of the number of changes.
+        """
+        for first in range(0, len(names), _PURGED_TOGETHER):
+            now_ms = self._date_ms()
+            if self._oldest_ms <= now_ms <= self._oldest_ms + CHANGE_EXPIRATION_MS:
+                return
+            paths = [f"{CONFIG_CHANGES}/{name}" for name in names[first : first + _PURGED_TOGETHER]]
+            stats = await results([session.exists(path) for path in paths])
+            there = [(path, stat) for path, stat in zip(paths, stats, strict=True) if stat is not None]
+            old = [path for path, stat in there if stat.modified_ms < now_ms - CHANGE_EXPIRATION_MS]
+            await outcomes([session.delete(path) for path in old])
+            self._oldest_ms = min((stat.modified_ms for path, stat in there if path not in old), default=0)
 
     def _failed(self, failure: Failure) -> None:
         self._reading = False

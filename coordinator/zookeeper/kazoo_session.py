@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -102,6 +102,27 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         if self.barred:
             raise KazooTimeoutError("this session has expired")
         return super().create_connection(*args, **options)
+
+
+class _RepeatedRead(Generic[T]):
+    """A read, and its repetitions. A class, because two functions that call each other are a reference cycle
+    for each read."""
+
+    __slots__ = ("_ask", "answered")
+
+    def __init__(self, ask: Callable[[], Deferred[T]]) -> None:
+        self.answered: Deferred[T] = Deferred()
+        self._ask = ask
+        self._attempt()
+
+    def _attempt(self) -> None:
+        self._ask().addCallbacks(self.answered.callback, self._failed)
+
+    def _failed(self, failure: Failure) -> None:
+        if isinstance(failure.value, ZooKeeperConnectionLost):
+            self._attempt()  # Once the session has expired, this fails with `SessionExpired`.
+        else:
+            self.answered.errback(failure)
 
 
 class KazooSession:
@@ -228,19 +249,7 @@ class KazooSession:
 
     def _read(self, path: str, ask: Callable[[], Any], convert: Callable[[Any], T]) -> Deferred[T]:
         """Send a read, again after each lost connection: reading twice is harmless."""
-        answered: Deferred[T] = Deferred()
-
-        def attempt() -> None:
-            self._ask(path, ask, convert).addCallbacks(answered.callback, failed)
-
-        def failed(failure: Failure) -> None:
-            if isinstance(failure.value, ZooKeeperConnectionLost):
-                attempt()  # Once the session has expired, this fails with `SessionExpired`.
-            else:
-                answered.errback(failure)
-
-        attempt()
-        return answered
+        return _RepeatedRead(lambda: self._ask(path, ask, convert)).answered
 
     def _write(self, path: str, ask: Callable[[], Any], convert: Callable[[Any], T]) -> Deferred[T]:
         return self._ask(path, ask, convert)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import random
 import socket
 import struct
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,6 +144,40 @@ async def test_a_request_is_answered_however_its_bytes_arrive() -> None:
     with serving(echo) as server, Client(server) as client:
         await client.send_each_byte(framed(b"", b"a", b"bcd"))
         assert await client.receive(len(framed(b"", b"a", b"bcd"))) == framed(b"", b"a", b"bcd")
+
+
+@pytest.mark.parametrize("closes", ["the client", "the server", "the server, which aborts"])
+@on_reactor
+async def test_a_closed_connection_is_freed_without_the_garbage_collector(closes: str) -> None:
+    """Its buffers and queues would otherwise stay until the collector has looked at all older objects."""
+    with serving(echo) as server, collector_off():
+        client = Client(server)
+        await client.send(framed(b"a" * 100_000, b"b"))
+        await client.receive(len(framed(b"a" * 100_000, b"b")))
+        connections = server.connections
+        wire = weakref.ref(connections[0]._wire)
+        if closes == "the client":
+            client.socket.close()
+        elif closes == "the server":
+            connections[0].close_when_sent("a test")
+        else:
+            connections[0].close("a test")
+        if closes != "the client":
+            await client.at_end()
+            client.socket.close()
+        await until(lambda: connections[0]._wire is None)
+        connections.clear()
+        await until(lambda: wire() is None)
+
+
+@contextlib.contextmanager
+def collector_off() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @on_reactor

@@ -124,6 +124,21 @@ async def test_old_notifications_are_removed(zookeeper: str) -> None:
 
 
 @on_reactor
+async def test_a_change_looks_at_no_notification_that_cannot_be_old_yet(zookeeper: str) -> None:
+    async with following(zookeeper) as (one, client), connected(zookeeper) as other:
+        for _ in range(60):
+            await other.session.create(CONFIG_CHANGE_PREFIX, b"nonsense", sequence=True)
+        await one.update("topics", "t", lambda old: {"a": "0"})
+        looks: list[str] = []
+        exists = client.session.exists
+        client.session.exists = lambda path, *watch: (looks.append(path), exists(path, *watch))[1]
+        for number in range(10):
+            await one.update("topics", "t", lambda old, number=number: {"a": str(number)})
+            await until(lambda: not one._reading)
+        assert len([path for path in looks if path.startswith(CONFIG_CHANGES)]) <= 60
+
+
+@on_reactor
 async def test_the_configs_of_users_clients_are_loaded_changed_and_followed(zookeeper: str) -> None:
     name = "anna/clients/<default>"
     async with following(zookeeper) as (one, client), following(zookeeper) as (two, _):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient, KazooState
@@ -272,6 +275,34 @@ async def test_a_client_can_be_closed_before_the_former_session_is_closed() -> N
     with pytest.raises(SessionExpired):
         await asked
     assert memory.key is not None, "the next process still has to close it"
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_a_read_is_freed_without_the_garbage_collector(is_repeated: bool) -> None:
+    session = KazooSession("nowhere:1", "", 6000, lambda function, *args: function(*args), lambda *_: None)
+    session._on_state(CONNECTED, (1, b""), 6000)
+    asked: list[Any] = []
+
+    def ask() -> Any:
+        asked.append(session._handler.async_result())
+        return asked[-1]
+
+    answers: list[object] = []
+    gc.collect()
+    gc.disable()
+    try:
+        session._read("/a", ask, str).addBoth(answers.append)
+        freed = weakref.ref(ask)
+        del ask
+        if is_repeated:
+            asked[-1].set_exception(ConnectionLoss())
+            session._on_state(CONNECTED, (1, b""), 6000)
+        asked.pop().set(7)
+        asked.clear()
+        assert answers == ["7"]
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_a_read_whose_session_has_expired_fails_as_expired() -> None:
