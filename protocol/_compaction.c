@@ -8,6 +8,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,8 @@
 #define CONTROL 0x20
 #define DELETE_HORIZON 0x40
 #define HAS_APPEND_ID 0x4000
+
+#define TURN_BYTES (32 * 1024)
 
 enum { ENDED = 0, COMPRESSED = 1, FULL = 2, DAMAGED = 3 };
 
@@ -426,6 +429,18 @@ take_table(const Py_buffer *buffer, int64_t count_max, Table *table)
     return 0;
 }
 
+/* Let a thread run that waits for this processor, such as the one that serves clients, after each TURN_BYTES.
+ * Otherwise it waits until the system takes the processor away, which is some milliseconds. */
+static void
+yield_turn(size_t size, size_t *done)
+{
+    *done += size;
+    if (*done >= TURN_BYTES) {
+        *done = 0;
+        sched_yield();
+    }
+}
+
 PyDoc_STRVAR(add_batch_keys_doc, "See protocol.compaction.");
 
 static PyObject *
@@ -477,6 +492,7 @@ add_keys(PyObject *module, PyObject *args)
         Py_BEGIN_ALLOW_THREADS;
         const uint8_t *start = data.buf, *end = start + data.len, *at = start + position;
         Batch batch;
+        size_t done = 0;
         while ((status = read_batch(at, end, expected, upper, &batch)) < 0) {
             if (batch.base_offset + batch.last_offset_delta >= first_offset
                 && !(batch.attributes & (CONTROL | TRANSACTIONAL))) {
@@ -493,6 +509,7 @@ add_keys(PyObject *module, PyObject *args)
             }
             at += batch.size;
             expected = batch.base_offset + batch.last_offset_delta + 1;
+            yield_turn((size_t)batch.size, &done);
         }
         position = at - start;
         Py_END_ALLOW_THREADS;
@@ -832,6 +849,7 @@ filter_batches(PyObject *module, PyObject *args)
         Py_BEGIN_ALLOW_THREADS;
         const uint8_t *start = data.buf, *end = start + data.len, *at = start + position;
         Batch batch;
+        size_t done = 0;
         while ((status = read_batch(at, end, expected, upper, &batch)) < 0) {
             if ((batch.attributes & COMPRESSION_MASK) && !(batch.attributes & CONTROL)) {
                 status = COMPRESSED;
@@ -846,6 +864,7 @@ filter_batches(PyObject *module, PyObject *args)
             previous_epoch = batch.leader_epoch;
             at += batch.size;
             expected = batch.base_offset + batch.last_offset_delta + 1;
+            yield_turn((size_t)batch.size, &done);
         }
         position = at - start;
         Py_END_ALLOW_THREADS;
