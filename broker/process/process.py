@@ -47,8 +47,7 @@ _GC_THRESHOLDS = (50_000, 20, 50)
 paths leave no reference cycles."""
 
 _SWITCH_INTERVAL_S = 0.0005
-"""Maximum time for which a worker thread keeps the reactor waiting for the interpreter. Python's default, 5 ms,
-was the 99th percentile of requests while a log was compacted."""
+"""For how long a worker thread that runs Python may keep the reactor waiting; Python's default is 5 ms."""
 
 
 @settings_group(ROWS)

@@ -45,8 +45,8 @@ _PROPERTIES = {
     "producer.id.expiration.ms": "60000",
     "producer.id.expiration.check.interval.ms": "10000",
     "log.segment.delete.delay.ms": "5000",
-    # A broker that another one's restart made the leader of more partitions has more connections. It yields them
-    # at once, so that this does not look like growth.
+    # A broker that another one's restart made the leader of more partitions has more connections. It yields
+    # them at once, so that this does not look like growth.
     "leader.imbalance.check.interval.seconds": "10",
     "leader.imbalance.per.broker.percentage": "0",
 }
