@@ -224,16 +224,18 @@ class DynamicConfigs:
         Reads up to the first one that is younger, and nothing before that one expires: to look at all of
         them after each change would cost the square of the number of changes.
         """
+        now_ms = self._date_ms()
+        if self._oldest_ms <= now_ms <= self._oldest_ms + CHANGE_EXPIRATION_MS:
+            return
         for first in range(0, len(names), _PURGED_TOGETHER):
-            now_ms = self._date_ms()
-            if self._oldest_ms <= now_ms <= self._oldest_ms + CHANGE_EXPIRATION_MS:
-                return
             paths = [f"{CONFIG_CHANGES}/{name}" for name in names[first : first + _PURGED_TOGETHER]]
             stats = await results([session.exists(path) for path in paths])
-            there = [(path, stat) for path, stat in zip(paths, stats, strict=True) if stat is not None]
-            old = [path for path, stat in there if stat.modified_ms < now_ms - CHANGE_EXPIRATION_MS]
+            there = [(path, stat.modified_ms) for path, stat in zip(paths, stats, strict=True) if stat]
+            old = [path for path, modified_ms in there if modified_ms < now_ms - CHANGE_EXPIRATION_MS]
             await outcomes([session.delete(path) for path in old])
-            self._oldest_ms = min((stat.modified_ms for path, stat in there if path not in old), default=0)
+            if len(old) < len(there):
+                self._oldest_ms = min(modified_ms for path, modified_ms in there if path not in old)
+                return
 
     def _failed(self, failure: Failure) -> None:
         self._reading = False
