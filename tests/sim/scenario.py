@@ -352,6 +352,8 @@ class Story:
             for partition in machine.partitions()
             if isinstance(partition.role, Leadership)
         }
+        if any(Incarnation(at, topics[at[0]].topic_id or NO_ID) not in ends for at in self.cluster.states()):
+            return False  # The leadership of a partition is moving.
         reader = self.metered_reader
         if reader is not None and any(ends.get(at, 0) > to for at, to in reader.positions().items()):
             return False
