@@ -465,14 +465,15 @@ class TableState:
         grant = entry.last
         assert grant is not None
         known = None if before is None else before.last
-        if before is not None and known is not None and known.incarnation == grant.incarnation:
+        is_same = known is not None and known.incarnation == grant.incarnation
+        if before is not None and known is not None and is_same:
             if before.is_fence_final and known.fence_offset != grant.fence_offset:
                 self.unwritten[resource.key] = None
             grant = replace(grant, fence_offset=known.fence_offset)
             entry.amend(grant)
             entry.is_fence_final = before.is_fence_final
         if before is not None and before.connection is not None:
-            if known is not None and known.incarnation == grant.incarnation and not grant.has_ended:
+            if is_same and not grant.has_ended:
                 entry.connection, entry.deadline_ms = before.connection, before.deadline_ms
                 entry.is_complete, entry.is_contended = before.is_complete, before.is_contended
                 entry.renewed_ms = before.renewed_ms

@@ -34,6 +34,7 @@ from tests.broker.world import (
     only_produced,
     produce_request,
 )
+from tests.garbage import collector_off
 from tests.models.batches import batch
 
 REPETITIONS = 20
@@ -43,18 +44,16 @@ def assert_no_cycles(act: Callable[[], None]) -> None:
     """Repeat `act` with garbage collection disabled. Returns the number of objects that only a collection can
     free."""
     act()  # Objects created once, such as compiled codecs, may have cycles.
-    gc.collect()
-    gc.disable()
-    try:
-        for _ in range(REPETITIONS):
-            act()
-        gc.set_debug(gc.DEBUG_SAVEALL)
-        gc.collect()
-        kinds = Counter(type(each).__qualname__ for each in gc.garbage)
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
-        gc.enable()
+    with collector_off():
+        try:
+            for _ in range(REPETITIONS):
+                act()
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            kinds = Counter(type(each).__qualname__ for each in gc.garbage)
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
     assert not kinds, f"{REPETITIONS} repetitions left cycles: {kinds.most_common(12)}"
 
 

@@ -7,25 +7,15 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-import pipeline
 from broker.tools.local_cluster import LocalCluster
+from tests.pipeline.local_session import local_session
 
 
 @pytest.fixture(scope="package")
 def spark() -> Iterator[SparkSession]:
-    session = (
-        SparkSession.builder.appName("tests")
-        .master("local[2,4]")  # Two cores; a task may fail three times.
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
+    session = local_session("tests", "local[2,4]", settings)
     session.sparkContext.setLogLevel("ERROR")
-    pipeline.register(session)
     yield session
     session.stop()
 

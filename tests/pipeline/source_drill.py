@@ -22,10 +22,10 @@ import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-import pipeline
 from broker.tools.broker_process import BackgroundBroker
 from broker.tools.local_cluster import LocalCluster
 from holdfast import Admin
+from tests.pipeline.local_session import local_session
 from tests.pipeline.source_drill_faults import (
     KILL,
     NAME,
@@ -253,22 +253,15 @@ def was_too_slow_to_start(query: StreamingQuery) -> bool:
 
 def prepare(spark: SparkSession) -> None:
     """Make the source with faults known to a session."""
-    pipeline.register(spark)
     spark.dataSource.register(UnsteadyDataSource)
 
 
 def _session() -> SparkSession:
-    spark = (
-        SparkSession.builder.appName("source drill")
-        .master("local[2,8]")  # Two cores; a task may fail seven times.
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.python.daemon.module", "tests.pipeline.sink.warm_daemon")
-        .getOrCreate()
-    )
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.python.daemon.module": "tests.pipeline.sink.warm_daemon",
+    }
+    spark = local_session("source drill", "local[2,8]", settings)
     spark.sparkContext.setLogLevel("OFF")
     prepare(spark)
     return spark

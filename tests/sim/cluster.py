@@ -197,6 +197,12 @@ class Machine:
             self._world.clock.callLater(0, self._ended, process)
             self._world.clock.callLater(_RESTART_AFTER_FAILURE_S, self.start)
 
+    @property
+    def is_controller(self) -> bool:
+        """Whether its broker believes that it is the controller."""
+        node = None if self.broker is None else self.broker.node
+        return node is not None and node.cluster.controller.is_active
+
     # The end of a process
 
     def kill(self) -> None:

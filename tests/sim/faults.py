@@ -169,7 +169,7 @@ class Faults:
             machine
             for machine in machines
             if any(isinstance(partition.role, Leadership) for partition in machine.partitions())
-            or (machine.broker is not None and machine.broker.node is not None and _controls(machine))
+            or (machine.is_controller)
         ]
         return self.rng.choice(important or machines)
 
@@ -339,7 +339,7 @@ class Faults:
         if zookeeper.written is not None or len(self.cluster.machines) < 3:
             return None
         machine = self._follower_of_controller(machine)
-        controllers = [each for each in self.cluster.machines if _controls(each)]
+        controllers = [each for each in self.cluster.machines if each.is_controller]
         if not all(self._is_copied_beside(machine, each) for each in controllers):
             return None
         if not self._may_lose_data(machine):
@@ -350,7 +350,7 @@ class Faults:
 
         def written(operations: Sequence[WriteOperation], process: Process) -> None:
             writer = next((each for each in self.cluster.machines if each.process is process), None)
-            if writer is None or writer is machine or not _controls(writer):
+            if writer is None or writer is machine or not writer.is_controller:
                 return
             # Its broker also renews a lease, which has nothing to do with the restart.
             paths = [operation.path for operation in operations]
@@ -376,7 +376,7 @@ class Faults:
 
     def _follower_of_controller(self, machine: Machine) -> Machine:
         """The machine, or another one if it has the controller."""
-        if not _controls(machine):
+        if not machine.is_controller:
             return machine
         return self.rng.choice([other for other in self.cluster.machines if other is not machine])
 
@@ -418,7 +418,7 @@ class Faults:
         the leader's proposal reaches the controller, which must refuse it, because it names the follower's
         earlier registration (KIP-903)."""
         follower = self._follower_of_controller(machine)
-        controllers = [each for each in self.cluster.machines if _controls(each)]
+        controllers = [each for each in self.cluster.machines if each.is_controller]
         leaders = [each for each in self.cluster.machines if each not in (follower, *controllers)]
         if len(leaders) != 1 or not leaders[0].is_running or not follower.is_running:
             return None
@@ -531,8 +531,8 @@ class Faults:
         """The steps of `replace_unfollowed`. Owners that sleep are in `sleeping`."""
         followed_s = self.rng.uniform(*_UNFOLLOWED_S)
         roles = self._roles_for(at)
-        while roles is None or not _controls(roles[1]) or not _has_committed_all(at, *roles[:2]):
-            if roles is not None and not _controls(roles[1]):
+        while roles is None or not roles[1].is_controller or not _has_committed_all(at, *roles[:2]):
+            if roles is not None and not roles[1].is_controller:
                 # No other controller could reach the next leader.
                 yield from self._remove_controller()
             yield
@@ -1172,11 +1172,6 @@ def _has_committed_all(at: tuple[str, int], *machines: Machine) -> bool:
 def _wake(clients: Sequence[Client]) -> None:
     for client in clients:
         client.process.resume()
-
-
-def _controls(machine: Machine) -> bool:
-    node = machine.broker.node if machine.broker is not None else None
-    return node is not None and node.cluster.controller.is_active
 
 
 POWER_LOSS = Kind("power loss", 10, (0.5, 9.0), Faults.lose_power)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -15,7 +15,7 @@ from protocol.messages.leader_and_isr import (
 )
 from tests.models.world import World
 from tests.sim.client import Surroundings
-from tests.sim.cluster import Cluster, logs_in_trace
+from tests.sim.cluster import Cluster
 from tests.sim.consumer import Consumer
 from tests.sim.history import History, Outcome
 from tests.sim.operator import Operator
@@ -88,12 +88,7 @@ class Stage:
         return self.cluster.states()[AT].leader
 
 
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World(7)
-    with logs_in_trace(world):
-        yield world
-    assert world.problems == []
+WORLD_SEED = 7
 
 
 def test_a_restarted_broker_serves_all_acknowledged_records_without_a_new_write(world: World) -> None:

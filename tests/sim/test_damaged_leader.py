@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from broker.log.segment import Segment
 from tests.models.world import World
-from tests.sim.cluster import Machine, logs_in_trace
+from tests.sim.cluster import Machine
 from tests.sim.committed_judge import CommittedJudge
 from tests.sim.test_cluster import AT, Stage
 
 COPIED_S_MAX = 0.5
 """Time in seconds within which a replica that follows another leader must have copied its damaged segment.
 Without looking at the log when the role changes, the broker would look at it only every 5 s."""
-
-
-@pytest.fixture
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    world = World(request.param)
-    with logs_in_trace(world):
-        yield world
-    assert world.problems == []
 
 
 def first_segment(machine: Machine) -> Segment:

@@ -3,7 +3,7 @@ offset continues from that offset."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -16,18 +16,10 @@ from protocol.messages.delete_records import (
 )
 from tests.models.world import World
 from tests.sim.client import Client
-from tests.sim.cluster import Machine, logs_in_trace
+from tests.sim.cluster import Machine
 from tests.sim.test_cluster import AT, Stage
 
 SEEDS = range(1, 4)
-
-
-@pytest.fixture
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    world = World(request.param)
-    with logs_in_trace(world):
-        yield world
-    assert world.problems == []
 
 
 class Deleter(Client):

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.models.world import World
-from tests.sim.cluster import LOG_DIRECTORIES, logs_in_trace
+from tests.sim.cluster import LOG_DIRECTORIES
 from tests.sim.test_last_replica import Trio
 
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World(1)
-    with logs_in_trace(world):
-        yield world
-    assert world.problems == []
+WORLD_SEED = 1
 
 
 @pytest.mark.parametrize("directories", [LOG_DIRECTORIES, LOG_DIRECTORIES[:1]])

@@ -6,7 +6,7 @@ that a record in ZooKeeper says, lies before them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -24,7 +24,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Prod
 from tests.models.batches import batch
 from tests.models.world import Process, World
 from tests.sim.client import OWNERS_GROUP, Client, Surroundings
-from tests.sim.cluster import Machine, logs_in_trace
+from tests.sim.cluster import Machine
 from tests.sim.history import NO_ID, Batch, Incarnation
 from tests.sim.owner_history import OwnedBatch, OwnerHistory, Told
 from tests.sim.test_cluster import Stage
@@ -36,12 +36,7 @@ _SOON_S = 1.0
 """Seconds in which a broker answers every claim that need not wait. Followers leave the in-sync set later."""
 
 
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World(3)
-    with logs_in_trace(world):
-        yield world
-    assert world.problems == []
+WORLD_SEED = 3
 
 
 class Claimer(Client):
@@ -119,7 +114,7 @@ class Succession:
             Claimer(around, name, self.owners, OWNERS_GROUP, Access.WRITE) for name in ("anna", "ben")
         )
         self.cleo = Claimer(around, "cleo", self.owners, "readers", Access.READ)
-        (self.second,) = filter(_controls, self.cluster.machines)
+        (self.second,) = (each for each in self.cluster.machines if each.is_controller)
         self.first, self.third = (each for each in self.cluster.machines if each is not self.second)
         self._create_topic(min_in_sync)
         self.written_fences: dict[int, None] = {}
@@ -247,11 +242,6 @@ class Succession:
         for fence in self.written_fences:
             assert fence < 0 or max(annas) < fence, f"anna wrote at {max(annas)}, behind the fence {fence}"
         assert self.stage.history.violations == []
-
-
-def _controls(machine: Machine) -> bool:
-    node = None if machine.broker is None else machine.broker.node
-    return node is not None and node.cluster.controller.is_active
 
 
 def test_no_fence_lies_before_records_that_only_the_next_leader_has(world: World) -> None:

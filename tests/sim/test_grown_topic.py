@@ -3,10 +3,7 @@ write to it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from protocol.api import Request
 from protocol.errors import ErrorCode
@@ -21,7 +18,7 @@ from protocol.messages.producer_access import (
 from tests.models.batches import batch
 from tests.models.world import World
 from tests.sim.client import Client
-from tests.sim.cluster import Machine, logs_in_trace
+from tests.sim.cluster import Machine
 from tests.sim.test_cluster import Stage
 
 TOPIC = "t"
@@ -30,12 +27,7 @@ SESSION_MS = 3000
 SECRET = b"the secret of anna"
 
 
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World(5)
-    with logs_in_trace(world):
-        yield world
-    assert world.problems == []
+WORLD_SEED = 5
 
 
 class GrowingTopic:
@@ -96,8 +88,7 @@ class GrowingTopic:
         wanted = CreatePartitionsTopic(name=TOPIC, count=2, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=5000, validate_only=False)
         for machine in self.stage.cluster.machines:
-            node = None if machine.broker is None else machine.broker.node
-            if node is not None and node.cluster.controller.is_active:
+            if machine.is_controller:
                 self.admin.send(machine.address, request).addErrback(lambda failure: None)
 
     def write(self) -> ErrorCode:

@@ -3,26 +3,16 @@ acknowledged record, or all members have lost the ends of their logs: then the l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from coordinator.znodes.topics import NO_LEADER
 from protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest
 from tests.models.world import World
-from tests.sim.cluster import Machine, logs_in_trace
+from tests.sim.cluster import Machine
 from tests.sim.test_cluster import AT, Stage
 
 LOST = range(1, 7)
 """Seeds of worlds. The seed decides how much of its unsynced log a machine keeps after a power loss."""
-
-
-@pytest.fixture
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    world = World(request.param)
-    with logs_in_trace(world):
-        yield world
-    assert world.problems == []
 
 
 class Trio:
@@ -157,13 +147,7 @@ def test_the_longest_log_leads_although_the_last_leader_came_back_after_it(world
 
 def controller(outage: Outage) -> Machine:
     """The machine that has the controller."""
-    return next(
-        each
-        for each in outage.machines
-        if each.broker is not None
-        and each.broker.node is not None
-        and each.broker.node.cluster.controller.is_active
-    )
+    return next(each for each in outage.machines if each.is_controller)
 
 
 def start_unheard(outage: Outage) -> Machine:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.models.network import Weather
@@ -13,13 +11,7 @@ from tests.sim.history import Outcome
 from tests.sim.producer import ProducerHabits
 from tests.sim.test_cluster import AT, Stage
 
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World(3)
-    with logs_in_trace(world):
-        yield world
-    assert world.problems == []
+WORLD_SEED = 3
 
 
 def stop(stage: Stage, *broker_ids: int) -> None:

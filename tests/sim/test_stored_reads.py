@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from broker.log.segment import Segment
 from tests.models.world import World
-from tests.sim.cluster import logs_in_trace
 from tests.sim.mutation import mutated
 from tests.sim.mutations import by_name
 from tests.sim.stored_reads import misread, without_indexes
 from tests.sim.test_cluster import AT, Stage
 
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World(7)
-    with logs_in_trace(world):
-        yield world
-    assert world.problems == []
+WORLD_SEED = 7
 
 
 def with_a_wrong_index(world: World) -> Stage:

@@ -3,7 +3,7 @@ them again once they are repaired."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from coordinator.zookeeper.interface import Create, Delete, SetData
 from protocol.errors import BrokerError, ErrorCode
 from protocol.topic_partition import TopicPartition
 from tests.models.world import World
-from tests.sim.cluster import Cluster, Machine, logs_in_trace
+from tests.sim.cluster import Cluster, Machine
 from tests.sim.test_start import is_served
 
 GARBAGE = {
@@ -78,13 +78,7 @@ class Stage:
         return None
 
     def controlling(self) -> Machine:
-        return next(
-            machine
-            for machine in self.cluster.machines
-            if machine.broker is not None
-            and machine.broker.node is not None
-            and machine.broker.node.cluster.controller.is_active
-        )
+        return next(machine for machine in self.cluster.machines if machine.is_controller)
 
     def _ask(self, ask: Callable[[ControllerService], Any]) -> Any:
         results: list[Any] = []
@@ -135,12 +129,7 @@ class Stage:
         return [line for line in self.world.trace.lines if text in line]
 
 
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World(11)
-    with logs_in_trace(world):
-        yield world
-    assert world.problems == []
+WORLD_SEED = 11
 
 
 @pytest.fixture

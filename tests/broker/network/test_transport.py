@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import random
 import socket
@@ -22,6 +21,7 @@ from broker.network.interfaces import Address
 from broker.network.memory import RequestMemory
 from broker.network.transport import SocketOptions, TcpNetwork
 from protocol.frames import SIZE, FileSlice, Part
+from tests.garbage import collector_off
 from tests.reactor import in_thread, on_reactor, reactor, until
 
 LIMITS = ConnectionLimits(
@@ -168,16 +168,6 @@ async def test_a_closed_connection_is_freed_without_the_garbage_collector(closes
         await until(lambda: connections[0]._wire is None)
         connections.clear()
         await until(lambda: wire() is None)
-
-
-@contextlib.contextmanager
-def collector_off() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 @on_reactor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from coordinator.zookeeper.interface import (
 from coordinator.zookeeper.kazoo_session import CONNECTED, LOST, KazooSession
 from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper, split_connect
 from coordinator.zookeeper.session_memory import SessionKey
+from tests.garbage import collector_off
 from tests.reactor import in_thread, on_reactor, reactor, until
 from tests.zookeeper import ZooKeeperProcess
 
@@ -288,9 +288,7 @@ def test_a_read_is_freed_without_the_garbage_collector(is_repeated: bool) -> Non
         return asked[-1]
 
     answers: list[object] = []
-    gc.collect()
-    gc.disable()
-    try:
+    with collector_off():
         session._read("/a", ask, str).addBoth(answers.append)
         freed = weakref.ref(ask)
         del ask
@@ -301,8 +299,6 @@ def test_a_read_is_freed_without_the_garbage_collector(is_repeated: bool) -> Non
         asked.clear()
         assert answers == ["7"]
         assert freed() is None
-    finally:
-        gc.enable()
 
 
 def test_a_read_whose_session_has_expired_fails_as_expired() -> None:

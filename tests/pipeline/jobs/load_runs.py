@@ -15,30 +15,20 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-import pipeline
 from pipeline.jobs.ledger import SupersededError
 from pipeline.jobs.load import LoadJob, load
 from pipeline.jobs.run import JobError
 from pipeline.jobs.tables import TableShape
+from tests.pipeline.local_session import local_session
 
 _PAUSE_S = 0.3
 
 
 def session() -> SparkSession:
     """A small session, warmed up."""
-    spark = (
-        SparkSession.builder.appName("load runs")
-        .master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "512m")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
+    settings = {"spark.driver.memory": "512m", "spark.sql.session.timeZone": "UTC"}
+    spark = local_session("load runs", "local[2]", settings)
     spark.sparkContext.setLogLevel("OFF")
-    pipeline.register(spark)
     spark.range(1).collect()
     return spark
 

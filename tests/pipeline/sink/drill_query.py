@@ -18,11 +18,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-import pipeline
 from holdfast import Admin, Consumer, NewTopic, TopicPartition
 from pipeline.sink.line import LineCounts
 from pipeline.sink.options import EXACTLY_ONCE
 from pipeline.sink.report import query_record
+from tests.pipeline.local_session import local_session
 from tests.pipeline.sink.faulty import FINISHED, NO_FAULT, STRIKES, ZOMBIES, FaultyDataSource
 
 PARTITIONS = 3
@@ -211,17 +211,11 @@ def session() -> SparkSession:
     """A session with two cores in which a task may fail three times. Changes this process's environment."""
     os.environ["SINK_DRILL_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = str(Path(__file__).with_name("warm_python.sh"))
-    spark = (
-        SparkSession.builder.appName("sink drill")
-        .master("local[2,4]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.python.daemon.module", "tests.pipeline.sink.warm_daemon")
-        .getOrCreate()
-    )
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.python.daemon.module": "tests.pipeline.sink.warm_daemon",
+    }
+    spark = local_session("sink drill", "local[2,4]", settings)
     spark.sparkContext.setLogLevel("OFF")
     prepare(spark)
     return spark
@@ -229,5 +223,4 @@ def session() -> SparkSession:
 
 def prepare(spark: SparkSession) -> None:
     """Make the faulty sink known to a session."""
-    pipeline.register(spark)
     spark.dataSource.register(FaultyDataSource)
