@@ -20,6 +20,7 @@ from broker.replication.right_to_confirm import RightToConfirm
 from broker.replication.roles import Roles
 from broker.settings.changes import TOPICS
 from coordinator.cluster.dynamic_configs import DynamicConfigs
+from coordinator.znodes.brokers import NO_EPOCH
 from coordinator.zookeeper.interface import SessionExpired
 from protocol.errors import BrokerError, ErrorCode
 from protocol.messages.get_replica_log_info import (
@@ -42,16 +43,12 @@ class Registration(Protocol):
     @property
     def broker_epoch(self) -> int: ...
 
-    @property
-    def is_connected(self) -> bool:
-        """Whether the broker is registered and connected to ZooKeeper."""
-        ...
-
 
 class ControllerOrders:
     """Carries out the controller's orders, from `begin` on.
 
-    `prepare` reads what this broker must know before it leads the partitions of a LeaderAndIsr.
+    `prepare` reads what this broker must know before it leads the partitions of a LeaderAndIsr. `ordered` is
+    called with the broker epoch of each LeaderAndIsr that has been applied.
 
     Each method fails with BrokerError STALE_BROKER_EPOCH if the order is for an earlier registration.
     """
@@ -66,8 +63,10 @@ class ControllerOrders:
         registration: Registration,
         strays: Strays,
         right: RightToConfirm,
+        ordered: Callable[[int], None],
     ) -> None:
         self._right = right
+        self._ordered = ordered
         self._metadata = metadata
         self._replicas = replicas
         self._roles = roles
@@ -101,6 +100,7 @@ class ControllerOrders:
         return read.addCallbacks(lambda _: self._assign(request), _registration_ended)
 
     def _assign(self, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
+        self._check_broker_epoch(request.broker_epoch)  # The broker may have registered again meanwhile.
         self._strays.before_roles(request)
         assigned = self._roles.apply_leader_and_isr(
             request, lambda: self._check_broker_epoch(request.broker_epoch)
@@ -110,10 +110,8 @@ class ControllerOrders:
     def _assigned(self, response: LeaderAndIsrResponse, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         if response.error_code == ErrorCode.NONE:
             self._right.assigned(request, self._replicas.find)
-        # This broker now knows which partitions it leads in its present registration.
-        if response.error_code == ErrorCode.NONE and self._registration.is_connected:
-            self._replicas.resume()
-            self._right.orders_came()
+            epoch = request.broker_epoch
+            self._ordered(self._registration.broker_epoch if epoch == NO_EPOCH else epoch)
         return response
 
     # -- StopReplica -------------------------------------------------------------------------------------
@@ -214,7 +212,7 @@ class ControllerOrders:
             raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
 
     def _is_stale(self, requested: int) -> bool:
-        return requested != -1 and requested < self._registration.broker_epoch
+        return requested != NO_EPOCH and requested < self._registration.broker_epoch
 
 
 def _count(topics: Sequence[AskedReplicas]) -> int:

@@ -8,9 +8,10 @@ A condition on one partition on which appends to others depend says something ab
 current leader can judge it. It is judged only while this broker may confirm that it leads the partition. The
 appends are acknowledged only if it still may, in the same leader epoch, once what was judged is committed.
 
-Versions of keys are judged, and a mismatch is answered, only while this broker may confirm that it leads: the
-answer says what the key's last record is, and a replaced leader does not know. An append that depends on
-versions of keys does not make later ones of the connection fail: other keys are independent of it.
+Versions of keys are judged, and any mismatch is answered, only while this broker may confirm that it leads:
+the answer says where the log ends, or what the key's last record is, and a replaced leader does not know. An
+append that depends on versions of keys does not make later ones of the connection fail: other keys are
+independent of it.
 
 An append whose id the log has already is not judged: it is answered with the offset of the first, once that
 is committed. A refusal of an unknown id says something about the present as well, because the log of a
@@ -39,6 +40,9 @@ from protocol.errors import BrokerError, ErrorCode, KeyVersionMismatchError, Off
 from protocol.messages.produce import KeyVersion
 from protocol.schema import ZERO_UUID
 from protocol.topic_partition import TopicPartition
+
+_MISMATCHES = (OffsetMismatchError, KeyVersionMismatchError)
+"""Refusals that say where the log, or a key's last record, is at present."""
 
 REFUSALS_MAX = 10_000
 """Maximum number of partitions per connection whose refusals are remembered, more than any client has in
@@ -138,7 +142,7 @@ class Conditions:
         for append in appends:
             if append.condition is None:
                 continue
-            if isinstance(append.error, KeyVersionMismatchError) and not self._is_confirmed(append):
+            if isinstance(append.error, _MISMATCHES) and not self._is_confirmed(append):
                 append.settles_at = None
                 append.fail(_unconfirmed(append))
             if not _is_depended_on(append, appends):
@@ -187,7 +191,10 @@ class Conditions:
             error = self._offset_refusal(append, partition, condition, origin)
         if error is None and condition.versions:
             error = _version_refusal(append, partition, condition.versions)
-        if isinstance(error, OffsetMismatchError | KeyVersionMismatchError):
+        if isinstance(error, _MISMATCHES):
+            if not self._may_confirm(partition):
+                append.settles_at = None
+                return _unconfirmed(append)
             self.mismatches += 1
             for mismatched in self._mismatch_listeners:
                 mismatched(partition)

@@ -41,7 +41,9 @@ class RightToConfirm:
         self._is_lease_held = is_lease_held
         self._yields: dict[tuple[uuid.UUID, int], _Yield] = {}
         self._is_handed_over = False
-        self._awaits_orders = False
+        self.awaits_orders = False
+        """Whether a registration of this broker has ended, and the controller has not yet said what it leads
+        in the next one."""
         self._listeners: list[Callable[[], None]] = []
 
     def add_listener(self, listener: Callable[[], None]) -> None:
@@ -51,7 +53,7 @@ class RightToConfirm:
 
     def may_confirm_any(self) -> bool:
         """Whether the broker may confirm anything. Ask at the moment of each answer."""
-        return self._is_lease_held() and not self._is_handed_over and not self._awaits_orders
+        return self._is_lease_held() and not self._is_handed_over and not self.awaits_orders
 
     def may_confirm(self, partition: Partition) -> bool:
         """Whether the broker, which leads the partition, may confirm it. Ask at the moment of each answer."""
@@ -114,13 +116,13 @@ class RightToConfirm:
 
     def await_orders(self) -> None:
         """Confirm nothing until `orders_came`: this broker's registration has ended."""
-        self._awaits_orders = True
+        self.awaits_orders = True
         self._changed()
 
     def orders_came(self) -> None:
         """The controller has said what this broker leads in its present registration."""
-        if self._awaits_orders:
-            self._awaits_orders = False
+        if self.awaits_orders:
+            self.awaits_orders = False
             self._changed()
 
     def hand_over(self) -> None:

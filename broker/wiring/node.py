@@ -67,6 +67,7 @@ def build_broker(
     ownership = build_ownership(
         static, around, replication.replicas, groups.topic.partition_of, replication.right
     )
+    zookeeper_outages = ZooKeeperOutages(replication.replicas, replication.right, fatal)
     orders = ControllerOrders(
         metadata,
         replication.replicas,
@@ -76,6 +77,7 @@ def build_broker(
         cluster.membership,
         replication.strays,
         replication.right,
+        zookeeper_outages.ordered,
     )
     broker = WiredBroker(
         settings=settings,
@@ -85,7 +87,7 @@ def build_broker(
         groups=groups,
         ownership=ownership,
         orders=orders,
-        zookeeper_outages=ZooKeeperOutages(replication.replicas, replication.right, fatal),
+        zookeeper_outages=zookeeper_outages,
         directory_outages=DirectoryOutages(logs, cluster.log_dir_events, fatal),
     )
     connect(broker, around)

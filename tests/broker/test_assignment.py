@@ -25,9 +25,10 @@ def test_an_assignment_for_a_registration_that_has_ended_changes_nothing(broker_
         cast(Any, None),
         cast(Any, SimpleNamespace(refresh=lambda kind, name: fail(SessionExpired(name)))),
         lambda request: succeed(None),
-        cast(Any, SimpleNamespace(broker_epoch=7, is_connected=True)),
+        SimpleNamespace(broker_epoch=7),
         cast(Any, None),
         cast(Any, None),
+        lambda broker_epoch: None,
     )
     orders.begin()
     request = leader_and_isr(broker_epoch=broker_epoch)

@@ -44,9 +44,10 @@ class Asked:
             self.world.roles,
             cast(DynamicConfigs, None),
             lambda request: self.prepared,
-            SimpleNamespace(broker_epoch=BROKER_EPOCH, is_connected=True),
+            SimpleNamespace(broker_epoch=BROKER_EPOCH),
             cast(Strays, SimpleNamespace(before_roles=lambda request: None)),
             self.world.right,
+            lambda broker_epoch: None,
         )
         self.orders.begin()
         self.world.dispatcher.add([GetReplicaLogInfoHandler(self.orders)])

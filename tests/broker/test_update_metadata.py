@@ -55,7 +55,7 @@ class Told:
         self.metadata: MetadataCache = self.world.metadata
         self.strays = NotedStrays()
         self.roles = SlowRoles()
-        self.registration = SimpleNamespace(broker_epoch=BROKER_EPOCH, is_connected=True)
+        self.registration = SimpleNamespace(broker_epoch=BROKER_EPOCH)
         self.orders = ControllerOrders(
             self.metadata,
             self.world.replicas,
@@ -65,6 +65,7 @@ class Told:
             self.registration,
             cast(Strays, self.strays),
             self.world.right,
+            lambda broker_epoch: None,
         )
         if is_registered:
             self.orders.begin()

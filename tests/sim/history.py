@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import uuid
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -94,6 +95,9 @@ class History:
     """The highest offset before which an operator has asked to delete the records of a partition."""
     tombstones: dict[Incarnation, dict[bytes, int]] = field(default_factory=dict)
     """The offset of the last committed tombstone of each key that a pass of a cleaner has met in a log."""
+    _known_ends: dict[Incarnation, list[tuple[float, int]]] = field(default_factory=dict)
+    """Each offset up to which a client learned that all is committed, with the time in seconds at which it
+    learned that; both rise."""
     _decoded: dict[tuple[Incarnation, int, int], list[bytes]] = field(default_factory=dict)
 
     def violation(self, what: str) -> None:
@@ -145,10 +149,25 @@ class History:
 
     def told_committed(self, place: Incarnation, offset: int, what: str) -> None:
         """Check an answer to a client that is only true if every record before `offset` is committed."""
+        known_ends = self._known_ends.setdefault(place, [])
+        if not known_ends or known_ends[-1][1] < offset:
+            known_ends.append((self.world.seconds(), offset))
         if self.committed is not None and offset > self.committed.get(place, 0):
             known = self.committed.get(place, 0)
             self.violation(
                 f"{place}: {what} implies that {offset} is committed, but no leader got beyond {known}"
+            )
+
+    def told_present_end(self, place: Incarnation, offset: int, what: str, *, asked_s: float) -> None:
+        """Check an answer which said that the log ended at `offset` at some moment after `asked_s`: no client
+        had learned by then that records from `offset` on are committed."""
+        known_ends = self._known_ends.get(place, [])
+        earlier = bisect_left(known_ends, asked_s, key=lambda known: known[0])
+        if place.at[0] not in self.may_lose and earlier and known_ends[earlier - 1][1] > offset:
+            known_s, known = known_ends[earlier - 1]
+            self.violation(
+                f"{place}: {what} said that the log ends at {offset}, but at {known_s:.4f} s, before the "
+                f"request, a client knew that {known} is committed"
             )
 
     def parted(self, consumer: str, place: Incarnation, offset: int, what: str) -> None:

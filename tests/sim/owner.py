@@ -66,6 +66,8 @@ class _Sent:
     owned: OwnedBatch
     data: bytearray
     is_under_way: bool = False
+    sent_s: float = 0.0
+    """When it was last sent, in simulated seconds."""
 
 
 class Owner(Tenant):
@@ -221,7 +223,7 @@ class Owner(Tenant):
                 self._send(address, sent)
 
     def _send(self, address: Address, sent: _Sent) -> None:
-        sent.is_under_way = True
+        sent.is_under_way, sent.sent_s = True, self.world.seconds()
         owned = sent.owned
         owned.batch.sends += 1
         owned.is_refused = False
@@ -341,8 +343,10 @@ class Owner(Tenant):
             batch.offset = row.base_offset if code == ErrorCode.NONE else None
             self._expected = max(self._expected, row.base_offset + len(batch.values))
             self._queue.remove(sent)
+            self.told.was_appended(owned)
         elif code == ErrorCode.OFFSET_MISMATCH:
             owned.is_refused = True
+            self.told.mismatched(owned, row.next_offset, sent.sent_s)
             self._expected = row.next_offset
             self._give_up()
         elif code == ErrorCode.OPERATION_NOT_ATTEMPTED:

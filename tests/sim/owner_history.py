@@ -203,6 +203,21 @@ class OwnerHistory:
         """Report a request that was served with the fence of another's grant, but without its secret."""
         self.history.violation(f"{stranger} {what} by the fence of {victim}, without its secret")
 
+    # Conditional appends
+
+    def was_appended(self, owned: OwnedBatch) -> None:
+        """Check an acknowledgement: the batch, and all before it, is committed."""
+        batch = owned.batch
+        if batch.offset is not None:
+            end = batch.offset + len(batch.values)
+            self.history.told_committed(Incarnation(batch.at, batch.topic_id), end, f"the answer to {batch}")
+
+    def mismatched(self, owned: OwnedBatch, end: int, asked_s: float) -> None:
+        """Check the refusal of a conditional append, which says where the log ended when it was judged."""
+        place = Incarnation(owned.batch.at, owned.batch.topic_id)
+        self.history.told_committed(place, end, f"the refusal of {owned.batch}")
+        self.history.told_present_end(place, end, f"the refusal of {owned.batch}", asked_s=asked_s)
+
     # Guards
 
     def known_end(self, at: TopicPartition) -> int:

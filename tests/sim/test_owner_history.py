@@ -74,6 +74,19 @@ def test_successive_owners_have_no_violations(told: OwnerHistory) -> None:
     assert list(told.check(PLACE, log(b"a", b"b"))) == []
 
 
+def test_a_refusal_that_names_a_passed_end_of_the_log_is_found(told: OwnerHistory) -> None:
+    one = grant("o0", 1, told_s=1)
+    done, refused = wrote(told, one, b"a", expected=0), wrote(told, one, b"b", expected=3)
+    told.history.world.run(5)
+    done.batch.offset = 0
+    told.was_appended(done)
+    told.mismatched(refused, 1, asked_s=6.0)
+    told.mismatched(refused, 0, asked_s=4.0)
+    assert found(told) == []
+    told.mismatched(refused, 0, asked_s=6.0)
+    assert len(found(told)) == 1 and "the log ends at 0" in found(told)[0]
+
+
 def test_a_grant_older_than_an_earlier_one_is_found(told: OwnerHistory) -> None:
     told.granted(grant("o0", 3, told_s=1))
     told.granted(grant("o1", 2, asked_s=2, told_s=3))

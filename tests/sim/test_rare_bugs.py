@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from protocol.messages.ownership import NO_PARTITION
+from tests.broker import test_outages as of_outages
 from tests.broker.cleaning import test_cleaner as of_cleaner
 from tests.broker.cleaning import test_crashes as of_crashes
 from tests.broker.groups import test_owner_commits as of_commits
@@ -21,6 +22,7 @@ from tests.broker.ownership import test_fencing as of_fences
 from tests.broker.ownership import test_group_readers as of_members
 from tests.broker.ownership import test_handover as of_handovers
 from tests.broker.ownership.machine import Machine
+from tests.broker.replication import test_conditions as of_offsets
 from tests.broker.replication import test_following as of_followers
 from tests.broker.replication import test_isr_proposals as of_proposals
 from tests.broker.replication import test_key_conditions as of_conditions
@@ -169,6 +171,29 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "commit-checked-once": _commit_under_check,
     "attach-behind-fetch": lambda path: (
         of_members.test_an_attachment_does_not_wait_behind_a_fetch_of_its_connection(of_members.Leader(path))
+    ),
+    "end-of-replaced-leader": lambda path: (
+        of_offsets.test_a_lease_that_ends_before_a_mismatch_is_answered_withdraws_it(
+            of_offsets.world_in(path)
+        )
+    ),
+    "writes-before-orders": _simulated(
+        3,
+        lambda world: (
+            of_deciders.test_a_replaced_broker_that_has_registered_again_does_not_say_where_the_log_ends(
+                world, reconnects=True
+            )
+        ),
+    ),
+    "orders-of-ended-registration": lambda path: (
+        of_outages.test_an_order_is_dropped_if_the_broker_registers_again_while_it_is_prepared(
+            of_outages.Standing(path)
+        )
+    ),
+    "early-orders-missed": lambda path: (
+        of_outages.test_orders_that_come_before_the_broker_knows_that_it_is_registered_count(
+            of_outages.Standing(path)
+        )
     ),
     "confirms-before-orders": _simulated(
         3, of_deciders.test_a_replaced_broker_that_has_registered_again_waits_for_the_controllers_word

@@ -3,7 +3,7 @@ controller has moved its leadership without reaching it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -36,7 +36,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from tests.models.batches import batch
 from tests.models.world import World
 from tests.sim.client import Client, Surroundings
-from tests.sim.cluster import SESSION_TIMEOUT_MS, Machine, logs_in_trace
+from tests.sim.cluster import SESSION_TIMEOUT_MS, Machine
 from tests.sim.test_cluster import AT, Stage
 
 OWN_SESSION_MS = 60_000
@@ -135,12 +135,7 @@ class Reader(Client):
         return ErrorCode(found[0].responses[0].partitions[0].error_code)
 
 
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World(3)
-    with logs_in_trace(world):
-        yield world
-    assert world.problems == []
+WORLD_SEED = 3
 
 
 class Story:
@@ -172,10 +167,10 @@ class Story:
     # Moving the leadership of a live broker
 
     def controller(self) -> Machine:
-        return next(each for each in self.stage.cluster.machines if _controls(each))
+        return next(each for each in self.stage.cluster.machines if each.is_controller)
 
     def _let_another_lead_than_the_controller(self) -> None:
-        self.order(next(each for each in self.stage.cluster.machines if not _controls(each)))
+        self.order(next(each for each in self.stage.cluster.machines if not each.is_controller))
         self.elect()
         self.stage.until(lambda: self.machine() is not self.controller())
         self.leader = self.machine()
@@ -232,11 +227,6 @@ class Story:
         assert self.other.claim(machine.address, self.owner.held.generation + 1) is ErrorCode.NONE
         answers = [self.owner.renew(here), self.owner.resume(here), self.owner.fetch(here)]
         return ErrorCode.NONE in answers
-
-
-def _controls(machine: Machine) -> bool:
-    node = None if machine.broker is None else machine.broker.node
-    return node is not None and node.cluster.controller.is_active
 
 
 MOVES = [Story.elect, Story.leave]
@@ -335,6 +325,36 @@ def test_a_replaced_broker_that_has_registered_again_waits_for_the_controllers_w
     story.stage.until(lambda: story.leader.broker.node.cluster.lease.is_held())
     assert story.owner.renew(here) is ErrorCode.OWNERSHIP_DETACHED
     assert story.owner.fetch(here) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize("reconnects", [False, True])
+def test_a_replaced_broker_that_has_registered_again_does_not_say_where_the_log_ends(
+    world: World, reconnects: bool
+) -> None:
+    """Its refusal of a conditional append would name an end that its successor's log has passed.
+
+    `reconnects`: its new connection to ZooKeeper breaks once more, and it keeps its new session."""
+    story = Story(world)
+    story.replace(silently=False)
+    story.stage.produce(1)
+    story.cut_off_peers()
+    story.leader.mend_zookeeper()
+    node = story.leader.broker.node
+    story.stage.until(node.cluster.lease.is_held)
+    if reconnects:
+        story.leader.cut_off_zookeeper()
+        story.stage.until(lambda: not node.cluster.membership.is_connected)
+        story.leader.mend_zookeeper()
+        story.stage.until(lambda: node.cluster.membership.is_connected and node.cluster.lease.is_held())
+    assert node.replication.replicas.is_suspended
+    data = PartitionProduceData(index=AT[1], records=batch(b"x"), expected_offset=7)
+    topics = [TopicProduceData(name=AT[0], partition_data=[data])]
+    answers: list[Any] = []
+    request = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=topics)
+    story.owner.send(story.leader.address, request).addBoth(answers.append)
+    story.stage.until(lambda: bool(answers))
+    row = answers[0].responses[0].partition_responses[0]
+    assert (row.error_code, row.next_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
 def test_a_claim_that_waits_at_a_replaced_broker_is_sent_away(world: World) -> None:

@@ -24,12 +24,17 @@ from tests.models.batches import batch
 T = "t"
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    world = World(tmp_path)
+def world_in(directory: Path) -> World:
+    """A broker that leads two partitions."""
+    world = World(directory)
     world.assign(T)
     world.assign(T, 1)
     return world
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return world_in(tmp_path)
 
 
 def part(records: bytes | None, expected: int = -1, index: int = 0, **fields: Any) -> PartitionProduceData:
@@ -68,6 +73,33 @@ def test_a_batch_is_appended_where_the_log_ends_as_expected(world: World) -> Non
     assert refused.base_offset == -1
     assert refused.next_offset == 2
     assert values_in(world) == 2
+
+
+def test_a_broker_that_may_have_been_replaced_does_not_say_where_the_log_ends(world: World) -> None:
+    """Another broker may have appended since. The client looks for the leader."""
+    client = world.client()
+    one(client, 0)
+    world.holds_lease = False
+
+    refused = one(client, 7)
+
+    assert (refused.error_code, refused.next_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    world.holds_lease = True
+    assert one(world.client(), 7).error_code == ErrorCode.OFFSET_MISMATCH
+
+
+def test_a_lease_that_ends_before_a_mismatch_is_answered_withdraws_it(world: World) -> None:
+    world.assign(T, replicas=(1, 2), isr=(1, 2), leader_epoch=2)
+    client, other = world.client(), world.client()
+    client.ask(request(part(batch(b"x"), 0)))
+    other.ask(request(part(batch(b"y"), 0)))
+    assert other.answers() == []
+    world.holds_lease = False
+
+    follow(world, 1)
+
+    refused = only_produced(other.answers()[0])
+    assert (refused.error_code, refused.next_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
 def test_without_an_expected_offset_nothing_is_checked(world: World) -> None:

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from twisted.internet.defer import Deferred
+
+from broker.orders.controller_orders import ControllerOrders
+from broker.outages import ZooKeeperOutages
 from broker.ownership.answers import Answers
 from broker.ownership.guards import ReaderGuard
 from broker.ownership.resources import NamedGrant, Requester
 from broker.ownership.service import OwnershipService
 from broker.ownership.standings import outcome
+from broker.replication.admission import Origin
+from broker.replication.appends import Append
 from broker.replication.conditions import Conditions
 from broker.replication.partition import Partition
 from broker.replication.right_to_confirm import RightToConfirm
 from coordinator.cluster.lease import MembershipLease
 from coordinator.controller.yields import Yields
+from protocol.errors import BrokerError, OffsetMismatchError
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from protocol.messages.ownership import ResourceStanding
 from tests.sim.mutation import Mutation, Patch
 
@@ -56,6 +64,50 @@ def _judge_without_right() -> Sequence[Patch]:
     return [(Conditions, "__init__", judging), (Conditions, "confirm", lambda self, appends: None)]
 
 
+def _say_where_the_log_ended() -> Sequence[Patch]:
+    refusal, confirmed = Conditions._refusal, Conditions._is_confirmed
+
+    def refusing(self: Conditions, append: Append, origin: Origin | None, acks: int) -> BrokerError | None:
+        may_confirm, self._may_confirm = self._may_confirm, lambda partition: True
+        try:
+            return refusal(self, append, origin, acks)
+        finally:
+            self._may_confirm = may_confirm
+
+    def confirming(self: Conditions, append: Append) -> bool:
+        return isinstance(append.error, OffsetMismatchError) or confirmed(self, append)
+
+    return [(Conditions, "_refusal", refusing), (Conditions, "_is_confirmed", confirming)]
+
+
+def _resume_without_orders() -> Sequence[Patch]:
+    def mutant(self: ZooKeeperOutages) -> None:
+        self._is_connected = True
+        self._replicas.resume()
+
+    return [(ZooKeeperOutages, "resumed", mutant)]
+
+
+def _obey_orders_of_an_ended_registration() -> Sequence[Patch]:
+    assign = ControllerOrders._assign
+
+    def mutant(self: ControllerOrders, request: LeaderAndIsrRequest) -> Deferred[LeaderAndIsrResponse]:
+        request.broker_epoch = max(request.broker_epoch, self._registration.broker_epoch)
+        return assign(self, request)
+
+    return [(ControllerOrders, "_assign", mutant)]
+
+
+def _miss_early_orders() -> Sequence[Patch]:
+    ordered = ZooKeeperOutages.ordered
+
+    def mutant(self: ZooKeeperOutages, broker_epoch: int) -> None:
+        if self._is_connected:
+            ordered(self, broker_epoch)
+
+    return [(ZooKeeperOutages, "ordered", mutant)]
+
+
 MUTATIONS = (
     Mutation(
         "lease-never-ends",
@@ -80,6 +132,27 @@ MUTATIONS = (
 )
 
 RARE = (
+    Mutation(
+        "end-of-replaced-leader",
+        "a leader that may have been replaced answers a conditional append with the end of its own log",
+        _say_where_the_log_ended,
+    ),
+    Mutation(
+        "writes-before-orders",
+        "a broker that has registered again writes once a broken connection to ZooKeeper is back, before the "
+        "controller has said what it leads",
+        _resume_without_orders,
+    ),
+    Mutation(
+        "orders-of-ended-registration",
+        "a broker takes an order for its earlier registration for one for the present",
+        _obey_orders_of_an_ended_registration,
+    ),
+    Mutation(
+        "early-orders-missed",
+        "a broker whose orders come before it knows of its registration waits for them for ever",
+        _miss_early_orders,
+    ),
     Mutation(
         "confirms-before-orders",
         "a broker that has registered again confirms ownership before the controller has said what it leads",
