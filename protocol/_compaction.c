@@ -522,10 +522,12 @@ add_keys(PyObject *module, PyObject *args)
 
 /* Filtering ----------------------------------------------------------------------------------------------- */
 
+/* `is_borrowed`: the bytes belong to a Python object, and are copied if they need more room. */
 typedef struct {
     uint8_t *bytes;
     size_t size;
     size_t room;
+    int is_borrowed;
 } Output;
 
 /* Where `size` more bytes may be written; NULL without memory. */
@@ -534,9 +536,13 @@ reserve(Output *output, size_t size)
 {
     if (output->room - output->size < size) {
         size_t room = output->room + output->room / 2 + size;
-        uint8_t *bytes = realloc(output->bytes, room);
+        uint8_t *bytes = realloc(output->is_borrowed ? NULL : output->bytes, room);
         if (bytes == NULL) {
             return NULL;
+        }
+        if (output->is_borrowed) {
+            memcpy(bytes, output->bytes, output->size);
+            output->is_borrowed = 0;
         }
         output->bytes = bytes;
         output->room = room;
@@ -714,7 +720,7 @@ filter_records(PyObject *module, PyObject *args)
                        .last_offset_delta = (int32_t)last_offset_delta,
                        .base_timestamp = base_timestamp,
                        .record_count = (int32_t)record_count};
-        Output output = {NULL, 0, 0};
+        Output output = {NULL, 0, 0, 0};
         Kept kept;
         int status;
         Py_BEGIN_ALLOW_THREADS;
@@ -844,8 +850,14 @@ filter_batches(PyObject *module, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "the position or the offsets are impossible");
     }
     else if (take_table(&slots, 0, &rules.table) == 0) {
-        Output output = {NULL, 0, 0}, rows = {NULL, 0, 0};
-        int status, failed = 0;
+        /* Written in place: copying it with the GIL would keep the thread waiting that serves clients. */
+        PyObject *remaining = PyBytes_FromStringAndSize(NULL, data.len - position);
+        if (remaining == NULL) {
+            goto released;
+        }
+        Output output = {(uint8_t *)PyBytes_AS_STRING(remaining), 0, (size_t)(data.len - position), 1};
+        Output rows = {NULL, 0, 0, 0};
+        int status, is_changed, failed = 0;
         Py_BEGIN_ALLOW_THREADS;
         const uint8_t *start = data.buf, *end = start + data.len, *at = start + position;
         Batch batch;
@@ -866,19 +878,29 @@ filter_batches(PyObject *module, PyObject *args)
             expected = batch.base_offset + batch.last_offset_delta + 1;
             yield_turn((size_t)batch.size, &done);
         }
+        is_changed = output.size != (size_t)(at - start - position)
+                     || memcmp(output.bytes, start + position, output.size) != 0;
         position = at - start;
         Py_END_ALLOW_THREADS;
         if (failed) {
             PyErr_NoMemory();
         }
-        else {
-            result = Py_BuildValue("y#y#nLii", output.bytes == NULL ? "" : (const char *)output.bytes,
-                                   (Py_ssize_t)output.size, rows.bytes == NULL ? "" : (const char *)rows.bytes,
-                                   (Py_ssize_t)rows.size, position, expected, previous_epoch, status);
+        else if (output.is_borrowed) {
+            _PyBytes_Resize(&remaining, (Py_ssize_t)output.size); /* NULL if it fails */
         }
-        free(output.bytes);
+        else {
+            Py_SETREF(remaining, PyBytes_FromStringAndSize((const char *)output.bytes, (Py_ssize_t)output.size));
+        }
+        if (!failed && remaining != NULL) {
+            result = Py_BuildValue("Oy#nLiiN", remaining, rows.bytes == NULL ? "" : (const char *)rows.bytes,
+                                   (Py_ssize_t)rows.size, position, expected, previous_epoch, status,
+                                   PyBool_FromLong(is_changed));
+        }
+        Py_XDECREF(remaining);
+        free(output.is_borrowed ? NULL : output.bytes);
         free(rows.bytes);
     }
+released:
     PyBuffer_Release(&data);
     PyBuffer_Release(&slots);
     PyBuffer_Release(&kept_headers);

@@ -7,10 +7,10 @@ one (`filter_batches`). The loops are in the compiled `protocol._compaction` if 
 `protocol.compaction_loops`; the environment variable HOLDFAST_PURE_PYTHON selects the latter. The compiled
 loops run without the global interpreter lock.
 
-The table is a bytearray of slots of 24 bytes: the BLAKE2b digest of a key in 16 bytes, and the offset of its
-last record plus one; 0 marks a free slot. A digest of 128 bits is as good as the key: nobody can make two
-keys with the same digest. The first 8 bytes of a digest choose its slot; if that is taken, the next free one
-follows.
+The table is a writable buffer of slots of 24 bytes: the BLAKE2b digest of a key in 16 bytes, and the offset
+of its last record plus one; 0 marks a free slot. A digest of 128 bits is as good as the key: nobody can make
+two keys with the same digest. The first 8 bytes of a digest choose its slot; if that is taken, the next free
+one follows.
 
 What stays of a batch:
 
@@ -52,6 +52,7 @@ from protocol.compaction_loops import (
     ENDED,
     FULL,
     SLOT_BYTES,
+    Table,
     contains,
     rewritten,
     row_of,
@@ -62,7 +63,7 @@ from protocol.wire import Buffer
 
 __all__ = [
     "COMPRESSED", "DAMAGED", "DIGEST_BYTES", "ENDED", "FULL", "SLOT_BYTES",
-    "Filtered", "Mapped", "Rules",
+    "Filtered", "Mapped", "Rules", "Table",
     "add_batch_keys", "add_compressed_keys", "add_keys",
     "filter_batches", "filter_compressed", "filter_records", "row_of",
 ]  # fmt: skip
@@ -109,6 +110,8 @@ class Filtered(NamedTuple):
     previous_epoch: int
     """The leader epoch of the last batch of the data, whether it remains or not."""
     status: int
+    is_changed: bool
+    """Whether the output differs from the batches that were dealt with."""
 
 
 class Rules(NamedTuple):
@@ -120,7 +123,7 @@ class Rules(NamedTuple):
     append id.
     """
 
-    table: bytearray
+    table: Table
     map_end: int
     now_ms: int
     horizon_ms: int
@@ -136,7 +139,7 @@ def add_keys(
     position: int,
     expected: int,
     upper: int,
-    table: bytearray,
+    table: Table,
     count: int,
     count_max: int,
     first_offset: int,
@@ -147,7 +150,7 @@ def add_keys(
 
 
 def add_batch_keys(
-    payload: Buffer, header: BatchHeader, table: bytearray, count: int, count_max: int, first_offset: int
+    payload: Buffer, header: BatchHeader, table: Table, count: int, count_max: int, first_offset: int
 ) -> tuple[int, int, int]:
     """Like `add_keys`, for the decompressed records of one batch. Returns (number of keys, ENDED or FULL,
     offset of the first record that has no place)."""
@@ -203,7 +206,7 @@ def filter_compressed(
 def add_compressed_keys(
     batch: bytes,
     header: BatchHeader,
-    table: bytearray,
+    table: Table,
     count: int,
     count_max: int,
     first_offset: int,

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from hashlib import blake2b
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from protocol.batches import (
     DELETE_HORIZON,
@@ -64,6 +64,8 @@ class _Record(NamedTuple):
 
 # The table ---------------------------------------------------------------------------------------------
 
+Table: TypeAlias = bytearray | memoryview
+
 
 def _slot_of(table: memoryview, digest: bytes) -> tuple[int, int]:
     """(position of the slot that has the digest, or would take it; the offset plus one in it)."""
@@ -77,7 +79,7 @@ def _slot_of(table: memoryview, digest: bytes) -> tuple[int, int]:
         number = (number + 1) % slots
 
 
-def last_offset_of(table: bytearray, key: bytes) -> int:
+def last_offset_of(table: Table, key: bytes) -> int:
     """The offset of the last record with a key; -1 if the table has no such key."""
     digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
     offset_after: int = _slot_of(memoryview(table), digest)[1]
@@ -89,7 +91,7 @@ def add_batch_keys(
     record_count: int,
     last_offset_delta: int,
     base_offset: int,
-    table: bytearray,
+    table: Table,
     count: int,
     count_max: int,
     first_offset: int,
@@ -120,7 +122,7 @@ def add_keys(
     position: int,
     expected: int,
     upper: int,
-    table: bytearray,
+    table: Table,
     count: int,
     count_max: int,
     first_offset: int,
@@ -156,7 +158,7 @@ def filter_records(
     base_timestamp: int,
     attributes: int,
     keeps_first: bool,
-    table: bytearray,
+    table: Table,
     map_end: int,
     now_ms: int,
     horizon_ms: int,
@@ -209,23 +211,27 @@ def filter_batches(
     position: int,
     expected: int,
     upper: int,
-    table: bytearray,
+    table: Table,
     map_end: int,
     kept_headers: memoryview,
     kept_firsts: memoryview,
     previous_epoch: int,
     now_ms: int,
     horizon_ms: int,
-) -> tuple[bytes, bytes, int, int, int, int]:
+) -> tuple[bytes, bytes, int, int, int, int, bool]:
     """See `protocol.compaction.filter_batches`."""
-    view = memoryview(data)
+    view, start = memoryview(data), position
     output: list[bytes | memoryview] = []
     rows: list[bytes] = []
     while True:
         header = _batch_at(view, position, expected, upper)
         status = header if isinstance(header, int) else COMPRESSED if is_packed(header) else None
         if status is not None or isinstance(header, int):
-            return b"".join(output), b"".join(rows), position, expected, previous_epoch, status or ENDED
+            remaining = b"".join(output)
+            is_changed = remaining != bytes(view[start:position])
+            return (
+                remaining, b"".join(rows), position, expected, previous_epoch, status or ENDED, is_changed
+            )  # fmt: skip
         batch: bytes | memoryview = view[position : header.end]
         if not header.is_control:
             is_kept = header.leader_epoch != previous_epoch or contains(kept_headers, header.base_offset)

@@ -28,7 +28,7 @@ from broker.log.snapshots import snapshot_path
 from broker.log.timestamps import LOOK_UP_BYTES_MAX
 from broker.workers import Workers
 from coordinator.clock import TimeOfDay
-from protocol.compaction import Rules
+from protocol.compaction import Rules, Table
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class CleaningPass:
         self._check()
         self._log.cleaned_offset = max(self._log.cleaned_offset, self.end_offset)
 
-    async def _map_keys(self) -> bytearray:
+    async def _map_keys(self) -> Table:
         plan, log = self._plan, self._log
         mapping = KeyMapping(
             self._around.disk, _sources(plan.dirty_segments), plan.first_dirty, self._around.settings,
@@ -124,9 +124,7 @@ class CleaningPass:
             producer: offset for producer, offset in found.items() if log.producers.get(producer) is not None
         }
 
-    async def _clean_group(
-        self, group: Sequence[Segment], table: bytearray, producers: dict[int, int]
-    ) -> None:
+    async def _clean_group(self, group: Sequence[Segment], table: Table, producers: dict[int, int]) -> None:
         log, around, settings = self._log, self._around, self._around.settings
         now_ms = around.date_ms()
         is_end_of_log = group[-1].next_offset == log.log_end_offset
@@ -146,7 +144,7 @@ class CleaningPass:
             previous_epoch=self._previous_epoch,
             last_epoch=log.epochs.epoch_at(group[-1].next_offset - 1),
             index_interval_bytes=log.settings.index_interval_bytes,
-            piece_bytes=settings.io_buffer_size_bytes // settings.threads,
+            piece_bytes=settings.piece_bytes,
             batch_bytes_max=self._batch_bytes_max,
         )
         try:

@@ -129,12 +129,11 @@ class GroupCopy:
     def _copy(self, piece: bytes, file: DiskFile) -> None:
         reader, position, expected = self._reader, 0, self._reader.expected
         while True:
-            start = position
             result = compaction.filter_batches(
                 piece, position, expected, reader.upper, self._rules, self.previous_epoch
             )
             position, expected, self.previous_epoch = result.position, result.expected, result.previous_epoch
-            self._append(file, result.output, result.rows, memoryview(piece)[start:position])
+            self._append(file, result.output, result.rows, is_changed=result.is_changed)
             if result.status != compaction.COMPRESSED:
                 break
             header = read_header(piece, position)
@@ -143,14 +142,15 @@ class GroupCopy:
             output = compaction.filter_compressed(
                 batch, inner, self._rules, self.previous_epoch, self._batch_bytes_max
             )
-            self._append(file, output, compaction.row_of(output) if output else b"", batch)
+            rows = compaction.row_of(output) if output else b""
+            self._append(file, output, rows, is_changed=output != batch)
             position, expected, self.previous_epoch = header.end, header.next_offset, header.leader_epoch
         if result.status == compaction.DAMAGED:
             raise reader.refuse_next(position)
         reader.take(position, expected)
 
-    def _append(self, file: DiskFile, output: bytes, rows: bytes, before: bytes | memoryview) -> None:
-        self.is_changed = self.is_changed or output != before
+    def _append(self, file: DiskFile, output: bytes, rows: bytes, *, is_changed: bool) -> None:
+        self.is_changed = self.is_changed or is_changed
         if not output:
             return
         file.append([output])
@@ -162,7 +162,7 @@ class GroupCopy:
     def _finish(self, file: DiskFile) -> None:
         if self._next_offset < self._end_offset:
             end = _empty_batch(self._end_offset - 1, self._last_epoch)
-            self._append(file, end, compaction.row_of(end), b"")
+            self._append(file, end, compaction.row_of(end), is_changed=True)
         self._indexes.finish()
         self.is_done = True
         if self.is_changed:

@@ -34,7 +34,7 @@ class KeyMapping:
         self._first_offset = first_offset
         self._settings = settings
         self._batch_bytes_max = batch_bytes_max
-        self._reader = SourceReader(disk, sources, settings.io_buffer_size_bytes // settings.threads)
+        self._reader = SourceReader(disk, sources, settings.piece_bytes)
 
     def advance(self, bytes_max: int) -> int:
         """Read about `bytes_max` more bytes. Returns how many. Raises OSError and `UncleanableSegment`."""

@@ -195,7 +195,7 @@ def test_the_last_record_of_a_key_stays_at_its_offset() -> None:
 
     result = compaction.filter_batches(data, 0, 0, 4, Rules(table, 4, 0, 0), 0)
 
-    assert result.status == ENDED
+    assert result.status == ENDED and result.is_changed
     assert rows(result.output) == [(1, b"b", b"2"), (2, None, b"3"), (3, b"a", b"4")]
 
 
@@ -222,7 +222,21 @@ def test_a_tombstone_beyond_the_table_gets_no_horizon_and_stays() -> None:
     data = batch(0, (b"a", None))
     table = bytearray(2 * SLOT_BYTES)
 
-    assert compaction.filter_batches(data, 0, 0, 1, Rules(table, 0, 50, 0), 0).output == data
+    result = compaction.filter_batches(data, 0, 0, 1, Rules(table, 0, 50, 0), 0)
+
+    assert (result.output, result.is_changed) == (data, False)
+
+
+def test_a_batch_may_become_larger(compiled: ModuleType) -> None:
+    """The distance of each record's timestamp from the delete horizon takes more bytes."""
+    data = batch(0, *((b"%d" % number, None) for number in range(200)))
+    table = table_of({})
+
+    output, *_, is_changed = agree(
+        compiled, "filter_batches", data, 0, 0, 200, table, 200, NOTHING, NOTHING, 0, 50, 2**60
+    )
+
+    assert is_changed and len(output) > len(data) + 1000
 
 
 @pytest.mark.parametrize("named", [True, False])

@@ -69,15 +69,17 @@ def _forget_epochs() -> Sequence[Patch]:
     ) -> Filtered:
         """Filter batch by batch, as if each had the leader epoch of the one before it."""
         output = rows = b""
+        is_changed = False
         while True:
             following = whole_batches(memoryview(data)[position:])
             epoch = following[0].leader_epoch if following else previous_epoch
             end = position + following[0].end if following else len(data)
             found = compaction.filter_batches(data[:end], position, expected, upper, rules, epoch)
             output, rows = output + found.output, rows + found.rows
+            is_changed = is_changed or found.is_changed
             is_last = found.status != compaction.ENDED or not following or found.position == position
             if is_last:
-                return found._replace(output=output, rows=rows)
+                return found._replace(output=output, rows=rows, is_changed=is_changed)
             position, expected, previous_epoch = found.position, found.expected, found.previous_epoch
 
     class Patched:
