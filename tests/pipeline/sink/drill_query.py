@@ -62,7 +62,10 @@ class Place:
 
 
 def _numbered(folder: Path) -> int:
-    return sum(each.name.isdecimal() for each in folder.iterdir()) if folder.exists() else 0
+    """The number of entries ever made. They are numbered from 0, and Spark removes old ones."""
+    if not folder.exists():
+        return 0
+    return max((int(each.name) + 1 for each in folder.iterdir() if each.name.isdecimal()), default=0)
 
 
 @dataclass(slots=True)

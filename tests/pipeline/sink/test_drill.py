@@ -27,6 +27,19 @@ def prepared(spark: SparkSession) -> None:
     prepare(spark)
 
 
+def test_micro_batches_are_counted_although_spark_removes_old_ones_from_the_checkpoint(
+    tmp_path: Path,
+) -> None:
+    """Spark keeps the last hundred."""
+    place = Place("nowhere:1", "drill", tmp_path)
+    assert (place.begun(), place.committed()) == (0, 0)
+    for folder, last in (("offsets", 200), ("commits", 199)):
+        (place.checkpoint / folder).mkdir(parents=True)
+        for number in range(last - 100, last + 1):
+            (place.checkpoint / folder / str(number)).touch()
+    assert (place.begun(), place.committed()) == (201, 200)
+
+
 @pytest.mark.parametrize("fault", TASK_FAULTS)
 def test_each_row_is_written_once_whatever_fails_in_a_task(
     spark: SparkSession, place: Place, fault: str
