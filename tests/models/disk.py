@@ -24,7 +24,7 @@ _PAGE_BYTES = 4096
 class _Inode:
     """The content of one file: the bytes that processes see, and how many of them are durable."""
 
-    __slots__ = ("data", "durable_size", "modified_ms", "shadow", "sound")
+    __slots__ = ("data", "durable_size", "durable_sound_size", "modified_ms", "shadow", "sound")
 
     def __init__(self, modified_ms: int) -> None:
         self.data = bytearray()
@@ -34,11 +34,13 @@ class _Inode:
         self.modified_ms = modified_ms
         self.sound: bytes | None = None
         """The bytes that processes wrote, if the disk has changed them since; None if it has not."""
+        self.durable_sound_size = 0
+        """How many bytes of `sound` were durable."""
 
     def rot(self) -> None:
         """Keep a copy of the written bytes before the disk changes them."""
         if self.sound is None:
-            self.sound = bytes(self.data)
+            self.sound, self.durable_sound_size = bytes(self.data), self.durable_size
 
     def is_rotten(self) -> bool:
         """Whether the file has other bytes than processes wrote."""
@@ -61,15 +63,19 @@ class _Inode:
 
     def sync(self) -> None:
         self.durable_size = len(self.data)
+        self.durable_sound_size = len(self.sound or b"")
         self.shadow = None
 
     def lose_power(self, rng: random.Random) -> None:
+        is_shortened = self.sound is not None and len(self.sound) > len(self.data)
         if self.shadow is not None and rng.random() < 0.5:
             cut, rest = self.shadow
             self.data[cut:] = rest
         elif len(self.data) > self.durable_size:
             self._tear(rng)
-        if self.sound is not None:
+        if self.sound is not None and is_shortened:
+            self.sound = self.sound[: self.durable_sound_size]
+        elif self.sound is not None:
             # A file that was damaged is read from the disk as it is from now on, also behind the damage.
             self.sound = self.sound[: len(self.data)] + self.data[len(self.sound) :]
         self.sync()

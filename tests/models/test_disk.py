@@ -297,6 +297,21 @@ def test_contents_are_those_written_before_the_disk_changed_them() -> None:
     assert disk.contents("/data", ".log") == [b"vri!"]
 
 
+def test_a_power_loss_does_not_hide_that_the_disk_has_shortened_a_file() -> None:
+    """What processes wrote durably stays known; what was not durable is lost to everybody."""
+    disk = make_disk()
+    file = disk.open("/data/1.log", create=True)
+    file.append([b"durable "])
+    file.fsync()
+    disk.fsync_directory("/data")
+    file.append([b"not durable"])
+    disk.cut("/data/1.log", 0)
+    disk.lose_power()
+    assert disk.read("/data/1.log") == b""
+    assert disk.is_rotten("/data/1.log")
+    assert disk.contents("/data", ".log") == [b"durable "]
+
+
 def test_a_file_is_rotten_until_it_is_replaced_or_truncated_before_the_damage() -> None:
     disk = make_disk()
     file = disk.open("/data/1.log", create=True)
