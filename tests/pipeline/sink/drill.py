@@ -53,6 +53,8 @@ _EXPIRED = "has expired; opening a new one"
 _LOOK_S = 0.02
 _SAID = 2000
 """Characters that are shown of what an instance said before it ended."""
+_OTHER_S = 3600.0
+"""How long the second of two instances may take, which writes everything if it wins."""
 
 
 # Faults -----------------------------------------------------------------------------------------------
@@ -166,7 +168,7 @@ def under_two_instances(spark: SparkSession, place: Place, batches: int) -> Verd
             error = str(failure)
         other.directory.joinpath(RELEASED).touch()
         assert process.stderr is not None
-        _, said = process.communicate(timeout=TIMEOUT_S)
+        _, said = process.communicate(timeout=_OTHER_S)
         error += said.decode(errors="replace")
     # The one that was refused is started again: it finds what the other one has written.
     finish(start(spark, place))

@@ -147,12 +147,19 @@ def start(spark: SparkSession, place: Place, fault: str = NO_FAULT) -> Streaming
 
 
 def finish(query: StreamingQuery, timeout_s: float = TIMEOUT_S) -> None:
-    """Wait until the query has copied all input. Raises its error."""
-    deadline = time.monotonic() + timeout_s
+    """Wait until the query has copied all input. Raises its error, and TimeoutError if it has ended no
+    micro-batch for `timeout_s` seconds."""
+    last, deadline = None, time.monotonic() + timeout_s
     while not query.awaitTermination(1):
+        progress = query.lastProgress
+        number = None if progress is None else progress["batchId"]
+        if number != last:
+            last, deadline = number, time.monotonic() + timeout_s
         if time.monotonic() > deadline:
             query.stop()
-            raise TimeoutError(f"the query has not ended within {timeout_s:.0f} s")
+            raise TimeoutError(
+                f"the query has ended no micro-batch for {timeout_s:.0f} s after number {last}"
+            )
 
 
 def judge(place: Place, fault: str, wanted: Sequence[str], *, recoveries: int = 0, note: str = "") -> Verdict:
