@@ -22,14 +22,14 @@ RECORDS = 30
 """Fewer than one run of a load process takes."""
 
 
-def test_a_load_that_is_killed_twice_at_random_moments_has_the_topic_in_the_end(
+def test_a_load_that_is_killed_at_a_random_moment_has_the_topic_in_the_end(
     bootstrap: str, tmp_path: Path
 ) -> None:
     place = Place(bootstrap, "killed-loads", tmp_path / "table")
 
-    verdict = run_kills(place, 2, random.Random(14), print)
+    verdict = run_kills(place, 1, random.Random(14), print)
 
-    assert (verdict.kills, verdict.violations) == (2, [])
+    assert (verdict.kills, verdict.violations) == (1, [])
 
 
 def test_of_two_whole_loads_at_once_one_wins_and_the_other_is_told_who_does_the_work(
