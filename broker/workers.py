@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredList
-from twisted.internet.threads import deferToThreadPool
-from twisted.python.threadpool import ThreadPool
+from twisted.python.failure import Failure
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,21 +20,30 @@ class Workers(Protocol):
 
 
 class ThreadWorkers:
-    """A pool of threads."""
+    """A pool of threads. It is not Twisted's, which leaves a reference cycle for each job."""
 
     def __init__(self, reactor: Any, threads_max: int) -> None:
         self._reactor = reactor
-        self._pool = ThreadPool(minthreads=0, maxthreads=threads_max, name="worker")
-
-    def start(self) -> None:
-        self._pool.start()
+        self._pool = ThreadPoolExecutor(threads_max, thread_name_prefix="worker")
 
     def stop(self) -> None:
-        """Wait until the running work has ended."""
-        self._pool.stop()
+        """Wait until all work that was given has ended. No more may be given."""
+        self._pool.shutdown()
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
-        return deferToThreadPool(self._reactor, self._pool, function, *args, **kwargs)
+        done: Deferred[T] = Deferred()
+        self._pool.submit(self._work, done, function, args, kwargs)
+        return done
+
+    def _work(
+        self, done: Deferred[Any], function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> None:
+        try:
+            result = function(*args, **kwargs)
+        except BaseException:
+            self._reactor.callFromThread(done.errback, Failure())
+        else:
+            self._reactor.callFromThread(done.callback, result)
 
 
 def all_back(jobs: Sequence[Deferred[Any]]) -> Deferred[None]:

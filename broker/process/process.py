@@ -118,7 +118,6 @@ class BrokerProcess:
 
     def _start(self) -> None:
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        self._workers.start()
         started = ensureDeferred(self._broker.start())
         started.addCallbacks(lambda _: self._started(), self._start_failed)
         started.addErrback(self._start_failed)

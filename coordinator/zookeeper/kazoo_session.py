@@ -264,17 +264,14 @@ class KazooSession:
                 ask().rawlink(lambda result: self._hand_over(answer, result))
 
         def answer(result: Any) -> None:
+            # Raised, the error would refer to this frame, and so to the result, which keeps the error.
+            if result.exception is not None:
+                answered.errback(self._failed(result.exception, path))
+                return
             try:
-                converted = convert(result.get_nowait())
+                converted = convert(result.value)
             except ZooKeeperError as error:
                 answered.errback(error)
-            except KazooException as error:
-                # Kazoo may fail an operation before it reports the loss; here the loss is reported first.
-                if isinstance(error, ConnectionLoss):
-                    self._on_state(SUSPENDED, None)
-                elif isinstance(error, SessionExpiredError):
-                    self._on_state(LOST, None)
-                answered.errback(_typed(error, path))
             else:
                 answered.callback(converted)
 
@@ -283,6 +280,15 @@ class KazooSession:
         else:
             self._waiting.append(send)
         return answered
+
+    def _failed(self, error: Exception, path: str) -> Exception:
+        """The error of an operation that kazoo could not carry out."""
+        # Kazoo may fail an operation before it reports the loss; here the loss is reported first.
+        if isinstance(error, ConnectionLoss):
+            self._on_state(SUSPENDED, None)
+        elif isinstance(error, SessionExpiredError):
+            self._on_state(LOST, None)
+        return _typed(error, path) if isinstance(error, KazooException) else error
 
     def _watcher(self, watch: ZnodeWatch | None) -> Callable[[WatchedEvent], None] | None:
         if watch is None:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator
+from types import FunctionType
 
 import pytest
 
 from broker.workers import ThreadWorkers, Workers
+from tests.garbage import collector_off
 from tests.models.workers import ImmediateWorkers, SimWorkers
 from tests.models.world import Process, World
 from tests.reactor import reactor, turn
+
+
+class Job:
+    """Work that fails if the text is no number."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __call__(self) -> int:
+        return int(self.text)
+
 
 Until = Callable[[Callable[[], bool]], object]
 Ground = tuple[Workers, Until]
@@ -33,7 +48,6 @@ def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
             yield late, lambda condition: world.run_until(condition, 1)
         case _:
             threads = ThreadWorkers(reactor, 2)
-            threads.start()
             yield threads, turn
             threads.stop()
 
@@ -55,6 +69,27 @@ def test_a_callback_of_a_job_may_start_another_job(ground: Ground) -> None:
     )
     until(lambda: bool(came))
     assert came == ["12"]
+
+
+def test_a_job_is_freed_without_the_garbage_collector() -> None:
+    """A broker runs many a second: cycles would take megabytes until the next collection."""
+    workers = ThreadWorkers(reactor, 2)
+    came: list[object] = []
+    with collector_off():
+        for job in (Job("7"), Job("x")):
+            workers.run(job).addCallbacks(came.append, lambda failure: came.append(failure.type))
+        freed = weakref.ref(job)
+        del job
+        turn(lambda: len(came) == 2)
+        workers.stop()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            gc.collect()
+            left = [each for each in gc.garbage if isinstance(each, FunctionType | Job)]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+    assert (freed(), left) == (None, [])
 
 
 def test_simulated_work_is_done_only_as_simulated_time_passes() -> None:

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient, KazooState
-from kazoo.exceptions import ConnectionLoss
+from kazoo.exceptions import ConnectionLoss, NoNodeError
 from twisted.python.failure import Failure
 
 from coordinator.zookeeper.interface import (
     Create,
+    NoNode,
     SessionExpired,
     WatchEvent,
     WatchKind,
@@ -298,6 +299,21 @@ def test_a_read_is_freed_without_the_garbage_collector(is_repeated: bool) -> Non
         asked.pop().set(7)
         asked.clear()
         assert answers == ["7"]
+        assert freed() is None
+
+
+def test_a_failed_request_is_freed_without_the_garbage_collector() -> None:
+    """Kazoo keeps the error in its result: raising it would tie the result to the frame that holds it."""
+    session = KazooSession("nowhere:1", "", 6000, lambda function, *args: function(*args), lambda *_: None)
+    session._on_state(CONNECTED, (1, b""), 6000)
+    asked = [session._handler.async_result()]
+    outcomes: list[object] = []
+    with collector_off():
+        session._write("/a", lambda: asked[0], str).addErrback(lambda failure: outcomes.append(failure.type))
+        asked[0].set_exception(NoNodeError())
+        freed = weakref.ref(asked[0])
+        asked.clear()
+        assert outcomes == [NoNode]
         assert freed() is None
 
 
