@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -88,20 +89,14 @@ def test_orders_that_come_while_the_connection_is_broken_count(standing: Standin
 def test_an_order_is_dropped_if_the_broker_registers_again_while_it_is_prepared(standing: Standing) -> None:
     """The owners are read from ZooKeeper before an order is applied, which may take until then."""
     world, prepared = standing.world, Deferred[None]()
-    epochs = [OLD]
-
-    class Registration:
-        @property
-        def broker_epoch(self) -> int:
-            return epochs[-1]
-
+    registration = SimpleNamespace(broker_epoch=OLD)
     orders = ControllerOrders(
         world.metadata,
         world.replicas,
         world.roles,
         cast(DynamicConfigs, None),
         lambda request: prepared,
-        Registration(),
+        registration,
         cast(Any, None),
         world.right,
         standing.outages.ordered,
@@ -111,7 +106,7 @@ def test_an_order_is_dropped_if_the_broker_registers_again_while_it_is_prepared(
     request.topic_states = []
     found: list[LeaderAndIsrResponse | BrokerError] = []
     orders.leader_and_isr(request).addCallbacks(found.append, lambda failure: found.append(failure.value))
-    epochs.append(NEW)
+    registration.broker_epoch = NEW
     standing.registered(NEW)
 
     prepared.callback(None)
