@@ -161,7 +161,9 @@ class GroupCopy:
 
     def _finish(self, file: DiskFile) -> None:
         if self._next_offset < self._end_offset:
-            end = _empty_batch(self._end_offset - 1, self._last_epoch)
+            # A log that starts later no longer knows the epochs of the records before its start.
+            epoch = max(self._last_epoch, self.previous_epoch)
+            end = _empty_batch(self._end_offset - 1, epoch)
             self._append(file, end, compaction.row_of(end), is_changed=True)
         self._indexes.finish()
         self.is_done = True

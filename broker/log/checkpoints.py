@@ -9,6 +9,9 @@ line as an entry, but splits it at white space. So the last line ends with 32 wh
 for each 0 bit of the checksum, a tab for each 1 bit. Kafka's `PartitionMetadataFile` reads two lines, so a
 third line holds the checksum. A file without a checksum is accepted, because Kafka and earlier versions of
 Holdfast write none.
+
+Each line of a checkpoint of offsets has a tag for the topic's id in the same way: a topic may be deleted and
+created again before the next checkpoint, and the entries of its former log say nothing about the new one.
 """
 
 from __future__ import annotations
@@ -17,50 +20,74 @@ import base64
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from protocol.checksum import crc32c
 from protocol.topic_partition import TopicPartition
 
 _VERSION = "0"
 _BLANKS = str.maketrans("01", " \t")
-_BITS = str.maketrans(" \t", "01")
 _METADATA_SEAL = "\nchecksum: "
+_SEAL_SIZE = 32
+"""Length of a checksum in white-space characters."""
 
 
-def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+class OffsetEntry(NamedTuple):
+    """A partition's entry in a checkpoint of offsets. `tag` is the `topic_tag` of the topic's id; empty in
+    the files of Kafka and of earlier versions of Holdfast."""
+
+    offset: int
+    tag: str = ""
+
+    def may_be_of(self, topic_id: uuid.UUID | None) -> bool:
+        """Whether the entry may be about the topic with this id; None if the id is unknown."""
+        return not self.tag or topic_id is None or self.tag == topic_tag(topic_id)
+
+
+@lru_cache(maxsize=10_000)
+def topic_tag(topic_id: uuid.UUID | None) -> str:
+    """The CRC-32C of a topic's id as white space; empty without an id."""
+    return "" if topic_id is None else _as_blanks(crc32c(topic_id.bytes))
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, OffsetEntry]) -> bytes:
     """`recovery-point-`, `replication-` and `log-start-offset-checkpoint`: version, count, lines."""
-    return _encode_lines([offset_line(*entry) for entry in offsets.items()])
+    return _encode_lines([offset_line(*each) for each in offsets.items()])
 
 
-def offset_line(partition: TopicPartition, offset: int) -> str:
+def offset_line(partition: TopicPartition, entry: OffsetEntry) -> str:
     """A partition's line in a checkpoint of offsets."""
-    return f"{partition.topic} {partition.partition} {offset}"
+    return f"{partition.topic} {partition.partition} {entry.offset}{entry.tag}"
 
 
 class OffsetsEncoder:
     """Encodes a checkpoint repeatedly, and formats only the lines that have changed since the last time."""
 
     def __init__(self) -> None:
-        self._lines: dict[TopicPartition, tuple[int, str]] = {}
-        """The last encoded content: partition → (offset, line)."""
+        self._lines: dict[TopicPartition, tuple[OffsetEntry, str]] = {}
+        """The last encoded content: partition → (entry, line)."""
 
-    def encode(self, offsets: Mapping[TopicPartition, int]) -> bytes:
+    def encode(self, offsets: Mapping[TopicPartition, OffsetEntry]) -> bytes:
         """What `encode_offsets` returns."""
         before = self._lines
         self._lines = lines = {}
-        for partition, offset in offsets.items():
-            entry = before.get(partition)
-            if entry is None or entry[0] != offset:
-                entry = (offset, offset_line(partition, offset))
-            lines[partition] = entry
+        for partition, entry in offsets.items():
+            known = before.get(partition)
+            if known is None or known[0] != entry:
+                known = (entry, offset_line(partition, entry))
+            lines[partition] = known
         return _encode_lines([line for _, line in lines.values()])
 
 
-def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
+def decode_offsets(data: bytes) -> dict[TopicPartition, OffsetEntry]:
     offsets = {}
     for line in _decode_lines(data):
         topic, partition, offset = line.split()
-        offsets[TopicPartition(topic, int(partition))] = int(offset)
+        tag = line[len(line.rstrip()) :]
+        if len(tag) not in (0, _SEAL_SIZE):
+            raise ValueError(f"{topic}-{partition} has a tag of {len(tag)} characters")
+        offsets[TopicPartition(topic, int(partition))] = OffsetEntry(int(offset), tag)
     return offsets
 
 
@@ -85,14 +112,20 @@ def _encode_lines(lines: list[str]) -> bytes:
 
 
 def _seal(text: str) -> str:
-    return f"{crc32c(text.encode()):032b}".translate(_BLANKS)
+    return _as_blanks(crc32c(text.encode()))
+
+
+def _as_blanks(checksum: int) -> str:
+    return f"{checksum:0{_SEAL_SIZE}b}".translate(_BLANKS)
 
 
 def _decode_lines(data: bytes) -> list[str]:
     text = data.decode()
-    content = text.rstrip(" \t\n") + "\n"
-    if text not in (content, f"{content[:-1]}{_seal(content)}\n"):
-        raise ValueError("its checksum does not match its content")
+    content = text
+    if text.endswith((" \n", "\t\n")):
+        content = f"{text[: -_SEAL_SIZE - 1]}\n"
+        if text != f"{content[:-1]}{_seal(content)}\n":
+            raise ValueError("its checksum does not match its content")
     version, count, *lines = content.splitlines() or ["", ""]
     if version != _VERSION:
         raise ValueError(f"unsupported checkpoint version {version!r}")

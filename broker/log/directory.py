@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from broker.log import checkpoints, names, run_marks
-from broker.log.checkpoints import MetaProperties, OffsetsEncoder
+from broker.log.checkpoints import MetaProperties, OffsetEntry, OffsetsEncoder, topic_tag
 from broker.log.disk import Disk
 from broker.log.log import Log
 from protocol.topic_partition import TopicPartition
@@ -34,11 +34,11 @@ class LogDirectory:
         self.logs: dict[TopicPartition, Log] = {}
         self.spares: dict[TopicPartition, Log] = {}
         """Logs of partitions for which another directory's log is used."""
-        self.high_watermarks: dict[TopicPartition, int] = {}
+        self.high_watermarks: dict[TopicPartition, OffsetEntry] = {}
         """Checkpointed offsets of the last run."""
-        self.recovery_points: dict[TopicPartition, int] = {}
-        self.log_start_offsets: dict[TopicPartition, int] = {}
-        self.cleaned_offsets: dict[TopicPartition, int] = {}
+        self.recovery_points: dict[TopicPartition, OffsetEntry] = {}
+        self.log_start_offsets: dict[TopicPartition, OffsetEntry] = {}
+        self.cleaned_offsets: dict[TopicPartition, OffsetEntry] = {}
         self._recovery_point_lines = OffsetsEncoder()
         self._start_offset_lines = OffsetsEncoder()
         self._high_watermark_lines = OffsetsEncoder()
@@ -184,19 +184,42 @@ class LogDirectory:
             run_marks.encode_clean_mark(next(iter(self.lineage), run_marks.NO_EPOCH)),
         )
 
+    def entries(self, partition: TopicPartition) -> dict[str, OffsetEntry]:
+        """The partition's entries in the checkpoints of the last run, by the names of the offsets."""
+        found = {
+            "recovery_point": self.recovery_points.get(partition),
+            "high_watermark": self.high_watermarks.get(partition),
+            "log_start_offset": self.log_start_offsets.get(partition),
+            "cleaned_offset": self.cleaned_offsets.get(partition),
+        }
+        return {name: entry for name, entry in found.items() if entry is not None}
+
+    def forget_entries(self, partition: TopicPartition) -> None:
+        """Forget the partition's entries in the checkpoints of the last run."""
+        for entries in (
+            self.recovery_points, self.high_watermarks, self.log_start_offsets, self.cleaned_offsets,
+        ):  # fmt: skip
+            entries.pop(partition, None)
+
     def offset_checkpoints(self) -> dict[str, bytes]:
         """Path → content of the checkpoints of the present recovery points, log start offsets, and offsets up
         to which logs are compacted."""
         logs = sorted({**self.logs, **self.spares}.items())
         # A power failure may remove a new log with its directory. Without an entry here, the next start does
         # not report such a log as lost.
-        recovery_points = {partition: log.recovery_point for partition, log in logs if not log.is_new}
+        recovery_points = {
+            partition: _entry(log, log.recovery_point) for partition, log in logs if not log.is_new
+        }
         # Also where the log begins with its first segment, which is named after that offset: a power failure
         # may undo the removal of earlier segments.
         start_offsets = {
-            partition: log.log_start_offset for partition, log in logs if log.log_start_offset > 0
+            partition: _entry(log, log.log_start_offset)
+            for partition, log in logs
+            if log.log_start_offset > 0
         }
-        cleaned_offsets = {partition: log.cleaned_offset for partition, log in logs if log.cleaned_offset > 0}
+        cleaned_offsets = {
+            partition: _entry(log, log.cleaned_offset) for partition, log in logs if log.cleaned_offset > 0
+        }
         files = {
             self.path_of(names.RECOVERY_POINTS): self._recovery_point_lines.encode(recovery_points),
             self.path_of(names.LOG_START_OFFSETS): self._start_offset_lines.encode(start_offsets),
@@ -208,8 +231,16 @@ class LogDirectory:
 
     def high_watermark_checkpoint(self, offsets: Mapping[TopicPartition, int]) -> dict[str, bytes]:
         """Path → content of the high watermark checkpoint, with only those `offsets` whose log is here."""
-        here = {partition: offset for partition, offset in sorted(offsets.items()) if partition in self.logs}
+        here = {
+            partition: _entry(self.logs[partition], offset)
+            for partition, offset in sorted(offsets.items())
+            if partition in self.logs
+        }
         return {self.path_of(names.HIGH_WATERMARKS): self._high_watermark_lines.encode(here)}
+
+
+def _entry(log: Log, offset: int) -> OffsetEntry:
+    return OffsetEntry(offset, topic_tag(log.topic_id))
 
 
 def write_files(disk: Disk, files: Mapping[str, bytes]) -> None:

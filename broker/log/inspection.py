@@ -66,6 +66,11 @@ class Inspection:
     _last_offsets: array[int] = field(default_factory=lambda: array("i"))
     _timed: list[tuple[int, int]] = field(default_factory=list)
 
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last sound batch so far."""
+        return self._next_offset
+
     def advance(self, bytes_max: int) -> int:
         """Examine about `bytes_max` more bytes; `is_done` says whether these were the last. Returns the
         number of bytes read. Raises OSError."""

@@ -194,15 +194,14 @@ class LogManager:
     def _request(
         self, directory: LogDirectory, partition: TopicPartition, topic_id: uuid.UUID | None = None
     ) -> LoadRequest:
+        offsets = directory.entries(partition)
         return LoadRequest(
             partition,
             directory.path_of(str(partition)),
             self.settings.of(partition.topic),
             self._date_ms(),
-            recovery_point=directory.recovery_points.get(partition, 0),
-            high_watermark=directory.high_watermarks.get(partition, 0),
-            log_start_offset=directory.log_start_offsets.get(partition, 0),
-            cleaned_offset=directory.cleaned_offsets.get(partition, 0),
+            **{name: entry.offset for name, entry in offsets.items()},
+            tags={name: entry.tag for name, entry in offsets.items()},
             is_clean=directory.is_clean,
             cut_short=directory.unmark,
             topic_id=topic_id,
@@ -294,10 +293,7 @@ class LogManager:
             )
         directory = min(live, key=lambda directory: len(directory.logs))
         # Checkpoint entries under this name belong to an earlier log, which no longer exists.
-        directory.recovery_points.pop(partition, None)
-        directory.log_start_offsets.pop(partition, None)
-        directory.high_watermarks.pop(partition, None)
-        directory.cleaned_offsets.pop(partition, None)
+        directory.forget_entries(partition)
         try:
             if not self.disk.is_directory(directory.path):
                 # Its disk is missing. Creating the directory would put it on the disk below the mount point.
@@ -311,9 +307,11 @@ class LogManager:
             ) from error
         return self._adopt(directory, log)
 
-    def may_have_lost(self, partition: TopicPartition) -> bool:
-        """Whether this broker has no log of the partition now, but had one before or may have had one."""
-        known = any(partition in directory.recovery_points for directory in self.live_directories)
+    def may_have_lost(self, partition: TopicPartition, topic_id: uuid.UUID | None) -> bool:
+        """Whether this broker has no log of the partition now, but had one before or may have had one. A log
+        of an earlier topic of the same name does not count."""
+        entries = [directory.recovery_points.get(partition) for directory in self.live_directories]
+        known = any(entry is not None and entry.may_be_of(topic_id) for entry in entries)
         return self.find(partition) is None and (bool(self.lost) or known)
 
     def _check_topic_id(self, log: Log, topic_id: uuid.UUID | None) -> None:
@@ -336,8 +334,10 @@ class LogManager:
     def high_watermark(self, partition: TopicPartition) -> int:
         """The checkpointed high watermark of the last run; 0 where there is none."""
         for directory in self.live_directories:
-            if partition in directory.logs:
-                return directory.high_watermarks.get(partition, 0)
+            log = directory.logs.get(partition)
+            if log is not None:
+                entry = directory.high_watermarks.get(partition)
+                return entry.offset if entry is not None and entry.may_be_of(log.topic_id) else 0
         return 0
 
     def delete(self, partition: TopicPartition) -> None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from broker.log import checkpoints, index_checks, names, scan
 from broker.log.append_ids import APPEND_IDS_MAX
+from broker.log.checkpoints import topic_tag
 from broker.log.damage import Damage, decode_damage, encode_damage
 from broker.log.disk import Disk, DiskFile
 from broker.log.epochs import LeaderEpochs
@@ -35,7 +37,8 @@ def _nothing() -> None: ...
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """One log to open, with its entries in the checkpoints of its directory.
+    """One log to open, with its offsets from the checkpoints of its directory. `tags` has the tag of each
+    offset's entry, by the name of the field: if it is that of another topic, the offset does not count.
 
     `cut_short` is called, perhaps more than once, before more is removed from the log than a write that the
     end of a process interrupted, and when the log turns out to have lost its end. It may raise OSError."""
@@ -53,6 +56,12 @@ class LoadRequest:
     topic_id: uuid.UUID | None = None
     producer_expiration_ms: int = 86_400_000
     append_ids_max: int = APPEND_IDS_MAX
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def of_topic(self, topic_id: uuid.UUID | None) -> LoadRequest:
+        """The request without the offsets of an earlier topic of the same name."""
+        foreign: Any = {name: 0 for name, tag in self.tags.items() if tag and tag != topic_tag(topic_id)}
+        return replace(self, **foreign)
 
 
 @dataclass(slots=True)
@@ -129,6 +138,8 @@ def write_partition_metadata(disk: Disk, directory: str, topic_id: uuid.UUID) ->
 def load_log(disk: Disk, request: LoadRequest) -> Log:
     """Open a log and repair damaged files. Raises OSError."""
     loading = _Loading(request, OpenFiles(disk, capacity=16))
+    topic_id = _settle_topic(loading)
+    request = loading.request
     _finish_interrupted_work(loading)
     _find_segments(loading)
     _check_segments(loading)
@@ -159,7 +170,7 @@ def load_log(disk: Disk, request: LoadRequest) -> Log:
         epochs=loading.epochs,
         producers=producers,
         cleaned_offset=max(0, min(request.cleaned_offset, recovery_point)),
-        topic_id=request.topic_id or _load_topic_id(loading),
+        topic_id=topic_id,
     )
     log.is_cut_short = loading.is_cut_short
     return log
@@ -465,12 +476,16 @@ def _drop_stray_snapshots(loading: _Loading, end_offset: int) -> None:
             disk.remove(snapshot_path(directory, offset))
 
 
-def _load_topic_id(loading: _Loading) -> uuid.UUID | None:
-    path = loading.path(names.PARTITION_METADATA)
+def _settle_topic(loading: _Loading) -> uuid.UUID | None:
+    """The id of the log's topic, None if it is unknown. The offsets of an earlier topic of the same name no
+    longer count then: it was deleted after the last checkpoint."""
+    topic_id, path = loading.request.topic_id, loading.path(names.PARTITION_METADATA)
     try:
-        return checkpoints.decode_partition_metadata(loading.disk.read(path))
+        topic_id = topic_id or checkpoints.decode_partition_metadata(loading.disk.read(path))
     except FileNotFoundError:
-        return None
+        pass  # A flushed log has this file, so the checkpoints have no entry of this log.
     except (ValueError, KeyError) as error:
         logger.warning("Ignoring %s: %s", path, error)
         return None
+    loading.request = loading.request.of_topic(topic_id)
+    return topic_id

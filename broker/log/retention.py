@@ -47,6 +47,8 @@ class RetentionRule:
 class SegmentFacts:
     """What the decision needs to know of one segment.
 
+    `next_offset` is where the following segment begins, or the log end. After compaction it may be later than
+    the segment's last record.
     `latest_ms` is the largest timestamp of a record in ms, or, if no record has one, the time at which the
     file was last written; None if it has not been read yet.
     """

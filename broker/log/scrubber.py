@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from broker.log import names
-from broker.log.damage import encode_damage
+from broker.log.damage import Damage, encode_damage
 from broker.log.disk import Disk
 from broker.log.inspection import Inspection
 from broker.log.log import Log
@@ -208,6 +208,8 @@ class Scrubber:
         if not inspection.are_indexes_sound:
             return self._replace_indexes(task)
         if segment.damage is not None:
+            if not _reads_past(segment.damage, inspection):
+                return succeed(None)
             segment.damage = None
             logger.warning("%s, which was damaged, is sound again", segment.path)
             return self._workers.run(self._disk.remove, segment.path_of(names.DAMAGED))
@@ -246,6 +248,12 @@ class Scrubber:
                 logger.warning("Rebuilt the indexes of %s, which did not fit the log", segment.path)
 
         return written.addCallback(replaced)
+
+
+def _reads_past(damage: Damage, inspection: Inspection) -> bool:
+    """Whether an examination that found nothing wrong has read the records that were damaged. It finds
+    nothing wrong with a compacted segment that has lost its last batches, once the indexes were rebuilt."""
+    return inspection.end_offset > damage.offset
 
 
 def _task(log: Log, segment: Segment, *, is_urgent: bool) -> _Task:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 
 from broker.log.log import Log
 from broker.log.open_files import OpenFiles
@@ -18,10 +19,10 @@ from broker.log.segment_indexes import largest_timestamp
 
 def segment_facts(log: Log) -> Iterator[SegmentFacts]:
     """The facts of each segment, oldest first. Raises OSError."""
-    for segment in log.segments:
+    for segment, following in zip_longest(log.segments, islice(log.segments, 1, None)):
         yield SegmentFacts(
             segment.base_offset,
-            segment.next_offset,
+            segment.next_offset if following is None else following.base_offset,
             segment.size,
             _latest_ms(log, segment),
             is_active=segment is log.segments.active,

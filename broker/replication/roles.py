@@ -170,7 +170,7 @@ class Roles:
         partition = self._replicas.find(topic, index)
         if partition is None:
             if not is_new:
-                self._check_not_lost(TopicPartition(topic, index), assignment)
+                self._check_not_lost(TopicPartition(topic, index), topic_id, assignment)
             partition = self._create(topic, topic_id, index, is_new)
         if partition.is_offline:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -207,7 +207,9 @@ class Roles:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
         partition.is_withdrawing = False
 
-    def _check_not_lost(self, partition: TopicPartition, assignment: LeaderAndIsr) -> None:
+    def _check_not_lost(
+        self, partition: TopicPartition, topic_id: uuid.UUID, assignment: LeaderAndIsr
+    ) -> None:
         """Raises BrokerError with KAFKA_STORAGE_ERROR if this replica leads or is in sync, but lost its log.
 
         An empty log in its place would make the other replicas truncate theirs. On this error the controller
@@ -217,7 +219,8 @@ class Roles:
         local_id, logs = self._replicas.local_id, self._logs
         is_counted_on = local_id == assignment.leader or local_id in assignment.isr
         is_alone = assignment.replicas == (local_id,) and bool(logs.lost)
-        if is_counted_on and not is_alone and logs.may_have_lost(partition):
+        known_id = None if topic_id == ZERO_ID else topic_id
+        if is_counted_on and not is_alone and logs.may_have_lost(partition, known_id):
             _log.error(
                 "The log of %s is missing, though this replica is in sync: it stays offline until the "
                 "controller removes it from the in-sync set, or its log directory is mounted again",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ from protocol.messages.produce import (
 )
 from protocol.records import BatchBuilder
 from tests.sim.client import PASSING, RETRY_S, Client, Surroundings
-from tests.sim.history import Batch, Outcome, TopicPartition
+from tests.sim.history import Batch, Incarnation, Outcome, TopicPartition
 
 _ACKS_TIMEOUT_MS = 3000
 _DELIVERY_TIMEOUT_S = 15.0
@@ -59,8 +60,9 @@ class _Lane:
         self.encoded: dict[Batch, bytearray] = {}
         self.in_flight: dict[Batch, None] = {}
         self.next_sequence = 0
-        self.first_acked: int | None = None
-        """Number of the first batch acknowledged under the present producer id."""
+        self.acked_ends: dict[int, float] = {}
+        """Number → offset after the batches acknowledged under the present producer id; infinite where the
+        offset is not known."""
         self.is_recovering = False
         self.is_over = False
         self.ready_s = 0.0
@@ -184,7 +186,7 @@ class Producer(Client):
                 batch.outcome = Outcome.UNKNOWN
                 lane.forget(batch)
             lane.next_sequence = 0
-            lane.first_acked = None
+            lane.acked_ends.clear()
             lane.is_recovering = False
         self._producer_id = None
         self._must_start_over = False
@@ -305,9 +307,11 @@ class Producer(Client):
         code = row.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             lane.in_flight.pop(batch, None)
-            lane.first_acked = batch.number if lane.first_acked is None else lane.first_acked
             batch.outcome = Outcome.ACKED
             batch.offset = row.base_offset if code == ErrorCode.NONE else None
+            lane.acked_ends[batch.number] = (
+                math.inf if batch.offset is None else batch.offset + len(batch.values)
+            )
             self.history.acknowledged(batch, lane.encoded[batch])
             lane.forget(batch)
             return
@@ -317,8 +321,11 @@ class Producer(Client):
             if is_first:
                 # Every earlier batch was acknowledged; with acks=all none of them may be missing. Before the
                 # first acknowledgement a broker accepts any sequence as the first (KIP-360), even one of a
-                # later batch.
-                is_known = lane.first_acked is not None and lane.first_acked < batch.number
+                # later batch; and again once all acknowledged records were deleted.
+                deleted = self.history.deleted.get(Incarnation(lane.at, lane.topic_id), 0)
+                is_known = any(
+                    number < batch.number and end > deleted for number, end in lane.acked_ends.items()
+                )
                 if self.habits.acks == -1 and is_known and not self._must_start_over:
                     self.history.sequence_refused(batch, ErrorCode(code).name)
                 self._must_start_over = True

@@ -296,7 +296,7 @@ class Story:
         world.run(_QUIET_S)
         if not self._wait(self._is_whole):
             self._found.append("the cluster did not stay whole")
-        if not self._wait(self._all_is_read):
+        if not self._wait(self._all_is_read) or not self._wait_for_metered_reader():
             self._found.append("consumers make no progress in a healthy cluster")
         # Few readers meet an index that the disk has changed, so every batch is looked up.
         if self.faults["bit rot"] and not self._wait(lambda: not any(misread(self.cluster))):
@@ -342,9 +342,36 @@ class Story:
             self.world.run(0.1)
         return False
 
+    def _wait_for_metered_reader(self) -> bool:
+        """Wait until the reader with a quota has read everything, as long as it makes progress: it may have
+        fallen further behind than its quota lets it catch up in the usual time."""
+        reader, position = self.metered_reader, -1
+        while reader is not None and not self._wait(self._metered_is_read):
+            before, position = position, sum(reader.positions().values())
+            if position <= before:
+                return False
+        return True
+
+    def _metered_is_read(self) -> bool:
+        assert self.metered_reader is not None
+        ends = self._ends()
+        return all(ends.get(at, 0) <= to for at, to in self.metered_reader.positions().items())
+
     def _all_is_read(self) -> bool:
+        topics, ends = self.cluster.topics(), self._ends()
+        if any(Incarnation(at, topics[at[0]].topic_id or NO_ID) not in ends for at in self.cluster.states()):
+            return False  # The leadership of a partition is moving.
+        return all(
+            consumer.positions().get(place, -1) >= end
+            for consumer in self.consumers
+            for place, end in ends.items()
+            if not place.is_internal
+        )
+
+    def _ends(self) -> dict[Incarnation, int]:
+        """The log ends of all partitions that have a leader."""
         topics = self.cluster.topics()
-        ends = {
+        return {
             Incarnation(partition.key, topics[partition.topic].topic_id or NO_ID): (
                 partition.log.log_end_offset
             )
@@ -352,17 +379,6 @@ class Story:
             for partition in machine.partitions()
             if isinstance(partition.role, Leadership)
         }
-        if any(Incarnation(at, topics[at[0]].topic_id or NO_ID) not in ends for at in self.cluster.states()):
-            return False  # The leadership of a partition is moving.
-        reader = self.metered_reader
-        if reader is not None and any(ends.get(at, 0) > to for at, to in reader.positions().items()):
-            return False
-        return all(
-            consumer.positions().get(place, -1) >= end
-            for consumer in self.consumers
-            for place, end in ends.items()
-            if not place.is_internal
-        )
 
     # The judgement
 

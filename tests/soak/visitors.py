@@ -51,6 +51,10 @@ _SESSION_MS = 10_000
 _FIRST_RECORD_S = 120.0
 """Longest wait for a first record: longer than any restart, so a consumer without a record by then has
 failed."""
+_APART_S = 0.5
+"""Least time from the begin of one visit to the next one of its kind. As many visits as the processors allow
+would be more when other work on the machine ends, and what a deleted topic keeps until its files are removed
+would look like growth."""
 _CROWD = 10
 """Connections to each broker in a visit of idle connections."""
 
@@ -114,6 +118,7 @@ class Visitor:
 
     def _run(self) -> None:
         while not self._place.ending.is_set():
+            began = time.monotonic()
             try:
                 self._visit(self._place)
                 self.visits += 1
@@ -121,6 +126,7 @@ class Visitor:
                 traceback.print_exc()
                 self.errors[f"{type(error).__name__}: {error}".splitlines()[0]] += 1
                 self._place.ending.wait(1.0)
+            self._place.ending.wait(began + _APART_S - time.monotonic())
 
 
 # Producers

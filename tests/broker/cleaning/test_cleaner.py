@@ -21,7 +21,7 @@ from broker.log.log_events import LogEvents
 from broker.log.recovery import LoadRequest, create_log
 from broker.log.settings import LogSettings
 from broker.log.time_search import offset_for_timestamp
-from broker.log.truncation import truncate_to
+from broker.log.truncation import move_log_start, truncate_to
 from broker.setting_groups import Live
 from protocol.batches import split
 from protocol.records import BatchBuilder
@@ -423,6 +423,29 @@ def test_a_copy_of_a_compacted_log_knows_where_each_leader_epoch_began() -> None
     assert rows(log) == [(b"k", b"last")]
     copy = copied(log)
     assert [copy.end_offset_for_epoch(epoch) for epoch in (0, 1)] == [(0, 3), (1, 6)]
+
+
+def test_the_batch_that_ends_a_segment_before_the_log_start_has_its_leader_epoch() -> None:
+    """A follower's segments end before the next ones begin where its leader had compacted. Retention may move
+    the log start into such a gap; the log forgets the epochs of what lies before, and the segment stays for a
+    while."""
+    room = Room()
+    log = room.log("t", min_cleanable_dirty_ratio=0.0, segment_bytes=140)
+    for number in range(4):
+        builder = BatchBuilder()
+        builder.append(NOW_MS, b"k", b"%d" % number)
+        append_as_leader(log, memoryview(builder.build()), number // 2, now_ms=NOW_MS)
+    flush_at_once(log)
+    log.roll(NOW_MS)
+    assert [(each.base_offset, each.next_offset) for each in log.segments] == [(0, 2), (2, 4), (4, 4)]
+    move_log_start(log, 2)
+    assert log.epochs.epoch_at(1) == -1
+
+    compact(log, room.disk, NOW_MS)
+
+    (data,) = room.disk.contents(log.directory, f"{0:020}.log")
+    last = split(memoryview(data))[-1]
+    assert (last.last_offset, last.record_count, last.leader_epoch) == (1, 0, 0)
 
 
 def test_a_truncation_makes_what_is_written_again_dirty() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from broker.log import checkpoints, names
+from broker.log.checkpoints import OffsetEntry
 from broker.log.flush_job import close_log
 from broker.log.names import OffsetFile
 from broker.log.producer_state import ProducerStates, decode_snapshot
@@ -71,8 +72,9 @@ def sealed(text: bytes) -> bytes:
 
 
 def test_a_bit_that_changes_anywhere_in_a_sealed_file_is_noticed() -> None:
-    offsets = {TopicPartition("flights", number): 10 * number for number in range(3)}
     epochs, topic_id = [(0, 0), (4, 90)], uuid.uuid4()
+    tag = checkpoints.topic_tag(topic_id)
+    offsets = {TopicPartition("flights", number): OffsetEntry(10 * number, tag) for number in range(3)}
     files: list[tuple[bytes, Callable[[bytes], object], object]] = [
         (checkpoints.encode_offsets(offsets), checkpoints.decode_offsets, offsets),
         (checkpoints.encode_offsets({}), checkpoints.decode_offsets, {}),
@@ -89,7 +91,10 @@ def test_a_bit_that_changes_anywhere_in_a_sealed_file_is_noticed() -> None:
 
 
 def test_checkpoints_have_kafkas_format() -> None:
-    offsets = {TopicPartition("flights", 0): 5, TopicPartition("a.b_c-d", 12): 2**40}
+    offsets = {
+        TopicPartition("flights", 0): OffsetEntry(5),
+        TopicPartition("a.b_c-d", 12): OffsetEntry(2**40),
+    }
     text = b"0\n2\nflights 0 5\na.b_c-d 12 1099511627776\n"
     assert checkpoints.encode_offsets(offsets) == sealed(text)
     assert checkpoints.decode_offsets(text) == checkpoints.decode_offsets(sealed(text)) == offsets
@@ -98,24 +103,41 @@ def test_checkpoints_have_kafkas_format() -> None:
     assert checkpoints.decode_epochs(b"0\n2\n0 0\n4 90\n") == [(0, 0), (4, 90)]
 
 
+def test_a_line_of_a_checkpoint_of_offsets_has_a_tag_for_the_topics_id_that_kafkas_reader_drops() -> None:
+    topic_id = uuid.UUID(int=7)
+    entry = OffsetEntry(5, checkpoints.topic_tag(topic_id))
+    offsets = {TopicPartition("flights", 0): entry, TopicPartition("trains", 1): OffsetEntry(6)}
+    assert len(entry.tag) == 32 and not entry.tag.strip(" \t")
+
+    data = checkpoints.encode_offsets(offsets)
+
+    assert [line.split() for line in data.decode().splitlines()] == [
+        ["0"], ["2"], ["flights", "0", "5"], ["trains", "1", "6"],
+    ]  # fmt: skip
+    assert checkpoints.decode_offsets(data) == offsets
+    assert entry.may_be_of(topic_id) and entry.may_be_of(None)
+    assert not entry.may_be_of(uuid.UUID(int=8))
+    assert OffsetEntry(6).may_be_of(topic_id)
+
+
 def test_a_checkpoint_that_is_encoded_again_formats_only_the_lines_that_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     formatted: list[TopicPartition] = []
 
-    def counted(partition: TopicPartition, offset: int, encode: Any = checkpoints.offset_line) -> Any:
+    def counted(partition: TopicPartition, entry: OffsetEntry, encode: Any = checkpoints.offset_line) -> Any:
         formatted.append(partition)
-        return encode(partition, offset)
+        return encode(partition, entry)
 
-    offsets = {TopicPartition("flights", number): 0 for number in range(50)}
+    offsets = {TopicPartition("flights", number): OffsetEntry(0) for number in range(50)}
     added = TopicPartition("flights", 50)
     encoder = checkpoints.OffsetsEncoder()
     for step, (expected, change) in enumerate(
         [
             (list(offsets), {}),
             ([], {}),
-            ([TopicPartition("flights", 7)], {TopicPartition("flights", 7): 5}),
-            ([added], {added: 0}),
+            ([TopicPartition("flights", 7)], {TopicPartition("flights", 7): OffsetEntry(5)}),
+            ([added], {added: OffsetEntry(0)}),
         ]
     ):
         offsets |= change
@@ -130,7 +152,8 @@ def test_a_checkpoint_that_is_encoded_again_formats_only_the_lines_that_changed(
 
 
 def test_a_checkpoint_truncated_at_any_byte_is_rejected() -> None:
-    text = checkpoints.encode_offsets({TopicPartition("flights", number): 10 for number in range(3)})
+    entry = OffsetEntry(10, checkpoints.topic_tag(uuid.uuid4()))
+    text = checkpoints.encode_offsets({TopicPartition("flights", number): entry for number in range(3)})
     for size in range(len(text)):
         with pytest.raises(ValueError):
             checkpoints.decode_offsets(text[:size])

@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from broker.log import checkpoints
-from broker.log.checkpoints import MetaProperties
+from broker.log.checkpoints import MetaProperties, OffsetEntry
 from broker.log.copying import append_as_follower
 from broker.log.directory import IdentityError
 from broker.log.disk import Disk, OsDisk
@@ -35,7 +35,7 @@ from tests.models.disk import SimDisk, SimFile
 from tests.models.logs import NOW_MS, append, append_as_leader, headers_of, make_rivals, sim_disk
 from tests.models.workers import ImmediateWorkers
 
-TOPIC_ID = uuid.UUID(int=77)
+TOPIC_ID, OTHER_ID = uuid.UUID(int=77), uuid.UUID(int=78)
 PATHS = ("/d1", "/d2", "/d3")
 ONE_BATCH = {"log.segment.bytes": 100}
 """Settings with which every batch has a segment of its own."""
@@ -154,6 +154,59 @@ def test_a_restart_finds_all_logs(stop: str) -> None:
         assert log.recovery_point == partition.partition + 1
         if stop != "power":
             assert log.topic_id == TOPIC_ID
+
+
+def created_again(disk: SimDisk, partition: TopicPartition, *, records: int) -> Broker:
+    """A broker that has deleted a log of 9 records, of which the first 8 had been deleted, and has created
+    it again for another topic. The checkpoints are those of the first log."""
+    broker = Broker(disk, ("/d1",))
+    log = broker.logs.get_or_create(partition, TOPIC_ID)
+    for _ in range(9):
+        append(log)
+    flush_at_once(log)
+    advance_log_start(log, 8)
+    finished(broker.logs.checkpoints.write_offsets())
+    finished(broker.logs.checkpoints.write_high_watermarks({partition: 9}))
+    broker.logs.delete(partition)
+    log = broker.logs.get_or_create(partition, OTHER_ID)
+    for _ in range(records):
+        append(log)
+    return broker
+
+
+@pytest.mark.parametrize("has_metadata", [True, False])
+def test_checkpoints_of_a_deleted_topic_do_not_apply_to_the_one_that_was_created_again(
+    has_metadata: bool,
+) -> None:
+    """Otherwise the new log would be emptied after a kill, because it ends before the old log's start."""
+    disk, partition = sim_disk(), TopicPartition("flights", 0)
+    created_again(disk, partition, records=2)
+    if not has_metadata:
+        disk.remove("/d1/flights-0/partition.metadata")
+
+    disk.kill_process()
+    again = Broker(disk, ("/d1",))
+
+    log = again.log(partition)
+    assert (log.log_start_offset, log.log_end_offset, len(headers_of(log))) == (0, 2, 2)
+    assert not log.is_cut_short
+    if has_metadata:
+        assert again.logs.high_watermark(partition) == 0
+        finished(again.logs.checkpoints.write_high_watermarks({partition: 1}))
+        assert Broker(disk, ("/d1",)).logs.high_watermark(partition) == 1
+
+
+def test_a_log_of_a_deleted_topic_is_not_missed_by_the_one_that_was_created_again() -> None:
+    disk, partition = sim_disk(), TopicPartition("flights", 0)
+    broker = created_again(disk, partition, records=0)
+    broker.logs.delete(partition)
+
+    disk.kill_process()
+    logs = Broker(disk, ("/d1",)).logs
+
+    assert not logs.may_have_lost(partition, OTHER_ID)
+    assert logs.may_have_lost(partition, TOPIC_ID)
+    assert logs.may_have_lost(partition, None)
 
 
 @pytest.mark.parametrize("loses_power", [False, True])
@@ -586,9 +639,9 @@ def test_a_broker_formats_only_the_checkpointed_offsets_that_changed(monkeypatch
     logs = [broker.logs.get_or_create(partition) for partition in partitions(50)]
     formatted: list[str] = []
 
-    def counted(partition: TopicPartition, offset: int) -> str:
-        formatted.append(f"{partition} {offset}")
-        return f"{partition.topic} {partition.partition} {offset}"
+    def counted(partition: TopicPartition, entry: OffsetEntry) -> str:
+        formatted.append(f"{partition} {entry.offset}")
+        return f"{partition.topic} {partition.partition} {entry.offset}"
 
     high_watermarks = dict.fromkeys(partitions(50), 0)
     finished(broker.logs.checkpoints.write_high_watermarks(high_watermarks))
@@ -603,7 +656,7 @@ def test_a_broker_formats_only_the_checkpointed_offsets_that_changed(monkeypatch
         finished(broker.logs.checkpoints.write_high_watermarks(high_watermarks))
         finished(broker.logs.checkpoints.write_offsets())
         assert len(formatted) == expected
-    assert b"flights 7 1\n" in disk.read("/d1/recovery-point-offset-checkpoint")
+    assert b"\nflights 7 1\n" in disk.read("/d1/recovery-point-offset-checkpoint")
 
 
 def test_more_logs_than_open_files_are_written_flushed_and_read() -> None:

@@ -15,6 +15,7 @@ from twisted.internet.task import Clock
 
 from broker.log import names
 from broker.log.append import AppendOrigin
+from broker.log.copying import append_as_follower
 from broker.log.flush_job import close_log, flush_at_once
 from broker.log.log import Log
 from broker.log.preparation import prepare_append
@@ -435,6 +436,26 @@ def test_records_that_compaction_merges_into_one_segment_go_together(tmp_path: P
     world.check()
     assert values_of(world) == {}
     assert (world.log.log_start_offset, world.log.log_end_offset) == (2, 2)
+
+
+def test_a_segment_goes_although_offsets_are_missing_before_the_next_one(tmp_path: Path) -> None:
+    """A follower has such segments: it rolls its log where its leader's compaction has left a gap."""
+    world = led(tmp_path, 0, retention_ms=DAY_MS, **BOTH_POLICIES)
+    keyed(world, {b"a": b"1" * 40}, (START_MS,))
+    log, later = world.log, bytearray(batch(b"x" * 40, timestamp=START_MS + DAY_MS))
+    later[:8] = (5).to_bytes(8, "big")
+    append_as_follower(log, memoryview(later), now_ms=START_MS)
+    flush_at_once(log)
+    assert [(each.base_offset, each.next_offset) for each in log.segments] == [(0, 1), (5, 6)]
+    world.replicas.partition("t", 0).high_watermark = 6
+    world.set_clock_forward(1)
+
+    world.check()
+    world.set_clock_forward(DAY_MS / 1000)
+    world.check()
+
+    assert log.log_start_offset == 5
+    assert world.files() == [f"{5:020}.log"]
 
 
 @pytest.mark.parametrize(("is_cleaned_first", "start"), [(False, 3), (True, 0)])
