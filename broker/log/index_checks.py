@@ -11,6 +11,9 @@ from collections.abc import Iterable
 from broker.log.damage import SuspectSegment
 from broker.log.segment import Segment
 
+_ANY_SIZE = 2**31
+"""More bytes than a log file can have."""
+
 
 def are_sound(segment: Segment, *, is_last: bool) -> bool:
     """Whether both indexes exist, ascend, and fit the size and the offsets of the segment."""
@@ -41,6 +44,21 @@ def end_offset(segment: Segment) -> int:
         return segment.base_offset
     last_offsets = [pair[column] for column, pair in enumerate(named) if pair is not None]
     return end_of_entries(last_offsets, segment.base_offset, segment.next_offset)
+
+
+def known_end_offset(segment: Segment) -> int:
+    """As `end_offset`, for a closed segment that may never have been synced; where it begins if an index does
+    not ascend or is missing, as after a power failure. The log file may end earlier than the indexes say."""
+    next_offset = segment.next_offset
+    try:
+        is_ascending = (
+            segment.indexes.exist()
+            and segment.indexes.offsets.is_sound(_ANY_SIZE, next_offset)
+            and segment.indexes.times.is_sound(next_offset)
+        )
+    except SuspectSegment:
+        return segment.base_offset
+    return end_offset(segment) if is_ascending else segment.base_offset
 
 
 def end_of_entries(relative_offsets: Iterable[int], base_offset: int, next_offset: int) -> int:

@@ -303,6 +303,9 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> b
     """Check every batch; truncate the file before the first that is damaged or out of place. Returns whether
     the segment has all records up to the next one."""
     size, upper_offset = segment.size, segment.next_offset
+    # A replacement that recovery has completed still has the indexes of the old segment.
+    is_indexed = not is_last and segment.base_offset not in loading.swapped
+    indexed_end = index_checks.known_end_offset(segment) if is_indexed else segment.base_offset
     segment.indexes.remove()
     segment.indexes.begin()
     end, next_offset = 0, segment.base_offset
@@ -316,8 +319,10 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> b
         loading.has_gaps |= header.base_offset > next_offset
         segment.indexes.add(header.last_offset, header.position, header.size, header.max_timestamp)
         end, next_offset = header.end, header.next_offset
-    # A power failure may take whole batches from the end of a file and leave the next file.
+    # A power failure may take whole batches from the end of a file and leave the next file. Offsets show it
+    # unless compaction leaves gaps; then the indexes may.
     is_short = not is_last and next_offset < upper_offset and _must_be_dense(loading, segment)
+    is_short = is_short or next_offset < indexed_end
     is_whole = end == size and not is_short
     if end < size and not is_last and next_offset == upper_offset:
         is_whole = True

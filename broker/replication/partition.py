@@ -383,15 +383,18 @@ class Partition:
     ) -> bool:
         """Record a follower's position from the offset that it fetches. Returns whether the position counts.
 
-        It does not count if the follower's log diverges from this one or has no offset in common with it:
-        then the follower lacks records before that offset. Raises BrokerError: the errors of `leadership`,
-        and NOT_LEADER_OR_FOLLOWER if the broker is not a replica, or was one in an earlier registration only.
+        It does not count if the follower's log diverges from this one, may diverge from it before its start,
+        or has no offset in common with it: then the follower lacks records before that offset. Raises
+        BrokerError: the errors of `leadership`, and NOT_LEADER_OR_FOLLOWER if the broker is not a replica, or
+        was one in an earlier registration only.
         """
         role = self.leadership(wanted.current_leader_epoch)
         log, offset = self.log, wanted.fetch_offset
         if not log.log_start_offset <= offset <= log.log_end_offset:
             return False
-        if wanted.last_fetched_epoch != NO_EPOCH and self._divergence(offset, wanted.last_fetched_epoch):
+        if wanted.last_fetched_epoch != NO_EPOCH and (
+            self._divergence(offset, wanted.last_fetched_epoch) or self._is_unlike_a_deleted_record(wanted)
+        ):
             return False
         remote = role.record_fetch(
             replica_id, offset, wanted.log_start_offset, log.log_end_offset, now_ms, broker_epoch
@@ -401,6 +404,15 @@ class Partition:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica_id} is not a replica of {self.key}"
             )
         return True
+
+    def _is_unlike_a_deleted_record(self, wanted: FetchPartition) -> bool:
+        """Whether the follower's last record, which this leader has deleted, may differ from the one that it
+        deleted. The follower deletes its own as soon as it learns where this log starts."""
+        log, offset = self.log, wanted.fetch_offset
+        return (
+            wanted.log_start_offset < log.log_start_offset == offset
+            and wanted.last_fetched_epoch != log.epochs.epoch_at(offset)
+        )
 
     def is_in_sync(self, replica_id: int) -> bool:
         """Whether a replica is in the in-sync set, as the controller last wrote it to this leader."""

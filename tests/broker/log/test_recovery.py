@@ -211,8 +211,11 @@ def test_a_flushed_segment_that_has_lost_all_batches_is_damaged(is_clean: bool, 
 def test_recovery_keeps_the_gaps_that_compaction_leaves_before_the_next_segment(
     disk: SimDisk, closed: Log
 ) -> None:
-    """The topic's own settings are not known yet when a broker loads its logs."""
+    """The topic's own settings are not known yet when a broker loads its logs. Compaction writes new indexes,
+    unless a crash interrupts it."""
     batch_size = disk.size(ACTIVE + ".log") // 4
+    disk.remove(ACTIVE + names.INDEX)
+    disk.remove(ACTIVE + names.TIME_INDEX)
     data = disk.read(ACTIVE + ".log")
     disk.write_atomically(ACTIVE + ".log", data[:batch_size] + data[2 * batch_size : 3 * batch_size])
     found = reopen(disk, closed, is_clean=False, recovery_point=0)
@@ -237,6 +240,17 @@ def test_a_log_that_ends_before_its_checkpointed_offsets_is_cut_short(
     assert found.log_end_offset == 20
     assert found.is_cut_short is is_cut_short
     assert bool(called) is is_cut_short
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_compacted_log_ends_where_a_segment_has_lost_batches_that_its_indexes_name(size: int) -> None:
+    """Neither the offsets nor the checkpoints show the loss: a later reader would pass over the records."""
+    disk = sim_disk()
+    log = filled(disk, cleanup_policy=("compact",))
+    batch_size = log.segments[1].size // 4
+    disk.cut(f"{ACTIVE}.log", size * batch_size)
+    found = reopen(disk, log, is_clean=False, recovery_point=8)
+    assert (found.log_end_offset, found.is_cut_short) == (8 + 2 * size, True)
 
 
 @pytest.mark.parametrize("kind", [names.INDEX, names.TIME_INDEX])

@@ -129,6 +129,25 @@ def test_a_diverging_follower_does_not_count_as_caught_up() -> None:
     assert leader.high_watermark == 2
 
 
+def test_a_follower_whose_last_record_the_leader_has_deleted_counts_once_it_has_deleted_its_own() -> None:
+    """The leader no longer knows in which epoch its record was written, so the two cannot be compared."""
+    one, two = replica(1), replica(2)
+    leader = elect(1, 0, [one, two])
+    append(leader, b"both")
+    catch_up(leader, two)
+    elect(1, 1, [one, two])
+    append(one, b"one in 1")
+    leader = elect(2, 2, [one, two], isr=(2,))
+    append(leader, b"two in 2")
+    leader.delete_records(2)
+    assert leader.log.epochs.entries == [(2, 2)]
+    fetch(leader, one)
+    assert known_end(leader, 1) == UNKNOWN_OFFSET
+    assert one.log.log_start_offset == 2
+    fetch(leader, one)
+    assert known_end(leader, 1) == 2
+
+
 def test_logs_that_diverged_twice_converge_in_several_rounds() -> None:
     """KIP-279: each of the two logs has leader epochs that the other log lacks."""
     one, two, three = replicas = replica(1), replica(2), replica(3)
