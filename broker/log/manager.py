@@ -38,6 +38,7 @@ from broker.log.run_marks import NO_EPOCH
 from broker.log.scrubber import Scrubber, ScrubSettings
 from broker.log.settings import BROKER_SETTINGS
 from broker.log.settings_in_force import LogSettingsInForce
+from broker.log.truncation import restore_log_producers
 from broker.setting_groups import settings_group
 from broker.workers import Workers, all_back
 from coordinator.clock import Clock, TimeOfDay, now_ms
@@ -118,6 +119,15 @@ class LogManager:
     def add_damage_listener(self, listener: Callable[[Log], None]) -> None:
         """Call `listener` with each log in which damage is found from now on."""
         self._damage_listeners.append(listener)
+
+    def segment_repaired(self, log: Log) -> None:
+        """Restore what damage has hidden, now that a sound copy has replaced a segment of the log."""
+        if log.producers.is_complete:
+            return
+        try:
+            restore_log_producers(log, self._date_ms())
+        except OSError as error:
+            log.failed(error)
 
     def _log_damaged(self, log: Log) -> None:
         self.damaged[log] = None

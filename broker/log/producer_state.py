@@ -90,7 +90,14 @@ class ProducerStates:
     """The producers of one log, the least recently active first. A producer expires `expiration_ms` after its
     last write."""
 
-    __slots__ = ("_entries", "_max_producers", "append_ids", "expiration_ms", "map_end_offset")
+    __slots__ = (
+        "_entries",
+        "_max_producers",
+        "append_ids",
+        "expiration_ms",
+        "is_complete",
+        "map_end_offset",
+    )
 
     def __init__(
         self,
@@ -103,6 +110,8 @@ class ProducerStates:
         self.expiration_ms = expiration_ms
         self.map_end_offset = 0
         """All batches below this offset are included in the state."""
+        self.is_complete = True
+        """Whether they really are: a damaged segment may have hidden some."""
         self.append_ids = AppendIds(append_ids_max)
 
     def __len__(self) -> int:
@@ -207,6 +216,7 @@ class ProducerStates:
         self._entries.clear()
         self.append_ids.clear()
         self.map_end_offset = map_end_offset
+        self.is_complete = True
 
     def encode(self) -> bytes:
         """The state as a Kafka snapshot, version 1.

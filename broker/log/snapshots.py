@@ -26,7 +26,10 @@ def snapshot_path(directory: str, offset: int) -> str:
 
 
 def write_snapshot(disk: Disk, directory: str, producers: ProducerStates) -> None:
-    """Write a snapshot, named after the end offset of the state."""
+    """Write a snapshot, named after the end offset of the state. An incomplete state is not written: it could
+    not be told from a complete one."""
+    if not producers.is_complete:
+        return
     path = snapshot_path(directory, producers.map_end_offset)
     # No fsync: the checksum reveals a snapshot damaged in a crash, and an older one is used instead.
     disk.remove(path)
@@ -51,9 +54,12 @@ def restore_producers(
     log_start_offset: int,
     end_offset: int,
     now_ms: int,
-) -> None:
+) -> list[Segment]:
     """Restore the state of `producers` at `end_offset`, from the newest undamaged snapshot and the batches
-    since: their headers, and the records of those with an append id."""
+    since: their headers, and the records of those with an append id.
+
+    Returns the segments that could not be read to their ends. If there are any, the state is incomplete: it
+    must be restored again once they have been repaired."""
     remove_snapshots(disk, directory, beyond=end_offset)
     producers.clear(log_start_offset)
     for offset in reversed(snapshot_offsets(disk, directory)):
@@ -65,6 +71,7 @@ def restore_producers(
             except ValueError as error:
                 logger.warning("Ignoring %s: %s", path, error)
         disk.remove(path)
+    unread = []
     for segment in segments:
         if segment.next_offset <= producers.map_end_offset:
             continue
@@ -73,7 +80,9 @@ def restore_producers(
         except SuspectSegment as error:
             logger.warning("Reading %s from its beginning: %s", segment.path, error)
             start = 0
-        for header in segment.headers(segment.size if start is None else start):
+        end = segment.size if start is None else start
+        for header in segment.headers(end):
+            end = header.end
             # A batch that the log start lies in counts: its last records are in the log.
             if header.last_offset >= producers.map_end_offset:
                 producers.update(header, header.base_offset, now_ms)
@@ -81,4 +90,8 @@ def restore_producers(
                     batch = memoryview(segment.file().pread(header.size, header.position))
                     in_batch = header._replace(position=0)
                     producers.remember_id(batch, in_batch, header.base_offset)
+        if end < segment.size or segment.damage is not None:
+            unread.append(segment)
     producers.map_end_offset = end_offset
+    producers.is_complete = not unread
+    return unread

@@ -6,6 +6,7 @@ ends. Functions that remove records raise BrokerError with KAFKA_STORAGE_ERROR w
 
 from __future__ import annotations
 
+from broker.log.damage import SuspectSegment
 from broker.log.log import Log
 from broker.log.segment_ends import end_before
 from broker.log.snapshots import remove_snapshots, restore_producers
@@ -72,15 +73,7 @@ def _after_truncation(log: Log, end_offset: int, now_ms: int) -> None:
     log.cleaned_offset = min(log.cleaned_offset, end_offset)
     log.log_start_offset = min(log.log_start_offset, end_offset)
     _truncate_epochs(log, end_offset)
-    restore_producers(
-        log.disk,
-        log.directory,
-        log.producers,
-        log.segments,
-        log_start_offset=log.log_start_offset,
-        end_offset=end_offset,
-        now_ms=now_ms,
-    )
+    restore_log_producers(log, now_ms)
     if log.keys is not None:
         log.keys.truncate_to(end_offset, log.log_start_offset)
         if log.keys.end_offset != end_offset:
@@ -90,6 +83,23 @@ def _after_truncation(log: Log, end_offset: int, now_ms: int) -> None:
         log.events.recovery_point_lowered(log)
     elif log.recovery_point < end_offset:
         log.events.unflushed(log)
+
+
+def restore_log_producers(log: Log, now_ms: int) -> None:
+    """Restore the state of the log's producers from its files: after a truncation, and after the repair of a
+    segment that could not be read then. Raises OSError."""
+    unread = restore_producers(
+        log.disk,
+        log.directory,
+        log.producers,
+        log.segments,
+        log_start_offset=log.log_start_offset,
+        end_offset=log.log_end_offset,
+        now_ms=now_ms,
+    )
+    for segment in unread:
+        if segment.damage is None:
+            log.suspect(segment, SuspectSegment("its batches end before its file does"))
 
 
 def _truncate_epochs(log: Log, end_offset: int) -> None:

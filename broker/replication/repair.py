@@ -210,6 +210,7 @@ class Repairs:
         # In this turn: nothing may happen to the log between the check and the new name.
         disk.rename(copy, path)
         segment.replaced(size)
+        self._logs.segment_repaired(log)
         _log.warning("%s has been copied from broker %d and is sound again", path, partition.leader)
         await self._workers.run(disk.fsync_directory, log.directory)
         if segment.damage is None:

@@ -831,10 +831,10 @@ class Faults:
         return self._has_copies_elsewhere(*machines, active=active)
 
     def _has_copies_elsewhere(self, *machines: Machine, active: int = 0) -> bool:
-        """Whether every partition that has one of the machines in sync has another in-sync replica on a
-        machine that runs, whose disks are sound, and whose start a controller has recorded. Then the in-sync
-        set relies on no record that only an earlier process of that machine had. `active` counts faults that
-        are part of the present one."""
+        """Whether every partition that has one of the machines in sync or eligible has another in-sync
+        replica on a machine that runs, whose disks are sound, and whose start a controller has recorded. Then
+        the in-sync set relies on no record that only an earlier process of that machine had. `active` counts
+        faults that are part of the present one."""
         if self._commits_alone and (self._active > active or not self.cluster.is_whole()):
             return False
         if any(machine not in machines for machine in self._fallen_now()) or not self.is_restored():
@@ -846,7 +846,8 @@ class Faults:
             if machine.is_running and _has_sound_disks(machine) and self.cluster.is_start_recorded(machine)
         }
         return all(
-            not fallen.intersection(state.isr) or sound.difference(fallen).intersection(state.isr)
+            not fallen.intersection((*state.isr, *state.eligible))
+            or sound.difference(fallen).intersection(state.isr)
             for state in self.cluster.states().values()
         )
 

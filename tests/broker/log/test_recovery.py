@@ -12,9 +12,10 @@ from broker.log import names
 from broker.log.disk import Disk
 from broker.log.flush_job import close_log, flush_at_once
 from broker.log.log import Log
+from broker.log.log_events import LogEvents
 from broker.log.recovery import create_log, load_log
 from broker.log.time_search import offset_for_timestamp
-from broker.log.truncation import advance_log_start, truncate_to
+from broker.log.truncation import advance_log_start, restore_log_producers, truncate_to
 from protocol.checksum import crc32c
 from protocol.errors import BrokerError
 from tests.models.disk import SimDisk
@@ -240,6 +241,34 @@ def test_a_log_that_ends_before_its_checkpointed_offsets_is_cut_short(
     assert found.log_end_offset == 20
     assert found.is_cut_short is is_cut_short
     assert bool(called) is is_cut_short
+
+
+def test_the_producers_of_a_log_that_was_truncated_over_damage_are_restored_after_its_repair() -> None:
+    """Otherwise a leader would refuse a producer's next batch, or accept one that it has already."""
+    disk = sim_disk()
+    log = filled(disk)
+    flush_at_once(log)
+    sound = disk.read(f"{ACTIVE}.log")
+    disk.remove(f"{DIRECTORY}/{16:020d}{names.SNAPSHOT}")
+    suspected: list[int] = []
+    log.events = LogEvents(suspected=lambda log, base_offset, why: suspected.append(base_offset))
+    disk.rot(f"{ACTIVE}.log", 8, 0)
+    truncate_to(log, 20)
+    producer = log.producers.get(7)
+    assert producer is not None
+    assert [batch.last_sequence for batch in producer.batches] == [3, 5, 7, 17, 19]
+    assert (log.producers.is_complete, suspected) == (False, [8])
+    log.roll(NOW_MS)
+    assert not disk.exists(f"{DIRECTORY}/{20:020d}{names.SNAPSHOT}")
+
+    disk.write_atomically(f"{ACTIVE}.log", sound)
+    log.segments[1].replaced(len(sound))
+    restore_log_producers(log, NOW_MS)
+
+    producer = log.producers.get(7)
+    assert producer is not None
+    assert [batch.last_sequence for batch in producer.batches] == [11, 13, 15, 17, 19]
+    assert log.producers.is_complete
 
 
 @pytest.mark.parametrize("size", [0, 1])
