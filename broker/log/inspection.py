@@ -35,8 +35,8 @@ class Inspection:
     """Examines `size` bytes of the log file at `path`, which begins at `base_offset`.
 
     `next_offset` is that of the segment that follows, None for the last one. `is_dense`: offsets may have no
-    gap, since the topic is not compacted. `epochs` are (leader epoch, start offset); they say nothing of
-    records before `log_start_offset`. An index path of None is not examined.
+    gap after `log_start_offset`, since the topic is not compacted. `epochs` are (leader epoch, start offset);
+    they say nothing of records before `log_start_offset`. An index path of None is not examined.
     """
 
     disk: Disk
@@ -111,7 +111,7 @@ class Inspection:
         offset, expected = header.base_offset, self._next_offset
         if header.last_offset_delta < 0 or offset < expected:
             return f"a batch of offset {offset} follows, {expected} was expected"
-        if self.is_dense and offset > expected:
+        if self.is_dense and offset > max(expected, self.log_start_offset):
             return f"the records from offset {expected} to {offset - 1} are missing"
         if self.next_offset is not None and header.last_offset >= self.next_offset:
             return (

@@ -84,6 +84,8 @@ class Repairs:
         self._announce = announce
         self._is_busy = False
         self._handed_over_s: float | None = None
+        self._last: tuple[Segment, float] | None = None
+        """The segment that was copied last, and when."""
 
     def log_damaged(self, log: Log) -> None:
         """Begin to repair a log in which damage has just been found."""
@@ -111,6 +113,8 @@ class Repairs:
                 must_hand_over = must_hand_over or len(partition.role.isr) > 1
             elif partition.is_withdrawing:
                 must_withdraw = True
+            elif self._was_just_copied(damaged[0]):
+                continue  # The copy is damaged too: the leader is asked again at the next regular look.
             elif partition.leader not in (NO_LEADER, partition.local_id) and not self._is_busy:
                 # Move the log to the end of the queue: its leader may lack the records, so others get a turn.
                 self._logs.damaged[log] = self._logs.damaged.pop(log)
@@ -119,6 +123,11 @@ class Repairs:
             self._announce()
         if must_hand_over:
             self._hand_over()
+
+    def _was_just_copied(self, segment: Segment) -> bool:
+        if self._last is None or self._last[0] is not segment:
+            return False
+        return 0 <= self._clock.seconds() - self._last[1] < REPAIR_INTERVAL_MS / 1000
 
     def _hand_over(self) -> None:
         now_s = self._clock.seconds()
@@ -210,6 +219,7 @@ class Repairs:
         # In this turn: nothing may happen to the log between the check and the new name.
         disk.rename(copy, path)
         segment.replaced(size)
+        self._last = segment, self._clock.seconds()
         self._logs.segment_repaired(log)
         _log.warning("%s has been copied from broker %d and is sound again", path, partition.leader)
         await self._workers.run(disk.fsync_directory, log.directory)

@@ -587,6 +587,12 @@ class SimSession:
         for request in requests:
             request.answer.errback(Failure(SessionExpired(request.path)))
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a message is under way that takes longer than usual: what follows it waits too."""
+        usual_s = self._clock.rightNow + NORMAL_DELAY_MS_MAX / 1000
+        return max(self._request_at_s, self._answer_at_s) > usual_s
+
     def to_client(self, function: Callable[..., object], *arguments: Any) -> None:
         """Call a function in the process, after everything sent to it before on this connection."""
         if not self.connected:

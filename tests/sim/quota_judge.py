@@ -173,7 +173,8 @@ class QuotaJudge:
             return None
         session, znode = client.session, zookeeper.read(path)
         is_behind = session.server.tree is not zookeeper.tree
-        if not session.connected or is_behind or znode.ephemeral_owner != session.session_id:
+        is_waiting = session.is_waiting and zookeeper.delay_ms_max <= NORMAL_DELAY_MS_MAX
+        if not session.connected or is_behind or is_waiting or znode.ephemeral_owner != session.session_id:
             return None
         usual = self._grace_s
         return machine.life, machine.awake_since_s, session.session_id, session._connection, usual

@@ -124,6 +124,28 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "truncation-not-durable": lambda path: (
         of_recovery.test_after_a_power_loss_truncated_records_are_not_before_newer_ones(0, is_flushed=True)
     ),
+    "segment-ended-without-epoch": lambda path: (
+        of_cleaner.test_the_batch_that_ends_a_segment_before_the_log_start_has_its_leader_epoch()
+    ),
+    "kept-before-gap": of_retention.test_a_segment_goes_although_offsets_are_missing_before_the_next_one,
+    "checkpoint-of-deleted-topic": lambda path: (
+        of_managers.test_checkpoints_of_a_deleted_topic_do_not_apply_to_the_one_that_was_created_again(True)
+    ),
+    "damage-forgotten": lambda path: (
+        of_damage.test_a_segment_of_a_compacted_log_that_lost_its_last_batches_is_found_at_loading({})
+    ),
+    "shortened-segment-recovered": lambda path: (
+        of_recovery.test_a_compacted_log_ends_where_a_segment_has_lost_batches_that_its_indexes_name(1)
+    ),
+    "producers-behind-damage": lambda path: (
+        of_recovery.test_the_producers_of_a_log_that_was_truncated_over_damage_are_restored_after_its_repair()
+    ),
+    "copy-before-start-refused": lambda path: (
+        of_damage.test_a_copy_of_a_segment_may_lack_the_records_before_the_log_start()
+    ),
+    "deleted-record-counted": lambda path: (
+        of_followers.test_a_follower_whose_last_record_the_leader_has_deleted_counts_once_it_has_deleted_its_own()
+    ),
     "start-not-checkpointed": of_retention.test_removed_records_do_not_come_back_after_a_power_failure,
     "age-of-removed-record": (
         of_retention.test_a_compacted_segment_is_as_old_as_the_latest_record_that_it_still_has

@@ -16,7 +16,7 @@ from broker.log.log import Log
 from broker.log.log_events import LogEvents
 from broker.log.scrubber import Scrubber, ScrubSettings
 from broker.log.time_search import offset_for_timestamp
-from broker.log.truncation import keeps_all_before, truncate_to
+from broker.log.truncation import keeps_all_before, move_log_start, truncate_to
 from protocol.batches import whole_batches
 from protocol.errors import BrokerError, ErrorCode
 from tests.models.logs import append, look_up_at_once, new_log, reopen, sim_disk
@@ -230,6 +230,24 @@ def test_a_scrubber_finds_a_file_that_is_empty_and_should_not_be() -> None:
     scene.clock.pump([0.1] * 20)
     assert [(damage.position, damage.offset) for damage in scene.log.damages] == [(0, first)]
     assert scene.readable() == {*range(first), *range(end, END)}
+
+
+def test_a_copy_of_a_segment_may_lack_the_records_before_the_log_start() -> None:
+    """The leader from which it was copied has removed them: a repeated copy would lack them too."""
+    scene = Scene()
+    start = scene.segments[1] + 4
+    move_log_start(scene.log, start)
+    segment, path = scene.log.segments[1], scene.path(1, ".log")
+    first = next(header for header in segment.headers(0) if header.base_offset == start)
+    data = scene.disk.read(path)[first.position :]
+    scene.disk.write_atomically(path, data)
+    segment.replaced(len(data))
+
+    scene.scrubber.examine(scene.log, segment.base_offset, "it was copied")
+    scene.clock.pump([0.1] * 20)
+
+    assert scene.log.damages == []
+    assert all(scene.read(offset) > offset for offset in range(start, END))
 
 
 @pytest.mark.parametrize("config", [{}, {"index_interval_bytes": 4096}, {"index_interval_bytes": 350}])

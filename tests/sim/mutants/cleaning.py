@@ -142,6 +142,16 @@ def _accept_records_without_keys() -> Sequence[Patch]:
     return [(preparation, "check_keys", lambda records, header, partition: None)]
 
 
+def _end_segments_without_the_last_epoch() -> Sequence[Patch]:
+    finish = GroupCopy._finish
+
+    def mutant(self: GroupCopy, file: Any) -> None:
+        self.previous_epoch = self._last_epoch
+        finish(self, file)
+
+    return [(GroupCopy, "_finish", mutant)]
+
+
 MUTATIONS = (
     Mutation("tombstone-removed-at-once", "delete.retention.ms has no effect", _expire_at_once),
     Mutation(
@@ -192,6 +202,11 @@ RARE = (
         "swap-not-taken-back",
         "a truncation leaves a swap that undoes it",
         _keep_pending_swaps,
+    ),
+    Mutation(
+        "segment-ended-without-epoch",
+        "a compacted segment before the log start ends with a batch without a leader epoch",
+        _end_segments_without_the_last_epoch,
     ),
 )
 """Bugs that a campaign rarely catches: a crash seldom hits a swap, a pass seldom ends early before a

@@ -167,9 +167,15 @@ MUTATIONS = (
     ),
 )
 
-# It has consequences only after several elections in a row whose leaders each have records that the others
-# lack.
+# The first has consequences only if a leader's retention empties its log just before a follower with other
+# records returns; the second only after several elections in a row whose leaders each have records that the
+# others lack.
 RARE = (
+    Mutation(
+        "deleted-record-counted",
+        "a follower joins the in-sync set with another record in place of one that its leader has deleted",
+        lambda: [(Partition, "_is_unlike_a_deleted_record", lambda self, wanted: False)],
+    ),
     Mutation(
         "own-epoch-end-overlooked",
         "a follower truncates to where an epoch ends in its leader's log, though it ends earlier in its own",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -10,7 +11,7 @@ from twisted.internet.defer import Deferred, succeed
 from broker.log import after_checkpoint, manager, names, recovery, segment_times
 from broker.log.directory import LogDirectory
 from broker.log.log import Log
-from broker.log.retention import Removal, removal
+from broker.log.retention import Removal, SegmentFacts, removal
 from broker.log.segment import Segment
 from broker.log.segments import Segments
 from broker.log.truncation import SEGMENTS_AT_ONCE, discard_before_start
@@ -39,13 +40,23 @@ def _count_the_age_of_the_first_record() -> Sequence[Patch]:
 
 
 def _keep_the_age_of_removed_records() -> Sequence[Patch]:
-    replace = Segments.replace
+    replace_segments = Segments.replace
 
     def mutant(self: Segments, old: Sequence[Segment], new: Segment) -> list[str]:
         new.indexes.max_timestamp = max(segment.indexes.max_timestamp or 0 for segment in old)
-        return replace(self, old, new)
+        return replace_segments(self, old, new)
 
     return [(Segments, "replace", mutant)]
+
+
+def _end_segments_with_their_last_records() -> Sequence[Patch]:
+    facts = segment_times.segment_facts
+
+    def mutant(log: Log) -> list[SegmentFacts]:
+        pairs = zip(log.segments, facts(log), strict=True)
+        return [replace(fact, next_offset=segment.next_offset) for segment, fact in pairs]
+
+    return [(retention, "segment_facts", mutant)]
 
 
 def _shorten_below_the_limit() -> Sequence[Patch]:
@@ -160,6 +171,11 @@ RARE = (
         "age-of-removed-record",
         "a compacted segment is as old as a record that compaction has removed from it",
         _keep_the_age_of_removed_records,
+    ),
+    Mutation(
+        "kept-before-gap",
+        "retention keeps a segment if compaction has left a gap between it and the next one",
+        _end_segments_with_their_last_records,
     ),
     Mutation(
         "condition-on-removed-record",

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from broker.log import index_checks, inspection, log, recovery, scan
+from broker.log import index_checks, inspection, log, recovery, scan, scrubber, snapshots, truncation
+from broker.log.checkpoints import OffsetEntry
 from broker.log.directory import LogDirectory
 from broker.log.disk import DiskFile
 from broker.log.epochs import LeaderEpochs
@@ -14,6 +15,8 @@ from broker.log.flush_job import FlushJob
 from broker.log.index import OffsetIndex, TimeIndex
 from broker.log.inspection import Inspection
 from broker.log.manager import LogManager
+from broker.log.producer_state import ProducerStates
+from broker.log.recovery import LoadRequest
 from broker.log.segment import Extent, Segment
 from broker.log.settings import LogSettings
 from broker.orders.strays import Strays
@@ -119,6 +122,34 @@ def _end_reads_behind_damage() -> Sequence[Patch]:
     return [(Segment, "extent", extent_over_damage)]
 
 
+def _believe_every_checkpoint() -> Sequence[Patch]:
+    return [
+        (OffsetEntry, "may_be_of", lambda self, topic_id: True),
+        (LoadRequest, "of_topic", lambda self, topic_id: self),
+    ]
+
+
+def _overlook_producers_behind_damage() -> Sequence[Patch]:
+    def mutant(
+        disk: Any, directory: str, producers: ProducerStates, segments: Sequence[Segment], **bounds: int
+    ) -> list[Segment]:
+        snapshots.restore_producers(disk, directory, producers, segments, **bounds)
+        producers.is_complete = True
+        return []
+
+    return [(truncation, "restore_producers", mutant)]
+
+
+def _expect_deleted_records() -> Sequence[Patch]:
+    begin = Inspection._begin
+
+    def mutant(self: Inspection) -> None:
+        self.log_start_offset = 0
+        begin(self)
+
+    return [(Inspection, "_begin", mutant)]
+
+
 def _keep_deleted_logs() -> Sequence[Patch]:
     before_roles = Strays.before_roles
 
@@ -194,6 +225,31 @@ MUTATIONS = (
 
 RARE = (
     Mutation(
+        "checkpoint-of-deleted-topic",
+        "a topic that was deleted and created again takes over the checkpointed offsets of the first one",
+        _believe_every_checkpoint,
+    ),
+    Mutation(
+        "damage-forgotten",
+        "a compacted segment that has lost its end counts as sound once its indexes were rebuilt",
+        lambda: [(scrubber, "_reads_past", lambda damage, inspection: True)],
+    ),
+    Mutation(
+        "shortened-segment-recovered",
+        "recovery believes a compacted segment that ends before its indexes",
+        lambda: [(index_checks, "known_end_offset", lambda segment: segment.base_offset)],
+    ),
+    Mutation(
+        "producers-behind-damage",
+        "the producers of a log that was truncated over damage stay as they could be read",
+        _overlook_producers_behind_damage,
+    ),
+    Mutation(
+        "copy-before-start-refused",
+        "a segment counts as damaged if it lacks records before the log start",
+        _expect_deleted_records,
+    ),
+    Mutation(
         "truncation-not-durable",
         "a power failure brings truncated records back before newer ones in the next segment",
         _forget_to_sync_truncations,
@@ -219,9 +275,6 @@ RARE = (
         _keep_later_epochs,
     ),
 )
-"""Bugs that a campaign rarely catches. For the first, a log has to be truncated to its recovery point, to
-roll before it grows in that segment, and to lose power. For the second, a replica with an index of keys has
-to restart with known damage and to lead before it is repaired. For the third, retention and a power failure
-have to meet. For the fourth, a compacted log has to lose its end between two batches. For
-the fifth, a crash has to follow the truncation of the only record after deleted ones.
-`tests/sim/test_rare_bugs.py` catches them by fixed scenarios."""
+"""Bugs that a campaign rarely catches: several rare things have to meet, such as a topic that is deleted and
+created again just before a crash, a damaged segment and a truncation, or a power failure and a log that rolls
+at its recovery point. `tests/sim/test_rare_bugs.py` catches them by fixed scenarios."""
