@@ -32,7 +32,7 @@ class SettingsParts:
 def build_settings(
     settings: Settings, around: Surroundings, broker_id: int, logs: LogManager, metadata: MetadataCache
 ) -> SettingsParts:
-    dynamic_configs = DynamicConfigs(around.zookeeper, around.clock, around.date_ms)
+    dynamic_configs = DynamicConfigs(around.zookeeper, around.clock)
     in_force = SettingsInForce(settings)
     view = SettingsView(in_force)
     return SettingsParts(

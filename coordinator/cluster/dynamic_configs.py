@@ -1,8 +1,9 @@
 """Dynamic configs: the entities in /config/…, changed at run time and followed by every broker.
 
 Every broker keeps a copy of all of them. A change is one multi: it writes the entity's znode and creates a
-sequential znode in /config/changes, which makes every broker read that entity again. Notifications older than
-15 minutes are removed. Values are text; `broker.settings` parses and validates them.
+sequential znode in /config/changes, which makes every broker read that entity again. Notifications that are
+15 minutes older than the newest one are removed. Values are text; `broker.settings` parses and validates
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TypeAlias
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
-from coordinator.clock import Clock, TimeOfDay
+from coordinator.clock import Clock
 from coordinator.znodes.configs import (
     CONFIG,
     CONFIG_CHANGE_PREFIX,
@@ -69,10 +70,12 @@ class DynamicConfigs:
     A `MembershipListener`: it follows changes on every session on which the broker is registered.
     """
 
-    def __init__(self, zookeeper: ZooKeeper, clock: Clock, date_ms: TimeOfDay) -> None:
+    def __init__(
+        self, zookeeper: ZooKeeper, clock: Clock, *, expiration_ms: int = CHANGE_EXPIRATION_MS
+    ) -> None:
         self._zookeeper = zookeeper
         self._clock = clock
-        self._date_ms = date_ms
+        self._expiration_ms = expiration_ms
         self._configs: dict[Entity, dict[str, str]] = {}
         self._listeners: list[OnChange] = []
         self._session: ZooKeeperSession | None = None
@@ -198,40 +201,53 @@ class DynamicConfigs:
             # A znode of another name would sort after the notifications, and hide all later ones.
             names = [name for name in found if _NOTIFICATION.fullmatch(name)]
             news = [name for name in names if name > self._last_seen]
-            await self._read(session, await self._entities_in(session, news))
+            entities, newest_ms = await self._entities_in(session, news)
+            if entities is None:
+                await self._load(session)
+            else:
+                await self._read(session, entities)
             if news:
                 self._last_seen = news[-1]
-                await self._purge(session, names)
+            if newest_ms is not None:
+                await self._purge(session, names, newest_ms)
             if not self._read_again:
                 break
         self._reading = False
 
-    async def _entities_in(self, session: ZooKeeperSession, changes: list[str]) -> list[Entity]:
+    async def _entities_in(
+        self, session: ZooKeeperSession, changes: list[str]
+    ) -> tuple[list[Entity] | None, int | None]:
+        """The entities that notifications name, and when the newest was written, by ZooKeeper's clock. None
+        for the entities if a notification was removed before this broker has read it, by a broker whose clock
+        is wrong; None for the time without any."""
         paths = [f"{CONFIG_CHANGES}/{name}" for name in changes]
+        found = await read_all(session, paths)
+        newest_ms = max((there[1].modified_ms for there in found if there is not None), default=None)
         entities: dict[Entity, None] = {}
-        for path, there in zip(paths, await read_all(session, paths), strict=True):
+        for path, there in zip(paths, found, strict=True):
             if there is None:
-                continue
+                return None, newest_ms
             try:
                 entities[decode_config_change(path, there[0])] = None
             except BadZnode as error:
                 _log.error("ignoring a malformed notification of a config change: %s", error)
-        return list(entities)
+        return list(entities), newest_ms
 
-    async def _purge(self, session: ZooKeeperSession, names: list[str]) -> None:
-        """Remove notifications older than `CHANGE_EXPIRATION_MS`, the oldest first.
+    async def _purge(self, session: ZooKeeperSession, names: list[str], newest_ms: int) -> None:
+        """Remove notifications that are older than the newest one by more than the expiration time, the
+        oldest first. The times are ZooKeeper's: a broker whose clock is ahead would remove notifications that
+        others have not read.
 
         Reads up to the first one that is younger, and nothing before that one expires: to look at all of
         them after each change would cost the square of the number of changes.
         """
-        now_ms = self._date_ms()
-        if self._oldest_ms <= now_ms <= self._oldest_ms + CHANGE_EXPIRATION_MS:
+        if self._oldest_ms <= newest_ms <= self._oldest_ms + self._expiration_ms:
             return
         for first in range(0, len(names), _PURGED_TOGETHER):
             paths = [f"{CONFIG_CHANGES}/{name}" for name in names[first : first + _PURGED_TOGETHER]]
             stats = await results([session.exists(path) for path in paths])
             there = [(path, stat.modified_ms) for path, stat in zip(paths, stats, strict=True) if stat]
-            old = [path for path, modified_ms in there if modified_ms < now_ms - CHANGE_EXPIRATION_MS]
+            old = [path for path, modified_ms in there if modified_ms < newest_ms - self._expiration_ms]
             await outcomes([session.delete(path) for path in old])
             if len(old) < len(there):
                 self._oldest_ms = min(modified_ms for path, modified_ms in there if path not in old)

@@ -74,6 +74,7 @@ RARE: tuple[Mutation, ...] = (
     *retention.RARE,
     *keys.RARE,
     *cleaning.RARE,
+    *quotas.RARE,
 )
 """Bugs that a campaign rarely catches, and hunts only if they are named. `tests/sim/test_rare_bugs.py` has a
 fixed scenario for each."""

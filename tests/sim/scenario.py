@@ -283,9 +283,8 @@ class Story:
         writers = (*self.producers, *self.keyed_writers)
         for writer in writers:
             writer.is_making = False
-        for consumer in (*self.consumers, self.metered_reader):
-            if consumer is not None:
-                consumer.is_rewinding = False
+        for consumer in self._readers():
+            consumer.is_rewinding = False
         if self.recovery.late:
             self._found.append(f"{self.recovery.late} did not accept acks=all {RECOVERY_S_MAX} s after peace")
         if not self._wait(lambda: all(writer.is_idle for writer in writers)):
@@ -296,7 +295,7 @@ class Story:
         world.run(_QUIET_S)
         if not self._wait(self._is_whole):
             self._found.append("the cluster did not stay whole")
-        if not self._wait(self._all_is_read) or not self._wait_for_metered_reader():
+        if not self._wait_for_readers():
             self._found.append("consumers make no progress in a healthy cluster")
         # Few readers meet an index that the disk has changed, so every batch is looked up.
         if self.faults["bit rot"] and not self._wait(lambda: not any(misread(self.cluster))):
@@ -342,25 +341,26 @@ class Story:
             self.world.run(0.1)
         return False
 
-    def _wait_for_metered_reader(self) -> bool:
-        """Wait until the reader with a quota has read everything, as long as it makes progress: it may have
-        fallen further behind than its quota lets it catch up in the usual time."""
-        reader, position = self.metered_reader, -1
-        while reader is not None and not self._wait(self._metered_is_read):
-            before, position = position, sum(reader.positions().values())
+    def _wait_for_readers(self) -> bool:
+        """Wait until everything is read, as long as somebody makes progress: a consumer may have fallen
+        further behind than its quota, or the size of its fetches, lets it catch up in the usual time."""
+        position = -1
+        while not self._wait(self._all_is_read):
+            before, position = position, sum(sum(each.positions().values()) for each in self._readers())
             if position <= before:
                 return False
         return True
 
-    def _metered_is_read(self) -> bool:
-        assert self.metered_reader is not None
-        ends = self._ends()
-        return all(ends.get(at, 0) <= to for at, to in self.metered_reader.positions().items())
+    def _readers(self) -> list[Consumer]:
+        return [*self.consumers, *([] if self.metered_reader is None else [self.metered_reader])]
 
     def _all_is_read(self) -> bool:
         topics, ends = self.cluster.topics(), self._ends()
         if any(Incarnation(at, topics[at[0]].topic_id or NO_ID) not in ends for at in self.cluster.states()):
             return False  # The leadership of a partition is moving.
+        reader = self.metered_reader
+        if reader is not None and any(ends.get(at, 0) > to for at, to in reader.positions().items()):
+            return False
         return all(
             consumer.positions().get(place, -1) >= end
             for consumer in self.consumers

@@ -22,6 +22,7 @@ from tests.broker.ownership import test_fencing as of_fences
 from tests.broker.ownership import test_group_readers as of_members
 from tests.broker.ownership import test_handover as of_handovers
 from tests.broker.ownership.machine import Machine
+from tests.broker.quotas import test_store as of_quotas
 from tests.broker.replication import test_conditions as of_offsets
 from tests.broker.replication import test_following as of_followers
 from tests.broker.replication import test_isr_proposals as of_proposals
@@ -145,6 +146,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "deleted-record-counted": lambda path: (
         of_followers.test_a_follower_whose_last_record_the_leader_has_deleted_counts_once_it_has_deleted_its_own()
+    ),
+    "removed-notification-overlooked": lambda path: (
+        of_quotas.test_a_change_is_found_although_its_notification_was_removed_before_this_broker_read_it()
     ),
     "start-not-checkpointed": of_retention.test_removed_records_do_not_come_back_after_a_power_failure,
     "age-of-removed-record": (

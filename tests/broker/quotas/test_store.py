@@ -20,6 +20,7 @@ from broker.quotas.settings import QuotaSettings
 from broker.quotas.store import QuotaStore
 from coordinator.cluster.dynamic_configs import DynamicConfigs
 from coordinator.repeated_log import RepeatedLog
+from coordinator.znodes.configs import CONFIG_CHANGES, encode_config
 from coordinator.znodes.layout import PERSISTENT_PATHS
 from protocol.api import Request
 from protocol.errors import ErrorCode
@@ -48,7 +49,7 @@ class Quotas:
             parts = path.split("/")
             for count in range(2, len(parts) + 1):
                 self.zookeeper.znodes.setdefault("/".join(parts[:count]), (b"", 0))
-        self.dynamic = DynamicConfigs(self.zookeeper, Clock(), lambda: 1_000_000)
+        self.dynamic = DynamicConfigs(self.zookeeper, Clock())
         self.limits = QuotaLimits(QuotaSettings())
         self.dynamic.add_listener(self.limits.configs_changed)
         store = QuotaStore(self.dynamic)
@@ -273,12 +274,34 @@ def test_a_starting_broker_reads_the_quotas_of_users_clients() -> None:
     one = Quotas()
     one.alter({"user": "anna", "client-id": "app"}, {"producer_byte_rate": 10.0})
     limits = QuotaLimits(QuotaSettings())
-    dynamic = DynamicConfigs(one.zookeeper, Clock(), lambda: 1_000_000)
+    dynamic = DynamicConfigs(one.zookeeper, Clock())
     dynamic.add_listener(limits.configs_changed)
     loaded: Deferred[None] = dynamic.load()
     assert loaded.called
     assert limits.find(QuotaKey.PRODUCE, "anna", "app") is not None
     assert limits.find(QuotaKey.PRODUCE, "anna", "other") is None
+
+
+def test_a_change_is_found_although_its_notification_was_removed_before_this_broker_read_it() -> None:
+    """By a broker whose clock is ahead, to which the notification looked old."""
+    one = Quotas()
+    session: Any = one.zookeeper.session
+    limits = QuotaLimits(QuotaSettings())
+    dynamic = DynamicConfigs(one.zookeeper, Clock())
+    dynamic.add_listener(limits.configs_changed)
+    dynamic.registered(session, 1)
+    children = session.children
+
+    def with_one_that_is_gone(path: str, *watch: Any) -> Any:
+        gone = ["config_change_0000099999"] if path == CONFIG_CHANGES else []
+        return children(path, *watch).addCallback(lambda names: [*names, *gone])
+
+    session.children = with_one_that_is_gone
+    one.zookeeper.znodes["/config/clients/app"] = (encode_config({"producer_byte_rate": "5"}), 0)
+    one.alter({"client-id": "other"}, {"producer_byte_rate": 1.0})
+
+    found = limits.find(QuotaKey.PRODUCE, "anna", "app")
+    assert found is not None and found.limit == 5.0
 
 
 def test_no_user_has_scram_credentials(quotas: Quotas) -> None:

@@ -10,10 +10,15 @@ import pytest
 from twisted.internet.defer import gatherResults
 from twisted.internet.task import Clock
 
-from coordinator.clock import now_ms
 from coordinator.cluster.dynamic_configs import CHANGE_EXPIRATION_MS, DynamicConfigs
 from coordinator.cluster.identity import prepare_layout
-from coordinator.znodes.configs import CONFIG_CHANGE_PREFIX, CONFIG_CHANGES, config_path
+from coordinator.znodes.configs import (
+    CONFIG_CHANGE_PREFIX,
+    CONFIG_CHANGES,
+    config_path,
+    encode_config,
+    encode_config_change,
+)
 from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
 from tests.coordinator.zookeeper.test_zookeeper import connected
 from tests.reactor import on_reactor, reactor, until
@@ -21,11 +26,11 @@ from tests.reactor import on_reactor, reactor, until
 
 @asynccontextmanager
 async def following(
-    connect: str, clock: Any = reactor
+    connect: str, clock: Any = reactor, *, expiration_ms: int = CHANGE_EXPIRATION_MS
 ) -> AsyncIterator[tuple[DynamicConfigs, KazooZooKeeper]]:
     async with connected(connect) as client:
         await prepare_layout(client.session)
-        configs = DynamicConfigs(client, clock, lambda: now_ms(clock))
+        configs = DynamicConfigs(client, clock, expiration_ms=expiration_ms)
         await configs.load()
         configs.registered(client.session, 1)
         yield configs, client
@@ -106,21 +111,40 @@ async def test_a_malformed_config_leaves_the_previous_values(
 
 
 @on_reactor
-async def test_old_notifications_are_removed(zookeeper: str) -> None:
-    clock = Clock()
-    clock.advance(reactor.seconds())
-    async with following(zookeeper, clock) as (one, client):
+async def test_notifications_much_older_than_the_newest_are_removed(zookeeper: str) -> None:
+    async with following(zookeeper, expiration_ms=200) as (one, client):
         await one.update("topics", "t", lambda old: {"a": "1"})
         (first,) = await client.session.children(CONFIG_CHANGES)
-        clock.advance(CHANGE_EXPIRATION_MS / 1000 + 5)
-        # The server uses the real clock: for the broker whose clock was advanced, both are old now.
+        while first in await client.session.children(CONFIG_CHANGES):
+            await one.update("topics", "t", lambda old: {"a": "2"})
+
+
+@on_reactor
+async def test_a_broker_whose_clock_is_ahead_removes_no_notification_that_others_have_not_read(
+    zookeeper: str,
+) -> None:
+    clock = Clock()
+    clock.advance(reactor.seconds() + 10 * CHANGE_EXPIRATION_MS / 1000)
+    async with following(zookeeper, clock) as (one, client):
+        await one.update("topics", "t", lambda old: {"a": "1"})
         await one.update("topics", "t", lambda old: {"a": "2"})
-        while await client.session.children(CONFIG_CHANGES):
-            pass
-        assert first.endswith("0000000000")
-        clock.advance(-CHANGE_EXPIRATION_MS / 1000)
-        await one.update("topics", "t", lambda old: {"a": "3"})
-        assert len(await client.session.children(CONFIG_CHANGES)) == 1
+        await until(lambda: one._last_seen.endswith("1") and not one._reading)
+        assert len(await client.session.children(CONFIG_CHANGES)) == 2
+
+
+@on_reactor
+async def test_a_broker_that_misses_a_notification_reads_all_configs(zookeeper: str) -> None:
+    async with following(zookeeper) as (one, client), connected(zookeeper) as other:
+        children = client.session.children
+
+        def with_one_that_is_gone(path: str, *watch: Any) -> Any:
+            gone = ["config_change_0000099999"] if path == CONFIG_CHANGES else []
+            return children(path, *watch).addCallback(lambda names: [*names, *gone])
+
+        client.session.children = with_one_that_is_gone
+        await other.session.create(config_path("topics", "t"), encode_config({"a": "1"}))
+        await other.session.create(CONFIG_CHANGE_PREFIX, encode_config_change("topics", "u"), sequence=True)
+        await until(lambda: one.get("topics", "t") == {"a": "1"})
 
 
 @on_reactor

@@ -13,6 +13,9 @@ from broker.quotas.keys import QuotaKey
 from broker.quotas.limits import QuotaLimits
 from broker.quotas.precedence import Allowance, QuotaTable
 from broker.wiring.quotas import BROKER_CLIENT_ID
+from coordinator.cluster.dynamic_configs import DynamicConfigs
+from coordinator.znodes.configs import CONFIG_CHANGES
+from coordinator.zookeeper.interface import ZooKeeperSession
 from protocol.api import Response
 from protocol.messages.fetch import FetchResponse
 from tests.sim.mutation import Mutation, Patch
@@ -91,6 +94,16 @@ def _answer_whatever_the_fetch_quota() -> Sequence[Patch]:
     return [(ClientQuotas, "fetch_bytes_max", lambda self, connection, client_id: None)]
 
 
+def _overlook_removed_notifications() -> Sequence[Patch]:
+    entities_in = DynamicConfigs._entities_in
+
+    async def mutant(self: DynamicConfigs, session: ZooKeeperSession, changes: list[str]) -> Any:
+        there = [name for name in changes if await session.exists(f"{CONFIG_CHANGES}/{name}")]
+        return await entities_in(self, session, there)
+
+    return [(DynamicConfigs, "_entities_in", mutant)]
+
+
 MUTATIONS = (
     Mutation(
         "quota-not-reloaded",
@@ -130,3 +143,13 @@ MUTATIONS = (
         _answer_whatever_the_fetch_quota,
     ),
 )
+
+RARE = (
+    Mutation(
+        "removed-notification-overlooked",
+        "a broker never learns of a change whose notification another one, whose clock is ahead, has removed",
+        _overlook_removed_notifications,
+    ),
+)
+"""Bugs that a campaign rarely catches: two brokers have to read one notification at the same time, one of them
+with a wrong clock."""
