@@ -151,5 +151,5 @@ RARE = (
         _overlook_removed_notifications,
     ),
 )
-"""Bugs that a campaign rarely catches: two brokers have to read one notification at the same time, one of them
-with a wrong clock."""
+"""Bugs that a campaign rarely catches: two brokers have to read one notification at the same time, one of
+them with a wrong clock."""
