@@ -462,13 +462,27 @@ def _load_epochs(loading: _Loading, log_start_offset: int, end_offset: int) -> N
     if not was_emptied:
         # The file may hold epochs that a truncation removed, while others began at those offsets since.
         epochs.truncate_to(scan_from)
-    for segment in loading.segments:
-        if segment.next_offset > scan_from:
-            for header in segment.headers(0):
-                if header.last_offset >= scan_from:
-                    epochs.assign(header.leader_epoch, header.base_offset)
+    _read_epochs(loading, scan_from)
     epochs.advance_start(log_start_offset)
     epochs.is_dirty = True
+
+
+def _read_epochs(loading: _Loading, scan_from: int) -> None:
+    """Assign the epochs of the batches from `scan_from` on. No checksum covers a batch's epoch: one that only
+    a single batch has, before batches of an earlier epoch, is damage. As the log's latest epoch it would make
+    other replicas truncate their logs to that batch."""
+    epochs, single = loading.epochs, None
+    for segment in loading.segments:
+        if segment.next_offset <= scan_from:
+            continue
+        for header in segment.headers(0):
+            if header.last_offset < scan_from:
+                continue
+            if single is not None and header.leader_epoch < epochs.latest:
+                epochs.truncate_to(single)
+            before = epochs.latest
+            epochs.assign(header.leader_epoch, header.base_offset)
+            single = header.base_offset if epochs.latest != before else None
 
 
 def _drop_stray_snapshots(loading: _Loading, end_offset: int) -> None:

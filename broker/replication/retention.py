@@ -117,9 +117,10 @@ class Retention:
                 is_read = await self._read_timestamp(partition, decided.unread)
                 if not self._has(partition):
                     return False
+                # Also where it could not be read: the log, and the clock, may have changed meanwhile.
+                decided = self._decide(partition)
                 if not is_read:
                     break
-                decided = self._decide(partition)
             if decided.kept_by_future is not None:
                 self._warn_of_future(partition, decided.kept_by_future)
             if not decided.segments:

@@ -141,6 +141,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "producers-behind-damage": lambda path: (
         of_recovery.test_the_producers_of_a_log_that_was_truncated_over_damage_are_restored_after_its_repair()
     ),
+    "single-epoch-believed": lambda path: (
+        of_recovery.test_recovery_believes_no_leader_epoch_that_a_single_batch_has_before_earlier_ones(5)
+    ),
     "copy-before-start-refused": lambda path: (
         of_damage.test_a_copy_of_a_segment_may_lack_the_records_before_the_log_start()
     ),

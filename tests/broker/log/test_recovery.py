@@ -339,6 +339,23 @@ def test_a_half_written_epoch_checkpoint_is_rebuilt_from_the_batches(
     assert found.epochs.entries == [(0, 0), (1, 6), (2, 12), (3, 18)]
 
 
+@pytest.mark.parametrize("number", [0, 1, 2, 3, 5, 9])
+def test_recovery_believes_no_leader_epoch_that_a_single_batch_has_before_earlier_ones(number: int) -> None:
+    """The leader epoch is the one field of a batch, beside its offset, that no checksum covers."""
+    disk = sim_disk()
+    log = filled(disk)
+    flush_at_once(log)
+    header = headers_of(log)[number]
+    segment = next(log.segments.from_offset(header.base_offset))
+    position = next(each.position for each in segment.headers(0) if each.base_offset == header.base_offset)
+    disk.rot(segment.path, position + 12, 6)
+    found = reopen(disk, log, is_clean=False, recovery_point=0)
+    # Where the first batch of an epoch is the damaged one, the second one seems to begin it.
+    lost = {3: 1, 9: 3}.get(number)
+    begins = [(epoch, 6 * epoch + 2 * (epoch == lost)) for epoch in range(4)]
+    assert found.epochs.entries == ([(0, 2), *begins[1:]] if number == 0 else begins)
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_truncated_leader_epoch_is_not_found_again_among_older_records(
     disk: SimDisk, is_clean: bool

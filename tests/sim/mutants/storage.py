@@ -140,6 +140,16 @@ def _overlook_producers_behind_damage() -> Sequence[Patch]:
     return [(truncation, "restore_producers", mutant)]
 
 
+def _believe_every_epoch() -> Sequence[Patch]:
+    def mutant(loading: Any, scan_from: int) -> None:
+        for segment in loading.segments:
+            for header in segment.headers(0):
+                if header.last_offset >= scan_from:
+                    loading.epochs.assign(header.leader_epoch, header.base_offset)
+
+    return [(recovery, "_read_epochs", mutant)]
+
+
 def _expect_deleted_records() -> Sequence[Patch]:
     begin = Inspection._begin
 
@@ -243,6 +253,11 @@ RARE = (
         "producers-behind-damage",
         "the producers of a log that was truncated over damage stay as they could be read",
         _overlook_producers_behind_damage,
+    ),
+    Mutation(
+        "single-epoch-believed",
+        "recovery believes a damaged leader epoch that is later than those of the batches behind it",
+        _believe_every_epoch,
     ),
     Mutation(
         "copy-before-start-refused",
