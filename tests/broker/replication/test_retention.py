@@ -106,6 +106,21 @@ def test_by_age_the_expired_segments_go_and_at_last_the_active_one(tmp_path: Pat
     assert world.log.log_end_offset == 4
 
 
+def test_what_was_decided_before_a_wait_is_decided_again(tmp_path: Path) -> None:
+    """The log may have changed meanwhile; here the clock, which was ahead, is set right."""
+    world = led(tmp_path, 3, retention_ms=DAY_MS)
+    world.log.segments[1].indexes.max_timestamp = None
+    world.set_clock_forward(2 * DAY_MS / 1000)
+
+    async def in_vain(*_: object) -> bool:
+        world.set_clock_forward(-2 * DAY_MS / 1000)
+        return False
+
+    world.retention._read_timestamp = in_vain  # type: ignore[method-assign]
+    world.check()
+    assert world.log.log_start_offset == 0
+
+
 def test_the_age_is_that_of_the_latest_record_not_of_the_first(tmp_path: Path) -> None:
     world = led(tmp_path, 0, retention_ms=DAY_MS, segment_bytes=10_000)
     for timestamp in (START_MS - 2 * DAY_MS, START_MS, START_MS - 2 * DAY_MS):
