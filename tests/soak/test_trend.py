@@ -63,7 +63,8 @@ def test_growth_within_a_life_is_seen(measure: str, level: float, per_minute: fl
     seen = samples(**{measure: lambda life, age: level + per_minute * age / 60})
 
     names = {"rss": "rss_bytes"}
-    assert growing(seen) == {(names.get(measure, measure), f"life {life}") for life in (1, 2, 3, 4)}
+    lives = (2, 3, 4) if measure == "descriptors" else (1, 2, 3, 4)
+    assert growing(seen) == {(names.get(measure, measure), f"life {life}") for life in lives}
 
 
 @pytest.mark.parametrize(
@@ -92,6 +93,11 @@ def test_the_warm_up_is_not_judged() -> None:
 
 def test_the_first_life_is_not_compared_because_it_began_with_an_empty_disk() -> None:
     assert not growing(samples(descriptors=lambda life, age: 50 if life == 1 else 70))
+
+
+def test_the_files_that_the_logs_of_an_empty_disk_open_later_are_no_growth() -> None:
+    assert not growing(samples(descriptors=lambda life, age: 70 if life > 1 else 50 + age / 30))
+    assert growing(samples(descriptors=lambda life, age: 50 + age / 30, lives=1))
 
 
 def test_a_shrinking_value_counts_as_flat() -> None:
