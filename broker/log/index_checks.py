@@ -19,14 +19,19 @@ def are_sound(segment: Segment, *, is_last: bool) -> bool:
     """Whether both indexes exist, ascend, and fit the size and the offsets of the segment."""
     next_offset = segment.base_offset + 2**31 if is_last else segment.next_offset
     try:
-        return (
-            segment.indexes.exist()
-            and segment.indexes.offsets.is_sound(segment.size, next_offset)
-            and segment.indexes.times.is_sound(next_offset)
-            and (not is_last or _leads_to_its_batch(segment))
-        )
+        return _ascend(segment, segment.size, next_offset) and (not is_last or _leads_to_its_batch(segment))
     except SuspectSegment:
         return False
+
+
+def _ascend(segment: Segment, size: int, next_offset: int) -> bool:
+    """Whether both indexes exist, and fit a log of `size` bytes up to `next_offset`. Raises
+    `SuspectSegment`."""
+    return (
+        segment.indexes.exist()
+        and segment.indexes.offsets.is_sound(size, next_offset)
+        and segment.indexes.times.is_sound(next_offset)
+    )
 
 
 def are_unwritten(segment: Segment) -> bool:
@@ -49,15 +54,10 @@ def end_offset(segment: Segment) -> int:
 def known_end_offset(segment: Segment) -> int:
     """As `end_offset`, for a closed segment that may never have been synced; where it begins if an index does
     not ascend or is missing, as after a power failure. The log file may end earlier than the indexes say."""
-    next_offset = segment.next_offset
     try:
-        is_ascending = (
-            segment.indexes.exist()
-            and segment.indexes.offsets.is_sound(_ANY_SIZE, next_offset)
-            and segment.indexes.times.is_sound(next_offset)
-        )
+        is_ascending = _ascend(segment, _ANY_SIZE, segment.next_offset)
     except SuspectSegment:
-        return segment.base_offset
+        is_ascending = False
     return end_offset(segment) if is_ascending else segment.base_offset
 
 

@@ -320,6 +320,7 @@ class LogManager:
     def may_have_lost(self, partition: TopicPartition, topic_id: uuid.UUID | None) -> bool:
         """Whether this broker has no log of the partition now, but had one before or may have had one. A log
         of an earlier topic of the same name does not count."""
+        topic_id = None if topic_id == ZERO_ID else topic_id
         entries = [directory.recovery_points.get(partition) for directory in self.live_directories]
         known = any(entry is not None and entry.may_be_of(topic_id) for entry in entries)
         return self.find(partition) is None and (bool(self.lost) or known)

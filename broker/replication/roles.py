@@ -219,8 +219,7 @@ class Roles:
         local_id, logs = self._replicas.local_id, self._logs
         is_counted_on = local_id == assignment.leader or local_id in assignment.isr
         is_alone = assignment.replicas == (local_id,) and bool(logs.lost)
-        known_id = None if topic_id == ZERO_ID else topic_id
-        if is_counted_on and not is_alone and logs.may_have_lost(partition, known_id):
+        if is_counted_on and not is_alone and logs.may_have_lost(partition, topic_id):
             _log.error(
                 "The log of %s is missing, though this replica is in sync: it stays offline until the "
                 "controller removes it from the in-sync set, or its log directory is mounted again",

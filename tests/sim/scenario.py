@@ -355,7 +355,15 @@ class Story:
         return [*self.consumers, *([] if self.metered_reader is None else [self.metered_reader])]
 
     def _all_is_read(self) -> bool:
-        topics, ends = self.cluster.topics(), self._ends()
+        topics = self.cluster.topics()
+        ends = {
+            Incarnation(partition.key, topics[partition.topic].topic_id or NO_ID): (
+                partition.log.log_end_offset
+            )
+            for machine in self.cluster.machines
+            for partition in machine.partitions()
+            if isinstance(partition.role, Leadership)
+        }
         if any(Incarnation(at, topics[at[0]].topic_id or NO_ID) not in ends for at in self.cluster.states()):
             return False  # The leadership of a partition is moving.
         reader = self.metered_reader
@@ -367,18 +375,6 @@ class Story:
             for place, end in ends.items()
             if not place.is_internal
         )
-
-    def _ends(self) -> dict[Incarnation, int]:
-        """The log ends of all partitions that have a leader."""
-        topics = self.cluster.topics()
-        return {
-            Incarnation(partition.key, topics[partition.topic].topic_id or NO_ID): (
-                partition.log.log_end_offset
-            )
-            for machine in self.cluster.machines
-            for partition in machine.partitions()
-            if isinstance(partition.role, Leadership)
-        }
 
     # The judgement
 
