@@ -178,11 +178,13 @@ class Claim(Operation):
         return answers
 
     def _queue(self, state: TableState, resource: Resource, now_ms: int) -> ResourceStanding:
+        assert self._wait_until_ms is not None
         requester = self._requester
         found = resource.waiter(requester.claimant)
         if found is not None:
             position, waiter = found
             if waiter.connection == requester.connection:
+                state.wait_until(resource, waiter, self._wait_until_ms, now_ms)
                 return standings.queued(resource, requester.group, position)
             # The owner claims again on a new connection: its claim on the old one loses its place.
             state.dequeue(resource, waiter)
@@ -194,7 +196,6 @@ class Claim(Operation):
                 f"own.waiters.max={waiters_max} claims already wait for {resource.key}",
             )
             return standings.refused(resource, requester.group, error)
-        assert self._wait_until_ms is not None
         waiter = Waiter(requester.group, requester.owner, requester.connection, self._wait_until_ms)
         position = state.enqueue(resource, waiter, now_ms)
         state.mark_contended(resource, requester.group)

@@ -207,9 +207,10 @@ def _pushed(history: History, grant: Grant) -> History:
     return (*history, grant)[-HISTORY_MAX:]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Waiter:
-    """A claim that stands in a resource's queue. `until_ms` is -1 if it waits until its connection closes."""
+    """A claim that stands in a resource's queue. `until_ms` is -1 if it waits until its connection closes.
+    Only `until_ms` changes: when the client sends the claim again."""
 
     group: str
     owner: Owner

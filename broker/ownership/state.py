@@ -324,8 +324,13 @@ class TableState:
         """Append a waiter to the queue. Returns its position, counted from 1."""
         resource.join(waiter)
         self.link(waiter.connection, resource.key)
-        self.watch(WaiterDeadline(resource.key, waiter), self.waiter_deadline_ms(waiter, now_ms))
+        self.wait_until(resource, waiter, waiter.until_ms, now_ms)
         return len(resource.waiters)
+
+    def wait_until(self, resource: Resource, waiter: Waiter, until_ms: int, now_ms: int) -> None:
+        """Keep a waiter in the queue until `until_ms`, -1 for no limit. It has just sent something."""
+        waiter.until_ms = until_ms
+        self.watch(WaiterDeadline(resource.key, waiter), self.waiter_deadline_ms(waiter, now_ms))
 
     def waiter_deadline_ms(self, waiter: Waiter, heard_ms: int) -> int:
         """When a waiter that last sent something at `heard_ms` loses its place."""

@@ -188,16 +188,18 @@ class CommittedJudge:
         return begins
 
     def _has(self, place: Incarnation, log: Log, committed: tuple[int, int]) -> bool:
-        """Whether a log has a committed record, or had it until an operator deleted it.
+        """Whether a log has a committed record, or had it until an operator deleted it."""
+        offset, leader_epoch = committed
+        if log.log_end_offset < offset:
+            return False
+        return offset <= log.log_start_offset or self._is_of_epoch(place, log, offset, leader_epoch)
+
+    def _is_of_epoch(self, place: Incarnation, log: Log, offset: int, leader_epoch: int) -> bool:
+        """Whether a log's last record before `offset` is of a leader epoch, as far as it can know.
 
         After a crash a log may begin before the records that were deleted last, as in Kafka, while the leader
         epochs that it knows begin after them.
         """
-        offset, leader_epoch = committed
-        if log.log_end_offset < offset:
-            return False
-        if offset <= log.log_start_offset:
-            return True
         found = log.epochs.epoch_at(offset - 1)
         is_deleted = offset <= self._history.deleted.get(place, 0)
         return found == leader_epoch or (is_deleted and found == NO_EPOCH)
@@ -263,13 +265,13 @@ class CommittedJudge:
         counts: bool = method(partition, replica_id, wanted, *more)
         offset, epoch = wanted.fetch_offset, wanted.last_fetched_epoch
         if counts and epoch != NO_EPOCH and offset > partition.log.log_start_offset:
-            own_epoch = partition.log.epochs.epoch_at(offset - 1)
-            if own_epoch != epoch:
+            place = Incarnation(partition.key, partition.topic_id)
+            if not self._is_of_epoch(place, partition.log, offset, epoch):
                 self._found(
-                    Incarnation(partition.key, partition.topic_id),
+                    place,
                     f"the leader {partition.local_id} of epoch {partition.leader_epoch} counts the position "
                     f"{offset} of follower {replica_id}, whose last record is of epoch {epoch}; its own is "
-                    f"of epoch {own_epoch}",
+                    f"of epoch {partition.log.epochs.epoch_at(offset - 1)}",
                 )
         return counts
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
@@ -23,6 +24,23 @@ _Copy = tuple[Incarnation, str, int, int]
 """A log of a broker's process, until it is truncated."""
 _Rows = Mapping[int, tuple[bytes | None, bytes | None]]
 """Keys and values by offset."""
+
+
+@dataclass(eq=False, slots=True)
+class _Times:
+    """The earliest and the latest time of day, in ms, that a broker's clock has shown during a pass."""
+
+    machine: Machine
+    earliest_ms: int = field(init=False)
+    latest_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.earliest_ms = self.latest_ms = _now_ms(self.machine)
+
+    def note(self) -> None:
+        """Note the present time: at the end of the pass, and before and after the clock is set."""
+        self.earliest_ms = min(self.earliest_ms, _now_ms(self.machine))
+        self.latest_ms = max(self.latest_ms, _now_ms(self.machine))
 
 
 class TombstoneJudge:
@@ -44,13 +62,21 @@ class TombstoneJudge:
         """The time of day from which on each tombstone may be gone: the retention time after the first pass
         of any replica, by that broker's clock. A follower copies the time that its leader has set."""
 
+        self._running: set[_Times] = set()
+        """The passes that have begun and not ended."""
+
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Within this context, judge every pass of a cleaner."""
         if not self._retention_ms:
             yield
             return
-        run = CleaningPass.run
+        run, set_clock = CleaningPass.run, Machine.set_clock
+
+        def noted(machine: Machine, ahead_s: float) -> None:
+            self._note_times(machine)
+            set_clock(machine, ahead_s)
+            self._note_times(machine)
 
         async def judged(cleaning: CleaningPass) -> None:
             found = self._owner(cleaning)
@@ -58,17 +84,26 @@ class TombstoneJudge:
                 await run(cleaning)
                 return
             machine, partition = found
-            begun_ms = _now_ms(machine)
+            times = _Times(machine)
+            self._running.add(times)
             before = self._begin(machine, partition)
             try:
                 await run(cleaning)
             except Exception:
-                self._ended(machine, partition, before, begun_ms)
+                self._ended(machine, partition, before, times)
                 raise
-            self._ended(machine, partition, before, begun_ms)
+            self._ended(machine, partition, before, times)
 
-        with mock.patch.object(CleaningPass, "run", judged):
+        with (
+            mock.patch.object(CleaningPass, "run", judged),
+            mock.patch.object(Machine, "set_clock", noted),
+        ):
             yield
+
+    def _note_times(self, machine: Machine) -> None:
+        for times in self._running:
+            if times.machine is machine and machine.process is not None:
+                times.note()
 
     def check_end(self) -> None:
         """Check all replicas."""
@@ -103,14 +138,14 @@ class TombstoneJudge:
                 self._expire_ms[place, offset] = min(expires_ms, known_ms)
         return rows
 
-    def _ended(self, machine: Machine, partition: Partition, before: _Rows, begun_ms: int) -> None:
+    def _ended(self, machine: Machine, partition: Partition, before: _Rows, times: _Times) -> None:
+        self._running.discard(times)
         if machine.process is None:
             return
+        times.note()
         place, rows = Incarnation(partition.key, partition.topic_id), _rows(machine, partition)
         newest = {key: offset for offset, (key, _) in sorted(rows.items())}
-        # The clock may have been set during the pass.
-        latest_ms = max(begun_ms, _now_ms(machine))
-        soonest_ms = min(begun_ms, _now_ms(machine)) + self._retention_ms[partition.topic]
+        soonest_ms = times.earliest_ms + self._retention_ms[partition.topic]
         for offset, (key, value) in before.items():
             if (place, offset) in self._expire_ms:
                 self._expire_ms[place, offset] = min(soonest_ms, self._expire_ms[place, offset])
@@ -118,10 +153,10 @@ class TombstoneJudge:
             is_gone = offset not in rows and offset >= partition.log.log_start_offset
             if value is not None or expires_ms is None or not is_gone or newest.get(key, -1) > offset:
                 continue
-            if latest_ms < expires_ms:
+            if times.latest_ms < expires_ms:
                 self._history.violation(
                     f"{place}: {machine.name} removed the tombstone of {key!r} at {offset} "
-                    f"{expires_ms - latest_ms} ms too early"
+                    f"{expires_ms - times.latest_ms} ms too early"
                 )
         self._check_alive(machine, partition, rows)
 

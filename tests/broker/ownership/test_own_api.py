@@ -210,6 +210,25 @@ def test_a_waiter_leaves_the_queue_after_its_wait_timeout(machine: Machine, anna
     assert machine.owner_of(P0) is None
 
 
+@pytest.mark.parametrize("earlier_ms", [-1, 1500, 60_000])
+def test_a_waiter_that_claims_again_keeps_its_place_and_waits_as_long_as_it_said_last(
+    machine: Machine, anna: Client, earlier_ms: int
+) -> None:
+    """Its first claim may have got no answer in time, so the client does not know that it waits."""
+    ben, cleo = machine.client("ben"), machine.client("cleo")
+    ben.claim(P0, -1, wait_ms=earlier_ms)
+    cleo.claim(P0, -1, wait_ms=-1)
+    machine.advance(1000, anna, ben, cleo)
+
+    assert ben.claim(P0, -1, wait_ms=1000).position == 1
+
+    machine.advance(999, anna, ben, cleo)
+    assert ben.renew(P0).error_code == ErrorCode.CLAIM_QUEUED
+    machine.advance(1, anna, ben, cleo)
+    assert ben.renew(P0).error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert cleo.renew(P0).position == 1
+
+
 def test_a_silent_waiter_loses_its_place(machine: Machine, anna: Client) -> None:
     ben = machine.client("ben")
     ben.claim(P0, -1, wait_ms=-1)
