@@ -269,6 +269,13 @@ def _read_damage(loading: _Loading, segment: Segment) -> None:
         logger.warning("Ignoring %s: %s", path, error)
 
 
+def _forget_damage(loading: _Loading, segment: Segment) -> None:
+    """Remove the mark of damage that is not in the segment, or no longer: the log was truncated while an
+    earlier process wrote the mark, or ends before the damage now."""
+    segment.damage = None
+    loading.disk.remove(segment.path_of(names.DAMAGED))
+
+
 def _check_segments(loading: _Loading) -> None:
     """Set the size and end offset of every segment, and make its indexes match."""
     request = loading.request
@@ -335,6 +342,8 @@ def _recover_segment(loading: _Loading, segment: Segment, *, is_last: bool) -> b
         )
         logger.warning("%s truncated from %d to %d bytes: %s", segment.path, size, end, why)
         segment.cut(end)
+    if segment.damage is not None and (is_last or not is_whole or next_offset > segment.damage.offset):
+        _forget_damage(loading, segment)
     # A segment ends where the next one begins, even if compaction left a gap before it.
     segment.next_offset = upper_offset if is_whole and not is_last else next_offset
     if is_last or not is_whole:

@@ -235,7 +235,14 @@ class Scrubber:
         segment.damage = damage
         self._damaged(log)
         path = segment.path_of(names.DAMAGED)
-        return self._workers.run(self._disk.write_atomically, path, encode_damage(damage))
+        written = self._workers.run(self._disk.write_atomically, path, encode_damage(damage))
+        return written.addCallback(lambda _: self._marked(log, segment, damage))
+
+    def _marked(self, log: Log, segment: Segment, damage: Damage) -> Deferred[None]:
+        """Remove the mark again if the damage was truncated or repaired while a worker wrote it."""
+        if segment.damage is damage and segment in log.segments:
+            return succeed(None)
+        return self._workers.run(self._disk.remove, segment.path_of(names.DAMAGED))
 
     def _replace_indexes(self, task: _Task) -> Deferred[None]:
         segment = task.segment

@@ -350,6 +350,8 @@ class Segment:
         return self._remember(Extent(position, next_offset))
 
     def _remember(self, extent: Extent) -> Extent:
+        if extent.end_position == self.size and extent.next_offset < self.next_offset:
+            return extent  # Compaction has removed what followed. The next read begins in another segment.
         positions = self._positions
         positions[extent.next_offset] = extent.end_position
         if len(positions) > _REMEMBERED_POSITIONS:

@@ -1,9 +1,9 @@
 """Replaces damaged segments by copies from the partition's leader.
 
 A damaged replica stays in the in-sync set, and its log keeps its end. The replica fetches only the damaged
-segment again, into a separate file. The file replaces the old one when it is complete and its checksums
-match. Truncating the log at the damage instead would destroy the sound records behind it, which may be the
-only copy.
+segment again, into separate files. They replace the old ones when they are complete and an examination has
+found no damage in them. Truncating the log at the damage instead would destroy the sound records behind it,
+which may be the only copy.
 
 A follower whose log differs from a new leader's may have to truncate it inside the damage, and would then end
 before records that it has reported. It first leaves the in-sync set, as an offline replica (KIP-112).
@@ -16,24 +16,23 @@ only in-sync replica keeps leading: it refuses reads of the damaged range and se
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
+from typing import Any
 
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
 from broker.log import names
 from broker.log.append import check_fetched
-from broker.log.disk import Disk
 from broker.log.log import Log
 from broker.log.manager import LogManager
 from broker.log.segment import Segment
+from broker.log.segment_copy import SegmentCopy
 from broker.replication.leadership import Leadership
 from broker.replication.partition import NO_LEADER, Partition
 from broker.replication.replicas import Replicas
 from broker.workers import Workers
 from coordinator.clock import Clock
-from protocol.batches import NO_LEADER_EPOCH
 from protocol.errors import BrokerError, ErrorCode, error_for
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.schema import received_records
@@ -58,6 +57,8 @@ _LEADER_BEGINS = frozenset(
 )
 """Errors of a leader that has not begun to lead, and of a log that was truncated during the repair."""
 _FETCH_BYTES = 1 << 20
+_PART_BYTES = 4 << 20
+"""Bytes of the copy that a worker reads before it returns."""
 REPAIRING_ID = -2
 """Replica id in a fetch that repairs: Kafka's debugging consumer, which reads below the high watermark and
 belongs to no group."""
@@ -84,8 +85,6 @@ class Repairs:
         self._announce = announce
         self._is_busy = False
         self._handed_over_s: float | None = None
-        self._last: tuple[Segment, float] | None = None
-        """The segment that was copied last, and when."""
 
     def log_damaged(self, log: Log) -> None:
         """Begin to repair a log in which damage has just been found."""
@@ -113,8 +112,6 @@ class Repairs:
                 must_hand_over = must_hand_over or len(partition.role.isr) > 1
             elif partition.is_withdrawing:
                 must_withdraw = True
-            elif self._was_just_copied(damaged[0]):
-                continue  # The copy is damaged too: the leader is asked again at the next regular look.
             elif partition.leader not in (NO_LEADER, partition.local_id) and not self._is_busy:
                 # Move the log to the end of the queue: its leader may lack the records, so others get a turn.
                 self._logs.damaged[log] = self._logs.damaged.pop(log)
@@ -123,11 +120,6 @@ class Repairs:
             self._announce()
         if must_hand_over:
             self._hand_over()
-
-    def _was_just_copied(self, segment: Segment) -> bool:
-        if self._last is None or self._last[0] is not segment:
-            return False
-        return 0 <= self._clock.seconds() - self._last[1] < REPAIR_INTERVAL_MS / 1000
 
     def _hand_over(self) -> None:
         now_s = self._clock.seconds()
@@ -188,44 +180,47 @@ class Repairs:
         return False
 
     async def _repair(self, partition: Partition, segment: Segment) -> bool:
-        log, disk = partition.log, self._logs.disk
+        """Returns whether the segment was replaced. Raises BrokerError and OSError."""
+        log = partition.log
+        if segment is log.segments.active:
+            # Records are being appended to it. The examination closes it first.
+            self._logs.scrubber.examine(log, segment.base_offset, "it is marked as damaged")
+            return False
         truncations = log.truncations
-        path, copy = segment.path, segment.path + names.TEMPORARY
         # The leader may still have records that this replica's compaction has removed.
         log.lower_cleaned_offset(segment.base_offset)
 
-        def check_current() -> None:
+        async def work(function: Callable[..., Any], *args: Any) -> None:
+            await self._workers.run(function, *args)
             if log.failure is not None or segment not in log.segments or log.truncations != truncations:
                 raise error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.key} has changed meanwhile")
 
-        await self._workers.run(_write, disk, copy, b"", True)
-        offset, size = max(segment.base_offset, log.log_start_offset), 0
+        copy = SegmentCopy(log, segment)
+        await work(copy.begin)
+        offset = max(segment.base_offset, log.log_start_offset)
         while offset < segment.next_offset:
             records = await self._fetch(partition, offset)
-            check_current()
-            end = _end_of_copy(log, segment, records, offset, is_first=size == 0)
+            end = _end_of_copy(segment, records, offset, is_first=copy.size == 0)
             if end is None:
                 break
             length, offset = end
-            size += length
-            await self._workers.run(_write, disk, copy, bytes(records[:length]), False)
-            check_current()
-        await self._workers.run(_sync, disk, copy)
-        check_current()
+            await work(copy.append, bytes(records[:length]))
+        await work(copy.sync)
+        inspection = copy.inspection()
+        while not inspection.is_done:
+            await work(inspection.advance, _PART_BYTES)
+        await work(copy.write_indexes, inspection)
         if log.settling:
             raise error_for(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"a checkpoint of {partition.key} is being written"
             )
-        # In this turn: nothing may happen to the log between the check and the new name.
-        disk.rename(copy, path)
-        segment.replaced(size)
-        self._last = segment, self._clock.seconds()
+        # In this turn: nothing may happen to the log between the check and the new names.
+        copy.replace_segment()
         self._logs.segment_repaired(log)
-        _log.warning("%s has been copied from broker %d and is sound again", path, partition.leader)
-        await self._workers.run(disk.fsync_directory, log.directory)
+        _log.warning("%s has been copied from broker %d and is sound again", segment.path, partition.leader)
+        await self._workers.run(log.disk.fsync_directory, log.directory)
         if segment.damage is None:
-            await self._workers.run(disk.remove, os.path.splitext(path)[0] + names.DAMAGED)
-        self._logs.scrubber.examine(log, segment.base_offset, "it has been copied from another broker")
+            await self._workers.run(log.disk.remove, segment.path_of(names.DAMAGED))
         return True
 
     async def _fetch(self, partition: Partition, offset: int) -> memoryview:
@@ -262,7 +257,7 @@ class Repairs:
 
 
 def _end_of_copy(
-    log: Log, segment: Segment, records: memoryview, offset: int, *, is_first: bool
+    segment: Segment, records: memoryview, offset: int, *, is_first: bool
 ) -> tuple[int, int] | None:
     """(bytes of `records` that belong to the segment, the offset after them); None if none do. Raises
     BrokerError for records that do not fit the segment."""
@@ -271,30 +266,7 @@ def _end_of_copy(
         raise error_for(ErrorCode.CORRUPT_MESSAGE, f"a batch begins at {headers[0].base_offset}")
     start = min(offset, headers[0].base_offset) if is_first and headers else offset
     check_fetched(records, start, is_dense=segment.is_dense)
-    for header in headers:
-        epoch = log.epochs.epoch_at(header.base_offset)
-        if header.leader_epoch != epoch and NO_LEADER_EPOCH not in (header.leader_epoch, epoch):
-            raise error_for(
-                ErrorCode.CORRUPT_MESSAGE,
-                f"offset {header.base_offset} has leader epoch {header.leader_epoch} there, {epoch} here",
-            )
     mine = [header for header in headers if header.base_offset < segment.next_offset]
     if mine and mine[-1].next_offset > segment.next_offset:
         raise error_for(ErrorCode.CORRUPT_MESSAGE, f"a batch reaches into {segment.next_offset}")
     return (mine[-1].end, mine[-1].next_offset) if mine else None
-
-
-def _write(disk: Disk, path: str, data: bytes, is_new: bool) -> None:
-    """Append to the copy, or begin a new copy."""
-    if is_new:
-        disk.remove(path)
-    file = disk.open(path, create=is_new)
-    if data:
-        file.append([data])
-    file.close()
-
-
-def _sync(disk: Disk, path: str) -> None:
-    file = disk.open(path)
-    file.fsync()
-    file.close()

@@ -16,19 +16,23 @@ from tests.broker.cleaning import test_crashes as of_crashes
 from tests.broker.groups import test_owner_commits as of_commits
 from tests.broker.log import test_damage as of_damage
 from tests.broker.log import test_key_versions as of_index
+from tests.broker.log import test_log as of_logs
 from tests.broker.log import test_manager as of_managers
 from tests.broker.log import test_recovery as of_recovery
 from tests.broker.ownership import test_fencing as of_fences
 from tests.broker.ownership import test_group_readers as of_members
 from tests.broker.ownership import test_handover as of_handovers
+from tests.broker.ownership import test_own_api as of_claims
 from tests.broker.ownership.machine import Machine
 from tests.broker.quotas import test_store as of_quotas
 from tests.broker.replication import test_conditions as of_offsets
 from tests.broker.replication import test_following as of_followers
 from tests.broker.replication import test_isr_proposals as of_proposals
 from tests.broker.replication import test_key_conditions as of_conditions
+from tests.broker.replication import test_repair as of_repairs
 from tests.broker.replication import test_retention as of_retention
 from tests.coordinator.controller import test_recovery as of_elections
+from tests.models.logs import sim_disk
 from tests.models.world import World
 from tests.sim import mutants
 from tests.sim import test_fence_followed as of_successions
@@ -61,6 +65,22 @@ def _commit_under_check(path: Path) -> None:
 
 def _with_world(scenario: Callable[[of_conditions.World], None]) -> Callable[[Path], None]:
     return lambda path: scenario(of_conditions.world_with(path))
+
+
+def _mark_in_recovered_segment() -> None:
+    disk = sim_disk()
+    of_recovery.test_recovery_believes_no_mark_of_damage_in_a_segment_that_it_could_read(
+        16, disk, of_recovery.filled(disk)
+    )
+
+
+def _claim_again() -> None:
+    machine = Machine()
+    anna = machine.client("anna")
+    anna.claim(of_claims.P0)
+    of_claims.test_a_waiter_that_claims_again_keeps_its_place_and_waits_as_long_as_it_said_last(
+        machine, anna, -1
+    )
 
 
 SCENARIOS: dict[str, Callable[[Path], None]] = {
@@ -144,6 +164,16 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "single-epoch-believed": lambda path: (
         of_recovery.test_recovery_believes_no_leader_epoch_that_a_single_batch_has_before_earlier_ones(5)
     ),
+    "old-indexes-kept": lambda path: of_repairs.test_the_copy_of_a_compacted_segment_may_have_fewer_records(
+        lambda base, first, end: first <= base < end
+    ),
+    "copy-believed": lambda path: of_repairs.test_a_copy_that_the_disk_has_damaged_replaces_nothing(),
+    "gap-remembered": lambda path: of_logs.test_a_reader_continues_behind_a_gap_at_the_end_of_a_segment(1),
+    "mark-outlives-damage": lambda path: (
+        of_damage.test_a_log_that_is_truncated_while_its_damage_is_being_marked_has_no_mark(is_emptied=False)
+    ),
+    "mark-believed": lambda path: _mark_in_recovered_segment(),
+    "first-wait-timeout-kept": lambda path: _claim_again(),
     "copy-before-start-refused": lambda path: (
         of_damage.test_a_copy_of_a_segment_may_lack_the_records_before_the_log_start()
     ),

@@ -16,7 +16,12 @@ from broker.log.log import Log
 from broker.log.log_events import LogEvents
 from broker.log.scrubber import Scrubber, ScrubSettings
 from broker.log.time_search import offset_for_timestamp
-from broker.log.truncation import keeps_all_before, move_log_start, truncate_to
+from broker.log.truncation import (
+    keeps_all_before,
+    move_log_start,
+    truncate_fully_and_start_at,
+    truncate_to,
+)
 from protocol.batches import whole_batches
 from protocol.errors import BrokerError, ErrorCode
 from tests.models.logs import append, look_up_at_once, new_log, reopen, sim_disk
@@ -34,6 +39,7 @@ class Scene:
     def __init__(self, **config: Any) -> None:
         self.disk = sim_disk()
         self.clock = Clock()
+        self.workers = ImmediateWorkers()
         self.damaged: list[Log] = []
         self.failures: list[OSError] = []
         log = new_log(self.disk, **({"segment_bytes": 1200, "index_interval_bytes": 100} | config))
@@ -60,7 +66,7 @@ class Scene:
         return Scrubber(
             [self.log],
             self.disk,
-            ImmediateWorkers(),
+            self.workers,
             self.clock,
             lambda: int(self.clock.seconds() * 1000),
             ScrubSettings(1000, 1 << 20),
@@ -322,3 +328,22 @@ def test_a_log_truncated_behind_damage_ends_at_the_damage(is_marked: bool, until
     assert append(scene.log, FIRST_MS, FIRST_MS, leader_epoch=9) == first + 4
     assert scene.log.read(first + 4, 1000, upper_offset=END).slice is not None
     assert not scene.failures
+
+
+@pytest.mark.parametrize("is_emptied", [False, True])
+def test_a_log_that_is_truncated_while_its_damage_is_being_marked_has_no_mark(*, is_emptied: bool) -> None:
+    """The next process would refuse to read the records that were written there since."""
+    scene = Scene()
+    scene.disk.rot(scene.path(1, ".log"), 8, 0)
+    scene.workers.is_held = True
+    scene.scrubber.start()
+    while not scene.damaged:
+        scene.clock.pump([0.1] * 2)
+        scene.workers.work()
+    if is_emptied:
+        truncate_fully_and_start_at(scene.log, scene.segments[1])
+    else:
+        truncate_to(scene.log, scene.segments[1] + 2)
+    scene.workers.release()
+    scene.clock.pump([0.1] * 20)
+    assert not [name for name in scene.disk.list(scene.log.directory) if name.endswith(".damaged")]

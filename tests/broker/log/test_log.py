@@ -290,6 +290,32 @@ def test_a_follower_takes_a_gap_only_where_compaction_may_have_left_it(policy: t
     assert read_all(follower) == data[: ends[0]]
 
 
+@pytest.mark.parametrize("max_bytes", [1, 150, 250, 1000])
+def test_a_reader_continues_behind_a_gap_at_the_end_of_a_segment(max_bytes: int) -> None:
+    """A copy of a damaged segment may end early: the segments of the broker from which it was copied end
+    elsewhere, and only their last batches survive every compaction."""
+    disk = sim_disk()
+    log = new_log(disk, cleanup_policy=("compact",))
+    for number in range(6):
+        if number == 4:
+            log.roll(NOW_MS)
+        append(log)
+    first = log.segments[0]
+    disk.cut(first.path, first.size // 2)
+    first.indexes.remove()
+    first.replaced(first.size // 2)
+    for _ in range(2):
+        offset, found = 0, []
+        while offset < 6:
+            read = log.read(offset, max_bytes, upper_offset=6)
+            assert read.slice is not None
+            headers = batches.whole_batches(memoryview(read.slice.read()))
+            assert headers and headers[0].last_offset >= offset
+            found += [header.base_offset for header in headers]
+            offset = read.next_offset
+        assert found == [0, 1, 4, 5]
+
+
 def test_an_empty_follower_begins_with_the_batch_that_holds_its_leaders_log_start() -> None:
     disk = sim_disk()
     leader, follower = new_log(disk, "/a/flights-3"), new_log(disk, "/b/flights-3")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.log import names
+from broker.log.damage import Damage, encode_damage
 from broker.log.disk import Disk
 from broker.log.flush_job import close_log, flush_at_once
 from broker.log.log import Log
@@ -269,6 +270,35 @@ def test_the_producers_of_a_log_that_was_truncated_over_damage_are_restored_afte
     assert producer is not None
     assert [batch.last_sequence for batch in producer.batches] == [11, 13, 15, 17, 19]
     assert log.producers.is_complete
+
+
+@pytest.mark.parametrize("base_offset", [8, 16])
+def test_recovery_believes_no_mark_of_damage_in_a_segment_that_it_could_read(
+    base_offset: int, disk: SimDisk, log: Log
+) -> None:
+    """The process ended while it marked a segment that had just been truncated and written again. A log that
+    could not read its batches would not know their leader epochs."""
+    mark = f"{DIRECTORY}/{base_offset:020d}{names.DAMAGED}"
+    disk.write_atomically(mark, encode_damage(Damage(base_offset, 0, base_offset, "a bit has changed")))
+    disk.remove(f"{DIRECTORY}/{names.LEADER_EPOCHS}")
+    found = reopen(disk, log, is_clean=False, recovery_point=0)
+    assert (found.damages, disk.exists(mark)) == ([], False)
+    assert found.epochs.entries == [(0, 0), (1, 6), (2, 12), (3, 18)]
+    assert len(headers_of(found)) == 11
+
+
+def test_recovery_keeps_the_mark_of_a_compacted_segment_that_has_lost_its_last_batches() -> None:
+    """The indexes named them until they were rebuilt, so that only the mark tells of the loss."""
+    disk = sim_disk()
+    log = filled(disk, cleanup_policy=("compact",))
+    size = log.segments[1].size // 4
+    disk.cut(f"{ACTIVE}.log", size)
+    damage = Damage(8, size, 10, "its end is missing")
+    disk.write_atomically(ACTIVE + names.DAMAGED, encode_damage(damage))
+    for kind in (names.INDEX, names.TIME_INDEX):
+        disk.remove(ACTIVE + kind)
+    found = reopen(disk, log, is_clean=False, recovery_point=0)
+    assert (found.damages, found.log_end_offset) == ([damage], 22)
 
 
 @pytest.mark.parametrize("size", [0, 1])

@@ -9,10 +9,11 @@ from typing import Any
 from broker.ownership import claims, committers
 from broker.ownership.claims import Promote
 from broker.ownership.committers import CommitterCheck
+from broker.ownership.deadlines import WaiterDeadline
 from broker.ownership.decided import DecidedResources
 from broker.ownership.effects import Sever
 from broker.ownership.operations import RecordsByKey
-from broker.ownership.resources import Entry, Requester, Resource
+from broker.ownership.resources import Entry, Requester, Resource, Waiter
 from broker.ownership.rules import ClaimRefused, Shared, Verdict, judge_access
 from broker.ownership.state import TableState
 from broker.ownership.table import OwnershipTable
@@ -127,6 +128,13 @@ async def _nothing_read(self: DecidedResources, led: Any) -> dict[str, Any]:
     return {}
 
 
+def _keep_the_first_wait_timeout() -> Sequence[Patch]:
+    def mutant(self: TableState, resource: Resource, waiter: Waiter, until_ms: int, now_ms: int) -> None:
+        self.watch(WaiterDeadline(resource.key, waiter), self.waiter_deadline_ms(waiter, now_ms))
+
+    return [(TableState, "wait_until", mutant)]
+
+
 MUTATIONS = (
     Mutation("last-promoted", "the last waiter in the queue is promoted first", _promote_the_last),
     Mutation(
@@ -160,8 +168,14 @@ MUTATIONS = (
 )
 
 # In random plans owned topics do not grow, and readers commit nothing. A waiter that has lost its place
-# claims again, and the judge of the queues begins anew with a leader epoch.
+# claims again, and the judge of the queues begins anew with a leader epoch. Hardly any claim is answered too
+# late.
 RARE = (
+    Mutation(
+        "first-wait-timeout-kept",
+        "a waiter that sends its claim again stays in the queue as long as its first claim said",
+        _keep_the_first_wait_timeout,
+    ),
     Mutation(
         "added-partition-unreserved",
         "a partition that is added to a topic with an owner may be written by any client",

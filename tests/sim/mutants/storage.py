@@ -6,8 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from broker.log import index_checks, inspection, log, recovery, scan, scrubber, snapshots, truncation
+from twisted.internet.defer import succeed
+
+from broker.log import index_checks, inspection, log, names, recovery, scan, scrubber, snapshots, truncation
 from broker.log.checkpoints import OffsetEntry
+from broker.log.damage import SuspectSegment
 from broker.log.directory import LogDirectory
 from broker.log.disk import DiskFile
 from broker.log.epochs import LeaderEpochs
@@ -17,7 +20,9 @@ from broker.log.inspection import Inspection
 from broker.log.manager import LogManager
 from broker.log.producer_state import ProducerStates
 from broker.log.recovery import LoadRequest
+from broker.log.scrubber import Scrubber
 from broker.log.segment import Extent, Segment
+from broker.log.segment_copy import SegmentCopy
 from broker.log.settings import LogSettings
 from broker.orders.strays import Strays
 from broker.process import log_directories
@@ -150,6 +155,34 @@ def _believe_every_epoch() -> Sequence[Patch]:
     return [(recovery, "_read_epochs", mutant)]
 
 
+def _keep_indexes_of_replaced_segments() -> Sequence[Patch]:
+    def mutant(self: SegmentCopy) -> None:
+        path = self._segment.path
+        self._log.disk.rename(path + names.TEMPORARY, path)
+        self._segment.replaced(self.size)
+        self._log.suspect(self._segment, SuspectSegment("it has been copied"))
+
+    return [(SegmentCopy, "replace_segment", mutant)]
+
+
+def _remember_gaps() -> Sequence[Patch]:
+    def mutant(self: Segment, extent: Extent) -> Extent:
+        self._positions[extent.next_offset] = extent.end_position
+        return extent
+
+    return [(Segment, "_remember", mutant)]
+
+
+def _believe_copies() -> Sequence[Patch]:
+    write_indexes = SegmentCopy.write_indexes
+
+    def mutant(self: SegmentCopy, inspection: Inspection) -> None:
+        inspection.damage = None
+        write_indexes(self, inspection)
+
+    return [(SegmentCopy, "write_indexes", mutant)]
+
+
 def _expect_deleted_records() -> Sequence[Patch]:
     begin = Inspection._begin
 
@@ -263,6 +296,31 @@ RARE = (
         "copy-before-start-refused",
         "a segment counts as damaged if it lacks records before the log start",
         _expect_deleted_records,
+    ),
+    Mutation(
+        "old-indexes-kept",
+        "the copy of a damaged segment is examined with the indexes of the segment that it has replaced",
+        _keep_indexes_of_replaced_segments,
+    ),
+    Mutation(
+        "copy-believed",
+        "a copy that is damaged too replaces a damaged segment, and counts as sound",
+        _believe_copies,
+    ),
+    Mutation(
+        "gap-remembered",
+        "a reader looks for the next records at the end of a file, although compaction has removed them",
+        _remember_gaps,
+    ),
+    Mutation(
+        "mark-outlives-damage",
+        "a segment that is truncated while its damage is being marked keeps the mark",
+        lambda: [(Scrubber, "_marked", lambda self, log, segment, damage: succeed(None))],
+    ),
+    Mutation(
+        "mark-believed",
+        "recovery believes a mark of damage in a segment that it could read",
+        lambda: [(recovery, "_forget_damage", lambda loading, segment: None)],
     ),
     Mutation(
         "truncation-not-durable",
