@@ -91,6 +91,31 @@ def test_a_watch_whose_event_is_lost_with_the_connection_is_lost(ensemble: Ensem
     assert [event.kind for event in events] == [WatchKind.LOST]
 
 
+@pytest.mark.parametrize("is_silent", [False, True])
+@pytest.mark.parametrize("wait_s", [0.0, 0.0005, 0.001, 0.002, 0.004, 0.1])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_watch_is_called_once_wherever_its_read_is_when_the_connection_breaks(
+    seed: int, wait_s: float, *, is_silent: bool
+) -> None:
+    """The client sends a read without an answer again, and knows of its watch only since the answer."""
+    ensemble = Ensemble(seed)
+    client, _ = ensemble.client("a")
+    other = ensemble.client("b")[0].session
+    events: list[WatchEvent] = []
+    stat = client.session.exists("/x", events.append)
+    ensemble.world.run(wait_s)
+    client.cut_silently() if is_silent else client.cut()
+    ensemble.world.run(3)
+    client.mend()
+    ensemble.world.run(3)
+    is_lost = events != []
+    assert events in ([], [WatchEvent(WatchKind.LOST, "")])
+    assert ensemble.result(stat) is None
+    ensemble.result(other.create("/x"))
+    ensemble.world.run(1)
+    assert len(events) == 1 and (is_lost or events == [WatchEvent(WatchKind.CREATED, "/x")])
+
+
 def test_a_write_under_way_when_the_connection_breaks_is_in_doubt() -> None:
     outcomes = set()
     for seed in range(30):

@@ -17,6 +17,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from twisted.internet.base import DelayedCall
@@ -461,14 +462,21 @@ class _Staged:
 @dataclass(eq=False, slots=True)
 class ZnodeRequest:
     """One request of a session. `work` carries it out when it reaches a server. `zxid` is the last
-    transaction that the server had applied by then."""
+    transaction that the server had applied by then. A read may set a watch, which the client knows once it
+    has the answer."""
 
     answer: Deferred[Any]
     path: str
     work: Callable[[], Any]
     is_read: bool
+    watch: ZnodeWatch | None = None
     is_served: bool = False
     zxid: int = 0
+
+
+def _apart(watch: ZnodeWatch | None) -> ZnodeWatch | None:
+    """The watch of one read. Several reads with the same function have a watch each."""
+    return None if watch is None else partial(watch)
 
 
 class SimSession:
@@ -542,8 +550,11 @@ class SimSession:
         """Lose the connection without a sign to the client, which goes on sending requests."""
         if self.connected:
             self._leave()
-            # The client keeps a watch until its event arrives, so a watch is lost with its event.
-            self._lost = [*self._events_sent, *self.server.forget_watches(self.session_id)]
+            # The client keeps a watch until its event arrives, so a watch is lost with its event. It does not
+            # know the watch of a read that has no answer yet, and sends the read again.
+            unknown = {request.watch for request in self._unanswered}
+            watches = [*self._events_sent, *self.server.forget_watches(self.session_id)]
+            self._lost = [watch for watch in watches if watch not in unknown]
             self._events_sent.clear()
             self._is_dark = True
 
@@ -621,13 +632,15 @@ class SimSession:
     # Operations
 
     def get(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[tuple[bytes, Stat]]:
+        watch = _apart(watch)
+
         def work() -> tuple[bytes, Stat]:
             node = self.server.tree.read(path)
             if watch is not None:
                 self.server.watch_data(path, self, watch)
             return node.data, node.stat()
 
-        return self._ask(path, work, is_read=True)
+        return self._ask(path, work, is_read=True, watch=watch)
 
     def get_all(self, paths: Sequence[str]) -> Deferred[list[tuple[bytes, Stat] | None]]:
         def work() -> list[tuple[bytes, Stat] | None]:
@@ -637,22 +650,26 @@ class SimSession:
         return self._ask(paths[0] if paths else "", work, is_read=True)
 
     def exists(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[Stat | None]:
+        watch = _apart(watch)
+
         def work() -> Stat | None:
             if watch is not None:
                 self.server.watch_data(path, self, watch)
             node = self.server.tree.znodes.get(path)
             return None if node is None else node.stat()
 
-        return self._ask(path, work, is_read=True)
+        return self._ask(path, work, is_read=True, watch=watch)
 
     def children(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[list[str]]:
+        watch = _apart(watch)
+
         def work() -> list[str]:
             node = self.server.tree.read(path)
             if watch is not None:
                 self.server.watch_children(path, self, watch)
             return sorted(node.children)
 
-        return self._ask(path, work, is_read=True)
+        return self._ask(path, work, is_read=True, watch=watch)
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
@@ -683,12 +700,14 @@ class SimSession:
 
         return self._ask(operation.path, work, is_read=False)
 
-    def _ask(self, path: str, work: Callable[[], Any], *, is_read: bool) -> Deferred[Any]:
+    def _ask(
+        self, path: str, work: Callable[[], Any], *, is_read: bool, watch: ZnodeWatch | None = None
+    ) -> Deferred[Any]:
         answer: Deferred[Any] = Deferred()
         if self.expired:
             answer.errback(Failure(SessionExpired(path)))
             return answer
-        request = ZnodeRequest(answer, path, work, is_read)
+        request = ZnodeRequest(answer, path, work, is_read, watch)
         if self.connected:
             self._send(request)
         elif self._is_dark:
