@@ -27,9 +27,10 @@ from broker.cleaning.plan import plan_of
 from broker.cleaning.settings import CleanerSettings
 from broker.log.disk import OsDisk
 from broker.log.flush_job import flush_at_once
+from broker.log.loading import LoadRequest
 from broker.log.log import Log
 from broker.log.preparation import prepare_append
-from broker.log.recovery import LoadRequest, create_log
+from broker.log.recovery import create_log
 from broker.log.settings import LogSettings
 from protocol.compression import codec_named
 from protocol.records import BatchBuilder

@@ -10,9 +10,10 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from broker.log.directory import LogDirectory
+from broker.log.loading import LoadRequest
 from broker.log.log import Log
 from broker.log.pressure import retried
-from broker.log.recovery import LoadRequest, load_log
+from broker.log.recovery import load_log
 from broker.workers import Workers, all_back
 from coordinator.clock import Clock
 from protocol.topic_partition import TopicPartition

@@ -29,11 +29,12 @@ from broker.log.flush_schedule import FlushSchedule
 from broker.log.flusher import Flusher
 from broker.log.key_reading import KeyIndexing
 from broker.log.loader import Loader
+from broker.log.loading import LoadRequest
 from broker.log.log import Log
 from broker.log.log_events import LogEvents
 from broker.log.open_files import OpenFiles
 from broker.log.pressure import REMEDY, is_pressure, retried
-from broker.log.recovery import LoadRequest, create_log, write_partition_metadata
+from broker.log.recovery import create_log, write_partition_metadata
 from broker.log.run_marks import NO_EPOCH
 from broker.log.scrubber import Scrubber, ScrubSettings
 from broker.log.settings import BROKER_SETTINGS

@@ -9,9 +9,10 @@ from typing import Any
 from broker.log.append import AppendOrigin, AppendResult
 from broker.log.disk import Disk
 from broker.log.flush_job import close_log
+from broker.log.loading import LoadRequest
 from broker.log.log import Log
 from broker.log.preparation import prepare_append
-from broker.log.recovery import LoadRequest, create_log, load_log
+from broker.log.recovery import create_log, load_log
 from broker.log.settings import LogSettings
 from broker.log.timestamps import LookUp, TimestampOffset
 from protocol import batches

@@ -195,7 +195,7 @@ class CommittedJudge:
         return offset <= log.log_start_offset or self._is_of_epoch(place, log, offset, leader_epoch)
 
     def _is_of_epoch(self, place: Incarnation, log: Log, offset: int, leader_epoch: int) -> bool:
-        """Whether a log's last record before `offset` is of a leader epoch, as far as it can know.
+        """Whether a log's last record before `offset` is of a leader epoch, or may be.
 
         After a crash a log may begin before the records that were deleted last, as in Kafka, while the leader
         epochs that it knows begin after them.

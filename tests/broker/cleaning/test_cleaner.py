@@ -16,9 +16,10 @@ from broker.cleaning.settings import SETTINGS, CleanerSettings
 from broker.log.copying import append_as_follower
 from broker.log.damage import Damage
 from broker.log.flush_job import flush_at_once
+from broker.log.loading import LoadRequest
 from broker.log.log import Log
 from broker.log.log_events import LogEvents
-from broker.log.recovery import LoadRequest, create_log
+from broker.log.recovery import create_log
 from broker.log.settings import LogSettings
 from broker.log.time_search import offset_for_timestamp
 from broker.log.truncation import move_log_start, truncate_to

@@ -6,7 +6,8 @@ import random
 import uuid
 from collections.abc import Sequence
 
-from broker.log.recovery import LoadRequest, create_log
+from broker.log.loading import LoadRequest
+from broker.log.recovery import create_log
 from broker.log.settings import LogSettings
 from broker.replication.partition import LeaderAndIsr, Partition
 from protocol.batches import split

@@ -11,8 +11,9 @@ from twisted.internet.defer import Deferred, succeed
 from broker.log import names
 from broker.log.copying import append_as_follower
 from broker.log.flush_job import flush_at_once
+from broker.log.loading import LoadRequest
 from broker.log.log import Log
-from broker.log.recovery import LoadRequest, create_log
+from broker.log.recovery import create_log
 from broker.log.segment import Segment
 from broker.replication.partition import LeaderAndIsr, Partition
 from broker.replication.repair import REPAIR_INTERVAL_MS, Repairs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker.log import recovery, scan, snapshots
+from broker.log import epoch_recovery, recovery, scan, snapshots
 from broker.log.directory import LogDirectory
 from broker.log.disk import Disk
 from broker.log.log import Log
@@ -43,14 +43,14 @@ def _ignore_snapshots() -> Sequence[Patch]:
 
 
 def _read_no_epochs_in_recovery() -> Sequence[Patch]:
-    load = recovery._load_epochs
+    load = epoch_recovery.load_epochs
 
     def loaded(loading: Any, log_start_offset: int, end_offset: int) -> None:
         segments, loading.segments = loading.segments, []
         load(loading, log_start_offset, end_offset)
         loading.segments = segments
 
-    return [(recovery, "_load_epochs", loaded)]
+    return [(recovery, "load_epochs", loaded)]
 
 
 def _trust_cut_logs() -> Sequence[Patch]:

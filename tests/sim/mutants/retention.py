@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.log import after_checkpoint, manager, names, recovery, segment_times
+from broker.log import after_checkpoint, epoch_recovery, manager, names, recovery, segment_times
 from broker.log.directory import LogDirectory
 from broker.log.log import Log
 from broker.log.retention import Removal, SegmentFacts, removal
@@ -122,13 +122,13 @@ def _delete_up_to_a_later_start() -> Sequence[Patch]:
 
 
 def _forget_the_epochs_of_an_emptied_log() -> Sequence[Patch]:
-    load = recovery._load_epochs
+    load = epoch_recovery.load_epochs
 
     def mutant(loading: Any, log_start_offset: int, end_offset: int) -> None:
         load(loading, log_start_offset, end_offset)
         loading.epochs.truncate_to(end_offset)
 
-    return [(recovery, "_load_epochs", mutant)]
+    return [(recovery, "load_epochs", mutant)]
 
 
 def _compare_the_epochs_of_removed_records() -> Sequence[Patch]:

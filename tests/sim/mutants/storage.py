@@ -8,7 +8,19 @@ from typing import Any
 
 from twisted.internet.defer import succeed
 
-from broker.log import index_checks, inspection, log, names, recovery, scan, scrubber, snapshots, truncation
+from broker.log import (
+    epoch_recovery,
+    index_checks,
+    inspection,
+    log,
+    names,
+    recovery,
+    scan,
+    scrubber,
+    segment_recovery,
+    snapshots,
+    truncation,
+)
 from broker.log.checkpoints import OffsetEntry
 from broker.log.damage import SuspectSegment
 from broker.log.directory import LogDirectory
@@ -17,9 +29,9 @@ from broker.log.epochs import LeaderEpochs
 from broker.log.flush_job import FlushJob
 from broker.log.index import OffsetIndex, TimeIndex
 from broker.log.inspection import Inspection
+from broker.log.loading import LoadRequest
 from broker.log.manager import LogManager
 from broker.log.producer_state import ProducerStates
-from broker.log.recovery import LoadRequest
 from broker.log.scrubber import Scrubber
 from broker.log.segment import Extent, Segment
 from broker.log.segment_copy import SegmentCopy
@@ -109,7 +121,7 @@ def _forget_to_sync_truncations() -> Sequence[Patch]:
 
     return [
         (Segment, "cut", cut),
-        (recovery, "_cut_what_came_back", lambda loading, segment: None),
+        (segment_recovery, "_cut_what_came_back", lambda loading, segment: None),
     ]
 
 
@@ -152,7 +164,7 @@ def _believe_every_epoch() -> Sequence[Patch]:
                 if header.last_offset >= scan_from:
                     loading.epochs.assign(header.leader_epoch, header.base_offset)
 
-    return [(recovery, "_read_epochs", mutant)]
+    return [(epoch_recovery, "_read_epochs", mutant)]
 
 
 def _keep_indexes_of_replaced_segments() -> Sequence[Patch]:
@@ -204,7 +216,7 @@ def _keep_deleted_logs() -> Sequence[Patch]:
 
 
 def _keep_files_of_emptied_logs() -> Sequence[Patch]:
-    drop_after = recovery._drop_after
+    drop_after = segment_recovery.drop_after
 
     def drop(loading: Any, number: int) -> None:
         if number < 0:
@@ -212,7 +224,7 @@ def _keep_files_of_emptied_logs() -> Sequence[Patch]:
         else:
             drop_after(loading, number)
 
-    return [(recovery, "_drop_after", drop)]
+    return [(recovery, "drop_after", drop)]
 
 
 def _believe_shortened_segments() -> Sequence[Patch]:
@@ -320,7 +332,7 @@ RARE = (
     Mutation(
         "mark-believed",
         "recovery believes a mark of damage in a segment that it could read",
-        lambda: [(recovery, "_forget_damage", lambda loading, segment: None)],
+        lambda: [(segment_recovery, "_forget_damage", lambda loading, segment: None)],
     ),
     Mutation(
         "truncation-not-durable",
