@@ -183,6 +183,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "removed-notification-overlooked": lambda path: (
         of_quotas.test_a_change_is_found_although_its_notification_was_removed_before_this_broker_read_it()
     ),
+    "removal-decided-once": of_retention.test_what_was_decided_before_a_wait_is_decided_again,
     "start-not-checkpointed": of_retention.test_removed_records_do_not_come_back_after_a_power_failure,
     "age-of-removed-record": (
         of_retention.test_a_compacted_segment_is_as_old_as_the_latest_record_that_it_still_has

@@ -16,6 +16,7 @@ from broker.log.segment import Segment
 from broker.log.segments import Segments
 from broker.log.truncation import SEGMENTS_AT_ONCE, discard_before_start
 from broker.replication import retention
+from broker.replication.partition import Partition
 from broker.replication.retention import Retention
 from tests.sim.mutation import Mutation, Patch
 
@@ -29,6 +30,20 @@ def _with(**changed: Any) -> Sequence[Patch]:
 
 def _go_beyond_the_high_watermark() -> Sequence[Patch]:
     return _with(high_watermark=1 << 60)
+
+
+def _carry_out_first_decision() -> Sequence[Patch]:
+    decide, first = Retention._decide, dict[Partition, Removal]()
+
+    def mutant(self: Retention, partition: Partition) -> Removal:
+        if partition in first:
+            return replace(first.pop(partition), unread=None)
+        decided = decide(self, partition)
+        if decided.unread is not None:
+            first[partition] = decided
+        return decided
+
+    return [(Retention, "_decide", mutant)]
 
 
 def _count_the_age_of_the_first_record() -> Sequence[Patch]:
@@ -167,6 +182,11 @@ MUTATIONS = (
 )
 
 RARE = (
+    Mutation(
+        "removal-decided-once",
+        "retention removes what it decided before it waited for a timestamp to be read",
+        _carry_out_first_decision,
+    ),
     Mutation(
         "age-of-removed-record",
         "a compacted segment is as old as a record that compaction has removed from it",
