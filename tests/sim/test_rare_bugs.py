@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
@@ -10,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from protocol.messages.ownership import NO_PARTITION
+from tests.broker import test_metadata as of_metadata
 from tests.broker import test_outages as of_outages
 from tests.broker.cleaning import test_cleaner as of_cleaner
 from tests.broker.cleaning import test_crashes as of_crashes
 from tests.broker.groups import test_owner_commits as of_commits
 from tests.broker.log import test_damage as of_damage
+from tests.broker.log import test_disk_faults as of_disks
 from tests.broker.log import test_key_versions as of_index
 from tests.broker.log import test_log as of_logs
 from tests.broker.log import test_manager as of_managers
@@ -32,6 +35,7 @@ from tests.broker.replication import test_key_conditions as of_conditions
 from tests.broker.replication import test_repair as of_repairs
 from tests.broker.replication import test_retention as of_retention
 from tests.coordinator.controller import test_recovery as of_elections
+from tests.coordinator.controller import test_topics as of_topics
 from tests.models.logs import sim_disk
 from tests.models.world import World
 from tests.sim import mutants
@@ -39,6 +43,7 @@ from tests.sim import test_fence_followed as of_successions
 from tests.sim import test_grown_topic as of_grown_topics
 from tests.sim import test_last_replica as of_last_replicas
 from tests.sim import test_replaced_decider as of_deciders
+from tests.sim import test_unreadable_znodes as of_unreadable
 from tests.sim.cluster import logs_in_trace
 from tests.sim.mutation import Mutation, mutated
 from tests.sim.mutations import MUTATIONS, RARE, by_name
@@ -72,6 +77,12 @@ def _mark_in_recovered_segment() -> None:
     of_recovery.test_recovery_believes_no_mark_of_damage_in_a_segment_that_it_could_read(
         16, disk, of_recovery.filled(disk)
     )
+
+
+def _ask_before_the_first_update() -> None:
+    broker = of_metadata.TestBeforeTheFirstUpdate()
+    broker.setup_method()
+    broker.test_answers_wait_for_the_first_update()
 
 
 def _claim_again() -> None:
@@ -182,6 +193,23 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "removed-notification-overlooked": lambda path: (
         of_quotas.test_a_change_is_found_although_its_notification_was_removed_before_this_broker_read_it()
+    ),
+    "unreadable-topic-fatal": _simulated(
+        of_unreadable.WORLD_SEED,
+        lambda world: of_unreadable.test_the_cluster_works_around_a_znode_that_holds_garbage(
+            of_unreadable.stage_in(world), "/brokers/topics/t"
+        ),
+    ),
+    "deletion-waits-silently": lambda path: (
+        of_topics.test_creating_a_topic_that_is_still_being_deleted_is_refused_and_names_the_missing_brokers()
+    ),
+    "failed-flush-unanswered": lambda path: (
+        of_disks.test_no_error_of_the_disk_leaves_a_caller_without_an_answer()
+    ),
+    "checkpoint-on-reactor": lambda path: of_managers.test_truncations_of_many_logs_share_their_checkpoint(),
+    "metadata-before-first-update": lambda path: _ask_before_the_first_update(),
+    "pressure-fails-directory": lambda path: (
+        of_disks.test_a_lack_of_descriptors_or_memory_takes_no_directory_offline(errno.EMFILE)
     ),
     "removal-decided-once": of_retention.test_what_was_decided_before_a_wait_is_decided_again,
     "start-not-checkpointed": of_retention.test_removed_records_do_not_come_back_after_a_power_failure,

@@ -134,6 +134,11 @@ WORLD_SEED = 11
 
 @pytest.fixture
 def stage(world: World) -> Stage:
+    return stage_in(world)
+
+
+def stage_in(world: World) -> Stage:
+    """Three brokers that are served, and both topics."""
     stage = Stage(world, Cluster(world, 3))
     stage.cluster.start()
     stage.until(lambda: all(is_served(machine) for machine in stage.cluster.machines))

@@ -626,6 +626,7 @@ def test_truncations_of_many_logs_share_their_checkpoint() -> None:
     workers.is_held = True
     for log in logs:
         truncate_to(log, 1)
+    assert len(workers.jobs) == 1, "no write on the reactor"
     workers.work()
     assert len(workers.jobs) == 1
     workers.work()
