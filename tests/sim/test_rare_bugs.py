@@ -34,6 +34,7 @@ from tests.broker.replication import test_isr_proposals as of_proposals
 from tests.broker.replication import test_key_conditions as of_conditions
 from tests.broker.replication import test_repair as of_repairs
 from tests.broker.replication import test_retention as of_retention
+from tests.coordinator.controller import test_machine as of_controllers
 from tests.coordinator.controller import test_recovery as of_elections
 from tests.coordinator.controller import test_topics as of_topics
 from tests.models.logs import sim_disk
@@ -232,6 +233,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "epoch-of-emptied-log-lost": lambda path: (
         of_retention.test_an_emptied_log_keeps_the_epoch_of_its_last_record(path, 1, is_clean=False)
+    ),
+    "stopping-member-joins": lambda path: (
+        of_controllers.test_a_dead_or_stopping_broker_cannot_join_the_in_sync_set()
     ),
     "proposal-overtaken": lambda path: (
         of_proposals.test_an_undecided_proposal_does_not_replace_a_later_one_whose_request_fails(

@@ -124,6 +124,16 @@ def _accept_any_registration() -> Sequence[Patch]:
     return [(InSyncSets, "_eligible", mutant)]
 
 
+def _let_stopping_brokers_join() -> Sequence[Patch]:
+    eligible = InSyncSets._eligible
+
+    def mutant(self: InSyncSets, at: TopicPartition, members: dict[int, int], isr: Sequence[int]) -> bool:
+        absent = [each for each in members if each not in self._state.may_lead(at)]
+        return eligible(self, at, members, [*isr, *absent])
+
+    return [(InSyncSets, "_eligible", mutant)]
+
+
 def _gather_the_undecided_last() -> Sequence[Patch]:
     def mutant(self: IsrProposals, proposals: dict[tuple[str, int], IsrProposal]) -> None:
         self._gathered = {**proposals, **self._gathered}
@@ -180,8 +190,14 @@ MUTATIONS = (
 )
 
 # The answer to an earlier proposal must leave it undecided, and a second later the controller must be lost
-# while it has the next proposal. The first seed in which that happens is 1335.
+# while it has the next proposal. The first seed in which that happens is 1335. A broker that stops has hardly
+# anything left to catch up with.
 RARE = (
+    Mutation(
+        "stopping-member-joins",
+        "a broker that stops, or is gone, joins the in-sync set (KIP-841)",
+        _let_stopping_brokers_join,
+    ),
     Mutation(
         "proposal-overtaken",
         "an undecided proposal of an in-sync set replaces a later one, which stays pending for ever",
