@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from broker.log import names
 from broker.log.copying import append_as_follower
+from broker.log.damage import Damage
 from broker.log.flush_job import flush_at_once
 from broker.log.loading import LoadRequest
 from broker.log.log import Log
@@ -209,6 +210,20 @@ def test_a_copy_that_the_disk_has_damaged_replaces_nothing() -> None:
     scene.repairs.look()
     scene.pass_s(1.0)
     assert scene.log.damages == [] and scene.disk.read(path) == sound
+
+
+def test_a_marked_segment_that_takes_appends_is_closed_and_examined_first() -> None:
+    """The process before this one was stopped while it removed a mark that no longer applied."""
+    scene = Scene()
+    active = scene.log.segments.active
+    active.damage = Damage(active.base_offset, 0, active.base_offset, "a bit has changed")
+    scene.broker.logs.damaged[scene.log] = None
+    scene.repairs.look()
+    scene.pass_s(1.0)
+    assert scene.log.damages == []
+    assert (scene.fetches, scene.log.segments.active is active) == (0, False)
+    assert append(scene.log, leader_epoch=9) == 2 * BATCHES
+    assert scene.read_all() == [*EVERYTHING, 2 * BATCHES]
 
 
 @pytest.mark.parametrize("loses_power", [False, True])
