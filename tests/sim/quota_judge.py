@@ -200,10 +200,12 @@ class QuotaJudge:
             self._handling = None
 
     def _check_kept(self, connection: ServerConnection, now_s: float) -> None:
-        """Check that no request is handled during a delay, unless a change of quotas has shortened it."""
+        """Check that no request is handled during a delay, unless a change of quotas has shortened it. The
+        delay is over then: what the client is told from now on does not include it."""
         delay = self._delays.get(connection)
         if delay is None or now_s >= delay.until_s - _EXACT_S:
             return
+        del self._delays[connection]
         if self._states[-1][0] < delay.since_s and len(self._possible(delay.machine, delay.since_s)) == 1:
             self._history.violation(
                 f"{delay.machine.name} handled a request of {delay.client} {delay.until_s - now_s:.3f} s "
