@@ -7,7 +7,7 @@ proposals that it returns.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -196,6 +196,11 @@ class Partition:
         self._accept(assignment)
         self.role = Following(assignment.leader)
         return is_new
+
+    def has_successor(self, isr: Iterable[int], eligible: Iterable[int]) -> bool:
+        """Whether another live replica is in sync, or eligible (KIP-966): it has every committed record, and
+        could lead in place of this one."""
+        return any(member != self.local_id and self._is_live(member) for member in (*isr, *eligible))
 
     def stop(self) -> None:
         """Give up the role: the replica was moved away or deleted, or its disk failed."""

@@ -9,8 +9,10 @@ A follower whose log differs from a new leader's may have to truncate it inside 
 before records that it has reported. It first leaves the in-sync set, as an offline replica (KIP-112).
 
 A leader has no other leader to copy from. It reports its replica to the controller as offline (KIP-112), the
-controller elects another in-sync replica, and the damaged replica copies as a follower. A leader that is the
-only in-sync replica keeps leading: it refuses reads of the damaged range and serves all others.
+controller elects another replica, in sync or eligible (KIP-966), and the damaged replica copies as a
+follower. Without such a replica the leader keeps leading: it refuses reads of the damaged range and serves
+all others. If it handed over to in-sync replicas only, a damaged leader that is alone could stay so for ever:
+the others cannot copy what it cannot read.
 """
 
 from __future__ import annotations
@@ -109,7 +111,7 @@ class Repairs:
             elif partition is None or partition.log is not log:
                 continue
             elif isinstance(partition.role, Leadership):
-                must_hand_over = must_hand_over or len(partition.role.isr) > 1
+                must_hand_over = must_hand_over or _may_hand_over(partition)
             elif partition.is_withdrawing:
                 must_withdraw = True
             elif partition.leader not in (NO_LEADER, partition.local_id) and not self._is_busy:
@@ -128,8 +130,7 @@ class Repairs:
         self._handed_over_s = now_s
         for log in self._logs.damaged:
             partition = self._replicas.find(*log.topic_partition)
-            role = None if partition is None else partition.role
-            if partition is not None and isinstance(role, Leadership) and len(role.isr) > 1:
+            if partition is not None and _may_hand_over(partition):
                 partition.is_resigning = True
                 _log.warning(
                     "Asking the controller for another leader of %s, to copy the damaged segment from it",
@@ -254,6 +255,11 @@ class Repairs:
         raise error_for(
             ErrorCode(code) if code else ErrorCode.OFFSET_NOT_AVAILABLE, f"the leader's answer at {offset}"
         )
+
+
+def _may_hand_over(partition: Partition) -> bool:
+    role = partition.role
+    return isinstance(role, Leadership) and partition.has_successor(role.isr, role.eligible)
 
 
 def _end_of_copy(

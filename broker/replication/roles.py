@@ -181,8 +181,8 @@ class Roles:
         if partition.is_withdrawing:
             self._withdraw(partition, assignment)
         if assignment.leader == self._replicas.local_id:
-            if partition.is_resigning and len(assignment.isr) > 1:
-                # The controller then treats this replica as offline and elects another in-sync one (KIP-112).
+            if partition.is_resigning and partition.has_successor(assignment.isr, assignment.eligible):
+                # The controller then treats this replica as offline and elects another one (KIP-112).
                 raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
             self._copier.forget(partition)
             begins = partition.lead(assignment, self._replicas.monotonic_ms())

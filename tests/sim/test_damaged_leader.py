@@ -8,6 +8,7 @@ from broker.log.segment import Segment
 from tests.models.world import World
 from tests.sim.cluster import Machine
 from tests.sim.committed_judge import CommittedJudge
+from tests.sim.producer import ProducerHabits
 from tests.sim.test_cluster import AT, Stage
 
 COPIED_S_MAX = 0.5
@@ -67,3 +68,37 @@ def test_a_replica_leaves_the_in_sync_set_before_it_ends_its_log_at_damage(world
         stage.until(stage.cluster.is_whole, 60)
     assert stage.history.violations == []
     assert any("damage would end the log" in line for line in world.trace.lines)
+
+
+@pytest.mark.parametrize("world", range(1, 4), indirect=True)
+def test_a_damaged_leader_without_other_members_in_sync_is_replaced_by_an_eligible_replica(
+    world: World,
+) -> None:
+    """The damaged record is not committed, and nobody else has it: the followers cannot pass it, so the
+    leader would stay alone. An eligible replica has every committed record (KIP-966)."""
+    habits = ProducerHabits(-1, is_idempotent=True, interval_ms=100, in_flight_max=5)
+    stage = Stage(world, 3, {"min.insync.replicas": "2"}, habits)
+    with CommittedJudge(stage.cluster, stage.history).watching():
+        stage.produce(2)
+        leader = stage.cluster.machine(stage.leader())
+        others = [machine for machine in stage.cluster.machines if machine is not leader]
+        for other in others:
+            other.pause()
+        stage.producer.is_making = True
+        partition = leader.partition(AT)
+        assert partition is not None and stage.leader() == leader.broker_id
+        damaged = partition.log.segments.active
+        known = len(list(damaged.headers(0)))
+        # The response to a fetch that waits has the first new batch, and the follower gets it later.
+        stage.until(lambda: len(list(damaged.headers(0))) > known + 1)
+        stage.producer.is_making = False
+        position = list(damaged.headers(0))[-1].position
+        partition.log.roll(0)
+        stage.until(lambda: stage.cluster.states()[AT].isr == (leader.broker_id,), 60)
+        assert stage.cluster.states()[AT].eligible
+        leader.disk.rot(damaged.path, position + 8, 7)  # The length of a batch that nobody else has.
+        for other in others:
+            other.resume()
+        stage.until(lambda: stage.leader() != leader.broker_id, 60)
+        stage.until(stage.cluster.is_whole, 60)
+    assert stage.history.violations == []

@@ -40,6 +40,7 @@ from tests.coordinator.controller import test_topics as of_topics
 from tests.models.logs import sim_disk
 from tests.models.world import World
 from tests.sim import mutants
+from tests.sim import test_damaged_leader as of_damaged
 from tests.sim import test_fence_followed as of_successions
 from tests.sim import test_grown_topic as of_grown_topics
 from tests.sim import test_last_replica as of_last_replicas
@@ -178,6 +179,10 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "old-indexes-kept": lambda path: of_repairs.test_the_copy_of_a_compacted_segment_may_have_fewer_records(
         lambda base, first, end: first <= base < end
+    ),
+    "damaged-leader-stays": _simulated(
+        1,
+        of_damaged.test_a_damaged_leader_without_other_members_in_sync_is_replaced_by_an_eligible_replica,
     ),
     "copy-believed": lambda path: of_repairs.test_a_copy_that_the_disk_has_damaged_replaces_nothing(),
     "gap-remembered": lambda path: of_logs.test_a_reader_continues_behind_a_gap_at_the_end_of_a_segment(1),

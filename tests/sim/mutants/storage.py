@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +39,7 @@ from broker.log.settings import LogSettings
 from broker.orders.strays import Strays
 from broker.process import log_directories
 from broker.replication import following
+from broker.replication.partition import Partition
 from coordinator.controller.requests import FULL
 from protocol.batches import BatchHeader
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -177,6 +178,13 @@ def _keep_indexes_of_replaced_segments() -> Sequence[Patch]:
     return [(SegmentCopy, "replace_segment", mutant)]
 
 
+def _hand_over_to_members_only() -> Sequence[Patch]:
+    def mutant(self: Partition, isr: Iterable[int], eligible: Iterable[int]) -> bool:
+        return any(member != self.local_id for member in isr)
+
+    return [(Partition, "has_successor", mutant)]
+
+
 def _remember_gaps() -> Sequence[Patch]:
     def mutant(self: Segment, extent: Extent) -> Extent:
         self._positions[extent.next_offset] = extent.end_position
@@ -313,6 +321,11 @@ RARE = (
         "old-indexes-kept",
         "the copy of a damaged segment is examined with the indexes of the segment that it has replaced",
         _keep_indexes_of_replaced_segments,
+    ),
+    Mutation(
+        "damaged-leader-stays",
+        "a damaged leader that is alone in sync leads on, though an eligible replica could lead",
+        _hand_over_to_members_only,
     ),
     Mutation(
         "copy-believed",
