@@ -224,17 +224,23 @@ class Machine:
         """Kill the process and replace its disks with empty ones. The operator declares the old ones lost."""
         self.kill()
         self._world.trace(self.name, "gets new disks")
+        self._lost += self._directory_ids()
         for directory in LOG_DIRECTORIES:
-            path = f"{directory}/{DIRECTORY_ID}"
-            if self.disk.exists(path):
-                self._lost.append(decode_directory_id(self.disk.peek(path)))
             self.disk.wipe(directory)
 
     def go_back(self, snapshot: Snapshot) -> None:
-        """Cut the power, and replace the disks' content with an older copy."""
+        """Cut the power, and replace the disks' content with an older copy. The operator declares directories
+        lost that were made since."""
         self.lose_power()
         self._world.trace(self.name, "gets its disks as they were before")
+        before = self._directory_ids()
         self.disk.restore(snapshot)
+        self._lost += [each for each in before if each not in self._directory_ids()]
+
+    def _directory_ids(self) -> list[str]:
+        """The ids of the log directories on the disks."""
+        paths = [f"{directory}/{DIRECTORY_ID}" for directory in LOG_DIRECTORIES]
+        return [decode_directory_id(self.disk.peek(path)) for path in paths if self.disk.exists(path)]
 
     def calm_workers(self, work_ms_max: float) -> None:
         """Let the worker threads' jobs take at most `work_ms_max` from now on, and give results at once."""
