@@ -6,7 +6,8 @@ leaves the in-sync set when fewer than min.insync.replicas stay has every record
 until that number is reached again. If the last in-sync replica fails, it may lead.
 
 A broker that restarts and may have lost records is removed from the in-sync set and from the eligible
-replicas. If no other replica is in either, the longest log leads: see `coordinator.controller.recovery`.
+replicas. If no other replica is in either, the longest log leads: see `coordinator.controller.recovery`. A
+replica whose disk fails is not eligible, but that comparison waits for it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class EligibleReplicas:
         if isr == state.isr and not state.eligible:
             return ()
         assignment = self._state.partition(at).assignment
-        if len(isr) >= self._needed(at[0], assignment) or not self._holds_back(leader):
+        if not self._is_held(at, leader, isr):
             return ()
         return tuple(
             member
@@ -60,6 +61,41 @@ class EligibleReplicas:
             and member not in state.unclean
             and member in assignment.replicas
         )
+
+    def remembered(
+        self,
+        at: TopicPartition,
+        leader: int,
+        isr: Sequence[int],
+        *,
+        failed: Collection[int] = (),
+        without: Collection[int] = (),
+    ) -> tuple[int, ...]:
+        """The unclean replicas of a partition with a leader: they had every committed record before their
+        disks failed, or before they restarted while there was no leader.
+
+        They may still have every record. If the leader turns out to have lost some itself, the logs are
+        compared. `failed` are brokers with a failed disk; a reassignment removes those in `without`.
+        """
+        partition = self._state.partition(at)
+        state = partition.state
+        if state is None or not (failed or state.unclean):
+            return ()
+        if not self._is_held(at, leader, isr):
+            return ()
+        lost = [member for member in (*state.isr, *state.eligible) if member in failed]
+        kept = [member for member in state.unclean if member not in without]
+        return tuple(
+            member
+            for member in dict.fromkeys((*kept, *lost))
+            if member not in isr and member in partition.assignment.replicas
+        )
+
+    def _is_held(self, at: TopicPartition, leader: int, isr: Sequence[int]) -> bool:
+        """Whether the leader does not raise its high watermark, so that replicas which leave keep every
+        committed record."""
+        needed = self._needed(at[0], self._state.partition(at).assignment)
+        return len(isr) < needed and self._holds_back(leader)
 
     def _needed(self, topic: str, assignment: ReplicaAssignment) -> int:
         """How many in-sync replicas the leader needs to raise its high watermark: min.insync.replicas, but at

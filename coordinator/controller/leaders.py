@@ -97,8 +97,8 @@ class Leaders:
         def decide(at: TopicPartition, partition: PartitionRecord) -> PartitionState | None:
             assert partition.state is not None
             if partition.state.leader == broker_id:
-                return self._decide_leaderless(at, partition, without=(broker_id,))
-            return self._shrunk(at, partition.state, (broker_id,), without=(broker_id,))
+                return self._decide_leaderless(at, partition, failed=(broker_id,))
+            return self._shrunk(at, partition.state, (broker_id,), failed=(broker_id,))
 
         with_state = [at for at in partitions if self._state.partition(at).state is not None]
         yield from self.write(with_state, decide)
@@ -289,12 +289,12 @@ class Leaders:
         left: PartitionState | None = None,
         *,
         at_once: bool = False,
-        without: Collection[int] = (),
+        failed: Collection[int] = (),
     ) -> PartitionState | None:
         """A partition's next state if its leader, or its first one, is missing.
 
         `left` is its state with only the replicas that may be elected cleanly, the whole state by default;
-        the brokers in `without` do not become eligible. `at_once` elects any live replica, without asking
+        the disks of the brokers in `failed` have failed. `at_once` elects any live replica, without asking
         which log is the longest.
         """
         state = partition.state if left is None else left
@@ -322,7 +322,7 @@ class Leaders:
         )
         if found is None and state.leader != NO_LEADER:
             found = ElectedLeader(NO_LEADER, state.isr)
-        return self.next_state(at, state, found, without=without)
+        return self.next_state(at, state, found, failed=failed)
 
     def _shrunk(
         self,
@@ -330,12 +330,12 @@ class Leaders:
         state: PartitionState,
         gone: Collection[int],
         *,
-        without: Collection[int] = (),
+        failed: Collection[int] = (),
     ) -> PartitionState | None:
         isr = election.isr_without(state.isr, gone)
-        if isr == state.isr and not any(member in without for member in state.eligible):
+        if isr == state.isr and not any(member in failed for member in state.eligible):
             return None
-        return self.next_state(at, state, ElectedLeader(state.leader, isr), without=without)
+        return self.next_state(at, state, ElectedLeader(state.leader, isr), failed=failed)
 
     def _first_state(self, first: ElectedLeader) -> PartitionState:
         """The state of a new partition. Its leader epoch is above those of all deleted partitions: a client
@@ -350,34 +350,47 @@ class Leaders:
         leadership: ElectedLeader | None,
         *,
         without: Collection[int] = (),
+        failed: Collection[int] = (),
     ) -> PartitionState | None:
         """`state` with `leadership` under the next leader epoch; None if `leadership` is None.
 
         Brokers in `without` are not eligible afterwards: they may have lost records, or are to be replicas no
-        longer. Without a leader, the state's unclean replicas stay as they are.
+        longer. Neither are those in `failed`, whose disks have failed; they are remembered. Without a leader,
+        the state's unclean replicas stay as they are.
         """
         if leadership is None:
             return None
         leader, isr = leadership.leader, leadership.isr
         last_known_leader = NO_LEADER
+        eligible: tuple[int, ...] = ()
         unclean: tuple[int, ...] = ()
+        if not leadership.unclean:
+            eligible = self._eligible.after(at, state, leader, isr, without=(*without, *failed))
         if leader == NO_LEADER:
             unclean = state.unclean
             last_known_leader = state.last_known_leader if state.leader == NO_LEADER else state.leader
+        elif not leadership.unclean:
+            unclean = self._eligible.remembered(at, leader, isr, failed=failed, without=without)
         return PartitionState(
             leader,
             state.leader_epoch + 1,
             isr,
             self._state.controller_epoch,
-            () if leadership.unclean else self._eligible.after(at, state, leader, isr, without=without),
+            eligible,
             last_known_leader,
             unclean,
         )
 
     def next_in_sync(self, at: TopicPartition, state: PartitionState, isr: tuple[int, ...]) -> PartitionState:
         """`state` with the in-sync set that its leader has proposed, in the same leader epoch."""
-        eligible = self._eligible.after(at, state, state.leader, isr)
-        return PartitionState(state.leader, state.leader_epoch, isr, self._state.controller_epoch, eligible)
+        return PartitionState(
+            state.leader,
+            state.leader_epoch,
+            isr,
+            self._state.controller_epoch,
+            self._eligible.after(at, state, state.leader, isr),
+            unclean=self._eligible.remembered(at, state.leader, isr),
+        )
 
     def _leader(self, at: TopicPartition) -> int:
         state = self._state.partition(at).state

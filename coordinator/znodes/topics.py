@@ -109,10 +109,10 @@ class PartitionState:
     replicas): see `coordinator.controller.eligible`. The partition epoch in AlterPartition is the znode's
     version, so the data does not contain it.
 
-    Only a partition without a leader has the last two. `last_known_leader` is its last leader. `unclean` are
-    replicas that were in sync or eligible when it lost its leader, and have restarted since without certainly
-    having all their records. If no other member is left, `isr` still names the last of them, though they are
-    not trusted: see `coordinator.controller.recovery`.
+    Only a partition without a leader has a `last_known_leader`, its last one. `unclean` are replicas that had
+    every committed record, and may have lost some since: their disk has failed, or they have restarted after
+    the partition lost its leader. If no other member is left, `isr` still names the last of them, though they
+    are not trusted: see `coordinator.controller.recovery`.
     """
 
     leader: int

@@ -162,6 +162,7 @@ def test_a_replica_whose_disk_failed_is_not_eligible() -> None:
     response.topics[0].partition_errors[0].error_code = ErrorCode.KAFKA_STORAGE_ERROR
     machine.answer(2, request, response)
     assert members(machine.state("t")) == (1, (1,), (3,))
+    assert machine.state("t").unclean == (2,)
 
 
 def test_no_replica_is_eligible_while_the_leader_may_commit_without_it() -> None:

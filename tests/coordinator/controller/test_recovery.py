@@ -158,6 +158,61 @@ def test_the_election_waits_for_a_member_whose_disk_is_not_mounted() -> None:
     assert leader(machine) not in (NO_LEADER, 2)
 
 
+def with_a_failed_disk() -> Machine:
+    """A topic t of which broker 2 was the leader until its disk failed. Broker 1 is the only one in sync."""
+    machine = Machine(4, 1, 2, 3, min_in_sync=2)
+    effects = machine.create("t", (2, 1, 3))
+    machine.propose("t", 2, 1)
+    (request,) = sent_to(effects, 2, LeaderAndIsrRequest)
+    response = healthy_answer(request)
+    response.topics[0].partition_errors[0].error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    machine.answer(2, request, response)
+    state = machine.state("t")
+    assert (state.leader, state.isr, state.eligible, state.unclean) == (1, (1,), (), (2,))
+    return machine
+
+
+@pytest.mark.parametrize("is_new_controller", [False, True])
+def test_the_election_waits_for_a_failed_disk_if_the_last_member_lost_records_after_it(
+    is_new_controller: bool,
+) -> None:
+    """The disk may have every committed record, and the log of the last member may be cut short."""
+    machine = with_a_failed_disk()
+    machine.lose(1)
+    effects = machine.start(1)
+    assert (asked(effects), leader(machine)) == ([], NO_LEADER)
+    for _ in range(5):
+        machine.handle(RecoveryCheckDue())
+    assert leader(machine) == NO_LEADER
+    assert machine.state("t").unclean == (2, 1)
+    if is_new_controller:
+        machine = Machine(4, store=machine.store, epoch=2, brokers=machine.brokers, min_in_sync=2)
+    machine.lose(2)
+    machine.tell_log_ends(machine.start(2), ENDS)
+    assert leader(machine) == 2
+    assert machine.state("t").unclean == ()
+
+
+def test_a_failed_disk_is_forgotten_once_records_are_committed_without_it() -> None:
+    machine = with_a_failed_disk()
+    machine.propose("t", 1, 3)
+    assert machine.state("t").unclean == ()
+    machine.propose("t", 1)
+    assert machine.state("t").unclean == ()
+    machine.lose(1)
+    machine.start(1)
+    assert leader(machine) == 3, "it is eligible"
+
+
+def test_a_failed_disk_is_remembered_while_leaders_change() -> None:
+    machine = with_a_failed_disk()
+    back = machine.continuation(1)
+    machine.lose(1)
+    machine.come(back)
+    state = machine.state("t")
+    assert (state.leader, state.isr, state.unclean) == (1, (1,), (2,))
+
+
 def test_a_member_that_has_everything_leads_without_a_question() -> None:
     machine = Machine(4, 1, 2, 3, min_in_sync=2)
     machine.create("t", (1, 2, 3))
@@ -165,6 +220,9 @@ def test_a_member_that_has_everything_leads_without_a_question() -> None:
     machine.lose(1, 2, 3)
     effects = [*machine.start(1, 2), *machine.come(back)]
     assert (asked(effects), leader(machine)) == ([], 3)
+    # Their logs are compared with its own if it loses records before they are in sync with it again.
+    assert machine.state("t").unclean == (1, 2)
+    machine.propose("t", 3, 1)
     assert machine.state("t").unclean == ()
 
 
