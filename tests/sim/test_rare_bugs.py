@@ -250,6 +250,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "own-epoch-end-overlooked": lambda path: (
         of_followers.test_a_follower_whose_part_of_an_epoch_ends_earlier_truncates_to_its_own_end()
     ),
+    "failed-disk-forgotten": lambda path: (
+        of_elections.test_the_election_waits_for_a_failed_disk_if_the_last_member_lost_records_after_it(False)
+    ),
     "unclean-member-trusted": lambda path: of_elections.test_a_new_controller_asks_again(),
     "last-leader-preferred": _simulated(
         1, of_last_replicas.test_the_longest_log_leads_after_all_lost_power_and_came_back_at_once

@@ -256,6 +256,11 @@ MUTATIONS = (
 # In random plans all members of a partition lose power only where each has flushed what it acknowledged.
 RARE = (
     Mutation(
+        "failed-disk-forgotten",
+        "the last member in sync leads with what it has left, though a failed disk may have every record",
+        lambda: [(EligibleReplicas, "remembered", lambda self, at, leader, isr, **more: ())],
+    ),
+    Mutation(
         "unclean-member-trusted",
         "a member that may have lost records leads without a comparison of logs, as the znode has it in sync",
         _trust_unclean_members,
