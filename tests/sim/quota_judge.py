@@ -78,6 +78,8 @@ class _Delay:
     since_s: float
     muted_s: float
     """The time of the last mute."""
+    is_over: bool = False
+    """Whether a request was handled before its end."""
 
 
 class QuotaJudge:
@@ -201,11 +203,11 @@ class QuotaJudge:
 
     def _check_kept(self, connection: ServerConnection, now_s: float) -> None:
         """Check that no request is handled during a delay, unless a change of quotas has shortened it. The
-        delay is over then: what the client is told from now on does not include it."""
+        delay is over then: it does not add to the next one."""
         delay = self._delays.get(connection)
         if delay is None or now_s >= delay.until_s - _EXACT_S:
             return
-        del self._delays[connection]
+        delay.is_over = True
         if self._states[-1][0] < delay.since_s and len(self._possible(delay.machine, delay.since_s)) == 1:
             self._history.violation(
                 f"{delay.machine.name} handled a request of {delay.client} {delay.until_s - now_s:.3f} s "
@@ -222,7 +224,7 @@ class QuotaJudge:
             self._history.violation(f"{machine.name} delays {client}, a broker, by {delay_ms} ms")
         until_s = now_s + delay_ms / 1000
         known = self._delays.get(connection)
-        if known is None or known.until_s < now_s:
+        if known is None or known.is_over or known.until_s < now_s:
             self._delays[connection] = _Delay(machine, machine.life, client, until_s, now_s, now_s)
         else:
             known.until_s, known.muted_s = max(known.until_s, until_s), now_s
