@@ -20,7 +20,8 @@ _INDEXES = (names.INDEX, names.TIME_INDEX)
 class SegmentCopy:
     """The copy of a closed segment. Methods raise OSError from the disk.
 
-    Workers call `begin`, then `append`, then `write_indexes`; the reactor calls the other methods."""
+    Workers call `begin`, `append`, `sync` and then `write_indexes`, one at a time.
+    The reactor calls `inspection` after `sync`, and `replace_segment` last."""
 
     def __init__(self, log: Log, segment: Segment) -> None:
         self._log = log
