@@ -383,11 +383,16 @@ class Cluster:
         """The number of the broker process at an address; each start of a machine's broker counts."""
         return next(machine.life for machine in self.machines if machine.address == address)
 
+    @staticmethod
+    def home_of(at: tuple[str, int]) -> tuple[str, int]:
+        """The partition whose leader decides about a resource. Names have no partition of their own: the
+        owners' group decides about them."""
+        return at if at[1] >= 0 else (OFFSETS_TOPIC, partition_of_group(OWNERS_GROUP, _OFFSETS_PARTITIONS))
+
     def decider(self, address: Address, at: tuple[str, int]) -> Decider:
-        """What judges know about the broker at an address that decides about a resource. Names have no
-        partition of their own: the owners' group decides about them."""
+        """What judges know about the broker at an address that decides about a resource."""
         machine = next(machine for machine in self.machines if machine.address == address)
-        home = at if at[1] >= 0 else (OFFSETS_TOPIC, partition_of_group(OWNERS_GROUP, _OFFSETS_PARTITIONS))
+        home = self.home_of(at)
         partition = machine.partition(home)
         is_led = partition is not None and isinstance(partition.role, Leadership)
         believed = partition.leader_epoch if partition is not None and is_led else -1

@@ -331,7 +331,9 @@ class Owner(Tenant):
         if row.error_code == ErrorCode.NONE:
             self.told.guard_held(sent.owned, guard)
         is_first = sent.owned.batch.sends == 1
-        if row.error_code == ErrorCode.OFFSET_MISMATCH and own.error_code == ErrorCode.NONE and is_first:
+        # A timeout says that the records may be in the log.
+        may_be_appended = own.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT)
+        if row.error_code == ErrorCode.OFFSET_MISMATCH and may_be_appended and is_first:
             self.told.guard_ignored(sent.owned, guard)
 
     def _settle(self, sent: _Sent, row: PartitionProduceResponse) -> None:

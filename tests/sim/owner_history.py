@@ -233,8 +233,9 @@ class OwnerHistory:
             )
 
     def guard_ignored(self, owned: OwnedBatch, guard: Guard) -> None:
-        """Report a batch appended although a condition of its request did not hold."""
-        self.history.violation(f"{owned.batch} was appended, though {guard} did not hold")
+        """Report a batch that was or may have been appended although a condition of its request did not
+        hold."""
+        self.history.violation(f"{owned.batch} was or may have been appended, though {guard} did not hold")
 
     # Append ids
 

@@ -20,14 +20,13 @@ from protocol.messages.producer_access import ProducerAccessMode
 from tests.models.network import Weather
 from tests.models.zookeeper import NORMAL_DELAY_MS_MAX
 from tests.sim.consumer import IDS_VERSION, NAMES_VERSION
-from tests.sim.faults import (
+from tests.sim.faults import POWER_LOSS, Kind, Strike
+from tests.sim.long_faults import (
     DIVERGENCE,
     LONG_KINDS,
     OUTDATED_PROPOSAL,
-    POWER_LOSS,
     UNFOLLOWED_LEADER,
-    Kind,
-    Strike,
+    UNNOTICED_SUCCESSION,
 )
 from tests.sim.producer import ProducerHabits
 
@@ -63,6 +62,7 @@ _KEYED_SHARE = 0.25
 _OUTDATED_SHARE = 0.05
 _DIVERGENCE_SHARE = 0.3
 _UNFOLLOWED_SHARE = 0.2
+_UNNOTICED_SHARE = 0.3
 _POWER_LOSSES_SHARE = 0.3
 _MANY_NAMES_SHARE = 0.4
 NAMES_KEPT = 3
@@ -127,7 +127,7 @@ class GroupPlan:
     has_single_readers: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TenantsPlan:
     """The tenants that contend for the partition of `topic`, and for a name.
 
@@ -242,6 +242,9 @@ def draw(shape: Shape, kinds: Sequence[Kind], streams: Callable[[str], random.Ra
     rng = streams("plan of an unfollowed leader")
     if plan.tenants is not None and not _has_long_fault(plan) and rng.random() < _UNFOLLOWED_SHARE:
         plan = _with_undisturbed_fault(plan, UNFOLLOWED_LEADER, rng)
+    rng = streams("plan of an unnoticed succession")
+    if plan.tenants is not None and not _has_long_fault(plan) and rng.random() < _UNNOTICED_SHARE:
+        plan = _with_undisturbed_fault(plan, UNNOTICED_SUCCESSION, rng)
     return plan
 
 
@@ -584,13 +587,13 @@ def _tenants(topics: Sequence[Topic], rng: random.Random) -> TenantsPlan | None:
         [(2, 0), (3, 0), (0, 3), (2, 2)] if is_strict else [(2, 0), (0, 3), (2, 2)]
     )
     return TenantsPlan(
-        topic.name,
-        is_strict,
-        tuple(rng.random() < 0.5 for _ in range(owners)),
-        producers,
-        _EXCLUSIVE if is_strict else rng.choice([tuple(ProducerAccessMode), _SHARED_OR_FENCING]),
-        rng.choice([0, 2]),
-        rng.choice([0, 2]),
+        topic=topic.name,
+        is_strict=is_strict,
+        are_conditional=tuple(rng.random() < 0.5 for _ in range(owners)),
+        producers=producers,
+        modes=_EXCLUSIVE if is_strict else rng.choice([tuple(ProducerAccessMode), _SHARED_OR_FENCING]),
+        names=rng.choice([0, 2]),
+        readers=rng.choice([0, 2]),
         has_guards=rng.random() < 0.5,
         has_resets=rng.random() < 0.2,
         write_rarely=rng.random() < 0.4,

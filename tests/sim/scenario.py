@@ -22,13 +22,14 @@ from tests.sim.cluster import Cluster, logs_in_trace
 from tests.sim.committed_judge import CommittedJudge
 from tests.sim.consumer import Consumer
 from tests.sim.end_watcher import EndWatcher
-from tests.sim.faults import KINDS, Faults
+from tests.sim.faults import KINDS
 from tests.sim.group_history import GroupHistory
 from tests.sim.group_life import GroupLife
 from tests.sim.history import NO_ID, History, Incarnation
 from tests.sim.in_sync_judge import InSyncJudge
 from tests.sim.keyed_history import KeyedHistory
 from tests.sim.keyed_writer import KeyedWriter
+from tests.sim.long_faults import LongFaults
 from tests.sim.member import SESSION_TIMEOUT_MS
 from tests.sim.operator import Operator
 from tests.sim.owner_history import OwnerHistory
@@ -221,7 +222,7 @@ class Story:
             for number in range(plan.blind_writers)
         ]
         self.cluster.network.weather = plan.weather
-        self._disasters = Faults(self)
+        self._disasters = LongFaults(self)
 
     @property
     def clients(self) -> list[Client]:

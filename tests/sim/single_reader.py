@@ -1,6 +1,9 @@
 """Simulated single readers: each reads a partition while it believes that it is its group's only reader, and
 only on the connection on which its grant was confirmed.
 
+A rash reader goes on there while no broker confirms its grant. The broker must refuse these fetches once it
+may have been replaced.
+
 Under some grants another process fetches for it, with the grant's fence; also once more after the reader has
 learned that its grant has ended.
 """
@@ -22,6 +25,7 @@ from tests.sim.tenant import Tenant
 
 _FENCE_SHARE = 0.4
 _FORGE_SHARE = 0.1
+_RASH_SHARE = 0.5
 
 
 class SingleReader(Tenant):
@@ -46,6 +50,7 @@ class SingleReader(Tenant):
         self._pool = FenceUser(around, f"{name}'s pool")
         self._reads_by_fence = False
         """Whether another process fetches under the present grant."""
+        self._is_rash = around.world.rng(f"{name}: rashness").random() < _RASH_SHARE
 
     def has_gained(self, grant: Told) -> None:
         self._reads_by_fence = self._fence_rng.random() < _FENCE_SHARE
@@ -54,6 +59,12 @@ class SingleReader(Tenant):
         address = self.decider()
         if self._reads_by_fence and address is not None:
             self._fetch(address, grant)
+
+    def _resume(self, grant: Told) -> None:
+        address = self.decider()
+        if self._is_rash and address is not None and self._granted_on == self._home(address):
+            self.work(grant)
+        super()._resume(grant)
 
     def work(self, grant: Told) -> None:
         address = self.decider()
@@ -112,10 +123,11 @@ class SingleReader(Tenant):
                 if row.error_code != ErrorCode.NONE:
                     self.lose_touch(grant)
                     continue
+                self._read.answered(grant, asked_s)
                 records = received_records(row.records)
                 for header in whole_batches(records):
                     values = self.history.values_of(grant.place, records, header)
                     skipped = max(0, self._position - header.base_offset)
                     self.history.saw(self.name, grant.place, header.base_offset + skipped, values[skipped:])
                     self._position = max(self._position, header.next_offset)
-                    self._read.got(grant, asked_s, header.base_offset, values)
+                    self._read.got(grant, header.base_offset, values)

@@ -9,16 +9,31 @@ from tests.sim.owner_history import OwnerHistory, Told
 
 @dataclass(slots=True)
 class SingleReaderHistory:
-    """Records read under grants to read. An answer may arrive late. But once the next reader has its grant,
-    no other may get records that were requested or written after that."""
+    """What brokers answered to fetches under grants to read. An answer may arrive late. But once the next
+    reader has its grant, no other may get an answer to a new fetch, or records that were written after that.
+    """
 
     told: OwnerHistory
     _made_s: dict[bytes, float] = field(default_factory=dict)
     _batches_known: int = 0
 
-    def got(self, grant: Told, asked_s: float, offset: int, values: list[bytes]) -> None:
-        """Check values that a reader requested at `asked_s` and got from `offset` on."""
-        next_s = min(
+    def answered(self, grant: Told, asked_s: float) -> None:
+        """Check a fetch without an error, with records or without, that a reader requested at `asked_s`."""
+        next_s = self._next_s(grant)
+        if next_s is not None and asked_s > next_s:
+            self.told.history.violation(f"{grant} got an answer although another reads since {next_s:.4f} s")
+
+    def got(self, grant: Told, offset: int, values: list[bytes]) -> None:
+        """Check values that a reader got from `offset` on."""
+        next_s = self._next_s(grant)
+        if next_s is not None and any(self._made(value) > next_s for value in values):
+            self.told.history.violation(
+                f"{grant} got {offset}, made after another began to read at {next_s:.4f} s"
+            )
+
+    def _next_s(self, grant: Told) -> float | None:
+        """When the next reader was told of its grant, in simulated seconds; None if there is none."""
+        return min(
             (
                 other.told_s
                 for other in self.told.grants
@@ -26,13 +41,6 @@ class SingleReaderHistory:
             ),
             default=None,
         )
-        if next_s is None:
-            return
-        history = self.told.history
-        if asked_s > next_s:
-            history.violation(f"{grant} got {offset} although another reads since {next_s:.4f} s")
-        elif any(self._made(value) > next_s for value in values):
-            history.violation(f"{grant} got {offset}, made after another began to read at {next_s:.4f} s")
 
     def _made(self, value: bytes) -> float:
         """When a producer made the value, in simulated seconds."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.broker.log import test_recovery as of_recovery
 from tests.broker.ownership import test_fencing as of_fences
 from tests.broker.ownership import test_group_readers as of_members
 from tests.broker.ownership import test_handover as of_handovers
+from tests.broker.ownership import test_lost_lease as of_leases
 from tests.broker.ownership import test_own_api as of_claims
 from tests.broker.ownership.machine import Machine
 from tests.broker.quotas import test_store as of_quotas
@@ -239,6 +241,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "epoch-of-emptied-log-lost": lambda path: (
         of_retention.test_an_emptied_log_keeps_the_epoch_of_its_last_record(path, 1, is_clean=False)
     ),
+    "late-report-believed": lambda path: of_controllers.test_a_report_on_an_earlier_leader_epoch_is_ignored(),
     "stopping-member-joins": lambda path: (
         of_controllers.test_a_dead_or_stopping_broker_cannot_join_the_in_sync_set()
     ),
@@ -271,6 +274,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "commit-checked-once": _commit_under_check,
     "attach-behind-fetch": lambda path: (
         of_members.test_an_attachment_does_not_wait_behind_a_fetch_of_its_connection(of_members.Leader(path))
+    ),
+    "read-without-lease": lambda path: of_leases.test_the_single_reader_gets_nothing(
+        of_leases.leading_world(path)
     ),
     "end-of-replaced-leader": lambda path: (
         of_offsets.test_a_lease_that_ends_before_a_mismatch_is_answered_withdraws_it(
@@ -336,6 +342,26 @@ def test_a_fixed_scenario_catches_the_bug(tmp_path: Path, name: str) -> None:
     scenario(sound)
     with mutated(mutation), pytest.raises(AssertionError):
         scenario(broken)
+
+
+@pytest.mark.parametrize("mutation", [*MUTATIONS, *RARE], ids=lambda mutation: mutation.name)
+def test_each_known_bug_fits_the_code_that_it_replaces(mutation: Mutation) -> None:
+    """A function that takes other arguments than the one in its place fails in another way than the bug."""
+    for where, name, replacement in mutation.patches():
+        original = getattr(where, name)
+        if inspect.isroutine(original):
+            _call_as(inspect.signature(original), inspect.signature(replacement))
+
+
+def _call_as(original: inspect.Signature, replacement: inspect.Signature) -> None:
+    """Raise TypeError if the replacement cannot be called with every argument of the original."""
+    by_name = [each for each in original.parameters.values() if each.kind is each.KEYWORD_ONLY]
+    by_place = [
+        each
+        for each in original.parameters.values()
+        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
+    replacement.bind(*by_place, **{each.name: each for each in by_name})
 
 
 def test_each_known_bug_is_put_back_either_by_campaigns_or_in_a_fixed_scenario() -> None:

@@ -1,4 +1,4 @@
-"""The judge of single readers reports records that a replaced reader got."""
+"""The judge of single readers reports answers and records that a replaced reader got."""
 
 from __future__ import annotations
 
@@ -31,17 +31,19 @@ def read() -> SingleReaderHistory:
     return SingleReaderHistory(told)
 
 
-def test_a_replaced_reader_may_get_records_it_requested_before(read: SingleReaderHistory) -> None:
-    read.got(FIRST, 4.9, 0, [b"early"])
-    read.got(NEXT, 7.0, 0, [b"early", b"late"])
+def test_a_replaced_reader_may_get_answers_that_it_requested_before(read: SingleReaderHistory) -> None:
+    read.answered(FIRST, 4.9)
+    read.got(FIRST, 0, [b"early"])
+    read.answered(NEXT, 7.0)
+    read.got(NEXT, 0, [b"early", b"late"])
     assert read.told.history.violations == []
 
 
-def test_a_request_after_the_next_reader_began_is_found(read: SingleReaderHistory) -> None:
-    read.got(FIRST, 5.1, 0, [b"early"])
+def test_an_answer_to_a_request_after_the_next_reader_began_is_found(read: SingleReaderHistory) -> None:
+    read.answered(FIRST, 5.1)
     assert len(read.told.history.violations) == 1
 
 
 def test_a_waiting_fetch_answered_with_newer_records_is_found(read: SingleReaderHistory) -> None:
-    read.got(FIRST, 4.9, 0, [b"early", b"late"])
+    read.got(FIRST, 0, [b"early", b"late"])
     assert len(read.told.history.violations) == 1

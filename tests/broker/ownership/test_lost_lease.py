@@ -13,11 +13,15 @@ from tests.broker.ownership.world import Owner, OwnershipWorld
 from tests.broker.world import fetch_request, only_fetched
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> OwnershipWorld:
-    world = OwnershipWorld(tmp_path)
+def leading_world(path: Path) -> OwnershipWorld:
+    world = OwnershipWorld(path)
     world.lead("t")
     return world
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> OwnershipWorld:
+    return leading_world(tmp_path)
 
 
 @pytest.fixture

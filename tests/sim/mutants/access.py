@@ -98,10 +98,9 @@ def _answer_the_reader_that_was_severed() -> Sequence[Patch]:
     def read_without_asking_again(
         replicas: Any, wanted: Sequence[Read], max_bytes: int, replica_id: int, **more: bool
     ) -> int:
-        total = read_all(replicas, wanted, max_bytes, replica_id, **more)
         for read in wanted:
             read.connection = NO_CONNECTION
-        return total
+        return read_all(replicas, wanted, max_bytes, replica_id, **more)
 
     return [(TableState, "_lose", lose_gently), (plain_fetch, "read_all", read_without_asking_again)]
 

@@ -10,6 +10,7 @@ from broker.cleaning.copying import GroupCopy
 from broker.cleaning.mapping import KeyMapping
 from broker.cleaning.plan import CleaningPlan, plan_of
 from broker.log import names, preparation, recovery, truncation
+from broker.log.disk import DiskFile
 from broker.log.log import Log
 from broker.log.segments import Segments
 from protocol import compaction
@@ -40,13 +41,13 @@ def _renumber() -> Sequence[Patch]:
     append = GroupCopy._append
 
     def append_renumbered(
-        self: GroupCopy, file: Any, output: bytes, rows: bytes, before: bytes | memoryview
+        self: GroupCopy, file: DiskFile, output: bytes, rows: bytes, *, is_changed: bool
     ) -> None:
         renumbered = bytearray(output)
         for header in whole_batches(renumbered):
             offset = self._next_offset if header.position == 0 else header.base_offset
             renumbered[header.position : header.position + 8] = offset.to_bytes(8, "big")
-        append(self, file, bytes(renumbered), rows, before)
+        append(self, file, bytes(renumbered), rows, is_changed=is_changed)
 
     return [(GroupCopy, "_append", append_renumbered)]
 

@@ -241,11 +241,6 @@ MUTATIONS = (
         _record_before_losing,
     ),
     Mutation(
-        "late-report-believed",
-        "the controller believes a broker's late report on a replica in an earlier leader epoch",
-        _believe_late_reports,
-    ),
-    Mutation(
         "leader-epochs-begin-anew",
         "a topic that is created again begins in leader epoch 0, as the deleted one did",
         _begin_in_epoch_zero,
@@ -253,8 +248,14 @@ MUTATIONS = (
     Mutation("unclean-election", "any live replica may lead", _elect_anyone),
 )
 
-# In random plans all members of a partition lose power only where each has flushed what it acknowledged.
+# In random plans all members of a partition lose power only where each has flushed what it acknowledged. A
+# late report on a replica is soon corrected by the next one.
 RARE = (
+    Mutation(
+        "late-report-believed",
+        "the controller believes a broker's late report on a replica in an earlier leader epoch",
+        _believe_late_reports,
+    ),
     Mutation(
         "failed-disk-forgotten",
         "the last member in sync leads with what it has left, though a failed disk may have every record",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred
 
+from broker.network.connection import ServerConnection
 from broker.orders.controller_orders import ControllerOrders
 from broker.outages import ZooKeeperOutages
-from broker.ownership.answers import Answers
+from broker.ownership.answers import Answers, Standings
 from broker.ownership.guards import ReaderGuard
+from broker.ownership.operations import Operation
 from broker.ownership.resources import NamedGrant, Requester
 from broker.ownership.service import OwnershipService
 from broker.ownership.standings import outcome
@@ -40,6 +42,35 @@ def at_door(door: type) -> Sequence[Patch]:
         self._may_confirm = lambda: True
 
     return [(door, "__init__", mutant)]
+
+
+class _EveryRight:
+    """Confirms everything (`RightToConfirm`)."""
+
+    def may_confirm_any(self) -> bool:
+        return True
+
+    def may_confirm(self, partition: Partition) -> bool:
+        return True
+
+
+def _claim_without_lease() -> Sequence[Patch]:
+    submit = OwnershipService.submit
+
+    def mutant(
+        self: OwnershipService, connection: ServerConnection | None, operation: Operation, timeout_ms: int
+    ) -> Deferred[Standings]:
+        right, self._right = self._right, cast(RightToConfirm, _EveryRight())
+        try:
+            return submit(self, connection, operation, timeout_ms)
+        finally:
+            self._right = right
+
+    return [
+        (OwnershipService, "submit", mutant),
+        (OwnershipService, "_confirmed", lambda self, standings, keys: list(standings)),
+        *at_door(Answers),
+    ]
 
 
 def _renew_without_lease() -> Sequence[Patch]:
@@ -122,16 +153,17 @@ MUTATIONS = (
     Mutation(
         "resumed-without-lease",
         "a broker without its lease answers claims and resumptions as the leader",
-        lambda: at_door(Answers),
+        _claim_without_lease,
     ),
+)
+
+# A reader fetches hardly anything more once brokers no longer confirm its grant.
+RARE = (
     Mutation(
         "read-without-lease",
         "a broker without its lease serves the single reader of a partition",
         lambda: at_door(ReaderGuard),
     ),
-)
-
-RARE = (
     Mutation(
         "end-of-replaced-leader",
         "a leader that may have been replaced answers a conditional append with the end of its own log",

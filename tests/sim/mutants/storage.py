@@ -111,7 +111,7 @@ def _sync_no_log_directory() -> Sequence[Patch]:
 def _trust_empty_disks() -> Sequence[Patch]:
     return [
         (log_directories, "missing_directories", lambda known, present, given_up: {}),
-        (LogManager, "may_have_lost", lambda self, partition: False),
+        (LogManager, "may_have_lost", lambda self, partition, topic_id: False),
     ]
 
 

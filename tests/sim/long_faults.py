@@ -1,0 +1,322 @@
+"""Faults of many steps, which plans draw beside those of `tests.sim.faults`: each waits for one event after
+another, and so makes a coincidence that random faults hardly ever make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from broker.replication.leadership import Leadership
+from coordinator.znodes.controller import CONTROLLER
+from coordinator.zookeeper.interface import Delete
+from tests.sim.client import Client
+from tests.sim.cluster import Machine
+from tests.sim.faults import KINDS, LOOK_S, End, Faults, Kind
+from tests.sim.tenant import Tenant
+
+_UNFOLLOWED_S = (2.5, 3.5)
+"""Seconds for which a leader that nobody follows lives: longer than the session of an owner that sleeps, and
+shorter than the time after which its followers leave the in-sync set."""
+_ELECTION_S = 0.5
+"""Seconds in which a controller is elected after the znode of the one before it was deleted."""
+_STANDSTILL_SHARE = 0.3
+_ANSWERS_S = (2.0, 4.0)
+"""Seconds for which a replaced leader goes on after the next one has granted what it guards."""
+
+
+class LongFaults(Faults):
+    """The faults of a plan, those of many steps among them."""
+
+    def kind(self, name: str) -> Kind:
+        return _KINDS_BY_NAME[name]
+
+    def _take(self, steps: Iterator[None], *machines: Machine) -> End:
+        """Take the steps of a fault, one after another. Whenever they yield, the next one has to wait. The
+        end of the fault ends the steps, and starts these machines."""
+        is_over = False
+
+        def look() -> None:
+            if is_over or not self._story.is_faulty:
+                return
+            for _ in steps:
+                self._world.clock.callLater(LOOK_S, look)
+                return
+
+        def end() -> None:
+            nonlocal is_over
+            is_over = True
+            self.cluster.network.heal()
+            for machine in machines:
+                machine.start()
+
+        look()
+        return end
+
+    def _roles_for(self, at: tuple[str, int]) -> tuple[Machine, Machine, Machine] | None:
+        """The machines of a partition's leader, of the replica that leads next if the leader dies, and of the
+        third replica. None if they are not all in sync and running."""
+        state, topic = self.cluster.states().get(at), self.cluster.topics().get(at[0])
+        if state is None or topic is None or len(state.isr) < 3 or state.leader not in state.isr:
+            return None
+        leader = self.cluster.machine(state.leader)
+        replicas = topic.partitions[at[1]].replicas
+        # The controller elects the first live in-sync replica.
+        next_leader, follower = (
+            self.cluster.machine(replica) for replica in replicas if replica != state.leader
+        )
+        if not all(each.is_running for each in (leader, next_leader, follower)):
+            return None
+        return leader, next_leader, follower
+
+    def outdate_proposal(self, machine: Machine) -> End | None:
+        """A follower restarts, and its leader proposes it as in sync while no message of the leader reaches
+        the controller. The follower loses power and restarts, and cannot copy from the leader any more. Then
+        the leader's proposal reaches the controller, which must refuse it, because it names the follower's
+        earlier registration (KIP-903)."""
+        follower = self._follower_of_controller(machine)
+        controllers = [each for each in self.cluster.machines if each.is_controller]
+        leaders = [each for each in self.cluster.machines if each not in (follower, *controllers)]
+        if len(leaders) != 1 or not leaders[0].is_running or not follower.is_running:
+            return None
+        return self._take(self._steps_to_outdated_proposal(follower, leaders[0], controllers[0]), follower)
+
+    def _steps_to_outdated_proposal(
+        self, follower: Machine, leader: Machine, controller: Machine
+    ) -> Iterator[None]:
+        """The steps of `outdate_proposal`."""
+        follower.kill()
+        while not self._is_left_out(follower, leader):
+            yield
+        follower.start()
+        while follower.broker_id not in self.cluster.broker_epochs():
+            yield
+        # The controller has not handled the registration yet, so the leader has proposed nothing.
+        self._cut(leader.name, controller.name, out=True, back=False)
+        while not self._is_proposed(follower, leader) or not self._may_lose_data(follower, active=1):
+            yield
+        self._lose_power(follower)
+        self._cut(follower.name, leader.name, out=True, back=True)
+        follower.start()
+        while not self.cluster.is_start_recorded(follower) or not follower.partitions():
+            yield
+        self.cluster.network.mend(leader.name, controller.name)
+
+    def _is_left_out(self, follower: Machine, leader: Machine) -> bool:
+        """Whether the follower is not registered, and this leader leads a partition without it."""
+        return follower.broker_id not in self.cluster.broker_epochs() and any(
+            state.leader == leader.broker_id
+            and follower.broker_id not in state.isr
+            and (partition := leader.partition(at)) is not None
+            and follower.broker_id in partition.replicas
+            for at, state in self.cluster.states().items()
+        )
+
+    def _is_proposed(self, follower: Machine, leader: Machine) -> bool:
+        """Whether this leader has proposed the follower as in sync, and knows no decision yet."""
+        return any(
+            isinstance(partition.role, Leadership)
+            and partition.role.pending is not None
+            and follower.broker_id in partition.role.pending
+            for partition in leader.partitions()
+        )
+
+    def diverge(self, machine: Machine) -> End | None:
+        """A leader is killed when one follower has copied a record and the other has not. If the other leads
+        next, the first truncates its log. Then the new leader is killed too, so that the first one leads."""
+        ats = sorted(self.cluster.states())
+        owned = [(topic.name, 0) for topic in self._story.plan.topics if topic.is_owned]
+        at = self.rng.choice([at for at in ats if at in owned] or ats)
+        roles = self._roles_for(at)
+        if roles is None:
+            return None
+        leader, next_leader, follower = roles
+        return self._take(self._steps_to_divergence(at, leader, next_leader, follower), leader, next_leader)
+
+    def _steps_to_divergence(
+        self, at: tuple[str, int], leader: Machine, next_leader: Machine, follower: Machine
+    ) -> Iterator[None]:
+        """The steps of `diverge`."""
+        self._cut(next_leader.name, leader.name, out=True, back=True)
+        while not _end_of(next_leader, at) < _end_of(follower, at) == _end_of(leader, at):
+            yield
+        truncations = _truncations_of(follower, at)
+        leader.kill()
+        self.cluster.network.heal()
+        while _truncations_of(follower, at) <= truncations:
+            yield
+        leader.start()
+        next_leader.kill()
+
+    def replace_unfollowed(self, machine: Machine) -> End | None:
+        """A leader is killed when one follower has copied a record of an owner and the other has not. The
+        other leads next, cut off from the first, and is killed too as soon as an owner was told its fence, or
+        while the first is still in sync. So a replica leads that was never in touch with the leader before
+        it, and it has records that this leader lacked. The former owner sleeps meanwhile."""
+        owned = [(topic.name, 0) for topic in self._story.plan.topics if topic.is_owned]
+        if not owned:
+            return None
+        sleeping: list[Client] = []
+        end_steps = self._take(self._steps_to_unfollowed(owned[0], sleeping), *self.cluster.machines)
+
+        def end() -> None:
+            end_steps()
+            _wake(sleeping)
+
+        return end
+
+    def _steps_to_unfollowed(self, at: tuple[str, int], sleeping: list[Client]) -> Iterator[None]:
+        """The steps of `replace_unfollowed`. Owners that sleep are in `sleeping`."""
+        followed_s = self.rng.uniform(*_UNFOLLOWED_S)
+        roles = self._roles_for(at)
+        while roles is None or not roles[1].is_controller or not _has_committed_all(at, *roles[:2]):
+            if roles is not None and not roles[1].is_controller:
+                # No other controller could reach the next leader.
+                yield from self._remove_controller()
+            yield
+            roles = self._roles_for(at)
+        # From now on the next leader knows that everything in its log is committed. While no replica follows
+        # it, it commits nothing more.
+        leader, next_leader, follower = roles
+        self._cut(leader.name, next_leader.name, out=True, back=True)
+        while not _end_of(next_leader, at) < _end_of(follower, at) == _end_of(leader, at):
+            yield
+        sleeping += self._pause_owners(at)
+        leader.kill()
+        self.cluster.network.heal()
+        self._cut(next_leader.name, follower.name, out=True, back=True)
+        while not self.cluster.decider(next_leader.address, at).is_current:
+            yield
+        known, until_s = self._grants_of(at), self._world.seconds() + followed_s
+        while self._grants_of(at) == known and self._world.seconds() < until_s:
+            yield
+        next_leader.kill()
+        self.cluster.network.heal()
+        leader.start()
+        while not self.cluster.decider(follower.address, at).is_current:
+            yield
+        _wake(sleeping)
+
+    def replace_unnoticed(self, machine: Machine) -> End | None:
+        """A leader is cut off from ZooKeeper and the other brokers, together with a client that owns a
+        resource there. The next leader grants the resource to another client. The first leader and its client
+        do not learn of that, and the client goes on asking. In some seeds the first leader stands still
+        instead of losing ZooKeeper, and finds the client's requests when it continues."""
+        if self._story.tenants is None:
+            return None
+        cut_off: list[Machine] = []
+        end_steps = self._take(self._steps_to_unnoticed(cut_off))
+
+        def end() -> None:
+            end_steps()
+            for each in cut_off:
+                each.mend_zookeeper()
+                each.resume()
+
+        return end
+
+    def _steps_to_unnoticed(self, cut_off: list[Machine]) -> Iterator[None]:
+        """The steps of `replace_unnoticed`. The leader that is cut off is in `cut_off`."""
+        stands_still, answers_s = self.rng.random() < _STANDSTILL_SHARE, self.rng.uniform(*_ANSWERS_S)
+        while (found := self._owned_at_a_leader()) is None:
+            yield
+        leader, owner = found
+        at, known = owner.at, self._grants_of(owner.at)
+        cut_off.append(leader)
+        self._part(leader, owner)
+        if stands_still:
+            leader.pause()
+        else:
+            leader.cut_off_zookeeper(silently=self.rng.random() < 0.5)
+        others = [each for each in self.cluster.machines if each is not leader]
+        while not any(self.cluster.decider(each.address, at).is_current for each in others):
+            yield
+        while self._grants_of(at) == known:
+            yield
+        until_s = self._world.seconds() + answers_s
+        while self._world.seconds() < until_s:
+            yield
+        leader.resume()
+        leader.mend_zookeeper()
+        self.cluster.network.heal()
+
+    def _owned_at_a_leader(self) -> tuple[Machine, Tenant] | None:
+        """A running leader, with two followers that may replace it, and a client that owns something on its
+        connection to it. None if there is none."""
+        tenants = self._story.tenants.tenants if self._story.tenants is not None else []
+        for tenant in self.rng.sample(tenants, len(tenants)):
+            is_owner = tenant.grant is not None and not tenant.grant.is_shared
+            roles = self._roles_for(self.cluster.home_of(tenant.at))
+            if is_owner and roles is not None and not tenant.process.paused:
+                leader = roles[0]
+                if tenant.stands_on(leader.address):
+                    return leader, tenant
+        return None
+
+    def _part(self, leader: Machine, owner: Tenant) -> None:
+        """Cut the leader off from all machines but the owner's, and the owner from all but the leader's."""
+        for other in self.cluster.machines:
+            if other is not leader:
+                self._cut(leader.name, other.name, out=True, back=True)
+                self._cut(owner.name, other.name, out=True, back=True)
+                # A connection that stays half-open would keep the owner waiting.
+                owner.process.run(owner.drop, other.address)
+        for client in self._story.clients:
+            if client is not owner:
+                self._cut(leader.name, client.name, out=True, back=True)
+
+    def _remove_controller(self) -> Iterator[None]:
+        """An administrator deletes /controller. The steps end when another broker may have the controller."""
+        zookeeper = self.cluster.zookeeper
+        if zookeeper.exists(CONTROLLER):
+            self._world.trace("admin", f"deletes {CONTROLLER}")
+            zookeeper.write([Delete(CONTROLLER)], 0)
+        elected_s = self._world.seconds() + _ELECTION_S
+        while self._world.seconds() < elected_s:
+            yield
+
+    def _grants_of(self, at: tuple[str, int]) -> int:
+        """How many grants of a partition clients were told."""
+        return sum(grant.place.at == at for grant in self._story.owned.grants)
+
+    def _pause_owners(self, at: tuple[str, int]) -> list[Client]:
+        """Pause the clients that own a partition. Returns them."""
+        tenants = self._story.tenants.tenants if self._story.tenants is not None else ()
+        owners = [each for each in tenants if each.at == at and each.grant is not None]
+        for owner in owners:
+            self._world.trace(owner.name, "sleeps")
+            owner.process.pause()
+        return [*owners]
+
+
+def _end_of(machine: Machine, at: tuple[str, int]) -> int:
+    """The log end offset of the broker's replica of a partition; -1 without one."""
+    partition = machine.partition(at)
+    return -1 if partition is None else partition.log.log_end_offset
+
+
+def _truncations_of(machine: Machine, at: tuple[str, int]) -> int:
+    """How often the broker's process has truncated its replica of a partition; -1 without one."""
+    partition = machine.partition(at)
+    return -1 if partition is None else partition.log.truncations
+
+
+def _has_committed_all(at: tuple[str, int], *machines: Machine) -> bool:
+    """Whether these machines have the same records of a partition, and know that all are committed."""
+    replicas = [machine.partition(at) for machine in machines]
+    return _end_of(machines[0], at) > 0 and all(
+        replica is not None and replica.high_watermark == _end_of(machines[0], at) == _end_of(machine, at)
+        for machine, replica in zip(machines, replicas, strict=True)
+    )
+
+
+def _wake(clients: Sequence[Client]) -> None:
+    for client in clients:
+        client.process.resume()
+
+
+OUTDATED_PROPOSAL = Kind("outdated proposal", 0, (13.0, 16.0), LongFaults.outdate_proposal)
+DIVERGENCE = Kind("divergence", 0, (18.0, 24.0), LongFaults.diverge)
+UNFOLLOWED_LEADER = Kind("unfollowed leader", 0, (17.0, 22.0), LongFaults.replace_unfollowed)
+UNNOTICED_SUCCESSION = Kind("unnoticed succession", 0, (17.0, 22.0), LongFaults.replace_unnoticed)
+LONG_KINDS = (OUTDATED_PROPOSAL, DIVERGENCE, UNFOLLOWED_LEADER, UNNOTICED_SUCCESSION)
+_KINDS_BY_NAME = {kind.name: kind for kind in (*KINDS, *LONG_KINDS)}
