@@ -10,7 +10,7 @@ owner       clients that contend for a partition; tenant_life: how they come and
 plan        what a seed draws: topics, client habits, sizes, the faults and their times
 parts       the parts of a plan by name, and plans without some of them
 quota_setter changes the quotas of clients; quota_judge: who is delayed, how long, and what gets through
-faults      the faults that a plan can contain
+faults      the faults that a plan can contain; long_faults: those of many steps
 checkers    judges that compare the clients' history with the files on the disks
 scenario    the run of one seed; campaign: the runs of many seeds
 shrink      finds the smallest part of a failing seed's plan that still fails; account: describes a failure

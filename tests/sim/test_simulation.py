@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.sim.campaign import Tally, run_seeds
 from tests.sim.faults import KINDS
 from tests.sim.long_faults import LONG_KINDS
 from tests.sim.mutations import MUTATIONS, hunt
-from tests.sim.plan import SINGLE, THREE, Change, draw
+from tests.sim.plan import SINGLE, THREE, Change, TenantsPlan, draw
 from tests.sim.scenario import Verdict, run_seed
 from tests.sim.shrink import Variant, shrink
 
@@ -64,7 +65,10 @@ def test_the_seeds_draw_every_fault_and_every_habit() -> None:
     assert {(group.is_managed, group.has_single_readers) for plan in plans for group in plan.groups} == {
         (False, False), (True, False), (True, True)
     }  # fmt: skip
-    assert sum(plan.tenants is not None for plan in plans) > THREE_SEEDS / 5
+    tenants = [plan.tenants for plan in plans if plan.tenants is not None]
+    assert len(tenants) > THREE_SEEDS / 5
+    drawn = {each.name: {getattr(plan, each.name) for plan in tenants} for each in fields(TenantsPlan)}
+    assert [name for name, values in drawn.items() if len(values) == 1] == ["topic"]
     changes = [change for plan in plans if plan.quotas is not None for change in plan.quotas.changes]
     assert {(change.client is None, change.is_of_user) for change in changes} == {
         (False, False), (False, True), (True, False)
