@@ -4,6 +4,7 @@ another, and so makes a coincidence that random faults hardly ever make.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 
 from broker.replication.leadership import Leadership
@@ -216,8 +217,9 @@ class LongFaults(Faults):
 
     def _steps_to_unnoticed(self, cut_off: list[Machine]) -> Iterator[None]:
         """The steps of `replace_unnoticed`. The leader that is cut off is in `cut_off`."""
-        stands_still, answers_s = self.rng.random() < _STANDSTILL_SHARE, self.rng.uniform(*_ANSWERS_S)
-        while (found := self._owned_at_a_leader()) is None:
+        rng = self.rng
+        stands_still, answers_s = rng.random() < _STANDSTILL_SHARE, rng.uniform(*_ANSWERS_S)
+        while (found := self._owned_at_a_leader(rng)) is None:
             yield
         leader, owner = found
         at, known = owner.at, self._grants_of(owner.at)
@@ -226,7 +228,7 @@ class LongFaults(Faults):
         if stands_still:
             leader.pause()
         else:
-            leader.cut_off_zookeeper(silently=self.rng.random() < 0.5)
+            leader.cut_off_zookeeper(silently=rng.random() < 0.5)
         others = [each for each in self.cluster.machines if each is not leader]
         while not any(self.cluster.decider(each.address, at).is_current for each in others):
             yield
@@ -239,11 +241,11 @@ class LongFaults(Faults):
         leader.mend_zookeeper()
         self.cluster.network.heal()
 
-    def _owned_at_a_leader(self) -> tuple[Machine, Tenant] | None:
+    def _owned_at_a_leader(self, rng: random.Random) -> tuple[Machine, Tenant] | None:
         """A running leader, with two followers that may replace it, and a client that owns something on its
         connection to it. None if there is none."""
         tenants = self._story.tenants.tenants if self._story.tenants is not None else []
-        for tenant in self.rng.sample(tenants, len(tenants)):
+        for tenant in rng.sample(tenants, len(tenants)):
             is_owner = tenant.grant is not None and not tenant.grant.is_shared
             roles = self._roles_for(self.cluster.home_of(tenant.at))
             if is_owner and roles is not None and not tenant.process.paused:
