@@ -12,7 +12,8 @@ parts       the parts of a plan by name, and plans without some of them
 quota_setter changes the quotas of clients; quota_judge: who is delayed, how long, and what gets through
 faults      the faults that a plan can contain; long_faults: those of many steps
 checkers    judges that compare the clients' history with the files on the disks
-scenario    the run of one seed; campaign: the runs of many seeds
+scenario    the run of one seed; campaign: the runs of many seeds; recovery_times, recovery_record: how long
+            clusters took to recover, compared with the run before
 shrink      finds the smallest part of a failing seed's plan that still fails; account: describes a failure
 mutations   known bugs put back into the real code; mutants: one file for each package mutated
 

@@ -1,6 +1,7 @@
 """Runs many seeds, with one process per processor by default. `scripts/simulate.sh` starts this module.
 
-The exit status is 0 only if no seed failed (with --mutations: if every mutation was caught).
+The exit status is 0 only if no seed failed and clusters recovered in the time of the run before (with
+--mutations: if every mutation was caught).
 """
 
 from __future__ import annotations
@@ -15,18 +16,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from tests.sim.account import account
 from tests.sim.mutations import MUTATIONS, RARE, SEEDS_PER_MUTATION, by_name, hunt
 from tests.sim.parts import in_full
 from tests.sim.plan import SHAPES
-from tests.sim.recovery_times import distribution
+from tests.sim.recovery_record import RecoveryRecord
+from tests.sim.recovery_times import Distribution, distribution
 from tests.sim.scenario import Verdict, run_seed
 from tests.sim.shrink import Variant, shrink
 
 _SHRUNK_MAX = 3
 """Number of failing seeds that a campaign shrinks, because shrinking one takes about a minute. Later failing
 seeds are only reported."""
+_RECORDS = Path(__file__).parent.parent.parent / "var" / "simulation"
 _SEEDS_PER_ROUND = 20
 """Number of seeds that each known bug gets in one round. It divides `SEEDS_PER_MUTATION`."""
 
@@ -111,9 +115,18 @@ def _campaign(first: int, count: int, shape: str, processes: int) -> int:
         if tally.seeds % 100 == 0:
             print(f"{tally}; {time.monotonic() - began:.0f} s", flush=True)
     print(*(f"{name}: {count}" for name, count in sorted(tally.faults.items())), sep=", ")
-    print(distribution(tally.recoveries_s))
+    are_timely = not tally.recoveries_s or _recovered_in_time(
+        distribution(tally.recoveries_s), _RECORDS / f"recoveries-{shape}-{first}-{count}.json"
+    )
     print(tally)
-    return 0 if tally.held == tally.seeds else 1
+    return 0 if tally.held == tally.seeds and are_timely else 1
+
+
+def _recovered_in_time(now: Distribution, record: Path) -> bool:
+    """Print how long recoveries took, now and in the run before. Returns whether that is acceptable."""
+    comparison, is_acceptable = RecoveryRecord(record).compare(now)
+    print(f"{now.count} recoveries: acks=all was accepted again after {now}; {comparison}")
+    return is_acceptable
 
 
 def _mutations(names: list[str], first: int, processes: int) -> int:

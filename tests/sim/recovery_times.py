@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from broker.replication.leadership import Leadership
 from coordinator.znodes.topics import PartitionState
@@ -85,14 +86,28 @@ class RecoveryTimes:
         return True
 
 
-def distribution(times_s: Sequence[float]) -> str:
-    """The median, the 99th percentile and the maximum of some times."""
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """How many recoveries were measured, and the median, the 99th percentile and the maximum of their times,
+    in seconds."""
+
+    count: int
+    median_s: float
+    high_s: float
+    max_s: float
+
+    def __str__(self) -> str:
+        return f"p50 {self.median_s:.1f} s, p99 {self.high_s:.1f} s, max {self.max_s:.1f} s"
+
+
+def distribution(times_s: Sequence[float]) -> Distribution:
+    """The distribution of some times in seconds. Raises ValueError if there are none."""
     if not times_s:
-        return "no recovery was measured"
+        raise ValueError("no recovery was measured")
     ordered = sorted(times_s)
-    median = ordered[math.ceil(len(ordered) * 0.5) - 1]
-    high = ordered[math.ceil(len(ordered) * 0.99) - 1]
-    return (
-        f"{len(ordered)} recoveries: acks=all was accepted again after p50 {median:.1f} s, "
-        f"p99 {high:.1f} s, max {ordered[-1]:.1f} s"
+    return Distribution(
+        len(ordered),
+        ordered[math.ceil(len(ordered) * 0.5) - 1],
+        ordered[math.ceil(len(ordered) * 0.99) - 1],
+        ordered[-1],
     )
