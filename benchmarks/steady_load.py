@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as StockProducer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
@@ -24,6 +25,8 @@ from holdfast import Message, Producer, SendResponse
 TICK_S = 0.01
 FLUSH_TIMEOUT_S = 120.0
 _CREATE_TIMEOUT_S = 60.0
+_CREATE_AGAIN_S = 0.5
+_BROKERS_MISSING = frozenset({KafkaError.INVALID_REPLICA_ASSIGNMENT, KafkaError.INVALID_REPLICATION_FACTOR})
 _NUMBER_BYTES = 12
 _PADDING = b"steadily, one record after another, "
 """Compressible content, so that compressed batches become smaller."""
@@ -280,7 +283,7 @@ def steady_loads(
         loads = []
         for client in CLIENTS:
             topic = new_topic(client)
-            admin.create_topics([topic])[client].result(_CREATE_TIMEOUT_S)
+            create_once_possible(admin, topic)
             load = SteadyLoad(
                 client,
                 bootstrap,
@@ -293,6 +296,21 @@ def steady_loads(
             load.start()
             stack.callback(load.abandon)
         yield loads
+
+
+def create_once_possible(admin: AdminClient, topic: NewTopic) -> None:
+    """Create a topic. Waits up to a minute for its brokers: on a busy machine one may have lost its session
+    in ZooKeeper, and registers again. Raises KafkaException if the topic cannot be created."""
+    until_s = time.monotonic() + _CREATE_TIMEOUT_S
+    while True:
+        try:
+            admin.create_topics([topic])[topic.topic].result(_CREATE_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() not in _BROKERS_MISSING or time.monotonic() > until_s:
+                raise
+        else:
+            return
+        time.sleep(_CREATE_AGAIN_S)
 
 
 def value_of(number: int, padding: bytes) -> bytes:

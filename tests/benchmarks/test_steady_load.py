@@ -1,12 +1,23 @@
-"""Pauses and recovery times are computed from a steady load's acknowledgements."""
+"""Pauses and recovery times are computed from acknowledgements; the topics of a load wait for brokers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from concurrent.futures import Future
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import NewTopic
 
-from benchmarks.steady_load import Acknowledged, PartitionAccount, number_of, value_of
+from benchmarks import steady_load
+from benchmarks.steady_load import (
+    Acknowledged,
+    PartitionAccount,
+    create_once_possible,
+    number_of,
+    value_of,
+)
 
 ACCOUNT = PartitionAccount(
     sent_at=[1.0, 2.0, 3.0, 4.0],
@@ -41,3 +52,34 @@ def test_a_value_contains_its_number(number: int) -> None:
 def test_a_value_without_a_number_is_refused(value: bytes) -> None:
     with pytest.raises(ValueError):
         number_of(value)
+
+
+class StubAdmin:
+    """Refuses the first attempts to create a topic with these errors."""
+
+    def __init__(self, *codes: int) -> None:
+        self.codes = list(codes)
+        self.attempts = 0
+
+    def create_topics(self, topics: Sequence[NewTopic]) -> dict[str, Future[None]]:
+        self.attempts += 1
+        created: Future[None] = Future()
+        if self.codes:
+            created.set_exception(KafkaException(KafkaError(self.codes.pop(0))))
+        else:
+            created.set_result(None)
+        return {topics[0].topic: created}
+
+
+def test_a_topic_is_created_once_its_brokers_have_registered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steady_load, "_CREATE_AGAIN_S", 0.0)
+    admin = StubAdmin(KafkaError.INVALID_REPLICA_ASSIGNMENT, KafkaError.INVALID_REPLICATION_FACTOR)
+    create_once_possible(admin, NewTopic("t", 1, 3))
+    assert admin.attempts == 3
+
+
+def test_a_topic_that_cannot_be_created_is_not_tried_again() -> None:
+    admin = StubAdmin(KafkaError.TOPIC_ALREADY_EXISTS)
+    with pytest.raises(KafkaException):
+        create_once_possible(admin, NewTopic("t", 1, 3))
+    assert admin.attempts == 1
