@@ -12,7 +12,7 @@ from coordinator.znodes.controller import CONTROLLER
 from coordinator.zookeeper.interface import Delete
 from tests.sim.client import Client
 from tests.sim.cluster import Machine
-from tests.sim.faults import KINDS, LOOK_S, End, Faults, Kind
+from tests.sim.faults import LOOK_S, End, Faults, Kind
 from tests.sim.tenant import Tenant
 
 _UNFOLLOWED_S = (2.5, 3.5)
@@ -29,7 +29,7 @@ class LongFaults(Faults):
     """The faults of a plan, those of many steps among them."""
 
     def kind(self, name: str) -> Kind:
-        return _KINDS_BY_NAME[name]
+        return _LONG_BY_NAME.get(name) or super().kind(name)
 
     def _take(self, steps: Iterator[None], *machines: Machine) -> End:
         """Take the steps of a fault, one after another. Whenever they yield, the next one has to wait. The
@@ -234,9 +234,7 @@ class LongFaults(Faults):
             yield
         while self._grants_of(at) == known:
             yield
-        until_s = self._world.seconds() + answers_s
-        while self._world.seconds() < until_s:
-            yield
+        yield from self._let_pass(answers_s)
         leader.resume()
         leader.mend_zookeeper()
         self.cluster.network.heal()
@@ -244,8 +242,7 @@ class LongFaults(Faults):
     def _owned_at_a_leader(self, rng: random.Random) -> tuple[Machine, Tenant] | None:
         """A running leader, with two followers that may replace it, and a client that owns something on its
         connection to it. None if there is none."""
-        tenants = self._story.tenants.tenants if self._story.tenants is not None else []
-        for tenant in rng.sample(tenants, len(tenants)):
+        for tenant in rng.sample(self._tenants, len(self._tenants)):
             is_owner = tenant.grant is not None and not tenant.grant.is_shared
             roles = self._roles_for(self.cluster.home_of(tenant.at))
             if is_owner and roles is not None and not tenant.process.paused:
@@ -272,9 +269,17 @@ class LongFaults(Faults):
         if zookeeper.exists(CONTROLLER):
             self._world.trace("admin", f"deletes {CONTROLLER}")
             zookeeper.write([Delete(CONTROLLER)], 0)
-        elected_s = self._world.seconds() + _ELECTION_S
-        while self._world.seconds() < elected_s:
+        yield from self._let_pass(_ELECTION_S)
+
+    def _let_pass(self, seconds: float) -> Iterator[None]:
+        """A step that takes this long."""
+        until_s = self._world.seconds() + seconds
+        while self._world.seconds() < until_s:
             yield
+
+    @property
+    def _tenants(self) -> list[Tenant]:
+        return self._story.tenants.tenants if self._story.tenants is not None else []
 
     def _grants_of(self, at: tuple[str, int]) -> int:
         """How many grants of a partition clients were told."""
@@ -282,8 +287,7 @@ class LongFaults(Faults):
 
     def _pause_owners(self, at: tuple[str, int]) -> list[Client]:
         """Pause the clients that own a partition. Returns them."""
-        tenants = self._story.tenants.tenants if self._story.tenants is not None else ()
-        owners = [each for each in tenants if each.at == at and each.grant is not None]
+        owners = [each for each in self._tenants if each.at == at and each.grant is not None]
         for owner in owners:
             self._world.trace(owner.name, "sleeps")
             owner.process.pause()
@@ -321,4 +325,4 @@ DIVERGENCE = Kind("divergence", 0, (18.0, 24.0), LongFaults.diverge)
 UNFOLLOWED_LEADER = Kind("unfollowed leader", 0, (17.0, 22.0), LongFaults.replace_unfollowed)
 UNNOTICED_SUCCESSION = Kind("unnoticed succession", 0, (17.0, 22.0), LongFaults.replace_unnoticed)
 LONG_KINDS = (OUTDATED_PROPOSAL, DIVERGENCE, UNFOLLOWED_LEADER, UNNOTICED_SUCCESSION)
-_KINDS_BY_NAME = {kind.name: kind for kind in (*KINDS, *LONG_KINDS)}
+_LONG_BY_NAME = {kind.name: kind for kind in LONG_KINDS}
