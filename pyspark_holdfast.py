@@ -4,6 +4,6 @@ With this module `spark.read.format("holdfast")` works without a call to registe
 can import Holdfast.
 """
 
-from pipeline.source import HoldfastDataSource as DefaultSource
+from holdfast_log.pipeline.source import HoldfastDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -21,7 +21,7 @@ from benchmarks import produce_cost
 from benchmarks.cases import Case, CaseError, librdkafka_cases, quick_cases, raw_cases, run
 from benchmarks.results import HEADINGS, Result, best_of, columns, print_json, print_table, summary
 from benchmarks.targets import Target
-from broker.tools.local_cluster import LocalCluster
+from holdfast_log.broker.tools.local_cluster import LocalCluster
 
 PROPERTIES = {"message.max.bytes": str(4 * 2**20), "log.segment.bytes": str(512 * 2**20)}
 

@@ -37,15 +37,15 @@ from benchmarks.raw_client import (
     read_frame,
 )
 from benchmarks.results import MB, LatencySummary, percentiles, print_json, print_table
-from broker.tools.broker_process import BackgroundBroker
-from broker.tools.local_cluster import LocalCluster
-from clients.admin import Admin, ConfigChange, ConfigResource, NewTopic
-from coordinator.tools.zookeeper_process import HOST
-from protocol.compression import codec_named
-from protocol.configs import ResourceType
-from protocol.headers import decode_response
-from protocol.messages.produce import ProduceRequest
-from protocol.records import BatchBuilder
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
+from holdfast_log.broker.tools.local_cluster import LocalCluster
+from holdfast_log.clients.admin import Admin, ConfigChange, ConfigResource, NewTopic
+from holdfast_log.coordinator.tools.zookeeper_process import HOST
+from holdfast_log.protocol.compression import codec_named
+from holdfast_log.protocol.configs import ResourceType
+from holdfast_log.protocol.headers import decode_response
+from holdfast_log.protocol.messages.produce import ProduceRequest
+from holdfast_log.protocol.records import BatchBuilder
 
 _TOPIC = "compacted"
 _PROBED = "probed"

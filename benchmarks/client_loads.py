@@ -89,7 +89,7 @@ def _repeat_call(job: ClientJob, send: Callable[[bytes], object]) -> tuple[_Stop
 
 def holdfast_produce(job: ClientJob) -> ClientResult:
     """`send`, once for every record."""
-    from holdfast import Message, Producer
+    from holdfast_log import Message, Producer
 
     producer = Producer({"bootstrap.servers": job.bootstrap, "acks": "all", "linger.ms": LINGER_MS})
     producer.send(Message(job.topic, value=b"")).result(30_000)
@@ -104,7 +104,7 @@ def holdfast_produce(job: ClientJob) -> ClientResult:
 
 def holdfast_produce_bulk(job: ClientJob) -> ClientResult:
     """`send_many`, once for `CHUNK` records."""
-    from holdfast import Message, Producer
+    from holdfast_log import Message, Producer
 
     producer = Producer({"bootstrap.servers": job.bootstrap, "acks": "all", "linger.ms": LINGER_MS})
     producer.send(Message(job.topic, value=b"")).result(30_000)
@@ -148,7 +148,7 @@ def holdfast_consume_bulk(job: ClientJob) -> ClientResult:
 
 
 def _holdfast_consumer(job: ClientJob) -> Any:
-    from holdfast import Consumer, TopicPartition
+    from holdfast_log import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": job.bootstrap, "auto.offset.reset": "earliest"})
     consumer.add_topic(job.topic)

@@ -25,8 +25,8 @@ import click
 from benchmarks.client_loads import CHUNK, LOADS, ClientJob, ClientResult
 from benchmarks.results import print_json, print_table
 from benchmarks.targets import Target, create_topic, delete_topic
-from broker.tools.local_cluster import LocalCluster
-from protocol.records import PURE_PYTHON_VARIABLE
+from holdfast_log.broker.tools.local_cluster import LocalCluster
+from holdfast_log.protocol.records import PURE_PYTHON_VARIABLE
 
 OURS = "holdfast"
 KINDS = {

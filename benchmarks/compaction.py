@@ -22,19 +22,19 @@ import click
 from twisted.internet.defer import Deferred, ensureDeferred, maybeDeferred, succeed
 from twisted.python.failure import Failure
 
-from broker.cleaning.cleaning_pass import CleaningPass, PassSurroundings
-from broker.cleaning.plan import plan_of
-from broker.cleaning.settings import CleanerSettings
-from broker.log.disk import OsDisk
-from broker.log.flush_job import flush_at_once
-from broker.log.loading import LoadRequest
-from broker.log.log import Log
-from broker.log.preparation import prepare_append
-from broker.log.recovery import create_log
-from broker.log.settings import LogSettings
-from protocol.compression import codec_named
-from protocol.records import BatchBuilder
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.cleaning.cleaning_pass import CleaningPass, PassSurroundings
+from holdfast_log.broker.cleaning.plan import plan_of
+from holdfast_log.broker.cleaning.settings import CleanerSettings
+from holdfast_log.broker.log.disk import OsDisk
+from holdfast_log.broker.log.flush_job import flush_at_once
+from holdfast_log.broker.log.loading import LoadRequest
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.preparation import prepare_append
+from holdfast_log.broker.log.recovery import create_log
+from holdfast_log.broker.log.settings import LogSettings
+from holdfast_log.protocol.compression import codec_named
+from holdfast_log.protocol.records import BatchBuilder
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 MB = 1_000_000
 

@@ -25,8 +25,8 @@ from benchmarks.pairs import Ratio, in_turns, median_ratio
 from benchmarks.raw_client import RECORD_BYTES
 from benchmarks.results import Result, print_json, print_table
 from benchmarks.targets import Target
-from broker.tools.broker_process import CHECKOUT
-from broker.tools.local_cluster import LocalCluster
+from holdfast_log.broker.tools.broker_process import CHECKOUT
+from holdfast_log.broker.tools.local_cluster import LocalCluster
 
 CASES = (
     Case("raw", "produce", RECORD_BYTES, 16 * KB, 1, "1"),

@@ -11,9 +11,9 @@ from pathlib import Path
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from benchmarks.steady_load import CLIENTS, SteadyLoad, steady_loads
-from broker.tools.broker_process import BackgroundBroker
-from broker.tools.cluster_view import ClusterView
-from broker.tools.local_cluster import LocalCluster
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
+from holdfast_log.broker.tools.cluster_view import ClusterView
+from holdfast_log.broker.tools.local_cluster import LocalCluster
 
 BROKERS = 3
 PARTITIONS = 6

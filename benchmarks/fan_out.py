@@ -23,13 +23,13 @@ from benchmarks.load_error import LoadError
 from benchmarks.pairs import median_ratio
 from benchmarks.results import percentiles, print_json, print_table
 from benchmarks.targets import Target, cpu_seconds, create_topic, delete_topic
-from broker.tools.broker_process import CHECKOUT
-from broker.tools.local_cluster import LocalCluster
-from protocol.frames import SIZE, join_parts
-from protocol.headers import encode_request
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records import BatchBuilder
+from holdfast_log.broker.tools.broker_process import CHECKOUT
+from holdfast_log.broker.tools.local_cluster import LocalCluster
+from holdfast_log.protocol.frames import SIZE, join_parts
+from holdfast_log.protocol.headers import encode_request
+from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from holdfast_log.protocol.records import BatchBuilder
 
 CONSUMERS = (50, 200)
 RECORD_BYTES = 200

@@ -18,22 +18,22 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from benchmarks.results import LatencySummary, percentiles
-from coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
-from protocol.api import Request, Response
-from protocol.errors import ErrorCode
-from protocol.frames import SIZE, join_parts
-from protocol.headers import decode_response, encode_request
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.offset_commit import (
+from holdfast_log.coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.frames import SIZE, join_parts
+from holdfast_log.protocol.headers import decode_response, encode_request
+from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
+from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest
+from holdfast_log.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from holdfast_log.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 JOIN_VERSION = 3  # The last version in which a member may join without an id.
 _SESSION_MS = 60_000

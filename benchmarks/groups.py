@@ -26,17 +26,17 @@ import click
 from benchmarks.group_load import GroupJob, GroupRun, frame_of, job_json, run_from_json
 from benchmarks.results import LatencySummary, percentiles, print_json, print_table
 from benchmarks.targets import Target, cpu_seconds, create_topic
-from broker.tools.broker_process import receive
-from broker.tools.local_cluster import LocalCluster
-from coordinator.groups.partitions import OFFSETS_TOPIC
-from coordinator.groups.records import CommittedOffset, offset_record
-from protocol.errors import ErrorCode
-from protocol.frames import SIZE
-from protocol.headers import decode_response
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.records import BatchBuilder
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.tools.broker_process import receive
+from holdfast_log.broker.tools.local_cluster import LocalCluster
+from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
+from holdfast_log.coordinator.groups.records import CommittedOffset, offset_record
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.frames import SIZE
+from holdfast_log.protocol.headers import decode_response
+from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
+from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
+from holdfast_log.protocol.records import BatchBuilder
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 TOPIC = "read"
 _LOADED = re.compile(r"Loaded the groups of \S+: (\d+) records read in (\d+) ms")

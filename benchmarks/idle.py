@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from benchmarks.results import print_json, print_table
 from benchmarks.targets import cpu_seconds
-from broker.tools.local_cluster import LocalCluster
+from holdfast_log.broker.tools.local_cluster import LocalCluster
 
 _BROKERS = 3
 _TOPIC_PARTITIONS = 1000

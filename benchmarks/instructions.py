@@ -27,8 +27,8 @@ from benchmarks.broker import PROPERTIES
 from benchmarks.cases import KB
 from benchmarks.results import print_json, print_table
 from benchmarks.targets import Target, create_topic
-from broker.tools.broker_process import CHECKOUT, BackgroundBroker
-from coordinator.tools.zookeeper_process import ZooKeeperProcess
+from holdfast_log.broker.tools.broker_process import CHECKOUT, BackgroundBroker
+from holdfast_log.coordinator.tools.zookeeper_process import ZooKeeperProcess
 
 _START_TIMEOUT_S = 600.0
 _DUMP_TIMEOUT_S = 120.0

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from broker.tools.broker_process import BackgroundBroker, receive
-from broker.tools.cluster_view import ClusterView
-from broker.tools.local_cluster import LocalCluster
-from coordinator.tools.zookeeper_process import HOST
-from coordinator.tools.zookeeper_server import transactions
-from protocol.frames import SIZE, join_parts
-from protocol.headers import decode_response, encode_request
-from protocol.messages.metadata import (
+from holdfast_log.broker.tools.broker_process import BackgroundBroker, receive
+from holdfast_log.broker.tools.cluster_view import ClusterView
+from holdfast_log.broker.tools.local_cluster import LocalCluster
+from holdfast_log.coordinator.tools.zookeeper_process import HOST
+from holdfast_log.coordinator.tools.zookeeper_server import transactions
+from holdfast_log.protocol.frames import SIZE, join_parts
+from holdfast_log.protocol.headers import decode_response, encode_request
+from holdfast_log.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

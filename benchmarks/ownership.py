@@ -24,20 +24,25 @@ import click
 from benchmarks import ownership_pairs
 from benchmarks.ownership_pairs import VALUE
 from benchmarks.results import percentiles, print_json, print_table
-from broker.tools.local_cluster import LocalCluster
-from clients.admin import Admin, NewTopic
-from clients.connection.connection import ANY_NODE, Connection
-from clients.connection.link import Call
-from clients.exclusive_producer import ExclusiveProducer
-from clients.groups.coordinator import coordinator_in, find_coordinator_request
-from clients.message import Message
-from clients.ownership.claim_requests import OwnDialect, RequestKind, ResourceRequest, standings_in
-from clients.ownership.events import ClaimState, OwnershipEvent
-from clients.producer import Producer
-from clients.sending.responses import SendResponse
-from coordinator.tools.zookeeper_process import die_with_parent
-from protocol.errors import BrokerError, error_for
-from protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.broker.tools.local_cluster import LocalCluster
+from holdfast_log.clients.admin import Admin, NewTopic
+from holdfast_log.clients.connection.connection import ANY_NODE, Connection
+from holdfast_log.clients.connection.link import Call
+from holdfast_log.clients.exclusive_producer import ExclusiveProducer
+from holdfast_log.clients.groups.coordinator import coordinator_in, find_coordinator_request
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.ownership.claim_requests import (
+    OwnDialect,
+    RequestKind,
+    ResourceRequest,
+    standings_in,
+)
+from holdfast_log.clients.ownership.events import ClaimState, OwnershipEvent
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.responses import SendResponse
+from holdfast_log.coordinator.tools.zookeeper_process import die_with_parent
+from holdfast_log.protocol.errors import BrokerError, error_for
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 
 HOME = Path(__file__).parents[1]
 SESSION_MS = 60_000

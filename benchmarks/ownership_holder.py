@@ -8,8 +8,8 @@ from __future__ import annotations
 import signal
 import sys
 
-from clients.exclusive_producer import ExclusiveProducer
-from protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.clients.exclusive_producer import ExclusiveProducer
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 
 
 def main() -> None:

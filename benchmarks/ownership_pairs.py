@@ -16,9 +16,9 @@ from typing import Any
 
 from benchmarks.pairs import Ratio, in_turns, median_ratio
 from benchmarks.targets import reactor_seconds
-from clients.exclusive_producer import ExclusiveProducer
-from clients.message import Message
-from clients.producer import Producer
+from holdfast_log.clients.exclusive_producer import ExclusiveProducer
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
 
 VALUE = b"v" * 100
 RECORDS_A_CALL = 10_000

@@ -18,7 +18,7 @@ from benchmarks.cases import KB, Case, run
 from benchmarks.raw_client import RECORD_BYTES, build_batch
 from benchmarks.results import Result
 from benchmarks.targets import Target
-from broker.tools.local_cluster import LocalCluster
+from holdfast_log.broker.tools.local_cluster import LocalCluster
 
 BATCH_BYTES = 16 * KB
 AIM_US = 60.0

@@ -32,13 +32,13 @@ from benchmarks.raw_client import (
     read_frame,
 )
 from benchmarks.results import print_json, print_table
-from broker.tools.local_cluster import LocalCluster
-from clients.admin import Admin, ClientQuotaEntity, NewTopic
-from protocol.errors import ErrorCode
-from protocol.frames import SIZE
-from protocol.headers import decode_response
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.produce import ProduceRequest
+from holdfast_log.broker.tools.local_cluster import LocalCluster
+from holdfast_log.clients.admin import Admin, ClientQuotaEntity, NewTopic
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.frames import SIZE
+from holdfast_log.protocol.headers import decode_response
+from holdfast_log.protocol.messages.fetch import FetchRequest
+from holdfast_log.protocol.messages.produce import ProduceRequest
 
 _BROKERS = 3
 _TOPIC = "load"

@@ -22,14 +22,18 @@ from typing import Any, TypeVar
 
 from benchmarks.load_error import LoadError
 from benchmarks.results import Result, percentiles, to_json
-from protocol.api import Request, Response
-from protocol.errors import ErrorCode
-from protocol.frames import SIZE, join_parts
-from protocol.headers import decode_response, encode_request
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records import BatchBuilder
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.frames import SIZE, join_parts
+from holdfast_log.protocol.headers import decode_response, encode_request
+from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from holdfast_log.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from holdfast_log.protocol.records import BatchBuilder
 
 PRODUCE_VERSION = 8
 FETCH_VERSION = 11

@@ -19,7 +19,7 @@ import click
 from benchmarks.cases import KB, Case, run
 from benchmarks.results import HEADINGS, Result, best_of, columns, print_json, print_table, summary
 from benchmarks.targets import Target
-from broker.tools.local_cluster import LocalCluster
+from holdfast_log.broker.tools.local_cluster import LocalCluster
 
 BROKERS = 3
 RECORD_BYTES = 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-import pipeline
+from holdfast_log import pipeline
 
 CORES = 2
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"

@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks.pairs import in_turns, median_ratio
 from benchmarks.spark_session import CONNECTOR, CORES, open_session
-from broker.tools.local_cluster import LocalCluster
-from holdfast import Admin, NewTopic
+from holdfast_log import Admin, NewTopic
+from holdfast_log.broker.tools.local_cluster import LocalCluster
 
 _PARTITIONS = 6
 _PEER, _OWN = "kafka", "holdfast"

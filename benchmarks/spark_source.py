@@ -23,8 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.pairs import in_turns, median_ratio
 from benchmarks.results import MB, print_json
 from benchmarks.spark_session import CONNECTOR, CORES, open_session
-from broker.tools.local_cluster import LocalCluster
-from holdfast import Admin, NewTopic, Producer
+from holdfast_log import Admin, NewTopic, Producer
+from holdfast_log.broker.tools.local_cluster import LocalCluster
 
 _TOPIC = "spark-source"
 _PEER, _OWN = "kafka", "holdfast"

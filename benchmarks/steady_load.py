@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as StockProducer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from holdfast import Message, Producer, SendResponse
+from holdfast_log import Message, Producer, SendResponse
 
 TICK_S = 0.01
 FLUSH_TIMEOUT_S = 120.0

@@ -29,12 +29,12 @@ from twisted.internet.protocol import Factory
 from twisted.protocols.basic import Int32StringReceiver
 
 from benchmarks.results import MB, print_json, print_table
-from broker.log.disk import OsFile
-from broker.network.connection import ConnectionLimits, ReplySlot, ServerConnection
-from broker.network.interfaces import Address
-from broker.network.transport import TcpNetwork
-from protocol.checksum import crc32c
-from protocol.frames import SIZE, FileSlice
+from holdfast_log.broker.log.disk import OsFile
+from holdfast_log.broker.network.connection import ConnectionLimits, ReplySlot, ServerConnection
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.broker.network.transport import TcpNetwork
+from holdfast_log.protocol.checksum import crc32c
+from holdfast_log.protocol.frames import SIZE, FileSlice
 
 reactor = cast(Any, _installed)
 

@@ -1,4 +1,4 @@
-"""`python -m broker config/server.properties [--override key=value]…`: one broker, until SIGTERM or
+"""`python -m holdfast_log.broker config/server.properties [--override key=value]…`: one broker, until SIGTERM or
 SIGINT."""
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import os
 import sys
 from pathlib import Path
 
-from broker.process.log_file import log_to, open_log_file
-from broker.settings.command_line import read_settings
-from clients.settings import SettingError, Settings
+from holdfast_log.broker.process.log_file import log_to, open_log_file
+from holdfast_log.broker.settings.command_line import read_settings
+from holdfast_log.clients.settings import SettingError, Settings
 
 _LOG_FORMAT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 
@@ -78,7 +78,7 @@ def main() -> int:
     from twisted.internet import epollreactor
 
     epollreactor.install()
-    from broker.process.process import run
+    from holdfast_log.broker.process.process import run
 
     return run(settings, arguments.ready_file)
 

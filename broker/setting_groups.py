@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
-from clients.settings import Setting, SettingType
+from holdfast_log.clients.settings import Setting, SettingType
 
 G = TypeVar("G")
 

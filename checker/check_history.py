@@ -17,16 +17,16 @@ from pathlib import Path
 
 import click
 
-from broker.tools.broker_process import BrokerProcessError
-from checker.calls import from_lines
-from checker.clients.crew import CheckSettings
-from checker.cluster import BROKERS, checked_cluster
-from checker.faults import ALL, NONE, BrokerFault, FaultPlayer, parse_faults
-from checker.load import CheckLoad
-from checker.recorder import Recorder
-from checker.verdict import HistoryVerdict, judge
-from clients.errors import ClientError
-from coordinator.tools.zookeeper_server import ZooKeeperServerError
+from holdfast_log.broker.tools.broker_process import BrokerProcessError
+from holdfast_log.checker.calls import from_lines
+from holdfast_log.checker.clients.crew import CheckSettings
+from holdfast_log.checker.cluster import BROKERS, checked_cluster
+from holdfast_log.checker.faults import ALL, NONE, BrokerFault, FaultPlayer, parse_faults
+from holdfast_log.checker.load import CheckLoad
+from holdfast_log.checker.recorder import Recorder
+from holdfast_log.checker.verdict import HistoryVerdict, judge
+from holdfast_log.clients.errors import ClientError
+from holdfast_log.coordinator.tools.zookeeper_server import ZooKeeperServerError
 
 _SHOWN_MAX = 20
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-from broker.tools.cluster_view import ClusterView
-from broker.tools.local_cluster import LocalCluster
-from broker.tools.machine import HookedMachine
-from broker.tools.relays import Relays
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.tools.cluster_view import ClusterView
+from holdfast_log.broker.tools.local_cluster import LocalCluster
+from holdfast_log.broker.tools.machine import HookedMachine
+from holdfast_log.broker.tools.relays import Relays
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 BROKERS = 3
 COORDINATION = TopicPartition("__consumer_offsets", 0)

@@ -11,10 +11,10 @@ import random
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from checker.calls import FaultSpan
-from checker.cluster import COORDINATION, CheckedCluster
-from checker.recorder import Recorder
-from protocol.topic_partition import TopicPartition
+from holdfast_log.checker.calls import FaultSpan
+from holdfast_log.checker.cluster import COORDINATION, CheckedCluster
+from holdfast_log.checker.recorder import Recorder
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _AWAY_S = (0.0, 6.0)
 """How long a killed broker stays down: both shorter and longer than its ZooKeeper session."""

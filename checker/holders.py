@@ -21,8 +21,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from checker.calls import NO_GRANT, Action, Outcome, OwnershipCall
-from checker.order import Sighting, falls
+from holdfast_log.checker.calls import NO_GRANT, Action, Outcome, OwnershipCall
+from holdfast_log.checker.order import Sighting, falls
 
 _GRANTED, _CONFIRMED, _ENDED = range(3)
 """The life of one grant. It never runs backwards."""

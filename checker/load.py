@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from checker.calls import StoredRecords
-from checker.clients.claimant import RivalClaimant
-from checker.clients.crew import CheckClient, CheckSettings, Crew
-from checker.clients.follower import Follower
-from checker.clients.register import RegisterClient
-from checker.clients.writers import ConditionalWriter, ExclusiveWriter, TermWriter
-from clients.admin import Admin, NewTopic
-from clients.consumer import Consumer
-from protocol.topic_partition import TopicPartition
+from holdfast_log.checker.calls import StoredRecords
+from holdfast_log.checker.clients.claimant import RivalClaimant
+from holdfast_log.checker.clients.crew import CheckClient, CheckSettings, Crew
+from holdfast_log.checker.clients.follower import Follower
+from holdfast_log.checker.clients.register import RegisterClient
+from holdfast_log.checker.clients.writers import ConditionalWriter, ExclusiveWriter, TermWriter
+from holdfast_log.clients.admin import Admin, NewTopic
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _END_TIMEOUT_S = 60.0
 _READ_TIMEOUT_S = 120.0

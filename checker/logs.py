@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from checker.calls import (
+from holdfast_log.checker.calls import (
     NO_GRANT,
     NO_OFFSET,
     AppendCall,
@@ -29,7 +29,7 @@ from checker.calls import (
     ReadCall,
     StoredRecords,
 )
-from checker.order import Sighting, falls
+from holdfast_log.checker.order import Sighting, falls
 
 
 def log_violations(history: CallHistory) -> Iterator[str]:

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Self, TextIO
 
-from checker.calls import CallHistory, Recorded, to_line
-from clients.boot_clock import boot_s
+from holdfast_log.checker.calls import CallHistory, Recorded, to_line
+from holdfast_log.clients.boot_clock import boot_s
 
 
 class Recorder:

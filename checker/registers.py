@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
-from checker.calls import ABSENT, CallHistory, KeyCall, Outcome
-from checker.order import Sighting, falls
+from holdfast_log.checker.calls import ABSENT, CallHistory, KeyCall, Outcome
+from holdfast_log.checker.order import Sighting, falls
 
 _PUT, _GET = range(2)
 

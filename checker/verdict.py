@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from checker.calls import Action, CallHistory, Outcome, OwnershipCall
-from checker.holders import holder_violations
-from checker.logs import log_violations
-from checker.registers import register_violations
+from holdfast_log.checker.calls import Action, CallHistory, Outcome, OwnershipCall
+from holdfast_log.checker.holders import holder_violations
+from holdfast_log.checker.logs import log_violations
+from holdfast_log.checker.registers import register_violations
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,16 @@ import os
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from clients.errors import ConfigError
-from clients.settings import REQUIRED, Setting, SettingError, Settings, SettingType, read_properties
-from protocol.compression import codec_named
+from holdfast_log.clients.errors import ConfigError
+from holdfast_log.clients.settings import (
+    REQUIRED,
+    Setting,
+    SettingError,
+    Settings,
+    SettingType,
+    read_properties,
+)
+from holdfast_log.protocol.compression import codec_named
 
 Properties: TypeAlias = Mapping[str, Any] | str | os.PathLike[str]
 """Properties as a mapping, or the path of a properties file."""

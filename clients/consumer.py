@@ -22,29 +22,29 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
-from clients.config import Properties
-from clients.connection.network import ClientNetwork
-from clients.consumer_loop import ConsumerLoop, ConsumerParts, ReadClaims, consumer_parts
-from clients.consumer_use import one_thread
-from clients.errors import ClosedError, NoGroupError, RequestTimeoutError
-from clients.feedback.events import OnEvent
-from clients.fence import OwnerFence
-from clients.fetching.deserialization import DeadLetter, Deserializer
-from clients.fetching.fetched import EncodedBatch, FetchedBatch
-from clients.fetching.isolation import Isolation
-from clients.fetching.offsets import EARLIEST, LATEST
-from clients.fetching.positions import Position
-from clients.fetching.queries import ConsumerQueries
-from clients.fetching.unknown_topics import check_topic_name
-from clients.groups.listener import RebalanceListener
-from clients.groups.membership import GroupIdentity
-from clients.message import ConsumerRecord, OffsetAndMetadata
-from protocol.errors import ErrorCode, error_for
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.config import Properties
+from holdfast_log.clients.connection.network import ClientNetwork
+from holdfast_log.clients.consuming.loop import ConsumerLoop, ConsumerParts, ReadClaims, consumer_parts
+from holdfast_log.clients.errors import ClosedError, NoGroupError, RequestTimeoutError
+from holdfast_log.clients.feedback.events import OnEvent
+from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.clients.fetching.consumer_use import one_thread
+from holdfast_log.clients.fetching.deserialization import DeadLetter, Deserializer
+from holdfast_log.clients.fetching.fetched import EncodedBatch, FetchedBatch
+from holdfast_log.clients.fetching.isolation import Isolation
+from holdfast_log.clients.fetching.offsets import EARLIEST, LATEST
+from holdfast_log.clients.fetching.positions import Position
+from holdfast_log.clients.fetching.queries import ConsumerQueries
+from holdfast_log.clients.fetching.unknown_topics import check_topic_name
+from holdfast_log.clients.groups.listener import RebalanceListener
+from holdfast_log.clients.groups.membership import GroupIdentity
+from holdfast_log.clients.message import ConsumerRecord, OffsetAndMetadata
+from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from clients.feedback.snapshots import ConsumerFeedback
-    from clients.groups.session import GroupSession
+    from holdfast_log.clients.feedback.snapshots import ConsumerFeedback
+    from holdfast_log.clients.groups.session import GroupSession
 
 _ITERATION_WAIT_MS = 60_000
 _CLOSE_MS = 5_000
@@ -248,7 +248,7 @@ class BaseConsumer(ConsumerQueries):
     @one_thread
     def feedback(self) -> ConsumerFeedback:
         """Counts of records, fetches, rebalances, commits and requests so far."""
-        from clients.consumer_feedback import consumer_feedback  # Slow to import, seldom used.
+        from holdfast_log.clients.consuming.feedback import consumer_feedback  # Slow to import, seldom used.
 
         return consumer_feedback(self._connection.feedback(), self._fetcher, self._buffer, self._group)
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clients.errors import RecordDeserializationError
-from clients.message import Message
+from holdfast_log.clients.errors import RecordDeserializationError
+from holdfast_log.clients.message import Message
 
 if TYPE_CHECKING:
-    from clients.producer import Producer
+    from holdfast_log.clients.producer import Producer
 
 _TIMEOUT_MS = 120_000
 _PREFIX = "__holdfast.errors."

@@ -9,10 +9,10 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from clients.message import ConsumerRecord
-from protocol.errors import BrokerError, ErrorCode
-from protocol.records import Headers
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.message import ConsumerRecord
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.records import Headers
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class ClientError(Exception):

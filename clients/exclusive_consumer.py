@@ -14,20 +14,20 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from clients.config import Properties
-from clients.connection.link import Call, Reply
-from clients.consumer import BaseConsumer
-from clients.consumer_loop import ConsumerParts, consumer_parts
-from clients.fence import OwnerFence
-from clients.groups.membership import OwnerTokens
-from clients.message import OffsetAndMetadata
-from clients.ownership.arguments import check_partitions, check_text
-from clients.ownership.claim import ClaimSettings
-from clients.ownership.claim_requests import OwnDialect
-from clients.ownership.claims import OwnershipClaims
-from clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent
-from protocol.messages.ownership import IF_FREE, Access
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.config import Properties
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.consumer import BaseConsumer
+from holdfast_log.clients.consuming.loop import ConsumerParts, consumer_parts
+from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.clients.groups.membership import OwnerTokens
+from holdfast_log.clients.message import OffsetAndMetadata
+from holdfast_log.clients.ownership.arguments import check_partitions, check_text
+from holdfast_log.clients.ownership.claim import ClaimSettings
+from holdfast_log.clients.ownership.claim_requests import OwnDialect
+from holdfast_log.clients.ownership.claims import OwnershipClaims
+from holdfast_log.clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent
+from holdfast_log.protocol.messages.ownership import IF_FREE, Access
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 SESSION_TIMEOUT_MS = 10_000
 
@@ -113,7 +113,7 @@ class ExclusiveConsumer(BaseConsumer):
 
 
 class _PartitionClaims:
-    """The claims of one exclusive consumer (`clients.consumer_loop.ReadClaims`)."""
+    """The claims of one exclusive consumer (`clients.consuming.loop.ReadClaims`)."""
 
     def __init__(
         self,

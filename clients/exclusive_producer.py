@@ -15,30 +15,30 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
-from clients.config import Properties, producer_settings, required_acks
-from clients.connection.connection import Connection
-from clients.connection.network import ClientNetwork
-from clients.errors import ConfigError, RequestTimeoutError
-from clients.feedback.events import OnEvent
-from clients.fence import OwnerFence
-from clients.message import Message
-from clients.ownership.arguments import check_numbers, check_text
-from clients.ownership.claim import FOR_EVER, ClaimSettings
-from clients.ownership.claim_requests import ProducerAccessDialect
-from clients.ownership.claims import OwnershipClaims
-from clients.ownership.events import OwnershipEvent
-from clients.ownership.whole_topic import WholeTopic
-from clients.ownership.write_access import ClaimedWriteAccess
-from clients.sending.engine import SendingEngine, producer_connection
-from clients.sending.expectations import ANY_EPOCH, NO_GUARDS
-from clients.sending.message_sender import MessageSender, Serializer, to_bytes
-from clients.sending.partitioner import Partitioner, by_key
-from clients.sending.producer_face import ProducerFace
-from clients.sending.responses import BulkResponse, SendResponse
-from protocol.messages.ownership import IF_FREE, ResourceStanding
-from protocol.messages.producer_access import ProducerAccessMode
-from protocol.schema import ZERO_UUID
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.config import Properties, producer_settings, required_acks
+from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.connection.network import ClientNetwork
+from holdfast_log.clients.errors import ConfigError, RequestTimeoutError
+from holdfast_log.clients.feedback.events import OnEvent
+from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.ownership.arguments import check_numbers, check_text
+from holdfast_log.clients.ownership.claim import FOR_EVER, ClaimSettings
+from holdfast_log.clients.ownership.claim_requests import ProducerAccessDialect
+from holdfast_log.clients.ownership.claims import OwnershipClaims
+from holdfast_log.clients.ownership.events import OwnershipEvent
+from holdfast_log.clients.ownership.whole_topic import WholeTopic
+from holdfast_log.clients.ownership.write_access import ClaimedWriteAccess
+from holdfast_log.clients.sending.engine import SendingEngine, producer_connection
+from holdfast_log.clients.sending.expectations import ANY_EPOCH, NO_GUARDS
+from holdfast_log.clients.sending.message_sender import MessageSender, Serializer, to_bytes
+from holdfast_log.clients.sending.partitioner import Partitioner, by_key
+from holdfast_log.clients.sending.producer_face import ProducerFace
+from holdfast_log.clients.sending.responses import BulkResponse, SendResponse
+from holdfast_log.protocol.messages.ownership import IF_FREE, ResourceStanding
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.protocol.schema import ZERO_UUID
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 SESSION_TIMEOUT_MS = 10_000
 _CLOSE_MS = 5_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 FENCES_FEATURE = "holdfast.fences"
 

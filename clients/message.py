@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from protocol.batches import TimestampType
-from protocol.records import Headers
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.batches import TimestampType
+from holdfast_log.protocol.records import Headers
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 UNKNOWN_OFFSET = -1
 NO_VERSION = -1

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import random
 
-from clients.config import Properties, producer_settings, required_acks
-from clients.connection.network import ClientNetwork
-from clients.errors import ConfigError
-from clients.feedback.events import OnEvent
-from clients.fence import OwnerFence
-from clients.sending.engine import SendingEngine, producer_connection
-from clients.sending.message_sender import MessageSender, Serializer, to_bytes
-from clients.sending.partitioner import Partitioner, by_key
-from clients.sending.producer_face import ProducerFace
+from holdfast_log.clients.config import Properties, producer_settings, required_acks
+from holdfast_log.clients.connection.network import ClientNetwork
+from holdfast_log.clients.errors import ConfigError
+from holdfast_log.clients.feedback.events import OnEvent
+from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.clients.sending.engine import SendingEngine, producer_connection
+from holdfast_log.clients.sending.message_sender import MessageSender, Serializer, to_bytes
+from holdfast_log.clients.sending.partitioner import Partitioner, by_key
+from holdfast_log.clients.sending.producer_face import ProducerFace
 
 
 class Producer(ProducerFace, MessageSender):

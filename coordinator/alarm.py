@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coordinator.clock import Clock, DelayedCall
+from holdfast_log.coordinator.clock import Clock, DelayedCall
 
 
 class Alarm:

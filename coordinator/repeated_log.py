@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from coordinator.clock import Clock
+from holdfast_log.coordinator.clock import Clock
 
 INTERVAL_S = 10.0
 CAUSES_MAX = 100

@@ -21,8 +21,8 @@ def register(spark: SparkSession) -> None:
     On a cluster, Holdfast must be installed where the executors run, like any package that tasks import. The
     workers of a local session get the import path of this process.
     """
-    from pipeline.session import show_workers
-    from pipeline.source import HoldfastDataSource
+    from holdfast_log.pipeline.session import show_workers
+    from holdfast_log.pipeline.source import HoldfastDataSource
 
     show_workers(spark)
     spark.dataSource.register(HoldfastDataSource)

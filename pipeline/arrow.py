@@ -21,11 +21,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from clients.fetching.fetched import EncodedBatch
-from protocol.arrow_columns import ArrowColumns, BinaryParts, ColumnParts, HeaderParts
-from protocol.errors import BrokerError, error_for
-from protocol.topic_partition import TopicPartition
-from protocol.wire import Buffer
+from holdfast_log.clients.fetching.fetched import EncodedBatch
+from holdfast_log.protocol.arrow_columns import ArrowColumns, BinaryParts, ColumnParts, HeaderParts
+from holdfast_log.protocol.errors import BrokerError, error_for
+from holdfast_log.protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.wire import Buffer
 
 ROWS_PER_BATCH = 32_768
 """Most rows of a batch that goes to Spark."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
-from clients.settings import Settings
-from pipeline.option_table import OptionError
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.settings import Settings
+from holdfast_log.pipeline.option_table import OptionError
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 EARLIEST = -2
 LATEST = -1

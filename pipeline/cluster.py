@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from clients.connection.connection import ANY_NODE, Connection
-from clients.consumer import Consumer
-from clients.errors import ConfigError
-from clients.fence import OwnerFence
-from clients.settings import Setting
-from pipeline.option_table import CLIENT_PREFIX, OptionError
-from protocol.errors import ErrorCode, error_for
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.connection.connection import ANY_NODE, Connection
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.errors import ConfigError
+from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.clients.settings import Setting
+from holdfast_log.pipeline.option_table import CLIENT_PREFIX, OptionError
+from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _TASK_DEFAULTS = {"client.id": "holdfast-spark"}
 # A user waits for the plan: the error with the addresses that do not answer must come within 10 s.

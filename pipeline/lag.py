@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.stream import from_json
+from holdfast_log.pipeline.stream import from_json
 
 
 def lag(progress: Any) -> dict[str, int]:

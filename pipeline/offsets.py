@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pipeline.boundaries import EARLIEST, LATEST, Boundary, Offsets, Timestamps
-from pipeline.option_table import OptionError
-from pipeline.options import ReadOptions, TopicSelection
-from protocol.topic_partition import TopicPartition
+from holdfast_log.pipeline.boundaries import EARLIEST, LATEST, Boundary, Offsets, Timestamps
+from holdfast_log.pipeline.option_table import OptionError
+from holdfast_log.pipeline.options import ReadOptions, TopicSelection
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class DataLossError(Exception):

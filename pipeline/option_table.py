@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from clients.settings import Setting, SettingError, Settings, closest_name
+from holdfast_log.clients.settings import Setting, SettingError, Settings, closest_name
 
 CLIENT_PREFIX = "kafka."
 BOOTSTRAP = "kafka.bootstrap.servers"

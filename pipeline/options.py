@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from clients.settings import Setting, Settings, SettingType, settings_table
-from pipeline.boundaries import (
+from holdfast_log.clients.settings import Setting, Settings, SettingType, settings_table
+from holdfast_log.pipeline.boundaries import (
     EARLIEST,
     LATEST,
     Boundary,
@@ -24,8 +24,14 @@ from pipeline.boundaries import (
     only_one,
     start_of,
 )
-from pipeline.option_table import BOOTSTRAP, CLIENT_PREFIX, OptionError, OptionTable, client_properties
-from protocol.topic_partition import TopicPartition
+from holdfast_log.pipeline.option_table import (
+    BOOTSTRAP,
+    CLIENT_PREFIX,
+    OptionError,
+    OptionTable,
+    client_properties,
+)
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql.datasource import InputPartition
 
-from clients.fence import OwnerFence
-from pipeline.offsets import OffsetRange
+from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.pipeline.offsets import OffsetRange
 
 
 class RangePartition(InputPartition):

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from clients.fence import OwnerFence
-from clients.fetching.fetched import EncodedBatch
-from pipeline.arrow import BatchCollector
-from pipeline.cluster import open_consumer
-from pipeline.offsets import DataLossError, OffsetRange
-from pipeline.options import ReadOptions
-from protocol.errors import OffsetOutOfRangeError
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.clients.fetching.fetched import EncodedBatch
+from holdfast_log.pipeline.arrow import BatchCollector
+from holdfast_log.pipeline.cluster import open_consumer
+from holdfast_log.pipeline.offsets import DataLossError, OffsetRange
+from holdfast_log.pipeline.options import ReadOptions
+from holdfast_log.protocol.errors import OffsetOutOfRangeError
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _POLL_MS = 500
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Protocol
 
-from clients.config import ADMIN_ROWS
-from clients.errors import RequestTimeoutError
-from clients.fence import OwnerFence
-from clients.ownership.lease import Lease
-from pipeline.cluster import properties_for
-from protocol.errors import OwnershipRefusedError
-from protocol.messages.ownership import Access
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.config import ADMIN_ROWS
+from holdfast_log.clients.errors import RequestTimeoutError
+from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.clients.ownership.lease import Lease
+from holdfast_log.pipeline.cluster import properties_for
+from holdfast_log.protocol.errors import OwnershipRefusedError
+from holdfast_log.protocol.messages.ownership import Access
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 WAIT_MS = 20_000
 """Time for which a run waits for partitions of another one: a killed process keeps them for 10 s."""

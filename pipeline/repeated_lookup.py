@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from pipeline.offsets import Lookup
-from pipeline.options import LookupRetries
-from protocol.errors import BrokerError
-from protocol.topic_partition import TopicPartition
+from holdfast_log.pipeline.offsets import Lookup
+from holdfast_log.pipeline.options import LookupRetries
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger("holdfast.spark")
 

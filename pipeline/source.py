@@ -20,14 +20,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pipeline.arrow import spark_schema
-from pipeline.cluster import ClusterLookup
-from pipeline.offsets import plan
-from pipeline.option_table import OptionError
-from pipeline.options import includes_headers, read_options
-from pipeline.range_partition import RangePartition
-from pipeline.ranges import read_range
-from pipeline.repeated_lookup import RepeatedLookup
+from holdfast_log.pipeline.arrow import spark_schema
+from holdfast_log.pipeline.cluster import ClusterLookup
+from holdfast_log.pipeline.offsets import plan
+from holdfast_log.pipeline.option_table import OptionError
+from holdfast_log.pipeline.options import includes_headers, read_options
+from holdfast_log.pipeline.range_partition import RangePartition
+from holdfast_log.pipeline.ranges import read_range
+from holdfast_log.pipeline.repeated_lookup import RepeatedLookup
 
 FORMAT = "holdfast"
 
@@ -49,7 +49,7 @@ class HoldfastDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         self._must_be_own(schema)
         try:
-            from pipeline.stream_reader import HoldfastStreamReader
+            from holdfast_log.pipeline.stream_reader import HoldfastStreamReader
         except ImportError as error:
             raise OptionError(f"readStream needs PySpark 4.2 or later ({error})") from None
         return HoldfastStreamReader(dict(self.options))
@@ -60,14 +60,14 @@ class HoldfastDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         try:
-            from pipeline.sink.writers import BatchSink
+            from holdfast_log.pipeline.sink.writers import BatchSink
         except ImportError as error:
             raise OptionError(f"writing needs PySpark 4.1 or later ({error})") from None
         return BatchSink(dict(self.options), schema, is_overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         try:
-            from pipeline.sink.writers import StreamSink
+            from holdfast_log.pipeline.sink.writers import StreamSink
         except ImportError as error:
             raise OptionError(f"writing needs PySpark 4.1 or later ({error})") from None
         return StreamSink(dict(self.options), schema, is_overwrite=overwrite)

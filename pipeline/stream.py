@@ -11,9 +11,17 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pipeline.offsets import DataLossError, Lookup, OffsetRange, checked, cut, partitions_of, starts_of
-from pipeline.options import StreamOptions
-from protocol.topic_partition import TopicPartition
+from holdfast_log.pipeline.offsets import (
+    DataLossError,
+    Lookup,
+    OffsetRange,
+    checked,
+    cut,
+    partitions_of,
+    starts_of,
+)
+from holdfast_log.pipeline.options import StreamOptions
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 IDLE_WAIT_S = 1.0
 """Maximum time for which `StreamOffsets.latest` waits for records, before it answers that there are none.

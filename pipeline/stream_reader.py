@@ -20,13 +20,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pipeline.cluster import ClusterLookup
-from pipeline.options import stream_options
-from pipeline.range_partition import RangePartition
-from pipeline.ranges import read_range
-from pipeline.reader_leases import ReaderLeases, reader_leases
-from pipeline.repeated_lookup import RepeatedLookup
-from pipeline.stream import BatchLimits, OffsetJson, StreamOffsets, from_json, to_json
+from holdfast_log.pipeline.cluster import ClusterLookup
+from holdfast_log.pipeline.options import stream_options
+from holdfast_log.pipeline.range_partition import RangePartition
+from holdfast_log.pipeline.ranges import read_range
+from holdfast_log.pipeline.reader_leases import ReaderLeases, reader_leases
+from holdfast_log.pipeline.repeated_lookup import RepeatedLookup
+from holdfast_log.pipeline.stream import BatchLimits, OffsetJson, StreamOffsets, from_json, to_json
 
 
 class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

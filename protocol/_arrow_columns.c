@@ -532,7 +532,7 @@ static PyType_Slot memory_slots[] = {
 };
 
 static PyType_Spec memory_spec = {
-    .name = "protocol._arrow_columns.Memory",
+    .name = "holdfast_log.protocol._arrow_columns.Memory",
     .basicsize = sizeof(Memory),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = memory_slots,
@@ -811,7 +811,7 @@ static PyType_Slot buffers_slots[] = {
 };
 
 static PyType_Spec buffers_spec = {
-    .name = "protocol._arrow_columns.ColumnBuffers",
+    .name = "holdfast_log.protocol._arrow_columns.ColumnBuffers",
     .basicsize = sizeof(ColumnBuffers),
     .flags = Py_TPFLAGS_DEFAULT,
     .slots = buffers_slots,
@@ -856,8 +856,8 @@ static PyModuleDef_Slot module_slots[] = {
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
-    .m_name = "protocol._arrow_columns",
-    .m_doc = "The loop of protocol.arrow_columns_loop, compiled.",
+    .m_name = "holdfast_log.protocol._arrow_columns",
+    .m_doc = "The loop of holdfast_log.protocol.arrow_columns_loop, compiled.",
     .m_size = sizeof(State),
     .m_slots = module_slots,
     .m_traverse = visit_module,

@@ -1,5 +1,5 @@
-from protocol.arrow_columns_loop import ColumnParts, Rest
-from protocol.wire import Buffer
+from holdfast_log.protocol.arrow_columns_loop import ColumnParts, Rest
+from holdfast_log.protocol.wire import Buffer
 
 class ColumnBuffers:
     def __init__(self, has_headers: bool, row_limit: int, byte_limit: int, /) -> None: ...

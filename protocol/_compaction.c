@@ -441,7 +441,7 @@ yield_turn(size_t size, size_t *done)
     }
 }
 
-PyDoc_STRVAR(add_batch_keys_doc, "See protocol.compaction.");
+PyDoc_STRVAR(add_batch_keys_doc, "See holdfast_log.protocol.compaction.");
 
 static PyObject *
 add_batch_keys(PyObject *module, PyObject *args)
@@ -469,7 +469,7 @@ add_batch_keys(PyObject *module, PyObject *args)
     return result;
 }
 
-PyDoc_STRVAR(add_keys_doc, "See protocol.compaction.");
+PyDoc_STRVAR(add_keys_doc, "See holdfast_log.protocol.compaction.");
 
 static PyObject *
 add_keys(PyObject *module, PyObject *args)
@@ -699,7 +699,7 @@ filter_one(const Batch *batch, const uint8_t *at, const uint8_t *end, int keeps_
     return CHANGED;
 }
 
-PyDoc_STRVAR(filter_records_doc, "See protocol.compaction.");
+PyDoc_STRVAR(filter_records_doc, "See holdfast_log.protocol.compaction.");
 
 static PyObject *
 filter_records(PyObject *module, PyObject *args)
@@ -831,7 +831,7 @@ filter_batch(const Batch *batch, int is_kept, int keeps_first, const Rules *rule
     return add_row(rows, last_offset, kept.max_timestamp, size);
 }
 
-PyDoc_STRVAR(filter_batches_doc, "See protocol.compaction.");
+PyDoc_STRVAR(filter_batches_doc, "See holdfast_log.protocol.compaction.");
 
 static PyObject *
 filter_batches(PyObject *module, PyObject *args)
@@ -918,8 +918,8 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
-    .m_name = "protocol._compaction",
-    .m_doc = "The loops of protocol.compaction_loops, compiled.",
+    .m_name = "holdfast_log.protocol._compaction",
+    .m_doc = "The loops of holdfast_log.protocol.compaction_loops, compiled.",
     .m_size = 0,
     .m_methods = methods,
 };

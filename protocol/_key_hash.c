@@ -110,8 +110,8 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
-    .m_name = "protocol._key_hash",
-    .m_doc = "The loops of protocol.key_hash_loop, compiled.",
+    .m_name = "holdfast_log.protocol._key_hash",
+    .m_doc = "The loops of holdfast_log.protocol.key_hash_loop, compiled.",
     .m_size = 0,
     .m_methods = methods,
 };

@@ -1,4 +1,4 @@
-from protocol.wire import Buffer
+from holdfast_log.protocol.wire import Buffer
 
 def murmur2(data: bytes, /) -> int: ...
 def places(

@@ -537,8 +537,8 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
-    .m_name = "protocol._record_codec",
-    .m_doc = "The loops of protocol.record_codec, compiled.",
+    .m_name = "holdfast_log.protocol._record_codec",
+    .m_doc = "The loops of holdfast_log.protocol.record_codec, compiled.",
     .m_size = 0,
     .m_methods = methods,
 };

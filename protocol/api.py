@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
 
-from protocol.schema import (
+from holdfast_log.protocol.schema import (
     ProtocolMessage,
     Versions,
     set_versions,

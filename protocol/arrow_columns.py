@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from protocol.arrow_columns_loop import BinaryParts, ColumnParts, HeaderParts, Rest
-from protocol.batches import BatchHeader, corrupt
-from protocol.records import PURE_PYTHON_VARIABLE
-from protocol.wire import Buffer
+from holdfast_log.protocol.arrow_columns_loop import BinaryParts, ColumnParts, HeaderParts, Rest
+from holdfast_log.protocol.batches import BatchHeader, corrupt
+from holdfast_log.protocol.records import PURE_PYTHON_VARIABLE
+from holdfast_log.protocol.wire import Buffer
 
 __all__ = ["ArrowColumns", "BinaryParts", "HeaderParts", "ColumnParts"]
 
@@ -24,12 +24,12 @@ __all__ = ["ArrowColumns", "BinaryParts", "HeaderParts", "ColumnParts"]
 def _fastest_loop() -> ModuleType:
     if not os.environ.get(PURE_PYTHON_VARIABLE):
         try:
-            from protocol import _arrow_columns
+            from holdfast_log.protocol import _arrow_columns
         except ImportError:
             pass
         else:
             return _arrow_columns
-    from protocol import arrow_columns_loop
+    from holdfast_log.protocol import arrow_columns_loop
 
     return arrow_columns_loop
 

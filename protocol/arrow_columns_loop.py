@@ -14,9 +14,9 @@ from itertools import accumulate
 from operator import add
 from typing import Any, TypeAlias
 
-from protocol.batches import TimestampType
-from protocol.record_codec import Headers, decode
-from protocol.wire import Buffer
+from holdfast_log.protocol.batches import TimestampType
+from holdfast_log.protocol.record_codec import Headers, decode
+from holdfast_log.protocol.wire import Buffer
 
 LIMIT_MAX = 2**31 - 1
 """The largest limit of rows and of bytes: Arrow says with 32 bits where a key, value or header ends."""

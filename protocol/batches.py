@@ -20,9 +20,9 @@ import enum
 import struct
 from typing import NamedTuple
 
-from protocol.checksum import crc32c
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.wire import Buffer
+from holdfast_log.protocol.checksum import crc32c
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.wire import Buffer
 
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12

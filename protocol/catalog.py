@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Mapping
 
-from protocol import messages
-from protocol.api import Api, Request
+from holdfast_log.protocol import messages
+from holdfast_log.protocol.api import Api, Request
 
 
 class _Apis(Mapping[int, Api]):

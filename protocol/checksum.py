@@ -10,7 +10,7 @@ import importlib.util
 from importlib.machinery import PathFinder
 from typing import Protocol, cast
 
-from protocol.wire import Buffer
+from holdfast_log.protocol.wire import Buffer
 
 __all__ = ["Buffer", "Checksum", "crc32c"]
 

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from protocol import wire
-from protocol.fields import (
+from holdfast_log.protocol import wire
+from holdfast_log.protocol.fields import (
     UUID128,
     Array,
     Field,
@@ -26,7 +26,7 @@ from protocol.fields import (
     WireType,
     minimum_size,
 )
-from protocol.frames import FileSlice, Part, Parts, parts_size
+from holdfast_log.protocol.frames import FileSlice, Part, Parts, parts_size
 
 Encoder: TypeAlias = Callable[[Any, list[Part], list[int]], None]
 """(message, out, cuts): appends the pieces of the message to `out`, and to `cuts` the indexes in `out` of the

@@ -44,8 +44,8 @@ import os
 from types import ModuleType
 from typing import NamedTuple, TypeAlias
 
-from protocol.batches import HEADER_SIZE, BatchHeader, Compression
-from protocol.compaction_loops import (
+from holdfast_log.protocol.batches import HEADER_SIZE, BatchHeader, Compression
+from holdfast_log.protocol.compaction_loops import (
     COMPRESSED,
     DAMAGED,
     DIGEST_BYTES,
@@ -57,9 +57,9 @@ from protocol.compaction_loops import (
     rewritten,
     row_of,
 )
-from protocol.compression import DecompressionError, compress, decompress
-from protocol.records import PURE_PYTHON_VARIABLE
-from protocol.wire import Buffer
+from holdfast_log.protocol.compression import DecompressionError, compress, decompress
+from holdfast_log.protocol.records import PURE_PYTHON_VARIABLE
+from holdfast_log.protocol.wire import Buffer
 
 __all__ = [
     "COMPRESSED", "DAMAGED", "DIGEST_BYTES", "ENDED", "FULL", "SLOT_BYTES",
@@ -72,12 +72,12 @@ __all__ = [
 def _fastest_loops() -> ModuleType:
     if not os.environ.get(PURE_PYTHON_VARIABLE):
         try:
-            from protocol import _compaction
+            from holdfast_log.protocol import _compaction
         except ImportError:
             pass
         else:
             return _compaction
-    from protocol import compaction_loops
+    from holdfast_log.protocol import compaction_loops
 
     return compaction_loops
 

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
-from protocol.batches import (
+from holdfast_log.protocol.batches import (
     DELETE_HORIZON,
     HAS_APPEND_ID,
     HEADER_SIZE,
@@ -24,8 +24,8 @@ from protocol.batches import (
     read_header,
     write_header,
 )
-from protocol.errors import BrokerError
-from protocol.record_codec import zigzag_varint
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.record_codec import zigzag_varint
 
 DIGEST_BYTES = 16
 SLOT_BYTES = 24

@@ -14,8 +14,8 @@ from typing import Any
 
 import cramjam
 
-from protocol.batches import Compression
-from protocol.wire import Buffer
+from holdfast_log.protocol.batches import Compression
+from holdfast_log.protocol.wire import Buffer
 
 DEFAULT_LIMIT = 256 * 1024 * 1024
 """Limit of a decompressed batch, in bytes, for callers that give none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from protocol.schema import (
+from holdfast_log.protocol.schema import (
     Int16,
     Int32,
     MalformedMessage,
@@ -21,7 +21,7 @@ from protocol.schema import (
     struct,
     wire,
 )
-from protocol.wire import Buffer
+from holdfast_log.protocol.wire import Buffer
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 """The protocol type of groups whose members use these messages."""

@@ -1,13 +1,13 @@
 """docs/protocol.md: tables of all APIs, generated from their declarations.
 
-python -m protocol.describe > docs/protocol.md
+python -m holdfast_log.protocol.describe > docs/protocol.md
 """
 
 from __future__ import annotations
 
-from protocol.api import Api
-from protocol.catalog import APIS
-from protocol.fields import NO_VERSIONS, Versions
+from holdfast_log.protocol.api import Api
+from holdfast_log.protocol.catalog import APIS
+from holdfast_log.protocol.fields import NO_VERSIONS, Versions
 
 FIRST_OWN_KEY = 30000
 """Keys from here on are Holdfast's own APIs; Kafka's stay below 100."""
@@ -15,7 +15,7 @@ FIRST_OWN_KEY = 30000
 _INTRODUCTION = """\
 # The protocol
 
-Holdfast speaks Kafka's wire protocol. `python -m protocol.describe` generates these tables from the
+Holdfast speaks Kafka's wire protocol. `python -m holdfast_log.protocol.describe` generates these tables from the
 declarations in `protocol/messages/`, which also have the fields of each message.
 
 *Versions* can be encoded and decoded. *Advertised* versions are in the ApiVersions response of a broker

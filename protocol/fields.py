@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Annotated, Any, TypeAlias
 from uuid import UUID
 
-from protocol.frames import FileSlice, Parts
+from holdfast_log.protocol.frames import FileSlice, Parts
 
 ZERO_UUID = UUID(int=0)
 """Kafka's "no id"."""

@@ -7,11 +7,11 @@ import typing
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
-from protocol.api import Request, Response
-from protocol.catalog import APIS
-from protocol.frames import SIZE, Parts, parts_size
-from protocol.schema import MalformedMessage, decode_from, encode_parts
-from protocol.wire import DECODE_ERRORS, Buffer, skip_tagged_fields
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.catalog import APIS
+from holdfast_log.protocol.frames import SIZE, Parts, parts_size
+from holdfast_log.protocol.schema import MalformedMessage, decode_from, encode_parts
+from holdfast_log.protocol.wire import DECODE_ERRORS, Buffer, skip_tagged_fields
 
 R = TypeVar("R", bound=Response)
 _CONTROLLED_SHUTDOWN_KEY = 7

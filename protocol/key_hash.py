@@ -10,19 +10,19 @@ import os
 from collections.abc import Callable
 from types import ModuleType
 
-from protocol.records import PURE_PYTHON_VARIABLE
-from protocol.wire import Buffer
+from holdfast_log.protocol.records import PURE_PYTHON_VARIABLE
+from holdfast_log.protocol.wire import Buffer
 
 
 def _fastest_loop() -> ModuleType:
     if not os.environ.get(PURE_PYTHON_VARIABLE):
         try:
-            from protocol import _key_hash
+            from holdfast_log.protocol import _key_hash
         except ImportError:
             pass
         else:
             return _key_hash
-    from protocol import key_hash_loop
+    from holdfast_log.protocol import key_hash_loop
 
     return key_hash_loop
 

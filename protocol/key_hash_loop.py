@@ -10,7 +10,7 @@ import struct
 from array import array
 from functools import lru_cache
 
-from protocol.wire import Buffer
+from holdfast_log.protocol.wire import Buffer
 
 _POSITIVE = 0x7FFFFFFF
 

@@ -16,7 +16,7 @@ from itertools import repeat
 from types import ModuleType
 from typing import NamedTuple
 
-from protocol.batches import (
+from holdfast_log.protocol.batches import (
     HEADER_SIZE,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -29,11 +29,11 @@ from protocol.batches import (
     read_header,
     write_header,
 )
-from protocol.compression import DEFAULT_LIMIT, DecompressionError, compress, decompress
-from protocol.errors import BrokerError, ErrorCode
-from protocol.record_codec import NO_HEADERS, encode_headers
-from protocol.record_codec import Headers as Headers
-from protocol.wire import Buffer
+from holdfast_log.protocol.compression import DEFAULT_LIMIT, DecompressionError, compress, decompress
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.record_codec import NO_HEADERS, encode_headers
+from holdfast_log.protocol.record_codec import Headers as Headers
+from holdfast_log.protocol.wire import Buffer
 
 PURE_PYTHON_VARIABLE = "HOLDFAST_PURE_PYTHON"
 
@@ -41,12 +41,12 @@ PURE_PYTHON_VARIABLE = "HOLDFAST_PURE_PYTHON"
 def _fastest_codec() -> ModuleType:
     if not os.environ.get(PURE_PYTHON_VARIABLE):
         try:
-            from protocol import _record_codec
+            from holdfast_log.protocol import _record_codec
         except ImportError:
             pass
         else:
             return _record_codec
-    from protocol import record_codec
+    from holdfast_log.protocol import record_codec
 
     return record_codec
 

@@ -21,8 +21,8 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
-from protocol import codegen
-from protocol.fields import (
+from holdfast_log.protocol import codegen
+from holdfast_log.protocol.fields import (
     ALL_VERSIONS,
     FIELDS_ATTRIBUTE,
     NO_VERSIONS,
@@ -44,8 +44,8 @@ from protocol.fields import (
     implicit_default,
     wire_type,
 )
-from protocol.frames import Part, Parts, join_parts
-from protocol.wire import (
+from holdfast_log.protocol.frames import Part, Parts, join_parts
+from holdfast_log.protocol.wire import (
     DECODE_ERRORS,
     ENCODE_ERRORS,
     Buffer,

@@ -2,4 +2,4 @@
 # Drive a cluster under faults, record what every client was answered, and check the history. See --help.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 use_java
-run_python -m checker.check_history "$@"
+run_python -m holdfast_log.checker.check_history "$@"

@@ -2,7 +2,7 @@
 # Common functions of all scripts: find the checkout, its Python, its Java. Source this file, do not run it.
 #
 #   . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-#   run_python -m clients.tools.topics "$@"
+#   run_python -m holdfast_log.clients.tools.topics "$@"
 #
 # HOLDFAST_VENV   the virtual environment to use (default: .venv in the checkout)
 

@@ -2,4 +2,4 @@
 # Run ZooKeeper and brokers on free loopback ports, until Ctrl-C or while a command runs. See --help.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 use_java
-run_python -m broker.tools.local_cluster "$@"
+run_python -m holdfast_log.broker.tools.local_cluster "$@"

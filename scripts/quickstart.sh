@@ -20,4 +20,4 @@ fi
 bash "$HOLDFAST_HOME/scripts/install.sh" --with-examples --quiet
 use_java
 python=$(find_python)
-run_python -m broker.tools.local_cluster -- "$python" -P -m pipeline.examples.quickstart
+run_python -m holdfast_log.broker.tools.local_cluster -- "$python" -P -m holdfast_log.pipeline.examples.quickstart

@@ -5,7 +5,7 @@
 # it. Both are rotated (docs/operating.md).
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 if [[ ${1:-} != -daemon ]]; then
-    run_python -m broker "$@"
+    run_python -m holdfast_log.broker "$@"
 fi
 
 shift

@@ -4,4 +4,4 @@
 #   server-stop.sh [config/server.properties] [--override log.dirs=...]
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 [[ $# -gt 0 ]] || set -- "$HOLDFAST_HOME/config/server.properties"
-run_python -m broker.tools.server_stop "$@"
+run_python -m holdfast_log.broker.tools.server_stop "$@"

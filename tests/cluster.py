@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from broker.process.session_file import SessionFile, boot_id
-from broker.tools.broker_process import BackgroundBroker
+from holdfast_log.broker.process.session_file import SessionFile, boot_id
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
 
 __all__ = ["BackgroundBroker", "Cluster", "cluster", "cluster_of_module", "shared_cluster"]
 

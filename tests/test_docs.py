@@ -19,9 +19,9 @@ PROSE = [HOME / "README.md", *sorted((HOME / "docs").glob("**/*.md"))]
 SCRIPTS = [path for path in sorted((HOME / "scripts").glob("*.sh")) if path.name != "common.sh"]
 
 GENERATED = {
-    "docs/settings.md": "broker.settings.rows",
-    "docs/spark-options.md": "pipeline.options",
-    "docs/spark-sink-options.md": "pipeline.sink.options",
+    "docs/settings.md": "holdfast_log.broker.settings.rows",
+    "docs/spark-options.md": "holdfast_log.pipeline.options",
+    "docs/spark-sink-options.md": "holdfast_log.pipeline.sink.options",
 }
 """Each generated page, and the module that prints it: python -m MODULE > PAGE."""
 

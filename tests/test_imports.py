@@ -31,7 +31,11 @@ MAY_IMPORT = {
 """The packages of the project that each package may import besides itself."""
 
 # The broker shares the settings and the clock with the clients; the rest is for applications.
-BROKER_MAY_IMPORT_OF_CLIENTS = ("clients.settings", "clients.config", "clients.boot_clock")
+BROKER_MAY_IMPORT_OF_CLIENTS = (
+    "holdfast_log.clients.settings",
+    "holdfast_log.clients.config",
+    "holdfast_log.clients.boot_clock",
+)
 
 TWISTED_ALLOWED_IN_COORDINATOR = (
     "twisted.internet.defer",
@@ -181,7 +185,7 @@ def test_importing_the_clients_loads_no_heavy_package() -> None:
     heavy = ["click", "rich", "pyarrow", "pandas", "numpy", "kazoo", "twisted", "pyspark"]
     code = (
         "import sys, clients, holdfast\n"
-        "from holdfast import Producer, Consumer, Admin\n"
+        "from holdfast_log import Producer, Consumer, Admin\n"
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )
 
@@ -199,15 +203,15 @@ def test_imports_in_yields_every_form_of_import() -> None:
         "from . import znodes\n"
         "from ..broker import app\n"
         "def late() -> None:\n"
-        "    from broker.log import segment\n"
+        "    from holdfast_log.broker.log import segment\n"
     )
 
     found = [item.module for item in imports_in("coordinator/room.py", text)]
 
     assert sorted(found) == [
         "broker.app",
-        "broker.log.segment",
-        "coordinator.znodes",
+        "holdfast_log.broker.log.segment",
+        "holdfast_log.coordinator.znodes",
         "kazoo.client",
         "twisted.internet.reactor",
     ]

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from coordinator.tools.zookeeper_process import START_TIMEOUT_S, ZooKeeperProcess, ensemble
-from coordinator.tools.zookeeper_server import answers
+from holdfast_log.coordinator.tools.zookeeper_process import START_TIMEOUT_S, ZooKeeperProcess, ensemble
+from holdfast_log.coordinator.tools.zookeeper_server import answers
 
 __all__ = ["ZooKeeperProcess", "ensemble", "running_server", "zookeeper", "zookeeper_server"]
 

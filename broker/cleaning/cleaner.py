@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.python.failure import Failure
 
-from broker.cleaning.cleaning_pass import CleaningAborted, CleaningPass, PassSurroundings
-from broker.cleaning.plan import CleaningPlan, best_plan, must_roll, plan_of
-from broker.cleaning.settings import CleanerSettings
-from broker.cleaning.sources import UncleanableSegment
-from broker.log.disk import Disk
-from broker.log.log import Log
-from broker.log.pressure import is_pressure
-from broker.log.segment import Segment
-from broker.setting_groups import Live
-from broker.workers import Workers
-from coordinator.alarm import Alarm
-from coordinator.clock import Clock, TimeOfDay
-from protocol.errors import BrokerError
+from holdfast_log.broker.cleaning.cleaning_pass import CleaningAborted, CleaningPass, PassSurroundings
+from holdfast_log.broker.cleaning.plan import CleaningPlan, best_plan, must_roll, plan_of
+from holdfast_log.broker.cleaning.settings import CleanerSettings
+from holdfast_log.broker.cleaning.sources import UncleanableSegment
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.pressure import is_pressure
+from holdfast_log.broker.log.segment import Segment
+from holdfast_log.broker.setting_groups import Live
+from holdfast_log.broker.workers import Workers
+from holdfast_log.coordinator.alarm import Alarm
+from holdfast_log.coordinator.clock import Clock, TimeOfDay
+from holdfast_log.protocol.errors import BrokerError
 
 logger = logging.getLogger(__name__)
 

@@ -15,20 +15,25 @@ from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
-from broker.cleaning.copying import GroupCopy, sorted_offsets
-from broker.cleaning.mapping import KeyMapping
-from broker.cleaning.plan import CleaningPlan, groups_of
-from broker.cleaning.producers import last_batches
-from broker.cleaning.settings import CleanerSettings
-from broker.cleaning.sources import Source
-from broker.log.disk import Disk
-from broker.log.replacement import SegmentReplacement, begin_replacement, finish_replacement, is_current
-from broker.log.segment import Segment
-from broker.log.snapshots import snapshot_path
-from broker.log.timestamps import LOOK_UP_BYTES_MAX
-from broker.workers import Workers
-from coordinator.clock import TimeOfDay
-from protocol.compaction import Rules, Table
+from holdfast_log.broker.cleaning.copying import GroupCopy, sorted_offsets
+from holdfast_log.broker.cleaning.mapping import KeyMapping
+from holdfast_log.broker.cleaning.plan import CleaningPlan, groups_of
+from holdfast_log.broker.cleaning.producers import last_batches
+from holdfast_log.broker.cleaning.settings import CleanerSettings
+from holdfast_log.broker.cleaning.sources import Source
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.replacement import (
+    SegmentReplacement,
+    begin_replacement,
+    finish_replacement,
+    is_current,
+)
+from holdfast_log.broker.log.segment import Segment
+from holdfast_log.broker.log.snapshots import snapshot_path
+from holdfast_log.broker.log.timestamps import LOOK_UP_BYTES_MAX
+from holdfast_log.broker.workers import Workers
+from holdfast_log.coordinator.clock import TimeOfDay
+from holdfast_log.protocol.compaction import Rules, Table
 
 logger = logging.getLogger(__name__)
 

@@ -14,13 +14,19 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from broker.cleaning.sources import Source, SourceReader
-from broker.log import names
-from broker.log.disk import Disk, DiskFile
-from broker.log.index import encode_offsets, encode_times
-from protocol import compaction
-from protocol.batches import HEADER_SIZE, NO_LEADER_EPOCH, NO_TIMESTAMP, read_header, write_header
-from protocol.compaction import Rules
+from holdfast_log.broker.cleaning.sources import Source, SourceReader
+from holdfast_log.broker.log import names
+from holdfast_log.broker.log.disk import Disk, DiskFile
+from holdfast_log.broker.log.index import encode_offsets, encode_times
+from holdfast_log.protocol import compaction
+from holdfast_log.protocol.batches import (
+    HEADER_SIZE,
+    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    read_header,
+    write_header,
+)
+from holdfast_log.protocol.compaction import Rules
 
 _ROW = struct.Struct("=qqq")
 _NO_BATCH = NO_LEADER_EPOCH - 1

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.cleaning.offset_map import OffsetMap
-from broker.cleaning.settings import CleanerSettings
-from broker.cleaning.sources import Source, SourceReader
-from broker.log.disk import Disk
-from protocol import compaction
-from protocol.batches import read_header
+from holdfast_log.broker.cleaning.offset_map import OffsetMap
+from holdfast_log.broker.cleaning.settings import CleanerSettings
+from holdfast_log.broker.cleaning.sources import Source, SourceReader
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.protocol import compaction
+from holdfast_log.protocol.batches import read_header
 
 
 class KeyMapping:

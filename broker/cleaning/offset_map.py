@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import mmap
 
-from broker.cleaning.settings import CleanerSettings
-from protocol.compaction import SLOT_BYTES
+from holdfast_log.broker.cleaning.settings import CleanerSettings
+from holdfast_log.protocol.compaction import SLOT_BYTES
 
 
 def _zeros(size: int) -> memoryview:

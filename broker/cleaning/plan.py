@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 
-from broker.cleaning.sources import UncleanableSegment
-from broker.log.damage import SuspectSegment
-from broker.log.log import Log
-from broker.log.segment import MAX_RELATIVE_OFFSET, Segment
-from broker.log.settings import LogSettings
+from holdfast_log.broker.cleaning.sources import UncleanableSegment
+from holdfast_log.broker.log.damage import SuspectSegment
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from holdfast_log.broker.log.settings import LogSettings
 
 _GROUP_MAX = 32
 """Maximum number of segments that become one: all their files are renamed in one turn of the reactor."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from broker.cleaning.sources import Source
-from broker.log import scan
-from broker.log.disk import Disk
-from broker.log.producer_state import decode_snapshot
+from holdfast_log.broker.cleaning.sources import Source
+from holdfast_log.broker.log import scan
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.producer_state import decode_snapshot
 
 logger = logging.getLogger(__name__)
 

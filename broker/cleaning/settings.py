@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from broker.setting_groups import settings_group
-from clients.settings import Setting, SettingType
+from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.clients.settings import Setting, SettingType
 
 _PIECE_BYTES_MAX = 128 << 10
 """The system does not interrupt a read or a write of a page cache. With pieces of 512 KB the requests of

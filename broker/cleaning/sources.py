@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.log.disk import Disk, DiskFile
-from protocol.batches import batch_size_at
+from holdfast_log.broker.log.disk import Disk, DiskFile
+from holdfast_log.protocol.batches import batch_size_at
 
 
 class UncleanableSegment(Exception):

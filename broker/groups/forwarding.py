@@ -8,11 +8,11 @@ from typing import Any, Protocol, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from broker.groups.offsets_topic import OffsetsTopic
-from broker.metadata import MetadataCache
-from broker.network.outbound import ChannelError
-from protocol.api import Request, Response
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.groups.offsets_topic import OffsetsTopic
+from holdfast_log.broker.network.outbound import ChannelError
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 R = TypeVar("R", bound=Response)
 

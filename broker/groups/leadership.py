@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from twisted.internet.defer import DeferredLock
 
-from broker.groups.partition_log import PartitionLog
-from broker.groups.settings import PartitionLogSettings
-from broker.metadata import MetadataCache
-from broker.replication.leadership import Leadership
-from broker.replication.partition import Partition
-from broker.replication.replicas import Replicas
-from broker.workers import Workers
-from coordinator.groups.partitions import OFFSETS_TOPIC
-from coordinator.groups.service import GroupService
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.groups.partition_log import PartitionLog
+from holdfast_log.broker.groups.settings import PartitionLogSettings
+from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.workers import Workers
+from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
+from holdfast_log.coordinator.groups.service import GroupService
 
 
 class GroupLeadership:

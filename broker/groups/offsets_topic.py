@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.groups.settings import OffsetsTopicSettings
-from broker.metadata import MetadataCache
-from coordinator.groups.partitions import OFFSETS_TOPIC, partition_of_group
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.groups.settings import OffsetsTopicSettings
+from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC, partition_of_group
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
 _log = logging.getLogger(__name__)
 

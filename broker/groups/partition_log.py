@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import Deferred, DeferredLock, ensureDeferred
 
-from broker.groups.replay import LatestRecords
-from broker.groups.settings import PartitionLogSettings
-from broker.log.append import AppendOrigin
-from broker.metadata import MetadataCache
-from broker.replication.appends import ACKS_ALL, Append
-from broker.replication.leadership import Leadership
-from broker.replication.partition import Partition
-from broker.replication.replicas import Replicas
-from broker.replication.waiting import MAX_WAIT_MS, Parked
-from broker.workers import Workers
-from coordinator.groups.effects import GroupRecord
-from coordinator.groups.log import NOTHING_COMMITTED, Replay
-from protocol.errors import BrokerError, ErrorCode
-from protocol.records import TYPICAL_OVERHEAD, BatchBuilder
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.groups.replay import LatestRecords
+from holdfast_log.broker.groups.settings import PartitionLogSettings
+from holdfast_log.broker.log.append import AppendOrigin
+from holdfast_log.broker.replication.appends import ACKS_ALL, Append
+from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.replication.waiting import MAX_WAIT_MS, Parked
+from holdfast_log.broker.workers import Workers
+from holdfast_log.coordinator.groups.effects import GroupRecord
+from holdfast_log.coordinator.groups.log import NOTHING_COMMITTED, Replay
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.records import TYPICAL_OVERHEAD, BatchBuilder
 
 _RETRY_MS = 500
 """Pause before the broker reads a damaged range again, in ms."""

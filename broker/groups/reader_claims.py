@@ -14,17 +14,17 @@ from typing import Any, TypeAlias
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from broker.groups.forwarding import SendToBroker
-from coordinator.clock import Clock, DelayedCall
-from coordinator.groups.effects import Decision, GroupReader, ReaderClaim
-from protocol.errors import ErrorCode, error_for
-from protocol.messages.group_readers import (
+from holdfast_log.broker.groups.forwarding import SendToBroker
+from holdfast_log.coordinator.clock import Clock, DelayedCall
+from holdfast_log.coordinator.groups.effects import Decision, GroupReader, ReaderClaim
+from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.messages.group_readers import (
     AssignedReader,
     AssignReadersRequest,
     AssignReadersResponse,
     ReadPartitions,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from protocol.batches import corrupt, has_valid_crc, whole_batches
-from protocol.frames import FileSlice
-from protocol.records import decode_columns
+from holdfast_log.protocol.batches import corrupt, has_valid_crc, whole_batches
+from holdfast_log.protocol.frames import FileSlice
+from holdfast_log.protocol.records import decode_columns
 
 _KEPT_MAX = 200_000
 """Records that are held before they are replayed, so that superseded ones are skipped."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from broker.setting_groups import settings_group
-from clients.settings import Setting, SettingError, SettingType
-from coordinator.groups.settings import GroupSettings
-from protocol.batches import Compression
+from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.clients.settings import Setting, SettingError, SettingType
+from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.protocol.batches import Compression
 
 _INT_MAX = 2**31 - 1
 _MINUTE_MS = 60_000

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
-from broker.audit import log_change, shown
-from broker.handler import Handler, RequestContext
-from broker.quotas.entities import entity_of
-from broker.quotas.store import QuotaStore
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.alter_client_quotas import (
+from holdfast_log.broker.quotas.entities import entity_of
+from holdfast_log.broker.quotas.store import QuotaStore
+from holdfast_log.broker.requests.audit import log_change, shown
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     AlteredEntry,

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, gatherResults
 
-from broker.audit import log_altered
-from broker.handler import Handler, RequestContext
-from broker.settings.changes import SettingChanges
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.alter_configs import (
+from holdfast_log.broker.requests.audit import log_altered
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.settings.changes import SettingChanges
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,

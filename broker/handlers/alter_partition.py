@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from coordinator.controller.service import ControllerService
-from protocol.errors import BrokerError
-from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.controller.service import ControllerService
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 
 @dataclass(eq=False)

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.audit import log_change
-from broker.handler import Handler, RequestContext
-from coordinator.controller.service import ControllerService
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.alter_partition_reassignments import (
+from holdfast_log.broker.requests.audit import log_change
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.controller.service import ControllerService
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(eq=False)

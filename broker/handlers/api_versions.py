@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from broker.dispatch import Dispatcher
-from broker.features import FEATURES
-from broker.handler import Handler, RequestContext
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.api_versions import (
+from holdfast_log.broker.requests.dispatch import Dispatcher
+from holdfast_log.broker.requests.features import FEATURES
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,

@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
-from broker.handler import Handler, RequestContext, refusal
-from broker.metadata import ZERO_ID
-from broker.ownership.answers import Standings
-from broker.ownership.readers import AssignReaders, NewReader
-from broker.ownership.requests import RESOURCES_MAX
-from broker.ownership.service import OwnershipService
-from coordinator.ownership.records import Owner, PartitionKey, ReaderAssignment
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.group_readers import (
+from holdfast_log.broker.cluster.metadata_cache import ZERO_ID
+from holdfast_log.broker.ownership.answers import Standings
+from holdfast_log.broker.ownership.readers import AssignReaders, NewReader
+from holdfast_log.broker.ownership.requests import RESOURCES_MAX
+from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.broker.requests.handler import Handler, RequestContext, refusal
+from holdfast_log.coordinator.ownership.records import Owner, PartitionKey, ReaderAssignment
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.group_readers import (
     AssignedReader,
     AssignReadersRequest,
     AssignReadersResponse,
     PartitionNotAssigned,
 )
-from protocol.messages.ownership import Access
+from holdfast_log.protocol.messages.ownership import Access
 
 _TIMEOUT_MS = 4_000
 """Timeout in ms after which the coordinator sends its decision again."""

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from broker.ownership import requests
-from broker.ownership.answers import Standings
-from broker.ownership.readers import AttachReader
-from broker.ownership.service import OwnershipService
-from coordinator.ownership.records import ResourceKey
-from protocol.errors import BrokerError
-from protocol.messages.group_readers import (
+from holdfast_log.broker.ownership import requests
+from holdfast_log.broker.ownership.answers import Standings
+from holdfast_log.broker.ownership.readers import AttachReader
+from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.ownership.records import ResourceKey
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.messages.group_readers import (
     AttachedPartition,
     AttachReaderRequest,
     AttachReaderResponse,
 )
-from protocol.messages.ownership import HeldResource, ResourceStanding
+from holdfast_log.protocol.messages.ownership import HeldResource, ResourceStanding
 
 _TIMEOUT_MS = 10_000
 """Timeout in ms of an attachment, which waits only for earlier operations on the same partitions."""

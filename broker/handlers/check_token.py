@@ -10,12 +10,16 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from broker.ownership import requests
-from broker.ownership.service import OwnershipService
-from coordinator.ownership.records import ResourceKey
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership_tokens import CheckTokenRequest, CheckTokenResponse, TokenStanding
+from holdfast_log.broker.ownership import requests
+from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.ownership.records import ResourceKey
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.ownership_tokens import (
+    CheckTokenRequest,
+    CheckTokenResponse,
+    TokenStanding,
+)
 
 
 @dataclass(eq=False)

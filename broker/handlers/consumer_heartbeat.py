@@ -10,10 +10,13 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from coordinator.groups.service import GroupService
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.group_membership import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.group_membership import (
+    ConsumerHeartbeatRequest,
+    ConsumerHeartbeatResponse,
+)
 
 
 @dataclass(eq=False)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from coordinator.controller.events import ShutdownResult
-from coordinator.controller.service import ControllerService
-from protocol.errors import BrokerError
-from protocol.messages.controlled_shutdown import (
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.controller.events import ShutdownResult
+from holdfast_log.coordinator.controller.service import ControllerService
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     RemainingPartition,

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.audit import log_change
-from broker.handler import Handler, RequestContext
-from broker.mutations import MutationQuotas
-from coordinator.controller.events import MorePartitions, TopicResult
-from coordinator.controller.service import ControllerService
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.create_partitions import (
+from holdfast_log.broker.requests.audit import log_change
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.mutations import MutationQuotas
+from holdfast_log.coordinator.controller.events import MorePartitions, TopicResult
+from holdfast_log.coordinator.controller.service import ControllerService
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from broker.handlers.delete_groups import delete_groups
-from coordinator.groups.service import GroupService
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.delete_groups import DeletableGroupResult
-from protocol.messages.group_membership import DeleteGroupRequest, DeleteGroupResponse
+from holdfast_log.broker.handlers.delete_groups import delete_groups
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.delete_groups import DeletableGroupResult
+from holdfast_log.protocol.messages.group_membership import DeleteGroupRequest, DeleteGroupResponse
 
 
 @dataclass(eq=False)

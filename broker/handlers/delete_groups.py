@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
-from broker.handler import Handler, RequestContext, refusal
-from coordinator.groups.effects import DeleteAnswer
-from coordinator.groups.service import GroupService
-from protocol.errors import BrokerError
-from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from holdfast_log.broker.requests.handler import Handler, RequestContext, refusal
+from holdfast_log.coordinator.groups.effects import DeleteAnswer
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
 
 
 @dataclass(eq=False)

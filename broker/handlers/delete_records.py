@@ -8,13 +8,13 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Annotated
 
-from broker.handler import Handler, RequestContext
-from broker.replication.record_deletions import RecordDeletion, RecordDeletions
-from broker.replication.replicas import Replicas
-from broker.setting_groups import settings_group
-from broker.settings.rows import BROKER_ROWS
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.delete_records import (
+from holdfast_log.broker.replication.record_deletions import RecordDeletion, RecordDeletions
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.broker.settings.rows import BROKER_ROWS
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,

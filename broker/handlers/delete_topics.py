@@ -14,17 +14,17 @@ from typing import Annotated
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.audit import log_change
-from broker.handler import Handler, RequestContext
-from broker.metadata import MetadataCache
-from broker.mutations import MutationQuotas
-from broker.setting_groups import settings_group
-from broker.settings.rows import BROKER_ROWS
-from coordinator.controller.events import TopicResult
-from coordinator.controller.service import ControllerService
-from coordinator.controller.topic_rules import check_deletable
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.delete_topics import (
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.requests.audit import log_change
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.mutations import MutationQuotas
+from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.broker.settings.rows import BROKER_ROWS
+from holdfast_log.coordinator.controller.events import TopicResult
+from holdfast_log.coordinator.controller.service import ControllerService
+from holdfast_log.coordinator.controller.topic_rules import check_deletable
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,

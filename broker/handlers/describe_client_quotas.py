@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from broker.quotas.entities import QuotaEntity
-from broker.quotas.keys import QuotaKey
-from broker.quotas.store import FilterPart, Match, QuotaFilter, QuotaStore, check_filter
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.describe_client_quotas import (
+from holdfast_log.broker.quotas.entities import QuotaEntity
+from holdfast_log.broker.quotas.keys import QuotaKey
+from holdfast_log.broker.quotas.store import FilterPart, Match, QuotaFilter, QuotaStore, check_filter
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,

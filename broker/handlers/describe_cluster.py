@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.first_update import FirstUpdate
-from broker.handler import Handler, RequestContext
-from broker.identity import BrokerIdentity
-from broker.metadata import MetadataCache
-from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.describe_cluster import (
+from holdfast_log.broker.cluster.first_update import FirstUpdate
+from holdfast_log.broker.cluster.identity import BrokerIdentity
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,

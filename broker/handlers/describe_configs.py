@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.handler import Handler, RequestContext
-from broker.identity import BrokerIdentity
-from broker.metadata import MetadataCache
-from broker.settings.changes import TOPICS, check_is_this_broker
-from broker.settings.view import EffectiveSetting, SettingsView
-from coordinator.cluster.dynamic_configs import DynamicConfigs
-from protocol.configs import ResourceType
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.describe_configs import (
+from holdfast_log.broker.cluster.identity import BrokerIdentity
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.settings.changes import TOPICS, check_is_this_broker
+from holdfast_log.broker.settings.view import EffectiveSetting, SettingsView
+from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
+from holdfast_log.protocol.configs import ResourceType
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,

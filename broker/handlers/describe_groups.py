@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
-from broker.handler import Handler, RequestContext, refusal
-from broker.operations import GROUP_OPERATIONS, NOT_ASKED
-from coordinator.groups.effects import DescribeAnswer
-from coordinator.groups.service import GroupService
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.describe_groups import (
+from holdfast_log.broker.requests.handler import Handler, RequestContext, refusal
+from holdfast_log.broker.requests.operations import GROUP_OPERATIONS, NOT_ASKED
+from holdfast_log.coordinator.groups.effects import DescribeAnswer
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.handler import Handler, RequestContext
-from broker.log.directory import LogDirectory
-from broker.log.disk import Disk
-from broker.log.log import Log
-from broker.log.manager import LogManager
-from broker.replication.replicas import Replicas
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.describe_log_dirs import (
+from holdfast_log.broker.log.directory import LogDirectory
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,

@@ -12,16 +12,16 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredList, succeed
 from twisted.python.failure import Failure
 
-from broker.handler import Handler, RequestContext
-from broker.ownership import requests
-from broker.ownership.description import describe
-from broker.ownership.resources import Resource
-from broker.ownership.service import OwnershipService
-from coordinator.ownership.records import NameKey
-from coordinator.zookeeper.interface import SessionExpired
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP
-from protocol.messages.ownership_sight import (
+from holdfast_log.broker.ownership import requests
+from holdfast_log.broker.ownership.description import describe
+from holdfast_log.broker.ownership.resources import Resource
+from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.ownership.records import NameKey
+from holdfast_log.coordinator.zookeeper.interface import SessionExpired
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP
+from holdfast_log.protocol.messages.ownership_sight import (
     DescribedResource,
     DescribeOwnersRequest,
     DescribeOwnersResponse,

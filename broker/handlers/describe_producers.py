@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.handler import Handler, RequestContext
-from broker.replication.replicas import Replicas
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.describe_producers import (
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,

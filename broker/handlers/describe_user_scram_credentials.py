@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.handler import Handler, RequestContext
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.describe_user_scram_credentials import (
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.audit import log_change, shown
-from broker.handler import Handler, RequestContext
-from coordinator.controller.service import ControllerService
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.elect_leaders import (
+from holdfast_log.broker.requests.audit import log_change, shown
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.controller.service import ControllerService
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.elect_leaders import (
     ElectionType,
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(eq=False)

@@ -17,19 +17,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from broker.handler import Handler, RequestContext
-from broker.network.connection import ServerConnection
-from broker.quotas.client_quotas import ClientQuotas
-from broker.quotas.keys import QuotaKey
-from broker.replication.admission import NO_CONNECTION
-from broker.replication.fetch_sessions import FetchReader
-from broker.replication.fetches import Fetches
-from broker.replication.reads import Read, ReadLimits
-from broker.replication.replicas import Replicas
-from broker.setting_groups import settings_group
-from broker.settings.rows import BROKER_ROWS
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.fetch import (
+from holdfast_log.broker.network.connection import ServerConnection
+from holdfast_log.broker.quotas.client_quotas import ClientQuotas
+from holdfast_log.broker.quotas.keys import QuotaKey
+from holdfast_log.broker.replication.admission import NO_CONNECTION
+from holdfast_log.broker.replication.fetch_sessions import FetchReader
+from holdfast_log.broker.replication.fetches import Fetches
+from holdfast_log.broker.replication.reads import Read, ReadLimits
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.broker.settings.rows import BROKER_ROWS
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.fetch import (
     DivergingEpoch,
     FetchableTopicResponse,
     FetchRequest,
@@ -37,7 +37,7 @@ from protocol.messages.fetch import (
     PartitionData,
     SnapshotId,
 )
-from protocol.messages.leader_hint import LeaderIdAndEpoch
+from holdfast_log.protocol.messages.leader_hint import LeaderIdAndEpoch
 
 _FIRST_VERSION_WITH_IDS = 13
 _FIRST_VERSION_WITH_REPLICA_STATE = 15

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.groups.offsets_topic import OffsetsTopic
-from broker.handler import NO_TRANSACTIONS, Handler, RequestContext
-from broker.identity import BrokerIdentity
-from broker.metadata import MetadataCache
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.find_coordinator import (
+from holdfast_log.broker.cluster.identity import BrokerIdentity
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.groups.offsets_topic import OffsetsTopic
+from holdfast_log.broker.requests.handler import NO_TRANSACTIONS, Handler, RequestContext
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,

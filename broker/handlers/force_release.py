@@ -10,22 +10,22 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from broker.ownership import requests
-from broker.ownership.answers import Standings
-from broker.ownership.operations import ForcedResource, ForceRelease
-from broker.ownership.service import OwnershipService
-from coordinator.ownership.records import ResourceKey
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership import ResourceStanding
-from protocol.messages.ownership_sight import (
+from holdfast_log.broker.ownership import requests
+from holdfast_log.broker.ownership.answers import Standings
+from holdfast_log.broker.ownership.operations import ForcedResource, ForceRelease
+from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.ownership.records import ResourceKey
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.ownership import ResourceStanding
+from holdfast_log.protocol.messages.ownership_sight import (
     ForceReleaseRequest,
     ForceReleaseResponse,
     ReleasedResource,
     ResourceToRelease,
 )
 
-_audit = logging.getLogger("broker.ownership.audit")
+_audit = logging.getLogger("holdfast_log.broker.ownership.audit")
 
 
 @dataclass(eq=False)

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from broker.orders.controller_orders import ControllerOrders
-from protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest, GetReplicaLogInfoResponse
+from holdfast_log.broker.orders.controller_orders import ControllerOrders
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.protocol.messages.get_replica_log_info import (
+    GetReplicaLogInfoRequest,
+    GetReplicaLogInfoResponse,
+)
 
 
 @dataclass(eq=False)

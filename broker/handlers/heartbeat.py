@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from coordinator.groups.service import GroupService
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 @dataclass(eq=False)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
-from broker.audit import log_altered
-from broker.handler import Handler, RequestContext
-from broker.settings.alterations import Alteration
-from broker.settings.changes import SettingChanges
-from protocol.configs import ConfigOperation
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.incremental_alter_configs import (
+from holdfast_log.broker.requests.audit import log_altered
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.settings.alterations import Alteration
+from holdfast_log.broker.settings.changes import SettingChanges
+from holdfast_log.protocol.configs import ConfigOperation
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResourceResponse,

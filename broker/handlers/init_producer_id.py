@@ -14,12 +14,12 @@ from typing import NoReturn
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from broker.handler import NO_TRANSACTIONS, Handler, RequestContext
-from coordinator.cluster.producer_ids import ProducerIds
-from coordinator.znodes.json_values import BadZnode
-from coordinator.zookeeper.interface import SessionExpired
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from holdfast_log.broker.requests.handler import NO_TRANSACTIONS, Handler, RequestContext
+from holdfast_log.coordinator.cluster.producer_ids import ProducerIds
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.zookeeper.interface import SessionExpired
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
 @dataclass(eq=False)

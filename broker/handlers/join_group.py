@@ -14,13 +14,17 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.groups.reasons import note_reason
-from broker.handler import Handler, RequestContext
-from coordinator.groups.classic_join import Join
-from coordinator.groups.effects import JoinAnswer
-from coordinator.groups.service import GroupService
-from protocol.errors import BrokerError
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from holdfast_log.broker.groups.reasons import note_reason
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.groups.classic_join import Join
+from holdfast_log.coordinator.groups.effects import JoinAnswer
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
 
 _FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 _FIRST_VERSION_THAT_ASKS_MEMBER_ID = 4

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from broker.orders.controller_orders import ControllerOrders
-from protocol.errors import BrokerError
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from holdfast_log.broker.orders.controller_orders import ControllerOrders
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 
 
 @dataclass(eq=False)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.groups.reasons import note_reason
-from broker.handler import Handler, RequestContext
-from coordinator.groups.effects import LeaveAnswer
-from coordinator.groups.service import GroupService
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from holdfast_log.broker.groups.reasons import note_reason
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.groups.effects import LeaveAnswer
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 _FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
 

@@ -13,13 +13,13 @@ from typing import TypeAlias
 from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.python.failure import Failure
 
-from broker.groups.forwarding import Forwarding
-from broker.handler import Handler, RequestContext, refusal
-from broker.identity import BrokerIdentity
-from coordinator.groups.effects import ManagedListAnswer
-from coordinator.groups.service import GroupService
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.group_membership import (
+from holdfast_log.broker.cluster.identity import BrokerIdentity
+from holdfast_log.broker.groups.forwarding import Forwarding
+from holdfast_log.broker.requests.handler import Handler, RequestContext, refusal
+from holdfast_log.coordinator.groups.effects import ManagedListAnswer
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.group_membership import (
     ControllerBroker,
     GroupInfo,
     ListConsumerGroupsRequest,

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from coordinator.groups.effects import ListAnswer
-from coordinator.groups.service import GroupService
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.groups.effects import ListAnswer
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
 @dataclass(eq=False)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from broker.handler import Handler, RequestContext
-from broker.log.timestamps import LookUp, TimestampOffset
-from broker.replication.replicas import Replicas
-from broker.workers import Workers
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.list_offsets import (
+from holdfast_log.broker.log.timestamps import LookUp, TimestampOffset
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.workers import Workers
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

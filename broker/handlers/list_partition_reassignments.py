@@ -9,17 +9,17 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from coordinator.controller.service import ControllerService
-from coordinator.placement import ReplicaAssignment
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.list_partition_reassignments import (
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.controller.service import ControllerService
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(eq=False)

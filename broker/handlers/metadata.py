@@ -16,18 +16,23 @@ from typing import Annotated
 
 from twisted.internet.defer import Deferred
 
-from broker.auto_creation import AutoCreation
-from broker.first_update import FirstUpdate
-from broker.handler import Handler, RequestContext
-from broker.identity import BrokerIdentity
-from broker.metadata import ZERO_ID, MetadataCache, PartitionMetadata, TopicMetadata
-from broker.mutations import DEFAULT, MutationQuotas
-from broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from broker.setting_groups import settings_group
-from broker.settings.rows import BROKER_ROWS
-from coordinator.controller.topic_rules import INTERNAL_TOPICS, is_legal_name
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.metadata import (
+from holdfast_log.broker.cluster.auto_creation import AutoCreation
+from holdfast_log.broker.cluster.first_update import FirstUpdate
+from holdfast_log.broker.cluster.identity import BrokerIdentity
+from holdfast_log.broker.cluster.metadata_cache import (
+    ZERO_ID,
+    MetadataCache,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.mutations import DEFAULT, MutationQuotas
+from holdfast_log.broker.requests.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.broker.settings.rows import BROKER_ROWS
+from holdfast_log.coordinator.controller.topic_rules import INTERNAL_TOPICS, is_legal_name
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

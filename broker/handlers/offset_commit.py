@@ -15,21 +15,21 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.handler import Handler, RequestContext
-from broker.metadata import MetadataCache
-from broker.ownership.committers import CommitterCheck
-from coordinator.groups.effects import PartitionErrorsAnswer
-from coordinator.groups.service import GroupService
-from coordinator.groups.shard import OffsetToCommit
-from coordinator.ownership.records import PartitionKey
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.offset_commit import (
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.ownership.committers import CommitterCheck
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.groups.effects import PartitionErrorsAnswer
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.coordinator.groups.shard import OffsetToCommit
+from holdfast_log.coordinator.ownership.records import PartitionKey
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(eq=False)

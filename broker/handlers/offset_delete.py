@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from broker.metadata import MetadataCache
-from coordinator.groups.effects import PartitionErrorsAnswer
-from coordinator.groups.service import GroupService
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.offset_delete import (
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.groups.effects import PartitionErrorsAnswer
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(eq=False)

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
-from broker.handler import Handler, RequestContext, refusal
-from broker.ownership.committers import CommitterCheck
-from coordinator.groups.effects import FetchedOffset, OffsetsAnswer
-from coordinator.groups.service import GroupService
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.offset_fetch import (
+from holdfast_log.broker.ownership.committers import CommitterCheck
+from holdfast_log.broker.requests.handler import Handler, RequestContext, refusal
+from holdfast_log.coordinator.groups.effects import FetchedOffset, OffsetsAnswer
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
@@ -29,7 +29,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _FIRST_VERSION_WITH_ERROR_OF_ALL = 2
 _FIRST_VERSION_WITH_GROUPS = 8

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from broker.ownership import requests
-from broker.ownership.answers import Standings
-from broker.ownership.claims import Claim, WantedResource, wait_until_ms
-from broker.ownership.rules import check_generation
-from broker.ownership.service import OwnershipService
-from broker.ownership.settings import SessionTimeouts
-from coordinator.ownership.records import ResourceKey
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.ownership import (
+from holdfast_log.broker.ownership import requests
+from holdfast_log.broker.ownership.answers import Standings
+from holdfast_log.broker.ownership.claims import Claim, WantedResource, wait_until_ms
+from holdfast_log.broker.ownership.rules import check_generation
+from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.broker.ownership.settings import SessionTimeouts
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.ownership.records import ResourceKey
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.ownership import (
     IF_FREE,
     NO_PARTITION,
     Access,

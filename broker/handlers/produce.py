@@ -20,20 +20,27 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from broker.handler import Answer, Handler, RequestContext
-from broker.replication.admission import NO_TOKEN, RequestFence
-from broker.replication.appends import ACKS_ALL, ACKS_LEADER, ACKS_NONE, NO_EXPECTATION, Append, Condition
-from broker.replication.key_reads import KeyReads
-from broker.replication.replicas import Replicas
-from protocol.errors import (
+from holdfast_log.broker.replication.admission import NO_TOKEN, RequestFence
+from holdfast_log.broker.replication.appends import (
+    ACKS_ALL,
+    ACKS_LEADER,
+    ACKS_NONE,
+    NO_EXPECTATION,
+    Append,
+    Condition,
+)
+from holdfast_log.broker.replication.key_reads import KeyReads
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.requests.handler import Answer, Handler, RequestContext
+from holdfast_log.protocol.errors import (
     BrokerError,
     ErrorCode,
     InvalidRecordError,
     KeyVersionMismatchError,
     OffsetMismatchError,
 )
-from protocol.messages.leader_hint import LeaderIdAndEpoch
-from protocol.messages.produce import (
+from holdfast_log.protocol.messages.leader_hint import LeaderIdAndEpoch
+from holdfast_log.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     KeyVersion,
     PartitionProduceData,
@@ -42,8 +49,8 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from protocol.records import APPEND_ID_SIZE
-from protocol.schema import received_records
+from holdfast_log.protocol.records import APPEND_ID_SIZE
+from holdfast_log.protocol.schema import received_records
 
 _log = logging.getLogger(__name__)
 

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from broker.ownership import requests
-from broker.ownership.answers import Standings
-from broker.ownership.claims import AccessClaim, wait_until_ms
-from broker.ownership.guards import CLAIMED, REQUIRED
-from broker.ownership.rules import NO_EPOCH
-from broker.ownership.service import OwnershipService
-from broker.ownership.settings import SessionTimeouts
-from coordinator.ownership.records import PartitionKey
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.ownership import PRODUCERS_GROUP, Access
-from protocol.messages.producer_access import (
+from holdfast_log.broker.ownership import requests
+from holdfast_log.broker.ownership.answers import Standings
+from holdfast_log.broker.ownership.claims import AccessClaim, wait_until_ms
+from holdfast_log.broker.ownership.guards import CLAIMED, REQUIRED
+from holdfast_log.broker.ownership.rules import NO_EPOCH
+from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.broker.ownership.settings import SessionTimeouts
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.ownership.records import PartitionKey
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.ownership import PRODUCERS_GROUP, Access
+from holdfast_log.protocol.messages.producer_access import (
     ProducerAccessMode,
     ProducerAccessRequest,
     ProducerAccessResponse,

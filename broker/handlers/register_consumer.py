@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from coordinator.groups.effects import RegisterAnswer
-from coordinator.groups.service import GroupService
-from protocol.errors import BrokerError
-from protocol.messages.group_membership import (
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.groups.effects import RegisterAnswer
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.messages.group_membership import (
     PartitionToOwn,
     RegisterConsumerRequest,
     RegisterConsumerResponse,

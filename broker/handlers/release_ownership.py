@@ -8,15 +8,15 @@ from itertools import chain
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.python.failure import Failure
 
-from broker.handler import Handler, RequestContext
-from broker.ownership import requests
-from broker.ownership.answers import Standings
-from broker.ownership.operations import ReleaseHeld
-from broker.ownership.resources import NamedGrant
-from broker.ownership.service import OwnershipService
-from coordinator.ownership.records import ResourceKey
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership import HeldResource, ReleaseRequest, ReleaseResponse
+from holdfast_log.broker.ownership import requests
+from holdfast_log.broker.ownership.answers import Standings
+from holdfast_log.broker.ownership.operations import ReleaseHeld
+from holdfast_log.broker.ownership.resources import NamedGrant
+from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.ownership.records import ResourceKey
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.ownership import HeldResource, ReleaseRequest, ReleaseResponse
 
 _TIMEOUT_MS = 30_000
 """Timeout in ms of a release, which waits only for earlier claims of the same resources."""

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from broker.ownership import requests
-from broker.ownership.answers import Standings
-from broker.ownership.resources import NamedGrant
-from broker.ownership.service import OwnershipService
-from coordinator.ownership.records import ResourceKey
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership import HeldResource, RenewRequest, RenewResponse
+from holdfast_log.broker.ownership import requests
+from holdfast_log.broker.ownership.answers import Standings
+from holdfast_log.broker.ownership.resources import NamedGrant
+from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.ownership.records import ResourceKey
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.ownership import HeldResource, RenewRequest, RenewResponse
 
 
 @dataclass(eq=False)

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from broker.ownership import requests
-from broker.ownership.answers import Standings
-from broker.ownership.operations import Resume
-from broker.ownership.resources import NamedGrant
-from broker.ownership.service import OwnershipService
-from broker.ownership.settings import SessionTimeouts
-from coordinator.ownership.records import ResourceKey
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership import ResumedResource, ResumeRequest, ResumeResponse
+from holdfast_log.broker.ownership import requests
+from holdfast_log.broker.ownership.answers import Standings
+from holdfast_log.broker.ownership.operations import Resume
+from holdfast_log.broker.ownership.resources import NamedGrant
+from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.broker.ownership.settings import SessionTimeouts
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.ownership.records import ResourceKey
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.ownership import ResumedResource, ResumeRequest, ResumeResponse
 
 
 @dataclass(eq=False)

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from coordinator.groups.effects import RewindAnswer, RewoundPartition
-from coordinator.groups.service import GroupService
-from protocol.errors import BrokerError
-from protocol.messages.group_membership import ActualOffset, RewindConsumerRequest, RewindConsumerResponse
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.groups.effects import RewindAnswer, RewoundPartition
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.messages.group_membership import (
+    ActualOffset,
+    RewindConsumerRequest,
+    RewindConsumerResponse,
+)
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(eq=False)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.handler import Handler, RequestContext
-from broker.orders.controller_orders import ControllerOrders
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from holdfast_log.broker.orders.controller_orders import ControllerOrders
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 
 @dataclass(eq=False)

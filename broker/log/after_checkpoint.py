@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 
-from broker.log.checkpoint_writer import CheckpointWriter
-from broker.log.directory import LogDirectory
-from broker.log.log import Log
-from broker.log.truncation import SEGMENTS_AT_ONCE, begin_settling, discard_before_start, settled
-from protocol.errors import BrokerError
+from holdfast_log.broker.log.checkpoint_writer import CheckpointWriter
+from holdfast_log.broker.log.directory import LogDirectory
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.truncation import SEGMENTS_AT_ONCE, begin_settling, discard_before_start, settled
+from holdfast_log.protocol.errors import BrokerError
 
 
 def settle(checkpoints: CheckpointWriter, directory: LogDirectory, log: Log) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.log.key_runs import KeyEntry
-from broker.log.producer_state import AppendedBatch
-from broker.log.settings import LogSettings
-from protocol.batches import (
+from holdfast_log.broker.log.key_runs import KeyEntry
+from holdfast_log.broker.log.producer_state import AppendedBatch
+from holdfast_log.broker.log.settings import LogSettings
+from holdfast_log.protocol.batches import (
     NO_TIMESTAMP,
     BatchHeader,
     check,
@@ -18,9 +18,9 @@ from protocol.batches import (
     split,
     whole_batches,
 )
-from protocol.errors import BrokerError, ErrorCode, InvalidRecordError, error_for
-from protocol.records import APPEND_ID_HEADER, append_id_of, decode_columns
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, InvalidRecordError, error_for
+from holdfast_log.protocol.records import APPEND_ID_HEADER, append_id_of, decode_columns
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _NAMED_RECORDS_MAX = 1000
 """Maximum number of refused records that an answer names."""

@@ -13,12 +13,12 @@ from typing import Protocol
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from broker.log.directory import LogDirectory, write_files
-from broker.log.disk import Disk
-from broker.log.pressure import retried
-from broker.workers import Workers, all_back
-from coordinator.clock import Clock
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.log.directory import LogDirectory, write_files
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.pressure import retried
+from holdfast_log.broker.workers import Workers, all_back
+from holdfast_log.coordinator.clock import Clock
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class DirectoryFailed(Protocol):

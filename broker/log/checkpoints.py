@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from protocol.checksum import crc32c
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.checksum import crc32c
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _VERSION = "0"
 _BLANKS = str.maketrans("01", " \t")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.log.append import AppendResult, check_fetched
-from broker.log.log import Log
-from broker.log.truncation import truncate_fully_and_start_at
-from protocol.batches import NO_TIMESTAMP, whole_batches
+from holdfast_log.broker.log.append import AppendResult, check_fetched
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.truncation import truncate_fully_and_start_at
+from holdfast_log.protocol.batches import NO_TIMESTAMP, whole_batches
 
 
 def append_as_follower(log: Log, records: memoryview, *, now_ms: int) -> AppendResult:

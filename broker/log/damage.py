@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.checksum import crc32c
+from holdfast_log.protocol.checksum import crc32c
 
 _VERSION = "0"
 

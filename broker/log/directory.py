@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from broker.log import checkpoints, names, run_marks
-from broker.log.checkpoints import MetaProperties, OffsetEntry, OffsetsEncoder, topic_tag
-from broker.log.disk import Disk
-from broker.log.log import Log
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.log import checkpoints, names, run_marks
+from holdfast_log.broker.log.checkpoints import MetaProperties, OffsetEntry, OffsetsEncoder, topic_tag
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.log import Log
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol
 
-from protocol.wire import Buffer
+from holdfast_log.protocol.wire import Buffer
 
 
 class DiskFile(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import logging
 
-from broker.log import checkpoints, names
-from broker.log.epochs import LeaderEpochs
-from broker.log.loading import Loading
+from holdfast_log.broker.log import checkpoints, names
+from holdfast_log.broker.log.epochs import LeaderEpochs
+from holdfast_log.broker.log.loading import Loading
 
 logger = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ import errno
 import os
 from dataclasses import dataclass
 
-from broker.log import checkpoints, names
-from broker.log.disk import Disk, DiskFile
-from broker.log.log import Log
-from broker.log.pressure import is_pressure
+from holdfast_log.broker.log import checkpoints, names
+from holdfast_log.broker.log.disk import Disk, DiskFile
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.pressure import is_pressure
 
 
 @dataclass(frozen=True, slots=True)

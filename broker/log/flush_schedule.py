@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.log.log import Log
+from holdfast_log.broker.log.log import Log
 
 NEVER_MS = 2**63 - 1
 """Value of `flush.ms` that disables flushes by age."""

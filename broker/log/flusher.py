@@ -9,12 +9,12 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from broker.log.flush_job import FlushJob, begin_flush, finish_flush
-from broker.log.log import Log
-from broker.log.pressure import RETRY_S, retried
-from broker.workers import Workers
-from coordinator.clock import Clock, now_ms
-from protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.broker.log.flush_job import FlushJob, begin_flush, finish_flush
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.pressure import RETRY_S, retried
+from holdfast_log.broker.workers import Workers
+from holdfast_log.coordinator.clock import Clock, now_ms
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 
 
 class Flusher:

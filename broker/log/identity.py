@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.log.checkpoints import MetaProperties
-from broker.log.directory import IdentityError, LogDirectory
+from holdfast_log.broker.log.checkpoints import MetaProperties
+from holdfast_log.broker.log.directory import IdentityError, LogDirectory
 
 
 def known_identity(directories: Sequence[LogDirectory]) -> MetaProperties | None:

@@ -22,8 +22,8 @@ from itertools import islice
 from operator import le, lt
 from typing import NamedTuple
 
-from broker.log.damage import SuspectSegment
-from broker.log.open_files import OpenFiles
+from holdfast_log.broker.log.damage import SuspectSegment
+from holdfast_log.broker.log.open_files import OpenFiles
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.log.damage import SuspectSegment
-from broker.log.segment import Segment
+from holdfast_log.broker.log.damage import SuspectSegment
+from holdfast_log.broker.log.segment import Segment
 
 _ANY_SIZE = 2**31
 """More bytes than a log file can have."""

@@ -11,11 +11,16 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from broker.log import index_checks, scan
-from broker.log.damage import Damage
-from broker.log.disk import Disk
-from broker.log.index import decode_offset_entries, decode_time_entries, encode_offsets, encode_times
-from protocol.batches import NO_LEADER_EPOCH, NO_TIMESTAMP, BatchHeader
+from holdfast_log.broker.log import index_checks, scan
+from holdfast_log.broker.log.damage import Damage
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.index import (
+    decode_offset_entries,
+    decode_time_entries,
+    encode_offsets,
+    encode_times,
+)
+from holdfast_log.protocol.batches import NO_LEADER_EPOCH, NO_TIMESTAMP, BatchHeader
 
 
 @dataclass(slots=True)

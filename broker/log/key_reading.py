@@ -15,15 +15,15 @@ from typing import Any
 
 from twisted.python.failure import Failure
 
-from broker.log.damage import SuspectSegment
-from broker.log.key_runs import DamagedRun, KeyEntry, KeyRun, find_runs
-from broker.log.key_search import keys_damaged
-from broker.log.key_versions import KeyVersions, MergingJob, WritingJob, readable_keys
-from broker.log.log import Log
-from broker.log.scan import valid_batches
-from broker.workers import Workers
-from protocol.errors import BrokerError
-from protocol.frames import FileSlice
+from holdfast_log.broker.log.damage import SuspectSegment
+from holdfast_log.broker.log.key_runs import DamagedRun, KeyEntry, KeyRun, find_runs
+from holdfast_log.broker.log.key_search import keys_damaged
+from holdfast_log.broker.log.key_versions import KeyVersions, MergingJob, WritingJob, readable_keys
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.scan import valid_batches
+from holdfast_log.broker.workers import Workers
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.frames import FileSlice
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from broker.log.disk import Disk, DiskFile
-from protocol.checksum import crc32c
+from holdfast_log.broker.log.disk import Disk, DiskFile
+from holdfast_log.protocol.checksum import crc32c
 
 logger = logging.getLogger(__name__)
 

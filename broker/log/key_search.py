@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from broker.log.key_runs import DamagedRun
-from broker.log.key_versions import KeyVersions
-from broker.log.log import Log
-from protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.broker.log.key_runs import DamagedRun
+from holdfast_log.broker.log.key_versions import KeyVersions
+from holdfast_log.broker.log.log import Log
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 
 logger = logging.getLogger(__name__)
 

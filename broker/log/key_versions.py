@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from broker.log.disk import Disk, DiskFile
-from broker.log.key_runs import (
+from holdfast_log.broker.log.disk import Disk, DiskFile
+from holdfast_log.broker.log.key_runs import (
     DIGEST_BYTES,
     NO_VERSION,
     ColdBlock,
@@ -34,12 +34,12 @@ from broker.log.key_runs import (
     run_name,
     write_run,
 )
-from broker.log.names import DELETED, TEMPORARY
-from broker.log.open_files import OpenFiles
-from protocol.batches import BatchHeader
-from protocol.errors import BrokerError
-from protocol.records import decode_columns
-from protocol.wire import Buffer
+from holdfast_log.broker.log.names import DELETED, TEMPORARY
+from holdfast_log.broker.log.open_files import OpenFiles
+from holdfast_log.protocol.batches import BatchHeader
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.records import decode_columns
+from holdfast_log.protocol.wire import Buffer
 
 logger = logging.getLogger(__name__)
 

@@ -9,14 +9,14 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from broker.log.directory import LogDirectory
-from broker.log.loading import LoadRequest
-from broker.log.log import Log
-from broker.log.pressure import retried
-from broker.log.recovery import load_log
-from broker.workers import Workers, all_back
-from coordinator.clock import Clock
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.log.directory import LogDirectory
+from holdfast_log.broker.log.loading import LoadRequest
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.pressure import retried
+from holdfast_log.broker.log.recovery import load_log
+from holdfast_log.broker.workers import Workers, all_back
+from holdfast_log.coordinator.clock import Clock
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 T = TypeVar("T")
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from broker.log.append_ids import APPEND_IDS_MAX
-from broker.log.checkpoints import topic_tag
-from broker.log.disk import Disk
-from broker.log.epochs import LeaderEpochs
-from broker.log.open_files import OpenFiles
-from broker.log.segment import Segment
-from broker.log.settings import LogSettings
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.log.append_ids import APPEND_IDS_MAX
+from holdfast_log.broker.log.checkpoints import topic_tag
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.epochs import LeaderEpochs
+from holdfast_log.broker.log.open_files import OpenFiles
+from holdfast_log.broker.log.segment import Segment
+from holdfast_log.broker.log.settings import LogSettings
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 def _nothing() -> None: ...

@@ -16,25 +16,25 @@ import uuid
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker.log.append import AppendResult, PreparedAppend
-from broker.log.damage import Damage, SuspectSegment
-from broker.log.epochs import UNDEFINED_EPOCH, LeaderEpochs
-from broker.log.key_runs import KeyEntry
-from broker.log.key_versions import KeyVersions, readable_keys
-from broker.log.log_events import LogEvents
-from broker.log.open_files import OpenFiles
-from broker.log.pressure import REMEDY, is_pressure
-from broker.log.producer_state import ProducerStates
-from broker.log.segment import Segment
-from broker.log.segments import Segments
-from broker.log.settings import LogSettings
-from broker.log.snapshots import write_snapshot
-from broker.log.suspicion import check_first
-from protocol import batches
-from protocol.batches import HAS_APPEND_ID, NO_TIMESTAMP, BatchHeader
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.frames import FileSlice
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.log.append import AppendResult, PreparedAppend
+from holdfast_log.broker.log.damage import Damage, SuspectSegment
+from holdfast_log.broker.log.epochs import UNDEFINED_EPOCH, LeaderEpochs
+from holdfast_log.broker.log.key_runs import KeyEntry
+from holdfast_log.broker.log.key_versions import KeyVersions, readable_keys
+from holdfast_log.broker.log.log_events import LogEvents
+from holdfast_log.broker.log.open_files import OpenFiles
+from holdfast_log.broker.log.pressure import REMEDY, is_pressure
+from holdfast_log.broker.log.producer_state import ProducerStates
+from holdfast_log.broker.log.segment import Segment
+from holdfast_log.broker.log.segments import Segments
+from holdfast_log.broker.log.settings import LogSettings
+from holdfast_log.broker.log.snapshots import write_snapshot
+from holdfast_log.broker.log.suspicion import check_first
+from holdfast_log.protocol import batches
+from holdfast_log.protocol.batches import HAS_APPEND_ID, NO_TIMESTAMP, BatchHeader
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.frames import FileSlice
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class LogRead(NamedTuple):

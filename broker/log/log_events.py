@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.log.log import Log
+    from holdfast_log.broker.log.log import Log
 
 
 def _ignore(log: Log) -> None: ...

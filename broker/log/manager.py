@@ -18,33 +18,33 @@ from typing import Annotated, Any
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
 
-from broker.log import names
-from broker.log.after_checkpoint import remove_before_start, settle
-from broker.log.append_ids import APPEND_IDS_MAX
-from broker.log.checkpoint_writer import CheckpointWriter
-from broker.log.directory import LogDirectory
-from broker.log.disk import Disk
-from broker.log.flush_job import close_log
-from broker.log.flush_schedule import FlushSchedule
-from broker.log.flusher import Flusher
-from broker.log.key_reading import KeyIndexing
-from broker.log.loader import Loader
-from broker.log.loading import LoadRequest
-from broker.log.log import Log
-from broker.log.log_events import LogEvents
-from broker.log.open_files import OpenFiles
-from broker.log.pressure import REMEDY, is_pressure, retried
-from broker.log.recovery import create_log, write_partition_metadata
-from broker.log.run_marks import NO_EPOCH
-from broker.log.scrubber import Scrubber, ScrubSettings
-from broker.log.settings import BROKER_SETTINGS
-from broker.log.settings_in_force import LogSettingsInForce
-from broker.log.truncation import restore_log_producers
-from broker.setting_groups import settings_group
-from broker.workers import Workers, all_back
-from coordinator.clock import Clock, TimeOfDay, now_ms
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.log import names
+from holdfast_log.broker.log.after_checkpoint import remove_before_start, settle
+from holdfast_log.broker.log.append_ids import APPEND_IDS_MAX
+from holdfast_log.broker.log.checkpoint_writer import CheckpointWriter
+from holdfast_log.broker.log.directory import LogDirectory
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.flush_job import close_log
+from holdfast_log.broker.log.flush_schedule import FlushSchedule
+from holdfast_log.broker.log.flusher import Flusher
+from holdfast_log.broker.log.key_reading import KeyIndexing
+from holdfast_log.broker.log.loader import Loader
+from holdfast_log.broker.log.loading import LoadRequest
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.log_events import LogEvents
+from holdfast_log.broker.log.open_files import OpenFiles
+from holdfast_log.broker.log.pressure import REMEDY, is_pressure, retried
+from holdfast_log.broker.log.recovery import create_log, write_partition_metadata
+from holdfast_log.broker.log.run_marks import NO_EPOCH
+from holdfast_log.broker.log.scrubber import Scrubber, ScrubSettings
+from holdfast_log.broker.log.settings import BROKER_SETTINGS
+from holdfast_log.broker.log.settings_in_force import LogSettingsInForce
+from holdfast_log.broker.log.truncation import restore_log_producers
+from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.broker.workers import Workers, all_back
+from holdfast_log.coordinator.clock import Clock, TimeOfDay, now_ms
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import re
 import uuid
 from typing import NamedTuple
 
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 LOG = ".log"
 INDEX = ".index"

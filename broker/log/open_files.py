@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import Protocol
 from weakref import WeakSet
 
-from broker.log.disk import Disk, DiskFile
-from broker.log.pressure import is_pressure
+from holdfast_log.broker.log.disk import Disk, DiskFile
+from holdfast_log.broker.log.pressure import is_pressure
 
 
 class Holder(Protocol):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from broker.log.append import AppendOrigin, PreparedAppend, check_batches, check_keys
-from broker.log.append_ids import NamedAppend
-from broker.log.key_versions import keys_of
-from broker.log.log import Log
-from broker.log.producer_state import AppendedBatch
-from broker.log.recompression import recompressed
-from broker.log.settings import KEEP_PRODUCERS_CODEC
-from protocol.batches import NO_SEQUENCE, BatchHeader
-from protocol.errors import ErrorCode, error_for
+from holdfast_log.broker.log.append import AppendOrigin, PreparedAppend, check_batches, check_keys
+from holdfast_log.broker.log.append_ids import NamedAppend
+from holdfast_log.broker.log.key_versions import keys_of
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.producer_state import AppendedBatch
+from holdfast_log.broker.log.recompression import recompressed
+from holdfast_log.broker.log.settings import KEEP_PRODUCERS_CODEC
+from holdfast_log.protocol.batches import NO_SEQUENCE, BatchHeader
+from holdfast_log.protocol.errors import ErrorCode, error_for
 
 
 def prepare_append(

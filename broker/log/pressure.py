@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
-from coordinator.clock import Clock
+from holdfast_log.coordinator.clock import Clock
 
 logger = logging.getLogger(__name__)
 

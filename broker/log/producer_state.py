@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker.log.append_ids import APPEND_IDS_MAX, AppendIds, NamedAppend
-from protocol.batches import BatchHeader
-from protocol.checksum import crc32c
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.records import append_id_of
+from holdfast_log.broker.log.append_ids import APPEND_IDS_MAX, AppendIds, NamedAppend
+from holdfast_log.protocol.batches import BatchHeader
+from holdfast_log.protocol.checksum import crc32c
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.records import append_id_of
 
 REMEMBERED_BATCHES = 5
 MAX_PRODUCERS = 100_000

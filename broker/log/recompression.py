@@ -6,9 +6,17 @@ sequences and timestamps.
 
 from __future__ import annotations
 
-from broker.log.settings import LogSettings
-from protocol.batches import HEADER_SIZE, BatchHeader, Compression, check, corrupt, read_header, write_header
-from protocol.compression import DecompressionError, compress, decompress
+from holdfast_log.broker.log.settings import LogSettings
+from holdfast_log.protocol.batches import (
+    HEADER_SIZE,
+    BatchHeader,
+    Compression,
+    check,
+    corrupt,
+    read_header,
+    write_header,
+)
+from holdfast_log.protocol.compression import DecompressionError, compress, decompress
 
 DECOMPRESSED_BYTES_MAX = 32 * 1024 * 1024
 """Maximum decompressed size of a batch in bytes, unless 8 times `max.message.bytes` is more."""

@@ -11,17 +11,22 @@ import logging
 import os
 import uuid
 
-from broker.log import checkpoints, names, scan
-from broker.log.disk import Disk
-from broker.log.epoch_recovery import load_epochs
-from broker.log.epochs import LeaderEpochs
-from broker.log.loading import Loading, LoadRequest
-from broker.log.log import Log
-from broker.log.open_files import OpenFiles
-from broker.log.producer_state import ProducerStates
-from broker.log.segment import Segment
-from broker.log.segment_recovery import check_segments, drop_after, find_segments
-from broker.log.snapshots import remove_snapshots, restore_producers, snapshot_offsets, snapshot_path
+from holdfast_log.broker.log import checkpoints, names, scan
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.epoch_recovery import load_epochs
+from holdfast_log.broker.log.epochs import LeaderEpochs
+from holdfast_log.broker.log.loading import Loading, LoadRequest
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.open_files import OpenFiles
+from holdfast_log.broker.log.producer_state import ProducerStates
+from holdfast_log.broker.log.segment import Segment
+from holdfast_log.broker.log.segment_recovery import check_segments, drop_after, find_segments
+from holdfast_log.broker.log.snapshots import (
+    remove_snapshots,
+    restore_producers,
+    snapshot_offsets,
+    snapshot_path,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.log.log import Log
-from broker.log.segment import Segment
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from broker.log.settings import LogSettings
+from holdfast_log.broker.log.settings import LogSettings
 
 UNLIMITED = -1
 

@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.log.disk import DiskFile
-from protocol.batches import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, batch_size_at, has_valid_crc, read_header
-from protocol.errors import BrokerError
-from protocol.frames import SliceSource
+from holdfast_log.broker.log.disk import DiskFile
+from holdfast_log.protocol.batches import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    BatchHeader,
+    batch_size_at,
+    has_valid_crc,
+    read_header,
+)
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.frames import SliceSource
 
 _HEADERS_CHUNK = 4 * 1024
 """Bytes per read. Most searches start at an index entry and end before the next one."""

@@ -18,19 +18,19 @@ from typing import Annotated
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from broker.log import names
-from broker.log.damage import Damage, encode_damage
-from broker.log.disk import Disk
-from broker.log.inspection import Inspection
-from broker.log.log import Log
-from broker.log.pressure import RETRY_S, is_pressure
-from broker.log.segment import Segment
-from broker.log.settings import BROKER_SETTINGS
-from broker.setting_groups import settings_group
-from broker.workers import Workers
-from coordinator.alarm import Alarm
-from coordinator.clock import Clock, TimeOfDay
-from protocol.errors import BrokerError
+from holdfast_log.broker.log import names
+from holdfast_log.broker.log.damage import Damage, encode_damage
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.inspection import Inspection
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.pressure import RETRY_S, is_pressure
+from holdfast_log.broker.log.segment import Segment
+from holdfast_log.broker.log.settings import BROKER_SETTINGS
+from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.broker.workers import Workers
+from holdfast_log.coordinator.alarm import Alarm
+from holdfast_log.coordinator.clock import Clock, TimeOfDay
+from holdfast_log.protocol.errors import BrokerError
 
 logger = logging.getLogger(__name__)
 

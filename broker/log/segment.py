@@ -13,15 +13,15 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from broker.log import names, scan, suspicion
-from broker.log.damage import Damage, SuspectSegment
-from broker.log.disk import DiskFile
-from broker.log.open_files import OpenFiles
-from broker.log.segment_ends import end_before, readable_end_before
-from broker.log.segment_indexes import SegmentIndexes, largest_timestamp
-from broker.log.settings import LogSettings
-from protocol.batches import LOG_OVERHEAD, BatchHeader
-from protocol.wire import Buffer
+from holdfast_log.broker.log import names, scan, suspicion
+from holdfast_log.broker.log.damage import Damage, SuspectSegment
+from holdfast_log.broker.log.disk import DiskFile
+from holdfast_log.broker.log.open_files import OpenFiles
+from holdfast_log.broker.log.segment_ends import end_before, readable_end_before
+from holdfast_log.broker.log.segment_indexes import SegmentIndexes, largest_timestamp
+from holdfast_log.broker.log.settings import LogSettings
+from holdfast_log.protocol.batches import LOG_OVERHEAD, BatchHeader
+from holdfast_log.protocol.wire import Buffer
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 _REMEMBERED_POSITIONS = 8

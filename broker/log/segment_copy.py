@@ -8,11 +8,11 @@ name.
 
 from __future__ import annotations
 
-from broker.log import names
-from broker.log.inspection import Inspection
-from broker.log.log import Log
-from broker.log.segment import Segment
-from protocol.errors import ErrorCode, error_for
+from holdfast_log.broker.log import names
+from holdfast_log.broker.log.inspection import Inspection
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.segment import Segment
+from holdfast_log.protocol.errors import ErrorCode, error_for
 
 _INDEXES = (names.INDEX, names.TIME_INDEX)
 

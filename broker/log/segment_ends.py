@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.log import suspicion
-from broker.log.damage import SuspectSegment
+from holdfast_log.broker.log import suspicion
+from holdfast_log.broker.log.damage import SuspectSegment
 
 if TYPE_CHECKING:
-    from broker.log.segment import Segment
+    from holdfast_log.broker.log.segment import Segment
 
 
 class SegmentEnd(NamedTuple):

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.log import suspicion
-from broker.log.index import OffsetIndex, TimeIndex
-from broker.log.open_files import OpenFiles
-from broker.log.settings import LogSettings
-from protocol.batches import NO_TIMESTAMP
+from holdfast_log.broker.log import suspicion
+from holdfast_log.broker.log.index import OffsetIndex, TimeIndex
+from holdfast_log.broker.log.open_files import OpenFiles
+from holdfast_log.broker.log.settings import LogSettings
+from holdfast_log.protocol.batches import NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from broker.log.segment import Segment
+    from holdfast_log.broker.log.segment import Segment
 
 
 class SegmentIndexes:

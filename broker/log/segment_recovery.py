@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 
-from broker.log import index_checks, names, scan
-from broker.log.damage import Damage, decode_damage, encode_damage
-from broker.log.disk import DiskFile
-from broker.log.loading import Loading
-from broker.log.segment import MAX_RELATIVE_OFFSET, Segment
-from protocol.batches import HEADER_SIZE, batch_size_at
+from holdfast_log.broker.log import index_checks, names, scan
+from holdfast_log.broker.log.damage import Damage, decode_damage, encode_damage
+from holdfast_log.broker.log.disk import DiskFile
+from holdfast_log.broker.log.loading import Loading
+from holdfast_log.broker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from holdfast_log.protocol.batches import HEADER_SIZE, batch_size_at
 
 logger = logging.getLogger(__name__)
 

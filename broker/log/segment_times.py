@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 
-from broker.log.log import Log
-from broker.log.open_files import OpenFiles
-from broker.log.retention import SegmentFacts
-from broker.log.segment import Segment
-from broker.log.segment_indexes import largest_timestamp
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.open_files import OpenFiles
+from holdfast_log.broker.log.retention import SegmentFacts
+from holdfast_log.broker.log.segment import Segment
+from holdfast_log.broker.log.segment_indexes import largest_timestamp
 
 
 def segment_facts(log: Log) -> Iterator[SegmentFacts]:

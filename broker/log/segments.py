@@ -6,11 +6,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
-from broker.log import names
-from broker.log.open_files import OpenFiles
-from broker.log.segment import Segment
-from broker.log.settings import LogSettings
-from broker.log.snapshots import snapshot_path
+from holdfast_log.broker.log import names
+from holdfast_log.broker.log.open_files import OpenFiles
+from holdfast_log.broker.log.segment import Segment
+from holdfast_log.broker.log.settings import LogSettings
+from holdfast_log.broker.log.snapshots import snapshot_path
 
 
 class Segments(Sequence[Segment]):

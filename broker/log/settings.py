@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clients.settings import Setting, SettingError, Settings, SettingType
-from protocol.batches import Compression
+from holdfast_log.clients.settings import Setting, SettingError, Settings, SettingType
+from holdfast_log.protocol.batches import Compression
 
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1

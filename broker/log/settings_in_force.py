@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from broker.log.log import Log
-from broker.log.settings import LogSettings
-from clients.settings import SettingError
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.settings import LogSettings
+from holdfast_log.clients.settings import SettingError
 
 logger = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ import logging
 import os
 from collections.abc import Sequence
 
-from broker.log import names
-from broker.log.damage import SuspectSegment
-from broker.log.disk import Disk
-from broker.log.producer_state import ProducerStates
-from broker.log.segment import Segment
+from holdfast_log.broker.log import names
+from holdfast_log.broker.log.damage import SuspectSegment
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.producer_state import ProducerStates
+from holdfast_log.broker.log.segment import Segment
 
 logger = logging.getLogger(__name__)
 

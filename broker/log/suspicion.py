@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.log.damage import SuspectSegment
-from protocol.batches import BatchHeader
+from holdfast_log.broker.log.damage import SuspectSegment
+from holdfast_log.protocol.batches import BatchHeader
 
 if TYPE_CHECKING:
-    from broker.log.segment import Segment
+    from holdfast_log.broker.log.segment import Segment
 
 
 # Checks: they return or raise `SuspectSegment`.

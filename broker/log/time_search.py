@@ -5,11 +5,11 @@ All functions raise BrokerError with KAFKA_STORAGE_ERROR if the file system fail
 
 from __future__ import annotations
 
-from broker.log.damage import SuspectSegment
-from broker.log.log import Log
-from broker.log.segment import Segment
-from broker.log.timestamps import LOOK_UP_BYTES_MAX, BatchSearch, LookUp, TimestampOffset
-from protocol.batches import TimestampType
+from holdfast_log.broker.log.damage import SuspectSegment
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.segment import Segment
+from holdfast_log.broker.log.timestamps import LOOK_UP_BYTES_MAX, BatchSearch, LookUp, TimestampOffset
+from holdfast_log.protocol.batches import TimestampType
 
 
 def offset_for_timestamp(log: Log, timestamp: int) -> LookUp:

@@ -8,10 +8,10 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from broker.log.disk import DiskFile
-from protocol.batches import BatchHeader
-from protocol.errors import BrokerError, error_for
-from protocol.records import Columns, decode_columns
+from holdfast_log.broker.log.disk import DiskFile
+from holdfast_log.protocol.batches import BatchHeader
+from holdfast_log.protocol.errors import BrokerError, error_for
+from holdfast_log.protocol.records import Columns, decode_columns
 
 LOOK_UP_BYTES_MAX = 32 * 1024 * 1024
 """Maximum bytes to which a look-up unpacks one batch, unless larger batches are allowed."""

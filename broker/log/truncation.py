@@ -6,10 +6,10 @@ ends. Functions that remove records raise BrokerError with KAFKA_STORAGE_ERROR w
 
 from __future__ import annotations
 
-from broker.log.damage import SuspectSegment
-from broker.log.log import Log
-from broker.log.segment_ends import end_before
-from broker.log.snapshots import remove_snapshots, restore_producers
+from holdfast_log.broker.log.damage import SuspectSegment
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.segment_ends import end_before
+from holdfast_log.broker.log.snapshots import remove_snapshots, restore_producers
 
 SEGMENTS_AT_ONCE = 16
 """Maximum number of segments whose files are renamed in one turn of the reactor when a log start moves."""

@@ -11,8 +11,8 @@ from twisted.internet.interfaces import IAddress, IHostResolution, IResolutionRe
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from broker.network.interfaces import FrameReceiver
-from coordinator.clock import Clock
+from holdfast_log.broker.network.interfaces import FrameReceiver
+from holdfast_log.coordinator.clock import Clock
 
 
 def addresses_of(reactor: Any, host: str) -> Deferred[Sequence[str]]:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from broker.network.interfaces import Address, Wire
-from broker.network.refusals import RefusalPace, Refusals
-from broker.network.settings import SETTINGS
-from broker.setting_groups import settings_group
-from coordinator.clock import Clock, DelayedCall
-from coordinator.repeated_log import RepeatedLog
-from protocol.frames import SIZE, Part, parts_size
+from holdfast_log.broker.network.interfaces import Address, Wire
+from holdfast_log.broker.network.refusals import RefusalPace, Refusals
+from holdfast_log.broker.network.settings import SETTINGS
+from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.coordinator.clock import Clock, DelayedCall
+from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.protocol.frames import SIZE, Part, parts_size
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from clients.settings import SettingError
+from holdfast_log.clients.settings import SettingError
 
 SPOKEN = "PLAINTEXT"
 SECURITY_PROTOCOLS = (SPOKEN, "SSL", "SASL_PLAINTEXT", "SASL_SSL")

@@ -11,8 +11,8 @@ import mmap
 from collections import deque
 from collections.abc import Callable
 
-from broker.network.memory import RequestMemory
-from protocol.frames import SIZE
+from holdfast_log.broker.network.memory import RequestMemory
+from holdfast_log.protocol.frames import SIZE
 
 SCRATCH_BYTES = 256 * 1024
 LARGE_FRAME_BYTES = 32 * 1024

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from protocol.frames import Part
+from holdfast_log.protocol.frames import Part
 
 
 @dataclass(frozen=True, slots=True)

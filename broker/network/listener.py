@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from broker.network.connection import ConnectionLimits, FrameHandler, ServerConnection
-from broker.network.endpoints import Endpoints
-from broker.network.interfaces import Address, ConnectionPace, Network, Port
-from broker.network.refusals import RefusalPace, Refusals
-from broker.network.settings import SETTINGS
-from broker.setting_groups import settings_group
-from coordinator.clock import Clock, DelayedCall
-from coordinator.repeated_log import RepeatedLog
+from holdfast_log.broker.network.connection import ConnectionLimits, FrameHandler, ServerConnection
+from holdfast_log.broker.network.endpoints import Endpoints
+from holdfast_log.broker.network.interfaces import Address, ConnectionPace, Network, Port
+from holdfast_log.broker.network.refusals import RefusalPace, Refusals
+from holdfast_log.broker.network.settings import SETTINGS
+from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.coordinator.clock import Clock, DelayedCall
+from holdfast_log.coordinator.repeated_log import RepeatedLog
 
 _log = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, fail
 
-from broker.network.interfaces import Address, Network, Wire
-from coordinator.clock import Clock, DelayedCall
-from protocol.api import Request, Response
-from protocol.frames import Part, parts_size
-from protocol.headers import decode_correlation_id, decode_response, encode_request
-from protocol.schema import MalformedMessage
+from holdfast_log.broker.network.interfaces import Address, Network, Wire
+from holdfast_log.coordinator.clock import Clock, DelayedCall
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.frames import Part, parts_size
+from holdfast_log.protocol.headers import decode_correlation_id, decode_response, encode_request
+from holdfast_log.protocol.schema import MalformedMessage
 
 _log = logging.getLogger(__name__)
 

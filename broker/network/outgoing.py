@@ -8,7 +8,7 @@ import socket
 from collections import deque
 from collections.abc import Sequence
 
-from protocol.frames import FileSlice, Part
+from holdfast_log.protocol.frames import FileSlice, Part
 
 _PARTS_PER_CALL = 64
 """Maximum pieces of memory in one `sendmsg`; the system takes at most 1024."""

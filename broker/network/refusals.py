@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coordinator.clock import Clock, DelayedCall
-from coordinator.repeated_log import RepeatedLog
+from holdfast_log.coordinator.clock import Clock, DelayedCall
+from holdfast_log.coordinator.repeated_log import RepeatedLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from clients.settings import Setting, SettingType
+from holdfast_log.clients.settings import Setting, SettingType
 
 _NO_LIMIT = 2**31 - 1
 

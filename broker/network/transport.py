@@ -26,16 +26,16 @@ from twisted.internet.protocol import ClientFactory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from broker.network.attempts import Attempts
-from broker.network.attempts import addresses_of as _addresses_of
-from broker.network.framing import FrameAssembler, FrameBuffers, FrameRefused
-from broker.network.interfaces import Accept, Address, FrameReceiver, Port
-from broker.network.memory import RequestMemory
-from broker.network.outgoing import Outgoing, SliceTooLong
-from broker.network.settings import SETTINGS
-from broker.setting_groups import settings_group
-from coordinator.repeated_log import RepeatedLog
-from protocol.frames import Part
+from holdfast_log.broker.network.attempts import Attempts
+from holdfast_log.broker.network.attempts import addresses_of as _addresses_of
+from holdfast_log.broker.network.framing import FrameAssembler, FrameBuffers, FrameRefused
+from holdfast_log.broker.network.interfaces import Accept, Address, FrameReceiver, Port
+from holdfast_log.broker.network.memory import RequestMemory
+from holdfast_log.broker.network.outgoing import Outgoing, SliceTooLong
+from holdfast_log.broker.network.settings import SETTINGS
+from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.protocol.frames import Part
 
 _log = logging.getLogger(__name__)
 

@@ -13,17 +13,17 @@ from typing import Any, NoReturn, Protocol
 from twisted.internet.defer import Deferred, DeferredLock, FirstError, gatherResults, succeed
 from twisted.python.failure import Failure
 
-from broker.metadata import MetadataCache
-from broker.orders.strays import Strays
-from broker.replication.replicas import Replicas
-from broker.replication.right_to_confirm import RightToConfirm
-from broker.replication.roles import Roles
-from broker.settings.changes import TOPICS
-from coordinator.cluster.dynamic_configs import DynamicConfigs
-from coordinator.znodes.brokers import NO_EPOCH
-from coordinator.zookeeper.interface import SessionExpired
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.get_replica_log_info import (
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.orders.strays import Strays
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
+from holdfast_log.broker.replication.roles import Roles
+from holdfast_log.broker.settings.changes import TOPICS
+from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
+from holdfast_log.coordinator.znodes.brokers import NO_EPOCH
+from holdfast_log.coordinator.zookeeper.interface import SessionExpired
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.get_replica_log_info import (
     REPLICA_LOG_INFO_MAX,
     AskedReplicas,
     GetReplicaLogInfoRequest,
@@ -31,10 +31,10 @@ from protocol.messages.get_replica_log_info import (
     ReplicaLogInfo,
     TopicReplicaLogInfo,
 )
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
-from protocol.messages.update_metadata import UpdateMetadataRequest
-from protocol.messages.yield_leadership import YieldLeadershipRequest, YieldLeadershipResponse
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from holdfast_log.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from holdfast_log.protocol.messages.update_metadata import UpdateMetadataRequest
+from holdfast_log.protocol.messages.yield_leadership import YieldLeadershipRequest, YieldLeadershipResponse
 
 
 class Registration(Protocol):

@@ -14,15 +14,15 @@ from __future__ import annotations
 import logging
 import uuid
 
-from broker.log.manager import LogManager
-from broker.metadata import ZERO_ID
-from broker.replication.replicas import Replicas
-from broker.replication.roles import Roles
-from coordinator.controller.requests import FULL
-from protocol.errors import BrokerError
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.messages.update_metadata import UpdateMetadataRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.cluster.metadata_cache import ZERO_ID
+from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.replication.roles import Roles
+from holdfast_log.coordinator.controller.requests import FULL
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.protocol.messages.update_metadata import UpdateMetadataRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 

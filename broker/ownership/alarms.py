@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.ownership.table import OwnershipTable
-from coordinator.alarm import Alarm
-from coordinator.clock import Clock, now_ms
+from holdfast_log.broker.ownership.table import OwnershipTable
+from holdfast_log.coordinator.alarm import Alarm
+from holdfast_log.coordinator.clock import Clock, now_ms
 
 FLUSH_INTERVAL_S = 0.1
 """Delay before changes for which no request waits are written, and failed promotions are tried again."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 
 from twisted.internet.defer import Deferred
 
-from broker.ownership.confirming import unconfirmed
-from broker.ownership.effects import Fence
-from coordinator.clock import Clock, DelayedCall
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.ownership import ResourceStanding
+from holdfast_log.broker.ownership.confirming import unconfirmed
+from holdfast_log.broker.ownership.effects import Fence
+from holdfast_log.coordinator.clock import Clock, DelayedCall
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.ownership import ResourceStanding
 
 Standings = list[ResourceStanding]
 TIMEOUT_MS_MAX = 24 * 60 * 60 * 1000

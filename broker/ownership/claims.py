@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from broker.ownership import limits, standings
-from broker.ownership.effects import AwaitCommit, Fence
-from broker.ownership.operations import (
+from holdfast_log.broker.ownership import limits, standings
+from holdfast_log.broker.ownership.effects import AwaitCommit, Fence
+from holdfast_log.broker.ownership.operations import (
     Operation,
     OperationAnswer,
     RecordsByKey,
@@ -19,8 +19,8 @@ from broker.ownership.operations import (
     name_group,
     pending_fence,
 )
-from broker.ownership.resources import Requester, Resource, Waiter
-from broker.ownership.rules import (
+from holdfast_log.broker.ownership.resources import Requester, Resource, Waiter
+from holdfast_log.broker.ownership.rules import (
     ClaimRefused,
     Granted,
     Queued,
@@ -31,11 +31,18 @@ from broker.ownership.rules import (
     judge_claim,
     may_promote,
 )
-from broker.ownership.state import TableState
-from coordinator.ownership.records import NEVER_MS, Grant, NameKey, Owner, PartitionKey, ResourceKey
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership import IF_FREE, Access, LossReason, ResourceStanding
-from protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.broker.ownership.state import TableState
+from holdfast_log.coordinator.ownership.records import (
+    NEVER_MS,
+    Grant,
+    NameKey,
+    Owner,
+    PartitionKey,
+    ResourceKey,
+)
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.ownership import IF_FREE, Access, LossReason, ResourceStanding
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from coordinator.ownership.records import OwnershipRecord, PartitionKey
-from coordinator.ownership.store import OwnershipStore
-from coordinator.zookeeper.interface import SessionExpired
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.coordinator.ownership.records import OwnershipRecord, PartitionKey
+from holdfast_log.coordinator.ownership.store import OwnershipStore
+from holdfast_log.coordinator.zookeeper.interface import SessionExpired
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 
 @dataclass(slots=True, eq=False)

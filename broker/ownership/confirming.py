@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.ownership.standings import outcome
-from coordinator.ownership.records import ResourceKey
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.ownership import ResourceStanding
+from holdfast_log.broker.ownership.standings import outcome
+from holdfast_log.coordinator.ownership.records import ResourceKey
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.ownership import ResourceStanding
 
 _WHY = (
     "this broker cannot confirm who owns it: it has had no answer from ZooKeeper for too long, or its "

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from broker.ownership.resources import Waiter
-from coordinator.ownership.records import PartitionKey, ResourceKey
+from holdfast_log.broker.ownership.resources import Waiter
+from holdfast_log.coordinator.ownership.records import PartitionKey, ResourceKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,20 +15,25 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, succeed
 from twisted.python.failure import Failure
 
-from broker.metadata import ZERO_ID
-from broker.ownership.resources import NO_ZNODE, partition_key
-from broker.ownership.table import OwnershipTable
-from broker.replication.leadership import Leadership
-from broker.replication.partition import Partition
-from broker.replication.replicas import Replicas
-from coordinator.groups.partitions import OFFSETS_TOPIC
-from coordinator.ownership.records import NameKey, Owner, PartitionKey, ResourceKey, topic_owner
-from coordinator.ownership.store import DecidingPartition, FoundRecord, FoundRecords, OwnershipStore
-from coordinator.zookeeper.interface import SessionExpired
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.messages.ownership import NO_PARTITION, LossReason
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.cluster.metadata_cache import ZERO_ID
+from holdfast_log.broker.ownership.resources import NO_ZNODE, partition_key
+from holdfast_log.broker.ownership.table import OwnershipTable
+from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
+from holdfast_log.coordinator.ownership.records import NameKey, Owner, PartitionKey, ResourceKey, topic_owner
+from holdfast_log.coordinator.ownership.store import (
+    DecidingPartition,
+    FoundRecord,
+    FoundRecords,
+    OwnershipStore,
+)
+from holdfast_log.coordinator.zookeeper.interface import SessionExpired
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.protocol.messages.ownership import NO_PARTITION, LossReason
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 

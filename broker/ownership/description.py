@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from broker.ownership.resources import Entry, Resource
-from coordinator.ownership.records import NEVER_MS, NO_OFFSET, Grant, NameKey, Owner
-from protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP
-from protocol.messages.ownership_sight import (
+from holdfast_log.broker.ownership.resources import Entry, Resource
+from holdfast_log.coordinator.ownership.records import NEVER_MS, NO_OFFSET, Grant, NameKey, Owner
+from holdfast_log.protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP
+from holdfast_log.protocol.messages.ownership_sight import (
     DescribedResource,
     DescribedSharer,
     DescribedWaiter,

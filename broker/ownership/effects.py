@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from coordinator.ownership.records import Forgotten, OwnershipRecord, PartitionKey, ResourceKey
-from protocol.errors import BrokerError
-from protocol.messages.ownership import ResourceStanding
+from holdfast_log.coordinator.ownership.records import Forgotten, OwnershipRecord, PartitionKey, ResourceKey
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.messages.ownership import ResourceStanding
 
 
 class RecordWrite(NamedTuple):

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.ownership.answers import Answers
-from broker.ownership.decided import DecidedResources
-from broker.ownership.effects import Fence
-from broker.ownership.table import OwnershipTable
-from broker.replication.partition import Partition
-from broker.replication.waiting import MAX_WAIT_MS, Waiting
-from coordinator.clock import Clock
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.broker.ownership.answers import Answers
+from holdfast_log.broker.ownership.decided import DecidedResources
+from holdfast_log.broker.ownership.effects import Fence
+from holdfast_log.broker.ownership.table import OwnershipTable
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.waiting import MAX_WAIT_MS, Waiting
+from holdfast_log.coordinator.clock import Clock
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 _LOOK_AGAIN_S = 0.1
 """Delay in s before a fence is examined again for which no request could be parked."""

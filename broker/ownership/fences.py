@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.ownership.confirming import unconfirmed
-from broker.ownership.resources import Entry, Resource
-from broker.ownership.rules import is_resumable
-from broker.replication.admission import RequestFence
-from broker.replication.appends import ACKS_ALL
-from coordinator.ownership.credentials import NO_SECRET, digest_of, is_proof
-from coordinator.ownership.records import Grant
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.ownership import Access
+from holdfast_log.broker.ownership.confirming import unconfirmed
+from holdfast_log.broker.ownership.resources import Entry, Resource
+from holdfast_log.broker.ownership.rules import is_resumable
+from holdfast_log.broker.replication.admission import RequestFence
+from holdfast_log.broker.replication.appends import ACKS_ALL
+from holdfast_log.coordinator.ownership.credentials import NO_SECRET, digest_of, is_proof
+from holdfast_log.coordinator.ownership.records import Grant
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.ownership import Access
 
 
 class FenceGuard:

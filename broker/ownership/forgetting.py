@@ -17,10 +17,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Sequence
 
-from broker.ownership.operations import Operation, OperationAnswer, RecordsByKey
-from broker.ownership.resources import NO_ZNODE
-from broker.ownership.state import TableState
-from coordinator.ownership.records import Forgotten, NameKey, ResourceKey
+from holdfast_log.broker.ownership.operations import Operation, OperationAnswer, RecordsByKey
+from holdfast_log.broker.ownership.resources import NO_ZNODE
+from holdfast_log.broker.ownership.state import TableState
+from holdfast_log.coordinator.ownership.records import Forgotten, NameKey, ResourceKey
 
 FORGOTTEN_TOGETHER = 100
 """Maximum number of names forgotten by one write."""

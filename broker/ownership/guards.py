@@ -13,14 +13,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from broker.ownership.confirming import unconfirmed
-from broker.ownership.readers import unassigned
-from broker.ownership.resources import Entry, Holdings, Resource, partition_key
-from broker.replication.admission import Origin
-from broker.replication.appends import ACKS_ALL
-from broker.replication.partition import Partition
-from coordinator.repeated_log import RepeatedLog
-from protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.broker.ownership.confirming import unconfirmed
+from holdfast_log.broker.ownership.readers import unassigned
+from holdfast_log.broker.ownership.resources import Entry, Holdings, Resource, partition_key
+from holdfast_log.broker.replication.admission import Origin
+from holdfast_log.broker.replication.appends import ACKS_ALL
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 
 CLAIMED = "claimed"
 REQUIRED = "required"

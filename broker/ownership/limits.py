@@ -5,10 +5,10 @@ A claim beyond a limit is refused with POLICY_VIOLATION and a message that names
 
 from __future__ import annotations
 
-from broker.ownership.resources import Holdings, Resource
-from broker.ownership.settings import OwnershipSettings
-from coordinator.ownership.records import GRANT_BYTES_MAX, NameKey, ResourceKey, grant_bytes
-from protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.broker.ownership.resources import Holdings, Resource
+from holdfast_log.broker.ownership.settings import OwnershipSettings
+from holdfast_log.coordinator.ownership.records import GRANT_BYTES_MAX, NameKey, ResourceKey, grant_bytes
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 
 OWNED_BYTES_MAX = 256 * 1024
 """Maximum size, in bytes, of one partition's grants in force in all groups: they share one znode."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.ownership.service import OwnershipService
+from holdfast_log.broker.ownership.service import OwnershipService
 
 
 @dataclass(frozen=True, slots=True)

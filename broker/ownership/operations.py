@@ -14,14 +14,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.ownership import standings
-from broker.ownership.effects import Fence
-from broker.ownership.resources import NO_GRANT, Entry, NamedGrant, Requester, Resource
-from broker.ownership.rules import can_resume
-from broker.ownership.state import TableState
-from coordinator.ownership.records import Forgotten, OwnershipRecord, PartitionKey, ResourceKey
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership import IF_FREE, PRODUCERS_GROUP, LossReason, ResourceStanding
+from holdfast_log.broker.ownership import standings
+from holdfast_log.broker.ownership.effects import Fence
+from holdfast_log.broker.ownership.resources import NO_GRANT, Entry, NamedGrant, Requester, Resource
+from holdfast_log.broker.ownership.rules import can_resume
+from holdfast_log.broker.ownership.state import TableState
+from holdfast_log.coordinator.ownership.records import Forgotten, OwnershipRecord, PartitionKey, ResourceKey
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.ownership import IF_FREE, PRODUCERS_GROUP, LossReason, ResourceStanding
 
 RecordsByKey = dict[ResourceKey, OwnershipRecord | Forgotten]
 

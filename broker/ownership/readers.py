@@ -10,15 +10,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.ownership import limits, standings
-from broker.ownership.operations import Operation, OperationAnswer, RecordsByKey, is_gone, name_group
-from broker.ownership.resources import Entry, Requester, Resource
-from broker.ownership.rules import ClaimRefused, Granted, Repeated
-from broker.ownership.state import TableState
-from coordinator.ownership.records import Grant, Owner, PartitionKey, ReaderAssignment, ResourceKey
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.group_readers import NOBODY
-from protocol.messages.ownership import LossReason, ResourceStanding
+from holdfast_log.broker.ownership import limits, standings
+from holdfast_log.broker.ownership.operations import (
+    Operation,
+    OperationAnswer,
+    RecordsByKey,
+    is_gone,
+    name_group,
+)
+from holdfast_log.broker.ownership.resources import Entry, Requester, Resource
+from holdfast_log.broker.ownership.rules import ClaimRefused, Granted, Repeated
+from holdfast_log.broker.ownership.state import TableState
+from holdfast_log.coordinator.ownership.records import (
+    Grant,
+    Owner,
+    PartitionKey,
+    ReaderAssignment,
+    ResourceKey,
+)
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.group_readers import NOBODY
+from holdfast_log.protocol.messages.ownership import LossReason, ResourceStanding
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,20 @@ from collections.abc import Callable
 
 from twisted.internet.defer import DeferredSemaphore
 
-from broker.ownership.decided import DecidedResources
-from broker.ownership.effects import Write
-from broker.ownership.table import OwnershipTable
-from coordinator.ownership.records import ResourceKey
-from coordinator.ownership.store import (
+from holdfast_log.broker.ownership.decided import DecidedResources
+from holdfast_log.broker.ownership.effects import Write
+from holdfast_log.broker.ownership.table import OwnershipTable
+from holdfast_log.coordinator.ownership.records import ResourceKey
+from holdfast_log.coordinator.ownership.store import (
     NotLeading,
     OwnershipStore,
     Replacement,
     Superseded,
     TooLarge,
 )
-from coordinator.znodes.json_values import BadZnode
-from coordinator.zookeeper.interface import SessionExpired, ZooKeeperError
-from protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.zookeeper.interface import SessionExpired, ZooKeeperError
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 
 _log = logging.getLogger(__name__)
 

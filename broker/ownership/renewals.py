@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.ownership.answers import Standings
-from broker.ownership.resources import NamedGrant, Requester
-from coordinator.clock import Clock, DelayedCall
-from protocol.messages.ownership import ResourceStanding
+from holdfast_log.broker.ownership.answers import Standings
+from holdfast_log.broker.ownership.resources import NamedGrant, Requester
+from holdfast_log.coordinator.clock import Clock, DelayedCall
+from holdfast_log.protocol.messages.ownership import ResourceStanding
 
 WAIT_MS_MAX = 60 * 60 * 1000
 """Maximum time, in ms, for which a Renew waits."""

@@ -8,16 +8,16 @@ from typing import Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.handler import RequestContext
-from broker.network.connection import ServerConnection
-from broker.ownership import standings
-from broker.ownership.answers import Standings
-from broker.ownership.decided import DecidedResources
-from broker.ownership.resources import Requester
-from coordinator.ownership.credentials import SECRET_BYTES_MAX, SECRET_BYTES_MIN, digest_of
-from coordinator.ownership.records import OWNER_BYTES_MAX, Owner, ResourceKey, owner_bytes
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP, Access, ResourceStanding
+from holdfast_log.broker.network.connection import ServerConnection
+from holdfast_log.broker.ownership import standings
+from holdfast_log.broker.ownership.answers import Standings
+from holdfast_log.broker.ownership.decided import DecidedResources
+from holdfast_log.broker.ownership.resources import Requester
+from holdfast_log.broker.requests.handler import RequestContext
+from holdfast_log.coordinator.ownership.credentials import SECRET_BYTES_MAX, SECRET_BYTES_MIN, digest_of
+from holdfast_log.coordinator.ownership.records import OWNER_BYTES_MAX, Owner, ResourceKey, owner_bytes
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP, Access, ResourceStanding
 
 NAME_LENGTH_MAX = 255
 """Maximum length of a group, an owner id or a name, in characters: znodes contain them."""

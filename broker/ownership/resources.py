@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from broker.replication.partition import Partition
-from coordinator.ownership.credentials import NO_SECRET, is_proof
-from coordinator.ownership.records import (
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.coordinator.ownership.credentials import NO_SECRET, is_proof
+from holdfast_log.coordinator.ownership.records import (
     HISTORY_MAX,
     NEVER_MS,
     NO_OFFSET,
@@ -24,7 +24,7 @@ from coordinator.ownership.records import (
     ResourceKey,
     trimmed,
 )
-from protocol.messages.ownership import PRODUCERS_GROUP, Access, LossReason
+from holdfast_log.protocol.messages.ownership import PRODUCERS_GROUP, Access, LossReason
 
 NO_ZNODE = -1
 """The version of a resource that was never written."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from broker.ownership.resources import Entry, Requester, Resource
-from coordinator.ownership.records import Grant, Owner
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.ownership import (
+from holdfast_log.broker.ownership.resources import Entry, Requester, Resource
+from holdfast_log.coordinator.ownership.records import Grant, Owner
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.ownership import (
     GENERATION_RAISE_MAX,
     IF_FREE,
     PRODUCERS_GROUP,
@@ -19,7 +19,7 @@ from protocol.messages.ownership import (
     Access,
     LossReason,
 )
-from protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 
 FIRST_GENERATION = 1
 _INT64_MAX = 2**63 - 1

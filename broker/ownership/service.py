@@ -14,12 +14,12 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred, ensureDeferred, fail
 from twisted.python.failure import Failure
 
-from broker.network.connection import ServerConnection
-from broker.ownership.alarms import TableAlarms
-from broker.ownership.answers import Answers, Standings
-from broker.ownership.confirming import unconfirmed, unconfirmed_standing
-from broker.ownership.decided import DecidedResources
-from broker.ownership.effects import (
+from holdfast_log.broker.network.connection import ServerConnection
+from holdfast_log.broker.ownership.alarms import TableAlarms
+from holdfast_log.broker.ownership.answers import Answers, Standings
+from holdfast_log.broker.ownership.confirming import unconfirmed, unconfirmed_standing
+from holdfast_log.broker.ownership.decided import DecidedResources
+from holdfast_log.broker.ownership.effects import (
     AnswerTicket,
     Audit,
     AwaitCommit,
@@ -31,35 +31,35 @@ from broker.ownership.effects import (
     Sever,
     Write,
 )
-from broker.ownership.fence_commits import FenceCommits
-from broker.ownership.fences import FenceGuard
-from broker.ownership.guards import reader_guard, writer_guard
-from broker.ownership.operations import Operation
-from broker.ownership.record_writing import RecordWriting
-from broker.ownership.renewals import Renewals
-from broker.ownership.resources import Counts, NamedGrant, Requester, Resource, partition_key
-from broker.ownership.settings import OwnershipSettings
-from broker.ownership.standings import outcome
-from broker.ownership.state import LogEnd
-from broker.ownership.table import OwnershipTable
-from broker.ownership.tokens import TokenVerdict, judge_token
-from broker.replication.leadership import Leadership
-from broker.replication.partition import Partition
-from broker.replication.replicas import Replicas
-from broker.replication.right_to_confirm import RightToConfirm
-from coordinator.clock import Clock, TimeOfDay, now_ms
-from coordinator.ownership.records import PartitionKey, ResourceKey
-from coordinator.ownership.store import OwnershipStore
-from coordinator.repeated_log import RepeatedLog
-from coordinator.zookeeper.interface import SessionExpired
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.messages.ownership import ResourceStanding
+from holdfast_log.broker.ownership.fence_commits import FenceCommits
+from holdfast_log.broker.ownership.fences import FenceGuard
+from holdfast_log.broker.ownership.guards import reader_guard, writer_guard
+from holdfast_log.broker.ownership.operations import Operation
+from holdfast_log.broker.ownership.record_writing import RecordWriting
+from holdfast_log.broker.ownership.renewals import Renewals
+from holdfast_log.broker.ownership.resources import Counts, NamedGrant, Requester, Resource, partition_key
+from holdfast_log.broker.ownership.settings import OwnershipSettings
+from holdfast_log.broker.ownership.standings import outcome
+from holdfast_log.broker.ownership.state import LogEnd
+from holdfast_log.broker.ownership.table import OwnershipTable
+from holdfast_log.broker.ownership.tokens import TokenVerdict, judge_token
+from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
+from holdfast_log.coordinator.clock import Clock, TimeOfDay, now_ms
+from holdfast_log.coordinator.ownership.records import PartitionKey, ResourceKey
+from holdfast_log.coordinator.ownership.store import OwnershipStore
+from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.coordinator.zookeeper.interface import SessionExpired
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.protocol.messages.ownership import ResourceStanding
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
-_audit = logging.getLogger("broker.ownership.audit")
+_audit = logging.getLogger("holdfast_log.broker.ownership.audit")
 
 
 class OwnershipService:

@@ -6,17 +6,17 @@ still running at its deadline gets a later one.
 
 from __future__ import annotations
 
-from broker.ownership.deadlines import (
+from holdfast_log.broker.ownership.deadlines import (
     OwnerDeadline,
     ReservationDeadline,
     ResourceDeadline,
     SharerDeadline,
     WaiterDeadline,
 )
-from broker.ownership.effects import ExamineReservation
-from broker.ownership.resources import Resource
-from broker.ownership.state import TableState
-from protocol.messages.ownership import LossReason
+from holdfast_log.broker.ownership.effects import ExamineReservation
+from holdfast_log.broker.ownership.resources import Resource
+from holdfast_log.broker.ownership.state import TableState
+from holdfast_log.protocol.messages.ownership import LossReason
 
 
 def end_or_extend(state: TableState, due: ResourceDeadline, now_ms: int) -> int | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.ownership.resources import NO_GRANT, Entry, NamedGrant, Requester, Resource
-from broker.ownership.settings import OwnershipSettings
-from coordinator.ownership.records import NameKey, Owner, ResourceKey
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership import NO_PARTITION, LossReason, ResourceStanding
+from holdfast_log.broker.ownership.resources import NO_GRANT, Entry, NamedGrant, Requester, Resource
+from holdfast_log.broker.ownership.settings import OwnershipSettings
+from holdfast_log.coordinator.ownership.records import NameKey, Owner, ResourceKey
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.ownership import NO_PARTITION, LossReason, ResourceStanding
 
 _LOSSES = {
     LossReason.STOLEN: "another owner has claimed it",

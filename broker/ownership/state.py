@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from broker.ownership.deadlines import (
+from holdfast_log.broker.ownership.deadlines import (
     NamesDeadline,
     OwnerDeadline,
     OwnershipDeadline,
@@ -16,11 +16,11 @@ from broker.ownership.deadlines import (
     SharerDeadline,
     WaiterDeadline,
 )
-from broker.ownership.effects import Audit, AwaitCommit, Fence, Notify, OwnershipEffect, Sever
-from broker.ownership.resources import Counts, Entry, Holdings, Resource, Sharer, Waiter, revived
-from broker.ownership.settings import OwnershipSettings
-from coordinator.clock import TimeOfDay
-from coordinator.ownership.records import (
+from holdfast_log.broker.ownership.effects import Audit, AwaitCommit, Fence, Notify, OwnershipEffect, Sever
+from holdfast_log.broker.ownership.resources import Counts, Entry, Holdings, Resource, Sharer, Waiter, revived
+from holdfast_log.broker.ownership.settings import OwnershipSettings
+from holdfast_log.coordinator.clock import TimeOfDay
+from holdfast_log.coordinator.ownership.records import (
     NEVER_MS,
     NO_OFFSET,
     Grant,
@@ -30,8 +30,8 @@ from coordinator.ownership.records import (
     PartitionKey,
     ResourceKey,
 )
-from coordinator.timers import Timers
-from protocol.messages.ownership import Access, LossReason
+from holdfast_log.coordinator.timers import Timers
+from holdfast_log.protocol.messages.ownership import Access, LossReason
 
 
 @dataclass(frozen=True, slots=True)

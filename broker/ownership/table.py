@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from broker.ownership import sessions, standings
-from broker.ownership.claims import Promote
-from broker.ownership.deadlines import NamesDeadline, OwnerDeadline
-from broker.ownership.effects import (
+from holdfast_log.broker.ownership import sessions, standings
+from holdfast_log.broker.ownership.claims import Promote
+from holdfast_log.broker.ownership.deadlines import NamesDeadline, OwnerDeadline
+from holdfast_log.broker.ownership.effects import (
     AnswerTicket,
     FailTicket,
     Fence,
@@ -25,21 +25,33 @@ from broker.ownership.effects import (
     Reload,
     Write,
 )
-from broker.ownership.forgetting import LOOK_PAUSE_MS, ForgetNames, forgettable_names, next_look_ms
-from broker.ownership.operations import FlushUnwritten, Operation, RecordsByKey
-from broker.ownership.resources import NO_ZNODE, Counts, Holdings, NamedGrant, Requester, Resource
-from broker.ownership.settings import OwnershipSettings
-from broker.ownership.state import LogEnd, TableState
-from coordinator.clock import TimeOfDay
-from coordinator.ownership.records import (
+from holdfast_log.broker.ownership.forgetting import (
+    LOOK_PAUSE_MS,
+    ForgetNames,
+    forgettable_names,
+    next_look_ms,
+)
+from holdfast_log.broker.ownership.operations import FlushUnwritten, Operation, RecordsByKey
+from holdfast_log.broker.ownership.resources import (
+    NO_ZNODE,
+    Counts,
+    Holdings,
+    NamedGrant,
+    Requester,
+    Resource,
+)
+from holdfast_log.broker.ownership.settings import OwnershipSettings
+from holdfast_log.broker.ownership.state import LogEnd, TableState
+from holdfast_log.coordinator.clock import TimeOfDay
+from holdfast_log.coordinator.ownership.records import (
     Owner,
     OwnershipRecord,
     PartitionKey,
     ResourceKey,
     record_bytes,
 )
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.ownership import LossReason, ResourceStanding
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.ownership import LossReason, ResourceStanding
 
 _FLUSHED_TOGETHER = 50
 """Maximum number of resources in one write for which no request waits."""

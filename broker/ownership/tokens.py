@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.ownership.resources import Resource
-from protocol.errors import ErrorCode, error_for
-from protocol.messages.ownership import Access
+from holdfast_log.broker.ownership.resources import Resource
+from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.messages.ownership import Access
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import resource
 
-from broker.wiring.surroundings import Descriptors
+from holdfast_log.broker.wiring.surroundings import Descriptors
 
 _log = logging.getLogger(__name__)
 

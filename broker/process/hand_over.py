@@ -13,15 +13,15 @@ from typing import Annotated
 
 from twisted.internet.defer import Deferred, DeferredList
 
-from broker.network.outbound import ChannelError
-from broker.replication.replicas import Replicas
-from broker.replication.right_to_confirm import RightToConfirm
-from broker.setting_groups import settings_group
-from broker.settings.rows import BROKER_ROWS
-from broker.wiring.cluster import ClusterParts
-from coordinator.clock import Clock
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.controlled_shutdown import ControlledShutdownRequest
+from holdfast_log.broker.network.outbound import ChannelError
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
+from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.broker.settings.rows import BROKER_ROWS
+from holdfast_log.broker.wiring.cluster import ClusterParts
+from holdfast_log.coordinator.clock import Clock
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.controlled_shutdown import ControlledShutdownRequest
 
 _POLL_MS = 10
 

@@ -10,27 +10,27 @@ from typing import Annotated, Any, TypeVar, cast
 from twisted.internet.defer import Deferred, TimeoutError, ensureDeferred
 from twisted.internet.interfaces import IReactorTime
 
-from broker.identity import BrokerIdentity
-from broker.log.checkpoints import MetaProperties
-from broker.log.directory import IdentityError
-from broker.log.identity import check_owner, claim, known_identity
-from broker.log.run_marks import NO_EPOCH
-from broker.network.endpoints import Endpoints, parse_endpoints
-from broker.process.hand_over import HandOverSettings, hand_over
-from broker.process.log_directories import compare_directories
-from broker.process.periodic import Periodic
-from broker.replication.repair import REPAIR_INTERVAL_MS
-from broker.setting_groups import read_group, settings_group
-from broker.settings.rows import ROWS
-from broker.wiring.node import WiredBroker, build_broker
-from broker.wiring.replication import build_logs
-from broker.wiring.surroundings import Surroundings
-from clients.settings import Settings
-from coordinator.clock import now_ms
-from coordinator.cluster import identity as cluster
-from coordinator.cluster.log_directories import write_used_directories
-from coordinator.cluster.membership import BrokerIdInUse
-from coordinator.znodes.json_values import BadZnode
+from holdfast_log.broker.cluster.identity import BrokerIdentity
+from holdfast_log.broker.log.checkpoints import MetaProperties
+from holdfast_log.broker.log.directory import IdentityError
+from holdfast_log.broker.log.identity import check_owner, claim, known_identity
+from holdfast_log.broker.log.run_marks import NO_EPOCH
+from holdfast_log.broker.network.endpoints import Endpoints, parse_endpoints
+from holdfast_log.broker.process.hand_over import HandOverSettings, hand_over
+from holdfast_log.broker.process.log_directories import compare_directories
+from holdfast_log.broker.process.periodic import Periodic
+from holdfast_log.broker.replication.repair import REPAIR_INTERVAL_MS
+from holdfast_log.broker.setting_groups import read_group, settings_group
+from holdfast_log.broker.settings.rows import ROWS
+from holdfast_log.broker.wiring.node import WiredBroker, build_broker
+from holdfast_log.broker.wiring.replication import build_logs
+from holdfast_log.broker.wiring.surroundings import Surroundings
+from holdfast_log.clients.settings import Settings
+from holdfast_log.coordinator.clock import now_ms
+from holdfast_log.coordinator.cluster import identity as cluster
+from holdfast_log.coordinator.cluster.log_directories import write_used_directories
+from holdfast_log.coordinator.cluster.membership import BrokerIdInUse
+from holdfast_log.coordinator.znodes.json_values import BadZnode
 
 _log = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping
 
-from broker.log.manager import LogManager
-from coordinator.cluster.log_directories import read_used_directories
-from coordinator.znodes.json_values import BadZnode
-from coordinator.zookeeper.interface import ZooKeeper
+from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.coordinator.cluster.log_directories import read_used_directories
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.zookeeper.interface import ZooKeeper
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import IO
 
-from broker.process.output_file import OutputFile
+from holdfast_log.broker.process.output_file import OutputFile
 
 MAX_BYTES = "HOLDFAST_LOG_MAX_BYTES"
 BACKUPS = "HOLDFAST_LOG_BACKUPS"

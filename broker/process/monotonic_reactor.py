@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clients.boot_clock import boot_s
+from holdfast_log.clients.boot_clock import boot_s
 
 
 def make_monotonic(reactor: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from coordinator.clock import Clock, DelayedCall
+from holdfast_log.coordinator.clock import Clock, DelayedCall
 
 _log = logging.getLogger(__name__)
 

@@ -21,22 +21,22 @@ from twisted.internet import reactor as _installed
 from twisted.internet.defer import ensureDeferred
 from twisted.python.failure import Failure
 
-from broker.log.disk import OsDisk
-from broker.log.settings import log_directories
-from broker.network.memory import RequestMemory
-from broker.network.transport import SocketOptions, TcpNetwork
-from broker.process import pid_file
-from broker.process.descriptors import raise_limit, shares
-from broker.process.directory_locks import DirectoryInUse, DirectoryLocks
-from broker.process.lifecycle import Broker, StartError
-from broker.process.monotonic_reactor import make_monotonic
-from broker.process.session_file import SessionFile, boot_id
-from broker.setting_groups import read_group, settings_group
-from broker.settings.rows import ROWS
-from broker.wiring.surroundings import Surroundings
-from broker.workers import ThreadWorkers
-from clients.settings import SettingError, Settings
-from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
+from holdfast_log.broker.log.disk import OsDisk
+from holdfast_log.broker.log.settings import log_directories
+from holdfast_log.broker.network.memory import RequestMemory
+from holdfast_log.broker.network.transport import SocketOptions, TcpNetwork
+from holdfast_log.broker.process import pid_file
+from holdfast_log.broker.process.descriptors import raise_limit, shares
+from holdfast_log.broker.process.directory_locks import DirectoryInUse, DirectoryLocks
+from holdfast_log.broker.process.lifecycle import Broker, StartError
+from holdfast_log.broker.process.monotonic_reactor import make_monotonic
+from holdfast_log.broker.process.session_file import SessionFile, boot_id
+from holdfast_log.broker.setting_groups import read_group, settings_group
+from holdfast_log.broker.settings.rows import ROWS
+from holdfast_log.broker.wiring.surroundings import Surroundings
+from holdfast_log.broker.workers import ThreadWorkers
+from holdfast_log.clients.settings import SettingError, Settings
+from holdfast_log.coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
 
 _log = logging.getLogger(__name__)
 

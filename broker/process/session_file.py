@@ -17,7 +17,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from coordinator.zookeeper.session_memory import SessionKey
+from holdfast_log.coordinator.zookeeper.session_memory import SessionKey
 
 NAME = ".zookeeper-session"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

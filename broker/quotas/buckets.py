@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from broker.quotas.sensors import Sensor
+from holdfast_log.broker.quotas.sensors import Sensor
 
 SENSORS_MAX = 5_000
 """Maximum number of sensors for each key: about 20 MB if all clients are busy."""

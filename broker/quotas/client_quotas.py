@@ -11,14 +11,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.network.connection import ServerConnection
-from broker.quotas.buckets import Buckets
-from broker.quotas.keys import CLIENT_KEYS, QuotaKey
-from broker.quotas.limits import QuotaLimits
-from broker.quotas.sensors import RateSensor, TokenBucket
-from broker.quotas.settings import QuotaSettings
-from coordinator.clock import Clock
-from coordinator.repeated_log import RepeatedLog
+from holdfast_log.broker.network.connection import ServerConnection
+from holdfast_log.broker.quotas.buckets import Buckets
+from holdfast_log.broker.quotas.keys import CLIENT_KEYS, QuotaKey
+from holdfast_log.broker.quotas.limits import QuotaLimits
+from holdfast_log.broker.quotas.sensors import RateSensor, TokenBucket
+from holdfast_log.broker.quotas.settings import QuotaSettings
+from holdfast_log.coordinator.clock import Clock
+from holdfast_log.coordinator.repeated_log import RepeatedLog
 
 _log = logging.getLogger(__name__)
 

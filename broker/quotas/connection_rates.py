@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from broker.network.settings import CREATION_RATE, listener_creation_rate
-from broker.quotas.buckets import Buckets
-from broker.quotas.entities import normal_address
-from broker.quotas.limits import QuotaLimits
-from broker.quotas.sensors import Sensor, TokenBucket
-from coordinator.clock import Clock
+from holdfast_log.broker.network.settings import CREATION_RATE, listener_creation_rate
+from holdfast_log.broker.quotas.buckets import Buckets
+from holdfast_log.broker.quotas.entities import normal_address
+from holdfast_log.broker.quotas.limits import QuotaLimits
+from holdfast_log.broker.quotas.sensors import Sensor, TokenBucket
+from holdfast_log.coordinator.clock import Clock
 
 BURST_S = 1.0
 """The connections of this time in seconds may come at once."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import quote, unquote
 
-from coordinator.cluster.dynamic_configs import DEFAULT_ENTITY
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.coordinator.cluster.dynamic_configs import DEFAULT_ENTITY
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 USERS = "users"
 CLIENTS = "clients"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from broker.quotas.entities import DEFAULT, IPS, KINDS, QuotaEntity, entity_at
-from broker.quotas.keys import CLIENT_KEYS, IP_KEYS, QuotaKey, parse_limit
-from broker.quotas.precedence import Allowance, QuotaTable
-from broker.quotas.settings import QuotaSettings, default_limit
+from holdfast_log.broker.quotas.entities import DEFAULT, IPS, KINDS, QuotaEntity, entity_at
+from holdfast_log.broker.quotas.keys import CLIENT_KEYS, IP_KEYS, QuotaKey, parse_limit
+from holdfast_log.broker.quotas.precedence import Allowance, QuotaTable
+from holdfast_log.broker.quotas.settings import QuotaSettings, default_limit
 
 _log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.quotas.client_quotas import ClientQuotas
-from broker.quotas.connection_rates import ConnectionRates
-from broker.quotas.keys import CLIENT_KEYS, QuotaKey
+from holdfast_log.broker.quotas.client_quotas import ClientQuotas
+from holdfast_log.broker.quotas.connection_rates import ConnectionRates
+from holdfast_log.broker.quotas.keys import CLIENT_KEYS, QuotaKey
 
 
 @dataclass(frozen=True, slots=True)

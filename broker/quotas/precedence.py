@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from broker.quotas.buckets import BucketKey
-from broker.quotas.entities import ABSENT, DEFAULT, NAME_CHARACTERS_MAX, Name, QuotaEntity
+from holdfast_log.broker.quotas.buckets import BucketKey
+from holdfast_log.broker.quotas.entities import ABSENT, DEFAULT, NAME_CHARACTERS_MAX, Name, QuotaEntity
 
 
 class Scope(enum.Enum):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from broker.setting_groups import settings_group
-from clients.settings import Setting, SettingType
+from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.clients.settings import Setting, SettingType
 
 _NO_LIMIT = 2**63 - 1
 

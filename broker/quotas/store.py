@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from broker.quotas.entities import (
+from holdfast_log.broker.quotas.entities import (
     CLIENT_ID,
     IP,
     IPS,
@@ -20,12 +20,12 @@ from broker.quotas.entities import (
     entity_at,
     normal_address,
 )
-from broker.quotas.keys import CLIENT_KEYS, IP_KEYS, QuotaKey, limit_text
-from broker.quotas.limits import sound_limits
-from coordinator.cluster.dynamic_configs import DynamicConfigs
-from coordinator.znodes.json_values import BadZnode
-from coordinator.zookeeper.interface import SessionExpired
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.broker.quotas.keys import CLIENT_KEYS, IP_KEYS, QuotaKey, limit_text
+from holdfast_log.broker.quotas.limits import sound_limits
+from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.zookeeper.interface import SessionExpired
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 
 class Match(enum.IntEnum):

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from broker.log.append import AppendOrigin, AppendResult, PreparedAppend
-from broker.log.preparation import prepare_append
-from broker.replication.admission import Origin, RequestFence
-from broker.replication.leadership import Leadership
-from broker.replication.partition import Partition
-from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
-from protocol.messages.produce import KeyVersion
-from protocol.schema import ZERO_UUID
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.log.append import AppendOrigin, AppendResult, PreparedAppend
+from holdfast_log.broker.log.preparation import prepare_append
+from holdfast_log.broker.replication.admission import Origin, RequestFence
+from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
+from holdfast_log.protocol.messages.produce import KeyVersion
+from holdfast_log.protocol.schema import ZERO_UUID
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 ACKS_ALL = -1
 ACKS_LEADER = 1

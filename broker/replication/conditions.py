@@ -23,11 +23,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 
-from broker.log.key_runs import NO_VERSION
-from broker.log.key_search import last_offset_of_key
-from broker.log.log import Log
-from broker.replication.admission import Origin
-from broker.replication.appends import (
+from holdfast_log.broker.log.key_runs import NO_VERSION
+from holdfast_log.broker.log.key_search import last_offset_of_key
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.replication.admission import Origin
+from holdfast_log.broker.replication.appends import (
     ACKS_ALL,
     ANY_EPOCH,
     NO_EXPECTATION,
@@ -35,11 +35,11 @@ from broker.replication.appends import (
     Append,
     Condition,
 )
-from broker.replication.partition import Partition
-from protocol.errors import BrokerError, ErrorCode, KeyVersionMismatchError, OffsetMismatchError
-from protocol.messages.produce import KeyVersion
-from protocol.schema import ZERO_UUID
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, KeyVersionMismatchError, OffsetMismatchError
+from holdfast_log.protocol.messages.produce import KeyVersion
+from holdfast_log.protocol.schema import ZERO_UUID
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _MISMATCHES = (OffsetMismatchError, KeyVersionMismatchError)
 """Refusals that say where the log, or a key's last record, is at present."""

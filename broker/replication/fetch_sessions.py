@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
-from broker.replication.admission import NO_TOKEN
-from broker.replication.settings import SETTINGS
-from broker.setting_groups import settings_group
-from protocol.errors import ErrorCode, error_for
-from protocol.messages.fetch import FetchPartition
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.replication.admission import NO_TOKEN
+from holdfast_log.broker.replication.settings import SETTINGS
+from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.messages.fetch import FetchPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 NO_SESSION = 0
 """Session id of a reader without a session."""

@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from broker.replication.fetcher_session import SESSION_ERRORS, FetcherSession, PartitionId
-from broker.replication.following import FetchOutcome, take, wanted
-from broker.replication.partition import Partition
-from broker.replication.settings import SETTINGS
-from broker.replication.throttle import Throttle
-from broker.setting_groups import settings_group
-from coordinator.clock import TimeOfDay
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.replication.fetcher_session import SESSION_ERRORS, FetcherSession, PartitionId
+from holdfast_log.broker.replication.following import FetchOutcome, take, wanted
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.settings import SETTINGS
+from holdfast_log.broker.replication.throttle import Throttle
+from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.coordinator.clock import TimeOfDay
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _FIRST_PAUSE_MS = 20
 """Pause in ms after a first refusal, doubled after each further one. The leader may not know its role yet."""

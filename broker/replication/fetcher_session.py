@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Mapping
 from typing import Generic, TypeAlias, TypeVar
 
-from broker.replication.fetch_sessions import FIRST_EPOCH, NO_SESSION, next_epoch
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, ForgottenTopic
+from holdfast_log.broker.replication.fetch_sessions import FIRST_EPOCH, NO_SESSION, next_epoch
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, ForgottenTopic
 
 PartitionId: TypeAlias = "tuple[uuid.UUID, int]"
 """Topic id and index."""

@@ -10,15 +10,15 @@ from typing import Protocol
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from broker.log.log import Log
-from broker.replication.fetcher import Asked, FetchLimits, ReplicaFetcher
-from broker.replication.partition import NO_LEADER, Partition
-from broker.replication.throttle import follower_throttle
-from coordinator.alarm import Alarm
-from coordinator.clock import Clock, TimeOfDay, now_ms
-from protocol.errors import BrokerError
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.replication.fetcher import Asked, FetchLimits, ReplicaFetcher
+from holdfast_log.broker.replication.partition import NO_LEADER, Partition
+from holdfast_log.broker.replication.throttle import follower_throttle
+from holdfast_log.coordinator.alarm import Alarm
+from holdfast_log.coordinator.clock import Clock, TimeOfDay, now_ms
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.messages.fetch import FetchRequest, FetchResponse
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Sequence
 from uuid import UUID
 
-from broker.metadata import ZERO_ID, MetadataCache
-from broker.replication.fetch_sessions import (
+from holdfast_log.broker.cluster.metadata_cache import ZERO_ID, MetadataCache
+from holdfast_log.broker.replication.fetch_sessions import (
     FINAL_EPOCH,
     FIRST_EPOCH,
     NO_SESSION,
@@ -16,8 +16,8 @@ from broker.replication.fetch_sessions import (
     FetchSession,
     SessionPartition,
 )
-from broker.replication.plain_fetch import PlainFetch, must_wait
-from broker.replication.reads import (
+from holdfast_log.broker.replication.plain_fetch import PlainFetch, must_wait
+from holdfast_log.broker.replication.reads import (
     AnswerReads,
     Read,
     ReadLimits,
@@ -28,12 +28,12 @@ from broker.replication.reads import (
     refuse_damaged,
     warm,
 )
-from broker.replication.replicas import Replicas
-from broker.replication.session_fetch import SessionFetch
-from broker.workers import Workers
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.replication.session_fetch import SessionFetch
+from holdfast_log.broker.workers import Workers
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 

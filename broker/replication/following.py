@@ -12,12 +12,12 @@ import enum
 import logging
 from typing import cast
 
-from broker.log.copying import append_as_follower
-from broker.log.log import Log
-from broker.log.truncation import advance_log_start, keeps_all_before
-from broker.replication.partition import NO_EPOCH, Partition
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.fetch import FetchPartition, PartitionData
+from holdfast_log.broker.log.copying import append_as_follower
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.truncation import advance_log_start, keeps_all_before
+from holdfast_log.broker.replication.partition import NO_EPOCH, Partition
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.fetch import FetchPartition, PartitionData
 
 _log = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from typing import Protocol
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from broker.metadata import MetadataCache
-from broker.replication.leadership import IsrProposal
-from coordinator.alarm import Alarm
-from coordinator.clock import Clock
-from protocol.errors import ErrorCode
-from protocol.messages.alter_partition import (
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.replication.leadership import IsrProposal
+from holdfast_log.coordinator.alarm import Alarm
+from holdfast_log.coordinator.clock import Clock
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.alter_partition import (
     AlteredPartition,
     AlterPartitionRequest,
     AlterPartitionResponse,

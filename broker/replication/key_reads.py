@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from broker.log.append import AppendOrigin
-from broker.log.key_search import cold_key_search
-from broker.log.key_versions import keys_of
-from broker.replication.appends import Append
-from broker.replication.replicas import Replicas
-from broker.workers import Workers, all_back
-from protocol.batches import split
-from protocol.errors import BrokerError
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.log.append import AppendOrigin
+from holdfast_log.broker.log.key_search import cold_key_search
+from holdfast_log.broker.log.key_versions import keys_of
+from holdfast_log.broker.replication.appends import Append
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.workers import Workers, all_back
+from holdfast_log.protocol.batches import split
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(slots=True, eq=False)

@@ -11,22 +11,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.log.log import Log
-from broker.log.time_search import offset_for_timestamp, offset_of_max_timestamp
-from broker.log.timestamps import LookUp, TimestampOffset
-from broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
-from broker.replication.admission import (
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.time_search import offset_for_timestamp, offset_of_max_timestamp
+from holdfast_log.broker.log.timestamps import LookUp, TimestampOffset
+from holdfast_log.broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
+from holdfast_log.broker.replication.admission import (
     NO_TOKEN,
     Admission,
     FenceAdmission,
     ReadAdmission,
     RequestFence,
 )
-from broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
-from protocol.errors import BrokerError, ErrorCode
-from protocol.frames import FileSlice
-from protocol.messages.fetch import FetchPartition
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.frames import FileSlice
+from holdfast_log.protocol.messages.fetch import FetchPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 NO_LEADER = -1
 NO_EPOCH = -1

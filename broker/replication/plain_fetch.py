@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from broker.replication.fetch_sessions import NO_SESSION
-from broker.replication.partition import CONSUMER_ID
-from broker.replication.reads import AnswerReads, Read, ReadLimits, read_all
-from broker.replication.replicas import Replicas
+from holdfast_log.broker.replication.fetch_sessions import NO_SESSION
+from holdfast_log.broker.replication.partition import CONSUMER_ID
+from holdfast_log.broker.replication.reads import AnswerReads, Read, ReadLimits, read_all
+from holdfast_log.broker.replication.replicas import Replicas
 
 
 def must_wait(reads: Sequence[Read], total: int, limits: ReadLimits) -> bool:

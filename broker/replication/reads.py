@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-from broker.log.scan import valid_batches
-from broker.metadata import ZERO_ID
-from broker.replication.admission import NO_CONNECTION
-from broker.replication.fetch_sessions import SessionPartition
-from broker.replication.partition import PartitionRead
-from broker.replication.replicas import Replicas
-from protocol.errors import BrokerError, ErrorCode
-from protocol.frames import FileSlice
-from protocol.messages.fetch import FetchPartition
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.cluster.metadata_cache import ZERO_ID
+from holdfast_log.broker.log.scan import valid_batches
+from holdfast_log.broker.replication.admission import NO_CONNECTION
+from holdfast_log.broker.replication.fetch_sessions import SessionPartition
+from holdfast_log.broker.replication.partition import PartitionRead
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.frames import FileSlice
+from holdfast_log.protocol.messages.fetch import FetchPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class Read:

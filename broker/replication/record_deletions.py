@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.metadata import MetadataCache
-from broker.replication.leadership import Leadership
-from broker.replication.replicas import Replicas
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 
 @dataclass(slots=True)

@@ -24,20 +24,20 @@ from typing import Any
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
-from broker.log import names
-from broker.log.append import check_fetched
-from broker.log.log import Log
-from broker.log.manager import LogManager
-from broker.log.segment import Segment
-from broker.log.segment_copy import SegmentCopy
-from broker.replication.leadership import Leadership
-from broker.replication.partition import NO_LEADER, Partition
-from broker.replication.replicas import Replicas
-from broker.workers import Workers
-from coordinator.clock import Clock
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.schema import received_records
+from holdfast_log.broker.log import names
+from holdfast_log.broker.log.append import check_fetched
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.log.segment import Segment
+from holdfast_log.broker.log.segment_copy import SegmentCopy
+from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.broker.replication.partition import NO_LEADER, Partition
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.workers import Workers
+from holdfast_log.coordinator.clock import Clock
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from holdfast_log.protocol.schema import received_records
 
 _log = logging.getLogger(__name__)
 

@@ -10,31 +10,31 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from broker.log.append import AppendOrigin
-from broker.log.flusher import Flusher
-from broker.log.timestamps import LookUp
-from broker.metadata import MetadataCache
-from broker.replication.admission import NO_CONNECTION, NO_TOKEN, Origin
-from broker.replication.appends import ACKS_ALL, ACKS_LEADER, Append
-from broker.replication.conditions import Conditions
-from broker.replication.fetch_sessions import FetchSessions
-from broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
-from broker.replication.partition import (
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.log.append import AppendOrigin
+from holdfast_log.broker.log.flusher import Flusher
+from holdfast_log.broker.log.timestamps import LookUp
+from holdfast_log.broker.replication.admission import NO_CONNECTION, NO_TOKEN, Origin
+from holdfast_log.broker.replication.appends import ACKS_ALL, ACKS_LEADER, Append
+from holdfast_log.broker.replication.conditions import Conditions
+from holdfast_log.broker.replication.fetch_sessions import FetchSessions
+from holdfast_log.broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
+from holdfast_log.broker.replication.partition import (
     CONSUMER_ID,
     NO_EPOCH,
     Partition,
     PartitionRead,
 )
-from broker.replication.right_to_confirm import RightToConfirm
-from broker.replication.settings import SETTINGS
-from broker.replication.throttle import leader_throttle
-from broker.replication.waiting import Waiting
-from broker.setting_groups import settings_group
-from coordinator.clock import Clock, TimeOfDay, now_ms
-from coordinator.controller.topic_rules import INTERNAL_TOPICS
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.fetch import FetchPartition
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
+from holdfast_log.broker.replication.settings import SETTINGS
+from holdfast_log.broker.replication.throttle import leader_throttle
+from holdfast_log.broker.replication.waiting import Waiting
+from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.coordinator.clock import Clock, TimeOfDay, now_ms
+from holdfast_log.coordinator.controller.topic_rules import INTERNAL_TOPICS
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.fetch import FetchPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @settings_group(SETTINGS)

@@ -22,16 +22,16 @@ from collections.abc import Callable
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
-from broker.log.damage import SuspectSegment
-from broker.log.retention import Removal, RemovalReason, RetentionRule, removal
-from broker.log.segment_times import TimestampReading, segment_facts
-from broker.log.truncation import SEGMENTS_AT_ONCE, discard_before_start, move_log_start
-from broker.replication.partition import Partition
-from broker.replication.replicas import Replicas
-from broker.workers import Workers
-from coordinator.clock import Clock, TimeOfDay
-from coordinator.controller.topic_rules import INTERNAL_TOPICS
-from protocol.errors import BrokerError
+from holdfast_log.broker.log.damage import SuspectSegment
+from holdfast_log.broker.log.retention import Removal, RemovalReason, RetentionRule, removal
+from holdfast_log.broker.log.segment_times import TimestampReading, segment_facts
+from holdfast_log.broker.log.truncation import SEGMENTS_AT_ONCE, discard_before_start, move_log_start
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.workers import Workers
+from holdfast_log.coordinator.clock import Clock, TimeOfDay
+from holdfast_log.coordinator.controller.topic_rules import INTERNAL_TOPICS
+from holdfast_log.protocol.errors import BrokerError
 
 _log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.replication.partition import Partition
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.messages.yield_leadership import YieldLeadershipRequest
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.protocol.messages.yield_leadership import YieldLeadershipRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ from typing import Protocol
 
 from twisted.internet.defer import Deferred, ensureDeferred, succeed
 
-from broker.log.manager import LogManager
-from broker.metadata import ZERO_ID
-from broker.replication.partition import LeaderAndIsr, Partition
-from broker.replication.replicas import Replicas
-from coordinator.clock import Clock
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.leader_and_isr import (
+from holdfast_log.broker.cluster.metadata_cache import ZERO_ID
+from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.replication.partition import LeaderAndIsr, Partition
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.coordinator.clock import Clock
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -28,13 +28,13 @@ from protocol.messages.leader_and_isr import (
     LeaderAndIsrTopicError,
     LeaderAndIsrTopicState,
 )
-from protocol.messages.stop_replica import (
+from holdfast_log.protocol.messages.stop_replica import (
     StopReplicaPartitionError,
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 

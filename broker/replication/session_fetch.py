@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import cast
 
-from broker.replication.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
-from broker.replication.reads import AnswerReads, Read, ReadLimits, read_all
-from broker.replication.replicas import Replicas
+from holdfast_log.broker.replication.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
+from holdfast_log.broker.replication.reads import AnswerReads, Read, ReadLimits, read_all
+from holdfast_log.broker.replication.replicas import Replicas
 
 
 class SessionFetch:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.log.settings import LogSettings
-from broker.rate import Rate
-from broker.replication.partition import Partition
+from holdfast_log.broker.log.settings import LogSettings
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.rate import Rate
 
 UNLIMITED = 2**63 - 1
 """Rate that means no limit."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.replication.settings import ThrottleRates
-from broker.replication.throttle import Throttle
-from broker.setting_groups import Live
+from holdfast_log.broker.replication.settings import ThrottleRates
+from holdfast_log.broker.replication.throttle import Throttle
+from holdfast_log.broker.setting_groups import Live
 
 
 class ThrottledRates:

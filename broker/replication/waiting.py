@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
-from coordinator.clock import Clock, DelayedCall
+from holdfast_log.coordinator.clock import Clock, DelayedCall
 
 K = TypeVar("K", bound=Hashable)
 

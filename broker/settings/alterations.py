@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from clients.settings import Setting, SettingError, SettingType
-from protocol.configs import ConfigOperation
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.clients.settings import Setting, SettingError, SettingType
+from holdfast_log.protocol.configs import ConfigOperation
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from broker.settings.changes import BROKERS
-from broker.settings.in_force import SettingsInForce
-from coordinator.cluster.dynamic_configs import DEFAULT_ENTITY, DynamicConfigs
+from holdfast_log.broker.settings.changes import BROKERS
+from holdfast_log.broker.settings.in_force import SettingsInForce
+from holdfast_log.coordinator.cluster.dynamic_configs import DEFAULT_ENTITY, DynamicConfigs
 
 
 class BrokerSettings:

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from broker.metadata import MetadataCache
-from broker.settings.alterations import Alteration
-from broker.settings.in_force import SettingsInForce
-from broker.settings.view import SettingsView
-from clients.settings import SettingError
-from coordinator.cluster.dynamic_configs import DEFAULT_ENTITY, DynamicConfigs
-from coordinator.znodes.json_values import BadZnode
-from protocol.configs import ResourceType
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.settings.alterations import Alteration
+from holdfast_log.broker.settings.in_force import SettingsInForce
+from holdfast_log.broker.settings.view import SettingsView
+from holdfast_log.clients.settings import SettingError
+from holdfast_log.coordinator.cluster.dynamic_configs import DEFAULT_ENTITY, DynamicConfigs
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.protocol.configs import ResourceType
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 TOPICS = "topics"
 BROKERS = "brokers"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.settings.rows import broker_settings
-from clients.settings import SettingError, Settings, read_properties
+from holdfast_log.broker.settings.rows import broker_settings
+from holdfast_log.clients.settings import SettingError, Settings, read_properties
 
 
 def read_settings(path: str, overrides: Sequence[str]) -> Settings:

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from broker.log.settings import LogSettings, topic_defaults
-from broker.settings.alterations import Alteration, altered
-from clients.settings import Setting, SettingError, Settings, closest_name, shown_value
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.broker.log.settings import LogSettings, topic_defaults
+from holdfast_log.broker.settings.alterations import Alteration, altered
+from holdfast_log.clients.settings import Setting, SettingError, Settings, closest_name, shown_value
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 _log = logging.getLogger(__name__)
 

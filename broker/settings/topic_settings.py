@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from broker.log.manager import LogManager
-from broker.metadata import MetadataCache
-from broker.settings.changes import TOPICS
-from broker.settings.in_force import SettingsInForce
-from broker.settings.view import SettingsView
-from clients.settings import SettingError
-from coordinator.cluster.dynamic_configs import DynamicConfigs
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.settings.changes import TOPICS
+from holdfast_log.broker.settings.in_force import SettingsInForce
+from holdfast_log.broker.settings.view import SettingsView
+from holdfast_log.clients.settings import SettingError
+from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
 
 _log = logging.getLogger(__name__)
 

@@ -11,11 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from broker.log.settings import BROKER_SYNONYM, TOPIC_SETTINGS, LogSettings
-from broker.settings.alterations import Alteration, altered
-from broker.settings.in_force import SettingsInForce
-from clients.settings import REQUIRED, Setting, SettingError, SettingType, closest_name, shown_value
-from protocol.configs import ConfigSource
+from holdfast_log.broker.log.settings import BROKER_SYNONYM, TOPIC_SETTINGS, LogSettings
+from holdfast_log.broker.settings.alterations import Alteration, altered
+from holdfast_log.broker.settings.in_force import SettingsInForce
+from holdfast_log.clients.settings import (
+    REQUIRED,
+    Setting,
+    SettingError,
+    SettingType,
+    closest_name,
+    shown_value,
+)
+from holdfast_log.protocol.configs import ConfigSource
 
 
 class ConfigType(enum.IntEnum):

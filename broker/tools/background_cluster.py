@@ -19,7 +19,7 @@ import click
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 120.0
 _POLL_S = 0.1
-_MODULE = "broker.tools.local_cluster"
+_MODULE = "holdfast_log.broker.tools.local_cluster"
 _CHECKOUT = Path(__file__).parent.parent.parent
 
 directory_option = click.option(

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import javaproperties
 
-from coordinator.tools.zookeeper_process import HOST, die_with_parent, free_port, stand_still
-from protocol.frames import SIZE, join_parts
-from protocol.headers import decode_response, encode_request
-from protocol.messages.metadata import MetadataRequest
+from holdfast_log.coordinator.tools.zookeeper_process import HOST, die_with_parent, free_port, stand_still
+from holdfast_log.protocol.frames import SIZE, join_parts
+from holdfast_log.protocol.headers import decode_response, encode_request
+from holdfast_log.protocol.messages.metadata import MetadataRequest
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 90.0
@@ -36,7 +36,7 @@ class BackgroundBroker:
     """One broker in `directory`, on a loopback port.
 
     `properties` are added to those that every such broker has: its id, its listener, its log directory,
-    ZooKeeper's address, and an offsets topic with one replica. `python_arguments` go before `-m broker`, for
+    ZooKeeper's address, and an offsets topic with one replica. `python_arguments` go before `-m holdfast_log.broker`, for
     a profiler. For a broker with an address of its own, `host` is that address and `launcher` the command
     that starts a program where the address exists. `checkout` has the sources to run, by default these.
     """

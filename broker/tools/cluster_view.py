@@ -14,11 +14,22 @@ from typing import Self, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from coordinator.znodes.brokers import broker_path
-from coordinator.znodes.controller import CONTROLLER, decode_controller
-from coordinator.znodes.topics import NO_LEADER, PartitionState, decode_partition_state, partition_state_path
-from coordinator.zookeeper.interface import NoNode, SessionExpired, WatchEvent, ZnodeWatch, ZooKeeperSession
-from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
+from holdfast_log.coordinator.znodes.brokers import broker_path
+from holdfast_log.coordinator.znodes.controller import CONTROLLER, decode_controller
+from holdfast_log.coordinator.znodes.topics import (
+    NO_LEADER,
+    PartitionState,
+    decode_partition_state,
+    partition_state_path,
+)
+from holdfast_log.coordinator.zookeeper.interface import (
+    NoNode,
+    SessionExpired,
+    WatchEvent,
+    ZnodeWatch,
+    ZooKeeperSession,
+)
+from holdfast_log.coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
 
 T = TypeVar("T")
 

@@ -14,15 +14,15 @@ from collections.abc import Iterator
 
 import click
 
-from broker.log import checkpoints, names, scan
-from broker.log.disk import OsDisk
-from broker.log.open_files import OpenFiles
-from broker.log.producer_state import decode_snapshot
-from broker.log.segment import Segment
-from broker.log.settings import LogSettings
-from protocol.batches import BatchHeader, Compression, TimestampType, has_valid_crc
-from protocol.errors import BrokerError
-from protocol.records import Record, iterate
+from holdfast_log.broker.log import checkpoints, names, scan
+from holdfast_log.broker.log.disk import OsDisk
+from holdfast_log.broker.log.open_files import OpenFiles
+from holdfast_log.broker.log.producer_state import decode_snapshot
+from holdfast_log.broker.log.segment import Segment
+from holdfast_log.broker.log.settings import LogSettings
+from holdfast_log.protocol.batches import BatchHeader, Compression, TimestampType, has_valid_crc
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.records import Record, iterate
 
 
 class DamagedFile(Exception):

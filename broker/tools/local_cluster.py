@@ -1,6 +1,6 @@
 """A cluster on this machine: ZooKeeper and brokers on free loopback ports.
 
-`python -m broker.tools.local_cluster [options] [-- command…]` runs a cluster until Ctrl-C or until the
+`python -m holdfast_log.broker.tools.local_cluster [options] [-- command…]` runs a cluster until Ctrl-C or until the
 command ends. The command gets the brokers' addresses in HOLDFAST_BOOTSTRAP. All processes stop at the end.
 """
 
@@ -22,12 +22,17 @@ from typing import Self
 
 import click
 
-from broker.tools.broker_process import CHECKOUT, START_TIMEOUT_S, BackgroundBroker, BrokerProcessError
-from broker.tools.machine import Machine
-from broker.tools.place import Place, on_loopback
-from clients.settings import read_properties
-from coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess, start_all
-from coordinator.tools.zookeeper_server import ZooKeeperServerError
+from holdfast_log.broker.tools.broker_process import (
+    CHECKOUT,
+    START_TIMEOUT_S,
+    BackgroundBroker,
+    BrokerProcessError,
+)
+from holdfast_log.broker.tools.machine import Machine
+from holdfast_log.broker.tools.place import Place, on_loopback
+from holdfast_log.clients.settings import read_properties
+from holdfast_log.coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess, start_all
+from holdfast_log.coordinator.tools.zookeeper_server import ZooKeeperServerError
 
 BOOTSTRAP_VARIABLE = "HOLDFAST_BOOTSTRAP"
 _WATCH_S = 0.2
@@ -37,7 +42,7 @@ class LocalCluster:
     """ZooKeeper and `brokers` brokers below `directory`; a context manager that starts and stops them.
 
     It reuses the ports of the last cluster in that directory if they are free. `properties` are settings for
-    every broker. `python_arguments` go before `-m broker`, for a profiler; `checkout` has the sources that
+    every broker. `python_arguments` go before `-m holdfast_log.broker`, for a profiler; `checkout` has the sources that
     the brokers run, by default these.
 
     For faults: `zookeepers` are the servers of ZooKeeper, not started yet, by default one.

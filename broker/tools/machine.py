@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from broker.tools.machine_hooks import BOOT, CONTROLS, STATE, SYNC, SYNCED
+from holdfast_log.broker.tools.machine_hooks import BOOT, CONTROLS, STATE, SYNC, SYNCED
 
 
 class Machine(Protocol):
@@ -18,7 +18,7 @@ class Machine(Protocol):
     log_dir: Path
     """The broker's log directory."""
     python_arguments: Sequence[str]
-    """Arguments of the Python interpreter before `-m broker`."""
+    """Arguments of the Python interpreter before `-m holdfast_log.broker`."""
 
     def set_clock(self, ahead_s: float) -> None:
         """Set the time of day `ahead_s` seconds ahead of the true time, or behind it if negative."""
@@ -57,7 +57,7 @@ class HookedMachine(Machine):
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.log_dir = directory / "data"
-        self.python_arguments = ("-m", "broker.tools.machine_hooks", str(directory))
+        self.python_arguments = ("-m", "holdfast_log.broker.tools.machine_hooks", str(directory))
         self._directory = directory
         self._ahead_s = 0.0
         self._is_full = False

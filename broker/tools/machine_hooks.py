@@ -1,6 +1,6 @@
 """Runs a broker on a machine whose clock and disk can be made to fail:
 
-    python -P -m broker.tools.machine_hooks DIRECTORY -m broker server.properties
+    python -P -m holdfast_log.broker.tools.machine_hooks DIRECTORY -m holdfast_log.broker server.properties
 
 DIRECTORY belongs to a `broker.tools.machine.HookedMachine`, which writes its files while the broker runs.
 """
@@ -48,7 +48,7 @@ class Hooks:
         self._hook_full_disk()
         self._hook_syncs()
         # Imported only now, because it may import modules that keep a reference to what is hooked.
-        from broker.process import session_file
+        from holdfast_log.broker.process import session_file
 
         session_file._BOOT_ID = self._boot
 
@@ -108,7 +108,9 @@ class Hooks:
 
 def main() -> None:
     directory, flag, module, *rest = sys.argv[1:]
-    assert flag == "-m", "usage: python -m broker.tools.machine_hooks DIRECTORY -m MODULE ARGUMENTS"
+    assert flag == "-m", (
+        "usage: python -m holdfast_log.broker.tools.machine_hooks DIRECTORY -m MODULE ARGUMENTS"
+    )
     Hooks(Path(directory)).install()
     sys.argv = [module, *rest]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

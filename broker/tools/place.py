@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from coordinator.tools.zookeeper_process import HOST, free_port
+from holdfast_log.coordinator.tools.zookeeper_process import HOST, free_port
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.tools.place import Place
-from coordinator.tools.zookeeper_process import HOST, free_port
+from holdfast_log.broker.tools.place import Place
+from holdfast_log.coordinator.tools.zookeeper_process import HOST, free_port
 
 _CHUNK = 1 << 16
 _NO_PROCESS = 0

@@ -9,10 +9,10 @@ import signal
 import sys
 from pathlib import Path
 
-from broker.log.settings import log_directories
-from broker.process import pid_file
-from broker.settings.command_line import read_settings
-from clients.settings import SettingError
+from holdfast_log.broker.log.settings import log_directories
+from holdfast_log.broker.process import pid_file
+from holdfast_log.broker.settings.command_line import read_settings
+from holdfast_log.clients.settings import SettingError
 
 _WAIT_S = 60.0
 

@@ -9,37 +9,37 @@ from typing import Annotated, Any, cast
 
 from twisted.internet.defer import Deferred
 
-from broker.auto_creation import AutoCreation
-from broker.dispatch import Dispatcher
-from broker.first_update import FirstUpdate
-from broker.groups.offsets_topic import offsets_topic
-from broker.groups.settings import OffsetsTopicSettings
-from broker.identity import BrokerIdentity
-from broker.metadata import MetadataCache
-from broker.network.endpoints import Endpoints
-from broker.network.interfaces import Address
-from broker.network.listener import ListenerLimits, Listeners
-from broker.network.outbound import ChannelSettings
-from broker.peers import ActiveController, Peers
-from broker.quotas.client_quotas import ClientQuotas
-from broker.quotas.connection_rates import ConnectionRates
-from broker.replication.settings import ReplicationSettings
-from broker.setting_groups import Live, read_group, settings_group
-from broker.settings.rows import ROWS
-from broker.wiring.settings import SettingsParts
-from broker.wiring.surroundings import Surroundings
-from coordinator.cluster.candidacy import Candidacy
-from coordinator.cluster.lease import MembershipLease
-from coordinator.cluster.log_dir_events import LogDirEvents
-from coordinator.cluster.membership import ClusterMembership
-from coordinator.cluster.producer_ids import ProducerIds
-from coordinator.controller.effects import BrokerRequest
-from coordinator.controller.events import BrokerResponse
-from coordinator.controller.machine import ControllerPolicy
-from coordinator.controller.service import ControllerService
-from coordinator.controller.topic_rules import TopicDefaults
-from coordinator.repeated_log import RepeatedLog
-from coordinator.znodes.brokers import (
+from holdfast_log.broker.cluster.auto_creation import AutoCreation
+from holdfast_log.broker.cluster.first_update import FirstUpdate
+from holdfast_log.broker.cluster.identity import BrokerIdentity
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.groups.offsets_topic import offsets_topic
+from holdfast_log.broker.groups.settings import OffsetsTopicSettings
+from holdfast_log.broker.network.endpoints import Endpoints
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.broker.network.listener import ListenerLimits, Listeners
+from holdfast_log.broker.network.outbound import ChannelSettings
+from holdfast_log.broker.quotas.client_quotas import ClientQuotas
+from holdfast_log.broker.quotas.connection_rates import ConnectionRates
+from holdfast_log.broker.replication.settings import ReplicationSettings
+from holdfast_log.broker.requests.dispatch import Dispatcher
+from holdfast_log.broker.requests.peers import ActiveController, Peers
+from holdfast_log.broker.setting_groups import Live, read_group, settings_group
+from holdfast_log.broker.settings.rows import ROWS
+from holdfast_log.broker.wiring.settings import SettingsParts
+from holdfast_log.broker.wiring.surroundings import Surroundings
+from holdfast_log.coordinator.cluster.candidacy import Candidacy
+from holdfast_log.coordinator.cluster.lease import MembershipLease
+from holdfast_log.coordinator.cluster.log_dir_events import LogDirEvents
+from holdfast_log.coordinator.cluster.membership import ClusterMembership
+from holdfast_log.coordinator.cluster.producer_ids import ProducerIds
+from holdfast_log.coordinator.controller.effects import BrokerRequest
+from holdfast_log.coordinator.controller.events import BrokerResponse
+from holdfast_log.coordinator.controller.machine import ControllerPolicy
+from holdfast_log.coordinator.controller.service import ControllerService
+from holdfast_log.coordinator.controller.topic_rules import TopicDefaults
+from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.coordinator.znodes.brokers import (
     ELIGIBLE_LEADERS,
     NO_EPOCH,
     REPLICA_LOG_INFO,
@@ -47,7 +47,7 @@ from coordinator.znodes.brokers import (
     BrokerInfo,
     RegisteredEndpoint,
 )
-from protocol.api import Request
+from holdfast_log.protocol.api import Request
 
 _CONFLICT_MARGIN_MS = 1000
 """Maximum time in ms that a killed broker's registration may outlast its session timeout."""

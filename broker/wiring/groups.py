@@ -9,17 +9,17 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from broker.groups.forwarding import Forwarding, SendToBroker
-from broker.groups.leadership import GroupLeadership
-from broker.groups.offsets_topic import OffsetsTopic
-from broker.groups.reader_claims import ReaderClaims
-from broker.groups.settings import CoordinatorTimeouts, PartitionLogSettings, group_settings
-from broker.metadata import MetadataCache
-from broker.replication.replicas import Replicas
-from broker.setting_groups import read_group
-from broker.wiring.surroundings import Surroundings
-from coordinator.groups.service import GroupService
-from protocol.errors import ErrorCode
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.groups.forwarding import Forwarding, SendToBroker
+from holdfast_log.broker.groups.leadership import GroupLeadership
+from holdfast_log.broker.groups.offsets_topic import OffsetsTopic
+from holdfast_log.broker.groups.reader_claims import ReaderClaims
+from holdfast_log.broker.groups.settings import CoordinatorTimeouts, PartitionLogSettings, group_settings
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.setting_groups import read_group
+from holdfast_log.broker.wiring.surroundings import Surroundings
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.protocol.errors import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
-from broker import handlers
-from broker.dispatch import AnyHandler
-from broker.handler import Handler
-from broker.setting_groups import Live, is_settings_group, read_group
+from holdfast_log.broker import handlers
+from holdfast_log.broker.requests.dispatch import AnyHandler
+from holdfast_log.broker.requests.handler import Handler
+from holdfast_log.broker.setting_groups import Live, is_settings_group, read_group
 
 HandlerType: TypeAlias = "type[Handler[Any, Any]]"
 

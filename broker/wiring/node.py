@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from broker.identity import BrokerIdentity
-from broker.log.manager import LogManager
-from broker.metadata import MetadataCache
-from broker.orders.controller_orders import ControllerOrders
-from broker.outages import DirectoryOutages, ZooKeeperOutages
-from broker.wiring.cluster import ClusterParts, build_cluster
-from broker.wiring.groups import GroupParts, build_groups
-from broker.wiring.handlers import build_handlers, handler_types
-from broker.wiring.ownership import OwnershipParts, build_ownership
-from broker.wiring.quotas import QuotaParts, build_quotas
-from broker.wiring.replication import ReplicationParts, build_replication
-from broker.wiring.settings import SettingsParts, build_settings
-from broker.wiring.surroundings import Surroundings
-from clients.settings import Settings
+from holdfast_log.broker.cluster.identity import BrokerIdentity
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.orders.controller_orders import ControllerOrders
+from holdfast_log.broker.replication.outages import DirectoryOutages, ZooKeeperOutages
+from holdfast_log.broker.wiring.cluster import ClusterParts, build_cluster
+from holdfast_log.broker.wiring.groups import GroupParts, build_groups
+from holdfast_log.broker.wiring.handlers import build_handlers, handler_types
+from holdfast_log.broker.wiring.ownership import OwnershipParts, build_ownership
+from holdfast_log.broker.wiring.quotas import QuotaParts, build_quotas
+from holdfast_log.broker.wiring.replication import ReplicationParts, build_replication
+from holdfast_log.broker.wiring.settings import SettingsParts, build_settings
+from holdfast_log.broker.wiring.surroundings import Surroundings
+from holdfast_log.clients.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

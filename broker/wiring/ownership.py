@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from broker.ownership.committers import CommitterCheck
-from broker.ownership.service import OwnershipService
-from broker.ownership.settings import OwnershipSettings, SessionTimeouts
-from broker.replication.replicas import Replicas
-from broker.replication.right_to_confirm import RightToConfirm
-from broker.setting_groups import read_group
-from broker.wiring.surroundings import Surroundings
-from coordinator.ownership.store import OwnershipStore
+from holdfast_log.broker.ownership.committers import CommitterCheck
+from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.broker.ownership.settings import OwnershipSettings, SessionTimeouts
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
+from holdfast_log.broker.setting_groups import read_group
+from holdfast_log.broker.wiring.surroundings import Surroundings
+from holdfast_log.coordinator.ownership.store import OwnershipStore
 
 
 @dataclass(frozen=True, slots=True)

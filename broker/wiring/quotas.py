@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from broker.identity import BrokerIdentity
-from broker.metadata import MetadataCache
-from broker.mutations import MutationQuotas
-from broker.network.connection import ServerConnection
-from broker.quotas.client_quotas import ClientQuotas
-from broker.quotas.connection_rates import ConnectionRates
-from broker.quotas.limits import QuotaLimits
-from broker.quotas.settings import QuotaSettings
-from broker.quotas.store import QuotaStore
-from broker.setting_groups import read_group
-from broker.wiring.settings import SettingsParts
-from broker.wiring.surroundings import Surroundings
+from holdfast_log.broker.cluster.identity import BrokerIdentity
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.network.connection import ServerConnection
+from holdfast_log.broker.quotas.client_quotas import ClientQuotas
+from holdfast_log.broker.quotas.connection_rates import ConnectionRates
+from holdfast_log.broker.quotas.limits import QuotaLimits
+from holdfast_log.broker.quotas.settings import QuotaSettings
+from holdfast_log.broker.quotas.store import QuotaStore
+from holdfast_log.broker.requests.mutations import MutationQuotas
+from holdfast_log.broker.setting_groups import read_group
+from holdfast_log.broker.wiring.settings import SettingsParts
+from holdfast_log.broker.wiring.surroundings import Surroundings
 
 BROKER_CLIENT_ID = re.compile(r"(broker|controller|group-coordinator)-\d+|replica-fetcher-\d+-\d+")
 """Client ids of the channels between brokers (`broker.wiring.cluster`)."""

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.cleaning.cleaner import Cleaner
-from broker.cleaning.settings import CleanerSettings
-from broker.log.flusher import Flusher
-from broker.log.log import Log
-from broker.log.manager import LogManager, ManagerLimits
-from broker.log.scrubber import ScrubSettings
-from broker.log.settings import log_directories, topic_defaults
-from broker.orders.strays import Strays
-from broker.replication.fetch_sessions import FetchSessions, SessionLimits
-from broker.replication.fetcher import FetchLimits
-from broker.replication.fetchers import Fetchers
-from broker.replication.fetches import Fetches
-from broker.replication.isr_proposals import IsrProposals
-from broker.replication.key_reads import KeyReads
-from broker.replication.record_deletions import RecordDeletions
-from broker.replication.repair import Repairs
-from broker.replication.replicas import ReplicaLimits, Replicas
-from broker.replication.retention import Retention
-from broker.replication.right_to_confirm import RightToConfirm
-from broker.replication.roles import Roles
-from broker.replication.settings import ThrottleRates
-from broker.replication.throttled_rates import ThrottledRates
-from broker.setting_groups import Live, read_group
-from broker.settings.in_force import SettingsInForce
-from broker.wiring.cluster import ClusterParts
-from broker.wiring.surroundings import Surroundings
-from clients.settings import Settings
+from holdfast_log.broker.cleaning.cleaner import Cleaner
+from holdfast_log.broker.cleaning.settings import CleanerSettings
+from holdfast_log.broker.log.flusher import Flusher
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.manager import LogManager, ManagerLimits
+from holdfast_log.broker.log.scrubber import ScrubSettings
+from holdfast_log.broker.log.settings import log_directories, topic_defaults
+from holdfast_log.broker.orders.strays import Strays
+from holdfast_log.broker.replication.fetch_sessions import FetchSessions, SessionLimits
+from holdfast_log.broker.replication.fetcher import FetchLimits
+from holdfast_log.broker.replication.fetchers import Fetchers
+from holdfast_log.broker.replication.fetches import Fetches
+from holdfast_log.broker.replication.isr_proposals import IsrProposals
+from holdfast_log.broker.replication.key_reads import KeyReads
+from holdfast_log.broker.replication.record_deletions import RecordDeletions
+from holdfast_log.broker.replication.repair import Repairs
+from holdfast_log.broker.replication.replicas import ReplicaLimits, Replicas
+from holdfast_log.broker.replication.retention import Retention
+from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
+from holdfast_log.broker.replication.roles import Roles
+from holdfast_log.broker.replication.settings import ThrottleRates
+from holdfast_log.broker.replication.throttled_rates import ThrottledRates
+from holdfast_log.broker.setting_groups import Live, read_group
+from holdfast_log.broker.settings.in_force import SettingsInForce
+from holdfast_log.broker.wiring.cluster import ClusterParts
+from holdfast_log.broker.wiring.surroundings import Surroundings
+from holdfast_log.clients.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.log.manager import LogManager
-from broker.metadata import MetadataCache
-from broker.settings.broker_settings import BrokerSettings
-from broker.settings.changes import SettingChanges
-from broker.settings.in_force import SettingsInForce
-from broker.settings.topic_settings import TopicSettings
-from broker.settings.view import SettingsView
-from broker.wiring.surroundings import Surroundings
-from clients.settings import Settings
-from coordinator.cluster.dynamic_configs import DynamicConfigs
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.settings.broker_settings import BrokerSettings
+from holdfast_log.broker.settings.changes import SettingChanges
+from holdfast_log.broker.settings.in_force import SettingsInForce
+from holdfast_log.broker.settings.topic_settings import TopicSettings
+from holdfast_log.broker.settings.view import SettingsView
+from holdfast_log.broker.wiring.surroundings import Surroundings
+from holdfast_log.clients.settings import Settings
+from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
 
 
 @dataclass(frozen=True, slots=True)

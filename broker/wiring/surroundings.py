@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from broker.log.disk import Disk
-from broker.network.interfaces import Network
-from broker.workers import Workers
-from coordinator.clock import Clock, TimeOfDay
-from coordinator.zookeeper.interface import ZooKeeper
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.network.interfaces import Network
+from holdfast_log.broker.workers import Workers
+from holdfast_log.coordinator.clock import Clock, TimeOfDay
+from holdfast_log.coordinator.zookeeper.interface import ZooKeeper
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from checker.calls import NO_GRANT, NO_OFFSET, AppendCall, Outcome
-from checker.recorder import Recorder
-from clients.errors import GuardElsewhereError, GuardMismatchError
-from clients.exclusive_producer import ExclusiveProducer
-from clients.message import Message
-from clients.producer import Producer
-from clients.sending.expectations import NO_GUARDS
-from protocol.errors import OffsetMismatchError
-from protocol.topic_partition import TopicPartition
+from holdfast_log.checker.calls import NO_GRANT, NO_OFFSET, AppendCall, Outcome
+from holdfast_log.checker.recorder import Recorder
+from holdfast_log.clients.errors import GuardElsewhereError, GuardMismatchError
+from holdfast_log.clients.exclusive_producer import ExclusiveProducer
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.expectations import NO_GUARDS
+from holdfast_log.protocol.errors import OffsetMismatchError
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 def append(

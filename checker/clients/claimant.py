@@ -10,24 +10,24 @@ import random
 import uuid
 from dataclasses import dataclass
 
-from checker.calls import NO_GRANT, Action, Outcome, OwnershipCall
-from checker.clients.crew import CheckSettings
-from clients.connection.connection import ANY_NODE, Connection
-from clients.connection.conversation import Conversation
-from clients.connection.metadata import NO_NODE
-from clients.ownership.claim_requests import (
+from holdfast_log.checker.calls import NO_GRANT, Action, Outcome, OwnershipCall
+from holdfast_log.checker.clients.crew import CheckSettings
+from holdfast_log.clients.connection.cluster_view import NO_NODE
+from holdfast_log.clients.connection.connection import ANY_NODE, Connection
+from holdfast_log.clients.connection.conversation import Conversation
+from holdfast_log.clients.ownership.claim_requests import (
     OwnDialect,
     RequestKind,
     ResourceRequest,
     request_for,
     standings_in,
 )
-from clients.ownership.events import OwnedResource
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.ownership import IF_FREE, Access, ResourceStanding
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.ownership.events import OwnedResource
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
+from holdfast_log.protocol.messages.ownership import IF_FREE, Access, ResourceStanding
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _SEARCH_TIMEOUT_MS = 1_000
 _ANSWER_TIMEOUT_MS = 2_000

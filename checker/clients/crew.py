@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from checker.recorder import Recorder
-from clients.errors import ClientError
-from protocol.errors import BrokerError
+from holdfast_log.checker.recorder import Recorder
+from holdfast_log.clients.errors import ClientError
+from holdfast_log.protocol.errors import BrokerError
 
 _PAUSE_AFTER_ERROR_S = 0.2
 _REQUEST_TIMEOUT_MS = 3_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from checker.calls import ReadCall
-from checker.clients.crew import CheckSettings
-from clients.consumer import Consumer
-from protocol.topic_partition import TopicPartition
+from holdfast_log.checker.calls import ReadCall
+from holdfast_log.checker.clients.crew import CheckSettings
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _POLL_MS = 200
 

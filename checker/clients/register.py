@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import random
 
-from checker.calls import ABSENT, KeyCall, Outcome
-from checker.clients.appends import append
-from checker.clients.crew import CheckSettings, new_value
-from clients.consumer import Consumer
-from clients.errors import RequestTimeoutError
-from clients.producer import Producer
-from protocol.errors import OffsetMismatchError
-from protocol.topic_partition import TopicPartition
+from holdfast_log.checker.calls import ABSENT, KeyCall, Outcome
+from holdfast_log.checker.clients.appends import append
+from holdfast_log.checker.clients.crew import CheckSettings, new_value
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.errors import RequestTimeoutError
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.errors import OffsetMismatchError
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 KEYS = ("anna", "ben", "carla")
 _POLL_MS = 100

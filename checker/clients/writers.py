@@ -5,20 +5,20 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 
-from checker.calls import NO_GRANT, Action, Outcome, OwnershipCall
-from checker.clients.appends import append
-from checker.clients.crew import CheckSettings, new_value
-from clients.errors import ClientError, GuardElsewhereError, GuardMismatchError
-from clients.exclusive_producer import ExclusiveProducer
-from clients.producer import Producer
-from protocol.errors import (
+from holdfast_log.checker.calls import NO_GRANT, Action, Outcome, OwnershipCall
+from holdfast_log.checker.clients.appends import append
+from holdfast_log.checker.clients.crew import CheckSettings, new_value
+from holdfast_log.clients.errors import ClientError, GuardElsewhereError, GuardMismatchError
+from holdfast_log.clients.exclusive_producer import ExclusiveProducer
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.errors import (
     BrokerError,
     OffsetMismatchError,
     OwnershipRefusedError,
     ProducerFencedError,
 )
-from protocol.messages.producer_access import ProducerAccessMode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _VALUES_MAX = 4
 _HOLD_S = (1.0, 6.0)

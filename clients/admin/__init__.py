@@ -9,20 +9,31 @@ first error, if any; the error's text names the thing. Not thread-safe.
 
 from __future__ import annotations
 
-from clients.admin.admin import Admin
-from clients.admin.cluster import ApiSupport, BrokerSupport, ClusterDescription, LogDir, ReplicaSize
-from clients.admin.configs import ConfigChange, ConfigEntry, ConfigResource
-from clients.admin.groups import GroupDescription, GroupListing, MemberDescription
-from clients.admin.managed_groups import ManagedGroupListing
-from clients.admin.ownership import OwnershipDescription, OwnershipWaiter, PastOwnership, TokenCheck
-from clients.admin.quotas import ANY_NAME, ClientQuotaEntity
-from clients.admin.records import ProducerDescription
-from clients.admin.replicas import Reassignment
-from clients.admin.topics import NewTopic, TopicDescription
-from clients.fetching.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndTimestamp
-from clients.message import OffsetAndMetadata
-from protocol.configs import ConfigOperation, ConfigSource, ResourceType
-from protocol.messages.elect_leaders import ElectionType
+from holdfast_log.clients.admin.admin import Admin
+from holdfast_log.clients.admin.cluster import (
+    ApiSupport,
+    BrokerSupport,
+    ClusterDescription,
+    LogDir,
+    ReplicaSize,
+)
+from holdfast_log.clients.admin.configs import ConfigChange, ConfigEntry, ConfigResource
+from holdfast_log.clients.admin.groups import GroupDescription, GroupListing, MemberDescription
+from holdfast_log.clients.admin.managed_groups import ManagedGroupListing
+from holdfast_log.clients.admin.ownership import (
+    OwnershipDescription,
+    OwnershipWaiter,
+    PastOwnership,
+    TokenCheck,
+)
+from holdfast_log.clients.admin.quotas import ANY_NAME, ClientQuotaEntity
+from holdfast_log.clients.admin.records import ProducerDescription
+from holdfast_log.clients.admin.replicas import Reassignment
+from holdfast_log.clients.admin.topics import NewTopic, TopicDescription
+from holdfast_log.clients.fetching.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetAndTimestamp
+from holdfast_log.clients.message import OffsetAndMetadata
+from holdfast_log.protocol.configs import ConfigOperation, ConfigSource, ResourceType
+from holdfast_log.protocol.messages.elect_leaders import ElectionType
 
 __all__ = [
     "Admin", "NewTopic", "TopicDescription", "ClusterDescription", "ConfigEntry", "ConfigResource",

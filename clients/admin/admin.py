@@ -6,30 +6,39 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
-from clients.admin import cluster, configs, groups, managed_groups, ownership, quotas, records, replicas
-from clients.admin import topics as topic_calls
-from clients.admin.asking import Asking
-from clients.admin.cluster import BrokerSupport, ClusterDescription, LogDir
-from clients.admin.configs import ConfigChange, ConfigEntry, ConfigResource
-from clients.admin.groups import GroupDescription, GroupListing
-from clients.admin.managed_groups import ManagedGroupListing
-from clients.admin.ownership import OwnershipDescription, TokenCheck
-from clients.admin.quotas import ClientQuotaEntity
-from clients.admin.records import ProducerDescription
-from clients.admin.replicas import Reassignment
-from clients.admin.topics import NewTopic, TopicDescription
-from clients.config import Properties, admin_settings
-from clients.connection.connection import Connection
-from clients.connection.network import ClientNetwork
-from clients.feedback.events import OnEvent
-from clients.fetching.offsets import OffsetAndTimestamp
-from clients.message import OffsetAndMetadata
-from protocol.errors import BrokerError
-from protocol.messages.elect_leaders import ElectionType
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.admin import (
+    cluster,
+    configs,
+    groups,
+    managed_groups,
+    ownership,
+    quotas,
+    records,
+    replicas,
+)
+from holdfast_log.clients.admin import topics as topic_calls
+from holdfast_log.clients.admin.asking import Asking
+from holdfast_log.clients.admin.cluster import BrokerSupport, ClusterDescription, LogDir
+from holdfast_log.clients.admin.configs import ConfigChange, ConfigEntry, ConfigResource
+from holdfast_log.clients.admin.groups import GroupDescription, GroupListing
+from holdfast_log.clients.admin.managed_groups import ManagedGroupListing
+from holdfast_log.clients.admin.ownership import OwnershipDescription, TokenCheck
+from holdfast_log.clients.admin.quotas import ClientQuotaEntity
+from holdfast_log.clients.admin.records import ProducerDescription
+from holdfast_log.clients.admin.replicas import Reassignment
+from holdfast_log.clients.admin.topics import NewTopic, TopicDescription
+from holdfast_log.clients.config import Properties, admin_settings
+from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.connection.network import ClientNetwork
+from holdfast_log.clients.feedback.events import OnEvent
+from holdfast_log.clients.fetching.offsets import OffsetAndTimestamp
+from holdfast_log.clients.message import OffsetAndMetadata
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.messages.elect_leaders import ElectionType
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from clients.feedback.snapshots import AdminFeedback
+    from holdfast_log.clients.feedback.snapshots import AdminFeedback
 
 
 class Admin:
@@ -353,7 +362,7 @@ class Admin:
 
     def feedback(self) -> AdminFeedback:
         """Counts of requests so far. Thread-safe."""
-        from clients.feedback.snapshots import AdminFeedback  # Slow to import, seldom used.
+        from holdfast_log.clients.feedback.snapshots import AdminFeedback  # Slow to import, seldom used.
 
         return AdminFeedback(self._connection.feedback(), self._asking.retries)
 

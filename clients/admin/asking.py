@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from clients.connection.connection import ANY_NODE, Connection
-from clients.connection.link import Reply
-from clients.errors import RequestTimeoutError, is_retriable
-from clients.fetching.offsets import wait_for_metadata
-from clients.groups.coordinator import COORDINATOR_MOVED, coordinator_in, find_coordinator_request
-from protocol.api import Request, Response
-from protocol.errors import ErrorCode, error_for
+from holdfast_log.clients.connection.connection import ANY_NODE, Connection
+from holdfast_log.clients.connection.link import Reply
+from holdfast_log.clients.errors import RequestTimeoutError, is_retriable
+from holdfast_log.clients.fetching.offsets import wait_for_metadata
+from holdfast_log.clients.groups.coordinator import (
+    COORDINATOR_MOVED,
+    coordinator_in,
+    find_coordinator_request,
+)
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.errors import ErrorCode, error_for
 
 R = TypeVar("R", bound=Response)
 _PASSES = (

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from clients.admin.asking import Asking, raise_first
-from clients.admin.topics import describe_topics
-from clients.connection.connection import ANY_NODE
-from clients.connection.conversation import CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION
-from clients.connection.metadata import Node
-from protocol.catalog import APIS
-from protocol.errors import BrokerError, error_for
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.admin.asking import Asking, raise_first
+from holdfast_log.clients.admin.topics import describe_topics
+from holdfast_log.clients.connection.cluster_view import Node
+from holdfast_log.clients.connection.connection import ANY_NODE
+from holdfast_log.clients.connection.conversation import CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION
+from holdfast_log.protocol.catalog import APIS
+from holdfast_log.protocol.errors import BrokerError, error_for
+from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
+from holdfast_log.protocol.messages.describe_cluster import DescribeClusterRequest
+from holdfast_log.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

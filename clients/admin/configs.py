@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from clients.admin.asking import Asking, raise_first
-from clients.connection.connection import ANY_NODE, CONTROLLER
-from protocol.configs import ConfigOperation, ConfigSource, ResourceType
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.incremental_alter_configs import (
+from holdfast_log.clients.admin.asking import Asking, raise_first
+from holdfast_log.clients.connection.connection import ANY_NODE, CONTROLLER
+from holdfast_log.protocol.configs import ConfigOperation, ConfigSource, ResourceType
+from holdfast_log.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from holdfast_log.protocol.messages.incremental_alter_configs import (
     ConfigAlteration,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,

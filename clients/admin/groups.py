@@ -5,35 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from clients.admin.asking import Asking, raise_first
-from clients.admin.cluster import describe_cluster
-from clients.connection.metadata import Node
-from clients.groups.committed_offsets import (
+from holdfast_log.clients.admin.asking import Asking, raise_first
+from holdfast_log.clients.admin.cluster import describe_cluster
+from holdfast_log.clients.connection.cluster_view import Node
+from holdfast_log.clients.groups.committed_offsets import (
     commit_request,
     committed_in,
     fetch_request,
     fetched_in,
 )
-from clients.groups.membership import GroupIdentity
-from clients.message import OffsetAndMetadata, by_topic
-from protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, decode_assignment
-from protocol.errors import ErrorCode, error_for
-from protocol.messages.delete_groups import DeleteGroupsRequest
-from protocol.messages.describe_groups import (
+from holdfast_log.clients.groups.membership import GroupIdentity
+from holdfast_log.clients.message import OffsetAndMetadata, by_topic
+from holdfast_log.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, decode_assignment
+from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.messages.delete_groups import DeleteGroupsRequest
+from holdfast_log.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from protocol.messages.list_groups import ListGroupsRequest
-from protocol.messages.offset_delete import (
+from holdfast_log.protocol.messages.list_groups import ListGroupsRequest
+from holdfast_log.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from protocol.messages.offset_fetch import OffsetFetchResponse
-from protocol.schema import MalformedMessage
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.messages.offset_fetch import OffsetFetchResponse
+from holdfast_log.protocol.schema import MalformedMessage
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 DEAD = "Dead"
 """The state of a group that does not exist."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from clients.admin.asking import Asking, raise_first
-from clients.admin.topics import by_leader
-from protocol.errors import BrokerError, ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.admin.asking import Asking, raise_first
+from holdfast_log.clients.admin.topics import by_leader
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 V = TypeVar("V")
 _MOVED = (

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from clients.admin.asking import Asking, raise_first
-from clients.connection.connection import ANY_NODE
-from clients.connection.metadata import Node
-from clients.groups.managed_requests import new_offsets
-from protocol.messages.group_membership import (
+from holdfast_log.clients.admin.asking import Asking, raise_first
+from holdfast_log.clients.connection.cluster_view import Node
+from holdfast_log.clients.connection.connection import ANY_NODE
+from holdfast_log.clients.groups.managed_requests import new_offsets
+from holdfast_log.protocol.messages.group_membership import (
     CreateGroupRequest,
     DeleteGroupRequest,
     ListConsumerGroupsRequest,
     RewindConsumerRequest,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from clients.admin.asking import Asking, raise_first
-from clients.admin.cluster import describe_cluster
-from clients.admin.topics import by_leader
-from protocol.messages.ownership import NO_PARTITION, Access, LossReason
-from protocol.messages.ownership_sight import (
+from holdfast_log.clients.admin.asking import Asking, raise_first
+from holdfast_log.clients.admin.cluster import describe_cluster
+from holdfast_log.clients.admin.topics import by_leader
+from holdfast_log.protocol.messages.ownership import NO_PARTITION, Access, LossReason
+from holdfast_log.protocol.messages.ownership_sight import (
     DescribedResource,
     DescribeOwnersRequest,
     ForceReleaseRequest,
@@ -17,8 +17,8 @@ from protocol.messages.ownership_sight import (
     ResourceName,
     ResourceToRelease,
 )
-from protocol.messages.ownership_tokens import CheckTokenRequest, TokenStanding
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.messages.ownership_tokens import CheckTokenRequest, TokenStanding
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from clients.admin.asking import Asking, raise_first
-from clients.connection.connection import ANY_NODE
-from protocol.errors import error_for
-from protocol.messages.alter_client_quotas import (
+from holdfast_log.clients.admin.asking import Asking, raise_first
+from holdfast_log.clients.connection.connection import ANY_NODE
+from holdfast_log.protocol.errors import error_for
+from holdfast_log.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlteredEntity,
     AlteredQuota,
     OpData,
 )
-from protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from holdfast_log.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 
 ANY_NAME: Final = "<any>"
 """In a filter: every name, the default included."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from clients.admin.asking import Asking
-from clients.admin.leaders import ask_leaders
-from clients.fetching.offsets import OffsetAndTimestamp, look_up_offsets
-from protocol.messages.delete_records import (
+from holdfast_log.clients.admin.asking import Asking
+from holdfast_log.clients.admin.leaders import ask_leaders
+from holdfast_log.clients.fetching.offsets import OffsetAndTimestamp, look_up_offsets
+from holdfast_log.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.messages.describe_producers import DescribeProducersRequest, PartitionResponse, TopicRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    PartitionResponse,
+    TopicRequest,
+)
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

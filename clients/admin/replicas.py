@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from clients.admin.asking import Asking, raise_first
-from clients.connection.connection import CONTROLLER
-from clients.message import by_topic
-from protocol.errors import BrokerError, error_for
-from protocol.messages.alter_partition_reassignments import (
+from holdfast_log.clients.admin.asking import Asking, raise_first
+from holdfast_log.clients.connection.connection import CONTROLLER
+from holdfast_log.clients.message import by_topic
+from holdfast_log.protocol.errors import BrokerError, error_for
+from holdfast_log.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.elect_leaders import ElectionType, ElectLeadersRequest
-from protocol.messages.elect_leaders import TopicPartitions as ElectionTopic
-from protocol.messages.list_partition_reassignments import (
+from holdfast_log.protocol.messages.elect_leaders import ElectionType, ElectLeadersRequest
+from holdfast_log.protocol.messages.elect_leaders import TopicPartitions as ElectionTopic
+from holdfast_log.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,27 +7,35 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import UUID
 
-from clients.admin.asking import Asking, raise_first
-from clients.connection.connection import ANY_NODE, CONTROLLER
-from clients.connection.metadata import PartitionInfo
-from protocol.api import Request
-from protocol.errors import ErrorCode, error_for
-from protocol.messages.create_partitions import (
+from holdfast_log.clients.admin.asking import Asking, raise_first
+from holdfast_log.clients.connection.cluster_view import PartitionInfo
+from holdfast_log.clients.connection.connection import ANY_NODE, CONTROLLER
+from holdfast_log.protocol.api import Request
+from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
 )
-from protocol.messages.create_topics import (
+from holdfast_log.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from holdfast_log.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponseTopic,
+)
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 T = TypeVar("T", CreateTopicsResponse, DeleteTopicsResponse, CreatePartitionsResponse)
 

@@ -15,26 +15,26 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from clients.config import ADMIN_ROWS, Properties, load_settings, split_address
-from clients.connection.conversation import Authenticator, Conversation
-from clients.connection.link import Call, Link, LinkSettings, Reply
-from clients.connection.links import Links
-from clients.connection.metadata import Metadata
-from clients.connection.network import Channel, ClientNetwork, SocketChannel, SystemNetwork
-from clients.errors import (
+from holdfast_log.clients.config import ADMIN_ROWS, Properties, load_settings, split_address
+from holdfast_log.clients.connection.cluster_view import Metadata
+from holdfast_log.clients.connection.conversation import Authenticator, Conversation
+from holdfast_log.clients.connection.link import Call, Link, LinkSettings, Reply
+from holdfast_log.clients.connection.links import Links
+from holdfast_log.clients.connection.network import Channel, ClientNetwork, SocketChannel, SystemNetwork
+from holdfast_log.clients.errors import (
     ClosedError,
     NoBrokerError,
     RequestTimeoutError,
     UnreachableError,
 )
-from clients.feedback.connection_log import ConnectionLog
-from clients.feedback.events import Events, OnEvent
-from clients.feedback.traffic import Traffic
-from protocol.api import Request, Response
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from holdfast_log.clients.feedback.connection_log import ConnectionLog
+from holdfast_log.clients.feedback.events import Events, OnEvent
+from holdfast_log.clients.feedback.traffic import Traffic
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
-    from clients.feedback.snapshots import ConnectionFeedback
+    from holdfast_log.clients.feedback.snapshots import ConnectionFeedback
 
 ANY_NODE = -1
 """Send to the ready broker with the fewest pending calls."""
@@ -228,7 +228,9 @@ class Connection:
 
     def feedback(self) -> ConnectionFeedback:
         """The counts so far. May be called by any thread."""
-        from clients.feedback.snapshots import connection_feedback  # Slow to import, seldom used.
+        from holdfast_log.clients.feedback.snapshots import (
+            connection_feedback,  # Slow to import, seldom used.
+        )
 
         return connection_feedback(self._traffic)
 
@@ -369,7 +371,7 @@ class Connection:
 def _tls_channels(settings: Mapping[str, Any]) -> Callable[..., SocketChannel] | None:
     if settings["security.protocol"] != "SSL":
         return None
-    from clients.connection.tls import tls_channels  # Slow to import, and most do without.
+    from holdfast_log.clients.connection.tls import tls_channels  # Slow to import, and most do without.
 
     return tls_channels(settings)
 

@@ -13,14 +13,14 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeAlias
 
-from clients.errors import UnsupportedRequestError
-from protocol.api import Api, Request, Response
-from protocol.errors import ErrorCode, error_for
-from protocol.frames import SIZE, FileSlice
-from protocol.headers import decode_correlation_id, decode_response, encode_request
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.schema import MalformedMessage
-from protocol.wire import Buffer
+from holdfast_log.clients.errors import UnsupportedRequestError
+from holdfast_log.protocol.api import Api, Request, Response
+from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.frames import SIZE, FileSlice
+from holdfast_log.protocol.headers import decode_correlation_id, decode_response, encode_request
+from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from holdfast_log.protocol.schema import MalformedMessage
+from holdfast_log.protocol.wire import Buffer
 
 Exchange: TypeAlias = Generator[Request[Any], Response, None]
 """Yields requests and is sent their responses; returns when it is satisfied, raises when it is not."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 
-from clients.errors import ConnectionFailedError, ConnectionProblem
+from holdfast_log.clients.errors import ConnectionFailedError, ConnectionProblem
 
 _TLS_ALERT, _TLS_HANDSHAKE = 0x15, 0x16
 _SHOWN_BYTES = 16

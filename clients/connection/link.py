@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from clients.connection.conversation import Authenticator, Conversation, Received
-from clients.connection.diagnosis import cannot_connect, lost, no_answer, not_understood
-from clients.connection.network import Channel, ClientNetwork
-from clients.errors import ClientError, ConnectionFailedError, RequestTimeoutError
-from clients.feedback.traffic import Meter
-from protocol.api import Request, Response
-from protocol.errors import BrokerError
-from protocol.schema import InvalidMessage, MalformedMessage
+from holdfast_log.clients.connection.conversation import Authenticator, Conversation, Received
+from holdfast_log.clients.connection.diagnosis import cannot_connect, lost, no_answer, not_understood
+from holdfast_log.clients.connection.network import Channel, ClientNetwork
+from holdfast_log.clients.errors import ClientError, ConnectionFailedError, RequestTimeoutError
+from holdfast_log.clients.feedback.traffic import Meter
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.schema import InvalidMessage, MalformedMessage
 
 _FAIR_SHARE_OF_READS = 16
 """Most reads from one broker before the others are served."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping
 
-from clients.connection.link import Link, Reply
-from clients.connection.metadata import Node
-from clients.errors import ConnectionFailedError
+from holdfast_log.clients.connection.cluster_view import Node
+from holdfast_log.clients.connection.link import Link, Reply
+from holdfast_log.clients.errors import ConnectionFailedError
 
 
 class Links:

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from clients.boot_clock import boot_ms
-from protocol.wire import Buffer
+from holdfast_log.clients.boot_clock import boot_ms
+from holdfast_log.protocol.wire import Buffer
 
 
 class Channel(Protocol):

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from clients.connection.network import SocketChannel
-from clients.errors import ConfigError
-from protocol.wire import Buffer
+from holdfast_log.clients.connection.network import SocketChannel
+from holdfast_log.clients.errors import ConfigError
+from holdfast_log.protocol.wire import Buffer
 
 
 class TlsChannel(SocketChannel):

@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from clients.feedback.events import Event, OnEvent
-from clients.feedback.snapshots import counts
+from holdfast_log.clients.feedback.events import Event, OnEvent
+from holdfast_log.clients.feedback.snapshots import counts
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from clients.feedback.traffic import BrokerTally, RequestTally, Traffic
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.feedback.traffic import BrokerTally, RequestTally, Traffic
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

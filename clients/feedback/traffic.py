@@ -5,8 +5,14 @@ Only the thread that runs the event loop counts; any thread may read.
 
 from __future__ import annotations
 
-from clients.feedback.connection_log import ConnectionLog
-from clients.feedback.events import ConnectionFailed, ConnectionLost, ConnectionOpened, Events, Throttled
+from holdfast_log.clients.feedback.connection_log import ConnectionLog
+from holdfast_log.clients.feedback.events import (
+    ConnectionFailed,
+    ConnectionLost,
+    ConnectionOpened,
+    Events,
+    Throttled,
+)
 
 
 class RequestTally:

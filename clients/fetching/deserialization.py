@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from itertools import repeat
 from typing import Any, TypeAlias
 
-from clients.errors import RecordDeserializationError
-from clients.feedback.events import Events, RecordDeadLettered, RecordSkipped
-from clients.fetching.fetched import FetchedBatch
-from clients.message import ConsumerRecord
+from holdfast_log.clients.errors import RecordDeserializationError
+from holdfast_log.clients.feedback.events import Events, RecordDeadLettered, RecordSkipped
+from holdfast_log.clients.fetching.fetched import FetchedBatch
+from holdfast_log.clients.message import ConsumerRecord
 
 Deserializer: TypeAlias = Callable[[str, bytes], Any]
 """Takes the topic and a key or value, and returns what the application gets. Not called for null.

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from clients.fetching.positions import Position, StoredBatch
-from protocol.batches import BatchHeader, TimestampType, has_valid_crc
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.record_codec import Headers
-from protocol.records import Columns, decode_columns, records_of
-from protocol.wire import Buffer
+from holdfast_log.clients.fetching.positions import Position, StoredBatch
+from holdfast_log.protocol.batches import BatchHeader, TimestampType, has_valid_crc
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.record_codec import Headers
+from holdfast_log.protocol.records import Columns, decode_columns, records_of
+from holdfast_log.protocol.wire import Buffer
 
 if TYPE_CHECKING:
     import pyarrow

@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from clients.connection.link import Call, Reply
-from clients.connection.metadata import NO_NODE, Metadata
-from clients.errors import (
+from holdfast_log.clients.connection.cluster_view import NO_NODE, Metadata
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.errors import (
     ConnectionFailedError,
     LogTruncatedError,
     NoOffsetError,
     UnsupportedRequestError,
 )
-from clients.feedback.events import Events, PositionReset
-from clients.fence import FENCES_FEATURE
-from clients.fetching.fetched import EncodedBatch, FetchedBatch, take_first, take_first_encoded
-from clients.fetching.isolation import Isolation, skipped
-from clients.fetching.offsets import (
+from holdfast_log.clients.feedback.events import Events, PositionReset
+from holdfast_log.clients.fence import FENCES_FEATURE
+from holdfast_log.clients.fetching.fetched import EncodedBatch, FetchedBatch, take_first, take_first_encoded
+from holdfast_log.clients.fetching.isolation import Isolation, skipped
+from holdfast_log.clients.fetching.offsets import (
     EARLIEST,
     LATEST,
     OffsetAndTimestamp,
@@ -33,17 +33,17 @@ from clients.fetching.offsets import (
     offsets_in,
     offsets_request,
 )
-from clients.fetching.positions import Position
-from clients.fetching.requests import fetch_request
-from clients.fetching.settings import FetchSettings
-from clients.fetching.truncation import ends_in, epochs_request
-from protocol.batches import whole_batches
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.fetch import FetchResponse, PartitionData
-from protocol.messages.list_offsets import ListOffsetsResponse
-from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
-from protocol.schema import ZERO_UUID, received_records
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.fetching.positions import Position
+from holdfast_log.clients.fetching.requests import fetch_request
+from holdfast_log.clients.fetching.settings import FetchSettings
+from holdfast_log.clients.fetching.truncation import ends_in, epochs_request
+from holdfast_log.protocol.batches import whole_batches
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.fetch import FetchResponse, PartitionData
+from holdfast_log.protocol.messages.list_offsets import ListOffsetsResponse
+from holdfast_log.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
+from holdfast_log.protocol.schema import ZERO_UUID, received_records
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _GENERATIONS_APART = 1 << 32
 

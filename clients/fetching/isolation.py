@@ -6,10 +6,10 @@ import enum
 import struct
 from collections.abc import Sequence
 
-from protocol.batches import BatchHeader
-from protocol.errors import BrokerError
-from protocol.messages.fetch import AbortedTransaction
-from protocol.records import decode_columns
+from holdfast_log.protocol.batches import BatchHeader
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.messages.fetch import AbortedTransaction
+from holdfast_log.protocol.records import decode_columns
 
 _MARKER = struct.Struct(">hh")  # version, type
 _ABORT = 0

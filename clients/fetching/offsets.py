@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from clients.connection.connection import Connection
-from clients.connection.link import Reply
-from clients.connection.metadata import NO_NODE, Metadata
-from clients.errors import RequestTimeoutError, is_retriable
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.list_offsets import (
+from holdfast_log.clients.connection.cluster_view import NO_NODE, Metadata
+from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.connection.link import Reply
+from holdfast_log.clients.errors import RequestTimeoutError, is_retriable
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 LATEST = -1
 """Stands for a time: the offset after the last record that consumers may see."""

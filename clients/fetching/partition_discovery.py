@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from clients.connection.metadata import Metadata
-from clients.fetching.fetcher import Fetcher
-from clients.fetching.offsets import EARLIEST
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.connection.cluster_view import Metadata
+from holdfast_log.clients.fetching.fetcher import Fetcher
+from holdfast_log.clients.fetching.offsets import EARLIEST
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class PartitionDiscovery:

@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from protocol.batches import BatchHeader
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.batches import BatchHeader
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class StoredBatch(NamedTuple):

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from clients.connection.connection import ANY_NODE, Connection
-from clients.consumer_use import ConsumerUse, one_thread
-from clients.errors import RequestTimeoutError
-from clients.fetching.isolation import Isolation
-from clients.fetching.offsets import EARLIEST, LATEST, OffsetAndTimestamp, look_up_offsets, wait_for_metadata
-from protocol.errors import error_for
-from protocol.messages.metadata import MetadataRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.connection.connection import ANY_NODE, Connection
+from holdfast_log.clients.errors import RequestTimeoutError
+from holdfast_log.clients.fetching.consumer_use import ConsumerUse, one_thread
+from holdfast_log.clients.fetching.isolation import Isolation
+from holdfast_log.clients.fetching.offsets import (
+    EARLIEST,
+    LATEST,
+    OffsetAndTimestamp,
+    look_up_offsets,
+    wait_for_metadata,
+)
+from holdfast_log.protocol.errors import error_for
+from holdfast_log.protocol.messages.metadata import MetadataRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class ConsumerQueries:

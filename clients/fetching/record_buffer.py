@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 
-from clients.fetching.deserialization import Deserialization, Unreadable
-from clients.fetching.fetched import FetchedBatch
-from clients.fetching.fetcher import Fetcher
-from clients.fetching.positions import Position
-from clients.message import ConsumerRecord, OffsetAndMetadata
-from protocol.errors import BrokerError
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.fetching.deserialization import Deserialization, Unreadable
+from holdfast_log.clients.fetching.fetched import FetchedBatch
+from holdfast_log.clients.fetching.fetcher import Fetcher
+from holdfast_log.clients.fetching.positions import Position
+from holdfast_log.clients.message import ConsumerRecord, OffsetAndMetadata
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class RecordBuffer:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from clients.connection.metadata import Metadata
-from clients.fetching.positions import Position
-from clients.fetching.settings import FetchSettings
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from holdfast_log.clients.connection.cluster_view import Metadata
+from holdfast_log.clients.fetching.positions import Position
+from holdfast_log.clients.fetching.settings import FetchSettings
+from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 _SHORT_WAIT_MS = 20
 """max_wait_ms while batches of other partitions of the broker are stored, so that they are soon refilled."""

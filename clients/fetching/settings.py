@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clients.fence import OwnerFence
-from clients.fetching.isolation import Isolation
+from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.clients.fetching.isolation import Isolation
 
 
 @dataclass(frozen=True, slots=True)

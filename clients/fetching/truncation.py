@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from clients.connection.metadata import Metadata
-from clients.fetching.positions import Position
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.offset_for_leader_epoch import (
+from holdfast_log.clients.connection.cluster_view import Metadata
+from holdfast_log.clients.fetching.positions import Position
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _CONSUMER = -1
 UNKNOWN = -1

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from clients.connection.metadata import Metadata
-from clients.feedback.connection_log import warn
-from clients.feedback.events import Events, TopicUnknown
-from clients.fetching.fetcher import Fetcher
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.connection.cluster_view import Metadata
+from holdfast_log.clients.feedback.connection_log import warn
+from holdfast_log.clients.feedback.events import Events, TopicUnknown
+from holdfast_log.clients.fetching.fetcher import Fetcher
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _GRACE_MS = 3_000
 """How long a topic or partition is unknown before it is reported: a broker learns late of a new one."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 
-from clients.errors import ConfigError
-from clients.groups.assignors import Assignor, RangeAssignor, RoundRobinAssignor
-from clients.groups.sticky import CooperativeStickyAssignor, StickyAssignor
+from holdfast_log.clients.errors import ConfigError
+from holdfast_log.clients.groups.assignors import Assignor, RangeAssignor, RoundRobinAssignor
+from holdfast_log.clients.groups.sticky import CooperativeStickyAssignor, StickyAssignor
 
 
 def load_assignors(names: Sequence[str]) -> tuple[Assignor, ...]:

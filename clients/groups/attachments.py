@@ -11,24 +11,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from clients.connection.connection import Connection
-from clients.connection.conversation import Conversation
-from clients.connection.link import Call, Reply
-from clients.connection.metadata import NO_NODE
-from clients.errors import is_retriable
-from clients.feedback.events import PartitionWithheld
-from clients.fetching.fetcher import Fetcher
-from clients.fetching.positions import Position
-from clients.fetching.record_buffer import RecordBuffer
-from clients.groups.membership import NO_GENERATION, GroupIdentity
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.group_readers import (
+from holdfast_log.clients.connection.cluster_view import NO_NODE
+from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.connection.conversation import Conversation
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.errors import is_retriable
+from holdfast_log.clients.feedback.events import PartitionWithheld
+from holdfast_log.clients.fetching.fetcher import Fetcher
+from holdfast_log.clients.fetching.positions import Position
+from holdfast_log.clients.fetching.record_buffer import RecordBuffer
+from holdfast_log.clients.groups.membership import NO_GENERATION, GroupIdentity
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.group_readers import (
     AttachedPartition,
     AttachReaderRequest,
     AttachReaderResponse,
     ReadPartitions,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(slots=True, eq=False)

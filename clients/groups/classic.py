@@ -11,21 +11,26 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Mapping
 
-from clients.connection.connection import COORDINATOR
-from clients.connection.link import Call, Reply
-from clients.connection.metadata import Metadata
-from clients.errors import is_retriable
-from clients.groups.classic_requests import ClassicSettings, Joined, joined
-from clients.groups.coordinator import COORDINATOR_MOVED, GroupCoordinator
-from clients.groups.member import Member, MemberGoal, next_state
-from clients.groups.membership import NO_GENERATION, AssignPartitions, GroupIdentity, RevokePartitions
-from protocol.consumer_protocol import decode_assignment
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.heartbeat import HeartbeatResponse
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from protocol.schema import MalformedMessage
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.connection.cluster_view import Metadata
+from holdfast_log.clients.connection.connection import COORDINATOR
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.errors import is_retriable
+from holdfast_log.clients.groups.classic_requests import ClassicSettings, Joined, joined
+from holdfast_log.clients.groups.coordinator import COORDINATOR_MOVED, GroupCoordinator
+from holdfast_log.clients.groups.member import Member, MemberGoal, next_state
+from holdfast_log.clients.groups.membership import (
+    NO_GENERATION,
+    AssignPartitions,
+    GroupIdentity,
+    RevokePartitions,
+)
+from holdfast_log.protocol.consumer_protocol import decode_assignment
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.heartbeat import HeartbeatResponse
+from holdfast_log.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from holdfast_log.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from holdfast_log.protocol.schema import MalformedMessage
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _TRANSIT_MS = 5_000
 """Added to the rebalance timeout: time for the answer to arrive."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from clients.groups.assignors import Assignor, MemberPartitions, Members, MemberSubscription
-from protocol.consumer_protocol import (
+from holdfast_log.clients.groups.assignors import Assignor, MemberPartitions, Members, MemberSubscription
+from holdfast_log.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     Subscription,
     decode_subscription,
@@ -15,11 +15,15 @@ from protocol.consumer_protocol import (
     flat,
     grouped,
 )
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest
+from holdfast_log.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from holdfast_log.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

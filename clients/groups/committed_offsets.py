@@ -6,28 +6,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from clients.connection.link import Call, Reply
-from clients.errors import CommitFailedError, is_retriable
-from clients.feedback.events import CommitFailed, Events
-from clients.groups.coordinator import COORDINATOR_MOVED, GroupCoordinator
-from clients.groups.membership import GroupIdentity, OwnerTokens
-from clients.message import OffsetAndMetadata, by_topic
-from protocol.api import Request, Response
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.offset_commit import (
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.errors import CommitFailedError, is_retriable
+from holdfast_log.clients.feedback.events import CommitFailed, Events
+from holdfast_log.clients.groups.coordinator import COORDINATOR_MOVED, GroupCoordinator
+from holdfast_log.clients.groups.membership import GroupIdentity, OwnerTokens
+from holdfast_log.clients.message import OffsetAndMetadata, by_topic
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from protocol.messages.offset_fetch import (
+from holdfast_log.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _PLACE_LOST = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
 

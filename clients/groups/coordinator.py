@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clients.connection.connection import ANY_NODE, COORDINATOR, Connection
-from clients.connection.link import Call, Reply
-from clients.errors import is_retriable
-from protocol.errors import ErrorCode, error_for
-from protocol.messages.find_coordinator import (
+from holdfast_log.clients.connection.connection import ANY_NODE, COORDINATOR, Connection
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.errors import is_retriable
+from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clients.connection.link import Call, Reply
-from clients.groups.coordinator import GroupCoordinator
-from clients.groups.membership import NO_GENERATION, GroupMembership
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.groups.coordinator import GroupCoordinator
+from holdfast_log.clients.groups.membership import NO_GENERATION, GroupMembership
 
 _LOOK_MS = 100
 """How often the heartbeat thread looks for the answer to a request."""

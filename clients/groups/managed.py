@@ -11,16 +11,16 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Mapping
 
-from clients.connection.connection import ANY_NODE, COORDINATOR
-from clients.connection.link import Call, Reply
-from clients.connection.metadata import Metadata
-from clients.errors import is_retriable
-from clients.groups.coordinator import CoordinatorNode, GroupCoordinator
-from clients.groups.managed_requests import ManagedSettings, RewindRequested
-from clients.groups.member import Member, MemberGoal, next_state
-from clients.groups.membership import NO_GENERATION, AssignPartitions, GroupIdentity
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.group_membership import (
+from holdfast_log.clients.connection.cluster_view import Metadata
+from holdfast_log.clients.connection.connection import ANY_NODE, COORDINATOR
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.errors import is_retriable
+from holdfast_log.clients.groups.coordinator import CoordinatorNode, GroupCoordinator
+from holdfast_log.clients.groups.managed_requests import ManagedSettings, RewindRequested
+from holdfast_log.clients.groups.member import Member, MemberGoal, next_state
+from holdfast_log.clients.groups.membership import NO_GENERATION, AssignPartitions, GroupIdentity
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.group_membership import (
     ConsumerHeartbeatResponse,
     CreateGroupResponse,
     ListConsumerGroupsResponse,
@@ -29,7 +29,7 @@ from protocol.messages.group_membership import (
     RewindConsumerRequest,
     RewindConsumerResponse,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _TRANSIT_MS = 5_000
 """Added to the time that the other members may take: time for the answer to arrive."""

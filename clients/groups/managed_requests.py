@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.group_membership import (
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.group_membership import (
     ConsumerHeartbeatRequest,
     CreateGroupRequest,
     ListConsumerGroupsRequest,
@@ -14,8 +14,8 @@ from protocol.messages.group_membership import (
     RegisterConsumerRequest,
     RewindConsumerRequest,
 )
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _NO_SHORTER_SESSION = -1
 

@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 
-from clients.connection.link import Call
-from clients.groups.coordinator import GroupCoordinator
-from clients.groups.membership import NO_GENERATION, MembershipEvent, RevokePartitions
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.connection.link import Call
+from holdfast_log.clients.groups.coordinator import GroupCoordinator
+from holdfast_log.clients.groups.membership import NO_GENERATION, MembershipEvent, RevokePartitions
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _State = TypeVar("_State", bound=enum.Enum)
 _Event = TypeVar("_Event", bound=enum.Enum)

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from clients.connection.link import Call, Reply
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 NO_GENERATION = -1
 

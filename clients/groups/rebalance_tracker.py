@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clients.feedback.events import Events, RebalanceBegan, RebalanceEnded
-from clients.groups.membership import GroupMembership
+from holdfast_log.clients.feedback.events import Events, RebalanceBegan, RebalanceEnded
+from holdfast_log.clients.groups.membership import GroupMembership
 
 
 class RebalanceTracker:

@@ -11,17 +11,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from clients.connection.link import Call, Reply
-from clients.errors import CommitFailedError, NoGroupError, RequestTimeoutError
-from clients.feedback.events import Events
-from clients.fetching.fetcher import Fetcher
-from clients.fetching.positions import Position
-from clients.fetching.record_buffer import RecordBuffer
-from clients.groups.committed_offsets import CommittedOffsets, OffsetCommit, OffsetFetch
-from clients.groups.coordinator import GroupCoordinator
-from clients.groups.heartbeats import Heartbeats
-from clients.groups.listener import RebalanceListener
-from clients.groups.membership import (
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.errors import CommitFailedError, NoGroupError, RequestTimeoutError
+from holdfast_log.clients.feedback.events import Events
+from holdfast_log.clients.fetching.fetcher import Fetcher
+from holdfast_log.clients.fetching.positions import Position
+from holdfast_log.clients.fetching.record_buffer import RecordBuffer
+from holdfast_log.clients.groups.committed_offsets import CommittedOffsets, OffsetCommit, OffsetFetch
+from holdfast_log.clients.groups.coordinator import GroupCoordinator
+from holdfast_log.clients.groups.heartbeats import Heartbeats
+from holdfast_log.clients.groups.listener import RebalanceListener
+from holdfast_log.clients.groups.membership import (
     NO_GENERATION,
     AssignPartitions,
     GroupIdentity,
@@ -29,14 +29,14 @@ from clients.groups.membership import (
     OwnerTokens,
     RevokePartitions,
 )
-from clients.groups.rebalance_tracker import RebalanceTracker
-from clients.message import OffsetAndMetadata
-from protocol.errors import error_for
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.groups.rebalance_tracker import RebalanceTracker
+from holdfast_log.clients.message import OffsetAndMetadata
+from holdfast_log.protocol.errors import error_for
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from clients.groups.attachments import Attachments
-    from clients.groups.managed_requests import RewindRequested
+    from holdfast_log.clients.groups.attachments import Attachments
+    from holdfast_log.clients.groups.managed_requests import RewindRequested
 
 Turn: TypeAlias = Callable[[int], None]
 """Runs the consumer's event loop once; takes the longest time to wait for a reply, in ms."""
@@ -468,8 +468,10 @@ class GroupSession:
         Returns the group's new offsets. Raises NoGroupError in a classic group, RequestTimeoutError, or the
         coordinator's error.
         """
-        from clients.groups.managed import ManagedMembership  # Imported only where rewind() is used.
-        from clients.groups.managed_requests import RewindRequested
+        from holdfast_log.clients.groups.managed import (
+            ManagedMembership,  # Imported only where rewind() is used.
+        )
+        from holdfast_log.clients.groups.managed_requests import RewindRequested
 
         membership = self.membership
         if not isinstance(membership, ManagedMembership):

@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from clients.connection.connection import Connection
-from clients.connection.metadata import Metadata
-from clients.errors import ConfigError
-from clients.fetching.fetcher import Fetcher
-from clients.fetching.record_buffer import RecordBuffer
-from clients.groups.coordinator import GroupCoordinator
-from clients.groups.heartbeats import Heartbeats
-from clients.groups.listener import RebalanceListener
-from clients.groups.membership import GroupMembership, OwnerTokens
-from clients.groups.session import GroupSession, SessionSettings
+from holdfast_log.clients.connection.cluster_view import Metadata
+from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.errors import ConfigError
+from holdfast_log.clients.fetching.fetcher import Fetcher
+from holdfast_log.clients.fetching.record_buffer import RecordBuffer
+from holdfast_log.clients.groups.coordinator import GroupCoordinator
+from holdfast_log.clients.groups.heartbeats import Heartbeats
+from holdfast_log.clients.groups.listener import RebalanceListener
+from holdfast_log.clients.groups.membership import GroupMembership, OwnerTokens
+from holdfast_log.clients.groups.session import GroupSession, SessionSettings
 
 if TYPE_CHECKING:
-    from clients.groups.attachments import Attachments
+    from holdfast_log.clients.groups.attachments import Attachments
 
 _ID_BITS = 64
 
@@ -80,9 +80,9 @@ def _classic(
             "group.single.reader=true needs group.protocol=managed: in a classic group a member assigns the "
             "partitions, so brokers do not know which member may read them"
         )
-    from clients.groups.assignor_loading import load_assignors
-    from clients.groups.classic import ClassicMembership
-    from clients.groups.classic_requests import ClassicSettings
+    from holdfast_log.clients.groups.assignor_loading import load_assignors
+    from holdfast_log.clients.groups.classic import ClassicMembership
+    from holdfast_log.clients.groups.classic_requests import ClassicSettings
 
     classic = ClassicSettings(
         group_id=settings["group.id"],
@@ -106,9 +106,9 @@ def _managed(
     buffer: RecordBuffer,
     rng: random.Random,
 ) -> tuple[GroupMembership, Attachments]:
-    from clients.groups.attachments import Attachments
-    from clients.groups.managed import ManagedMembership
-    from clients.groups.managed_requests import ManagedSettings
+    from holdfast_log.clients.groups.attachments import Attachments
+    from holdfast_log.clients.groups.managed import ManagedMembership
+    from holdfast_log.clients.groups.managed_requests import ManagedSettings
 
     instance_id: str | None = settings["group.instance.id"]
     managed = ManagedSettings(

@@ -10,10 +10,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 
-from clients.groups.assignors import MemberPartitions, Members, MemberSubscription, all_partitions, in_order
-from protocol.consumer_protocol import StickyUserData, flat, grouped
-from protocol.schema import MalformedMessage, decode, encode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.groups.assignors import (
+    MemberPartitions,
+    Members,
+    MemberSubscription,
+    all_partitions,
+    in_order,
+)
+from holdfast_log.protocol.consumer_protocol import StickyUserData, flat, grouped
+from holdfast_log.protocol.schema import MalformedMessage, decode, encode
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _GENERATION = struct.Struct(">i")
 _VERSION_BYTES = 2

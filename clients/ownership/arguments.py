@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from clients.ownership.events import OwnedResource
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.ownership.events import OwnedResource
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 def check_text(name: str, value: Any) -> None:

@@ -15,17 +15,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clients.connection.connection import Connection
-from clients.connection.conversation import Conversation
-from clients.connection.link import Call
-from clients.connection.metadata import NO_NODE
-from clients.errors import RequestTimeoutError, is_retriable
-from clients.ownership.claim_requests import NO_GRANT, RequestKind, ResourceRequest
-from clients.ownership.claim_states import REQUEST_IN, STATE_OF, ClaimInput, ClaimPhase, next_phase
-from clients.ownership.deciders import Decider
-from clients.ownership.events import ENDED, ClaimState, OwnedResource, OwnershipEvent
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.ownership import IF_FREE, ResourceStanding
+from holdfast_log.clients.connection.cluster_view import NO_NODE
+from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.connection.conversation import Conversation
+from holdfast_log.clients.connection.link import Call
+from holdfast_log.clients.errors import RequestTimeoutError, is_retriable
+from holdfast_log.clients.ownership.claim_requests import NO_GRANT, RequestKind, ResourceRequest
+from holdfast_log.clients.ownership.claim_states import (
+    REQUEST_IN,
+    STATE_OF,
+    ClaimInput,
+    ClaimPhase,
+    next_phase,
+)
+from holdfast_log.clients.ownership.deciders import Decider
+from holdfast_log.clients.ownership.events import ENDED, ClaimState, OwnedResource, OwnershipEvent
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.ownership import IF_FREE, ResourceStanding
 
 FOR_EVER = -1
 """The `wait_ms` of a claim that waits without a limit."""

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from clients.ownership.events import OwnedResource, split
-from protocol.api import Request, Response
-from protocol.errors import ErrorCode
-from protocol.messages.ownership import (
+from holdfast_log.clients.ownership.events import OwnedResource, split
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.ownership import (
     IF_FREE,
     PRODUCERS_GROUP,
     Access,
@@ -27,7 +27,7 @@ from protocol.messages.ownership import (
     ResumedResource,
     ResumeRequest,
 )
-from protocol.messages.producer_access import (
+from holdfast_log.protocol.messages.producer_access import (
     ProducerAccessMode,
     ProducerAccessRequest,
     ProducerAccessResponse,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
-from clients.ownership.claim_requests import RequestKind
-from clients.ownership.events import ClaimState
+from holdfast_log.clients.ownership.claim_requests import RequestKind
+from holdfast_log.clients.ownership.events import ClaimState
 
 
 class ClaimPhase(enum.Enum):

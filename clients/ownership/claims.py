@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from clients.connection.connection import Connection
-from clients.connection.link import Call, Reply
-from clients.connection.metadata import NO_NODE
-from clients.errors import ClosedError
-from clients.fence import OwnerFence
-from clients.ownership.claim import ClaimSettings, OwnershipClaim, error_of
-from clients.ownership.claim_requests import (
+from holdfast_log.clients.connection.cluster_view import NO_NODE
+from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.errors import ClosedError
+from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.clients.ownership.claim import ClaimSettings, OwnershipClaim, error_of
+from holdfast_log.clients.ownership.claim_requests import (
     ClaimDialect,
     RequestKind,
     ResourceRequest,
     request_for,
     standings_in,
 )
-from clients.ownership.deciders import CoordinatorDecider, Decider, LeaderDecider
-from clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent, split
-from protocol.messages.ownership import IF_FREE
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.ownership.deciders import CoordinatorDecider, Decider, LeaderDecider
+from holdfast_log.clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent, split
+from holdfast_log.protocol.messages.ownership import IF_FREE
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(slots=True, eq=False)

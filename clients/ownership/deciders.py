@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from clients.connection.connection import ANY_NODE, Connection
-from clients.connection.link import Call, Reply
-from clients.connection.metadata import NO_NODE
-from clients.errors import is_retriable
-from clients.groups.coordinator import coordinator_in, find_coordinator_request
-from protocol.messages.find_coordinator import FindCoordinatorResponse
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.connection.cluster_view import NO_NODE
+from holdfast_log.clients.connection.connection import ANY_NODE, Connection
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.errors import is_retriable
+from holdfast_log.clients.groups.coordinator import coordinator_in, find_coordinator_request
+from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorResponse
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class Decider(Protocol):

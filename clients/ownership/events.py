@@ -6,8 +6,8 @@ import enum
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from protocol.messages.ownership import NO_PARTITION, LossReason, ResourceStanding
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.messages.ownership import NO_PARTITION, LossReason, ResourceStanding
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 OwnedResource: TypeAlias = TopicPartition | str
 """A partition, or a name that the application chooses."""

@@ -20,17 +20,17 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-from clients.config import Properties, admin_settings
-from clients.connection.connection import Connection
-from clients.connection.network import ClientNetwork
-from clients.errors import ClosedError, RequestTimeoutError
-from clients.fence import OwnerFence
-from clients.ownership.arguments import check_resources, check_text
-from clients.ownership.claim import ClaimSettings, error_of
-from clients.ownership.claim_requests import NO_WRITER, OwnDialect, Writer
-from clients.ownership.claims import OwnershipClaims
-from clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent
-from protocol.messages.ownership import IF_FREE, Access, ResourceStanding
+from holdfast_log.clients.config import Properties, admin_settings
+from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.connection.network import ClientNetwork
+from holdfast_log.clients.errors import ClosedError, RequestTimeoutError
+from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.clients.ownership.arguments import check_resources, check_text
+from holdfast_log.clients.ownership.claim import ClaimSettings, error_of
+from holdfast_log.clients.ownership.claim_requests import NO_WRITER, OwnDialect, Writer
+from holdfast_log.clients.ownership.claims import OwnershipClaims
+from holdfast_log.clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent
+from holdfast_log.protocol.messages.ownership import IF_FREE, Access, ResourceStanding
 
 SESSION_TIMEOUT_MS = 10_000
 _IDLE_WAIT_MS = 60_000

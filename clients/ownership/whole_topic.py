@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from clients.connection.metadata import Metadata
-from clients.ownership.claims import OwnershipClaims
-from protocol.messages.ownership import ResourceStanding
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.connection.cluster_view import Metadata
+from holdfast_log.clients.ownership.claims import OwnershipClaims
+from holdfast_log.protocol.messages.ownership import ResourceStanding
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class WholeTopic:

@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from clients.connection.link import Call, Reply
-from clients.errors import ConnectionFailedError
-from clients.ownership.claim import OwnershipClaim, error_of
-from clients.ownership.claims import OwnershipClaims
-from clients.ownership.events import ClaimState, OwnershipEvent
-from clients.ownership.whole_topic import WholeTopic
-from clients.sending.queues import NEVER_MS
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.errors import ConnectionFailedError
+from holdfast_log.clients.ownership.claim import OwnershipClaim, error_of
+from holdfast_log.clients.ownership.claims import OwnershipClaims
+from holdfast_log.clients.ownership.events import ClaimState, OwnershipEvent
+from holdfast_log.clients.ownership.whole_topic import WholeTopic
+from holdfast_log.clients.sending.queues import NEVER_MS
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _NOT_THE_OWNER = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 """The error for a write that is not the owner's. A restarted broker answers it to the owner too, until it

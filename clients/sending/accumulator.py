@@ -6,17 +6,17 @@ import threading
 from collections.abc import Callable, Sequence
 from itertools import repeat
 
-from clients.connection.network import ClientNetwork
-from clients.errors import BufferFullError, ClosedError, RecordTooLargeError
-from clients.sending.batch import Batch
-from clients.sending.columns import RecordColumns
-from clients.sending.expectations import Expectation
-from clients.sending.partitioner import Partitioner
-from clients.sending.queues import BULK_OVERHEAD, RECORD_OVERHEAD, UNPLACED, Queues, TopicQueues
-from clients.sending.record import SerializedRecord
-from clients.sending.responses import RecordResponse, SpanResponse
-from protocol.batches import HEADER_SIZE
-from protocol.records import TYPICAL_OVERHEAD
+from holdfast_log.clients.connection.network import ClientNetwork
+from holdfast_log.clients.errors import BufferFullError, ClosedError, RecordTooLargeError
+from holdfast_log.clients.sending.batch import Batch
+from holdfast_log.clients.sending.columns import RecordColumns
+from holdfast_log.clients.sending.expectations import Expectation
+from holdfast_log.clients.sending.partitioner import Partitioner
+from holdfast_log.clients.sending.queues import BULK_OVERHEAD, RECORD_OVERHEAD, UNPLACED, Queues, TopicQueues
+from holdfast_log.clients.sending.record import SerializedRecord
+from holdfast_log.clients.sending.responses import RecordResponse, SpanResponse
+from holdfast_log.protocol.batches import HEADER_SIZE
+from holdfast_log.protocol.records import TYPICAL_OVERHEAD
 
 
 class RecordAccumulator:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from clients.sending.expectations import Guard
-from clients.sending.losses import LossCount, Losses
-from clients.sending.producer_lock import ProducerLock
-from clients.sending.sequences import SEQUENCE_MASK
-from protocol.records import BatchBuilder, decode_columns
-from protocol.schema import ZERO_UUID
+from holdfast_log.clients.sending.expectations import Guard
+from holdfast_log.clients.sending.losses import LossCount, Losses
+from holdfast_log.clients.sending.producer_lock import ProducerLock
+from holdfast_log.clients.sending.sequences import SEQUENCE_MASK
+from holdfast_log.protocol.records import BatchBuilder, decode_columns
+from holdfast_log.protocol.schema import ZERO_UUID
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import Any
 
-from protocol.records import TYPICAL_OVERHEAD
+from holdfast_log.protocol.records import TYPICAL_OVERHEAD
 
 CHUNK = 10_000
 """Messages taken together: enough to make the cost of a chunk negligible, few enough not to block others."""

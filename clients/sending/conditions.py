@@ -14,12 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from clients.connection.metadata import NO_NODE, Metadata
-from clients.errors import ConnectionFailedError, GuardElsewhereError, GuardMismatchError, TopicRecreatedError
-from clients.sending.batch import Batch
-from clients.sending.expectations import Guard
-from clients.sending.queues import PartitionQueue, Queues
-from protocol.errors import (
+from holdfast_log.clients.connection.cluster_view import NO_NODE, Metadata
+from holdfast_log.clients.errors import (
+    ConnectionFailedError,
+    GuardElsewhereError,
+    GuardMismatchError,
+    TopicRecreatedError,
+)
+from holdfast_log.clients.sending.batch import Batch
+from holdfast_log.clients.sending.expectations import Guard
+from holdfast_log.clients.sending.queues import PartitionQueue, Queues
+from holdfast_log.protocol.errors import (
     BrokerError,
     ErrorCode,
     InvalidRecordError,
@@ -27,9 +32,9 @@ from protocol.errors import (
     OffsetMismatchError,
     error_for,
 )
-from protocol.messages.produce import PartitionProduceResponse
-from protocol.schema import ZERO_UUID
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.messages.produce import PartitionProduceResponse
+from holdfast_log.protocol.schema import ZERO_UUID
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 FEATURE = "holdfast.expected.offset"
 KEY_VERSIONS_FEATURE = "holdfast.key.versions"

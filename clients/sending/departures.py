@@ -5,12 +5,12 @@ Asked in each turn of the sending thread, under the producer's lock.
 
 from __future__ import annotations
 
-from clients.connection.connection import Connection
-from clients.connection.metadata import NO_NODE
-from clients.errors import UnsupportedRequestError, is_retriable
-from clients.fence import OwnerFence
-from clients.sending.batch import Batch
-from clients.sending.conditions import (
+from holdfast_log.clients.connection.cluster_view import NO_NODE
+from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.errors import UnsupportedRequestError, is_retriable
+from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.clients.sending.batch import Batch
+from holdfast_log.clients.sending.conditions import (
     APPEND_IDS_FEATURE,
     FEATURE,
     KEY_VERSIONS_FEATURE,
@@ -18,14 +18,14 @@ from clients.sending.conditions import (
     number_guards,
     recreated,
 )
-from clients.sending.outcomes import Outcomes
-from clients.sending.producer_id import ProducerId
-from clients.sending.queues import PartitionQueue, Queues, TopicQueues
-from clients.sending.requests import RequestsToBe
-from clients.sending.settings import SenderSettings
-from clients.sending.tally import SendingTally
-from clients.sending.write_access import WriteAccess
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.sending.outcomes import Outcomes
+from holdfast_log.clients.sending.producer_id import ProducerId
+from holdfast_log.clients.sending.queues import PartitionQueue, Queues, TopicQueues
+from holdfast_log.clients.sending.requests import RequestsToBe
+from holdfast_log.clients.sending.settings import SenderSettings
+from holdfast_log.clients.sending.tally import SendingTally
+from holdfast_log.clients.sending.write_access import WriteAccess
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class Departures:

@@ -14,28 +14,28 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from clients.config import required_acks
-from clients.connection.connection import Connection
-from clients.connection.network import ClientNetwork
-from clients.errors import ClosedError, RequestTimeoutError
-from clients.feedback.connection_log import warn
-from clients.feedback.events import OnEvent
-from clients.fence import OwnerFence
-from clients.sending import forks
-from clients.sending.accumulator import RecordAccumulator
-from clients.sending.batch import Batch
-from clients.sending.partitioner import Partitioner
-from clients.sending.producer_lock import ProducerLock
-from clients.sending.queues import Queues
-from clients.sending.sender import Sender
-from clients.sending.settings import SenderSettings
-from clients.sending.write_access import WriteAccess
-from clients.settings import Settings
-from protocol.batches import Compression
-from protocol.compression import codec_named
+from holdfast_log.clients.config import required_acks
+from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.connection.network import ClientNetwork
+from holdfast_log.clients.errors import ClosedError, RequestTimeoutError
+from holdfast_log.clients.feedback.connection_log import warn
+from holdfast_log.clients.feedback.events import OnEvent
+from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.clients.sending import forks
+from holdfast_log.clients.sending.accumulator import RecordAccumulator
+from holdfast_log.clients.sending.batch import Batch
+from holdfast_log.clients.sending.partitioner import Partitioner
+from holdfast_log.clients.sending.producer_lock import ProducerLock
+from holdfast_log.clients.sending.queues import Queues
+from holdfast_log.clients.sending.sender import Sender
+from holdfast_log.clients.sending.settings import SenderSettings
+from holdfast_log.clients.sending.write_access import WriteAccess
+from holdfast_log.clients.settings import Settings
+from holdfast_log.protocol.batches import Compression
+from holdfast_log.protocol.compression import codec_named
 
 if TYPE_CHECKING:
-    from clients.feedback.snapshots import ProducerFeedback
+    from holdfast_log.clients.feedback.snapshots import ProducerFeedback
 
 _IDLE_WAIT_MS = 60_000
 _END_MS = 1_000
@@ -151,7 +151,7 @@ class SendingEngine:
 
     def feedback(self) -> ProducerFeedback:
         """The counts so far. May be called by any thread."""
-        from clients.sending.feedback import producer_feedback  # Slow to import, seldom used.
+        from holdfast_log.clients.sending.feedback import producer_feedback  # Slow to import, seldom used.
 
         with self.lock:
             return producer_feedback(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from protocol.schema import ZERO_UUID
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.schema import ZERO_UUID
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 NO_ATTEMPT = -1
 ANY_EPOCH = -1

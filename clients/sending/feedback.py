@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from clients.feedback.snapshots import ConnectionFeedback, ProducerFeedback
-from clients.sending.batch import Batch
-from clients.sending.tally import SendingTally
+from holdfast_log.clients.feedback.snapshots import ConnectionFeedback, ProducerFeedback
+from holdfast_log.clients.sending.batch import Batch
+from holdfast_log.clients.sending.tally import SendingTally
 
 
 def producer_feedback(

@@ -10,7 +10,7 @@ import os
 import weakref
 from typing import Protocol
 
-from clients.sending.producer_lock import ProducerLock
+from holdfast_log.clients.sending.producer_lock import ProducerLock
 
 
 class Forkable(Protocol):

@@ -16,11 +16,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clients.errors import GuardElsewhereError, GuardMismatchError, Loss, UndeliveredError, is_fenced
-from protocol.errors import BrokerError, OffsetMismatchError
+from holdfast_log.clients.errors import (
+    GuardElsewhereError,
+    GuardMismatchError,
+    Loss,
+    UndeliveredError,
+    is_fenced,
+)
+from holdfast_log.protocol.errors import BrokerError, OffsetMismatchError
 
 if TYPE_CHECKING:
-    from clients.sending.batch import Batch
+    from holdfast_log.clients.sending.batch import Batch
 
 _OF_CONDITIONS = (OffsetMismatchError, GuardMismatchError, GuardElsewhereError)
 

@@ -8,17 +8,17 @@ from types import NoneType
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from clients.errors import ConfigError
-from clients.message import NO_VERSION, UNKNOWN_OFFSET, Message
-from clients.sending.columns import RecordColumns, as_bytes, in_chunks
-from clients.sending.engine import SendingEngine
-from clients.sending.expectations import ANY_EPOCH, NO_GUARDS, Expectation, guards_in
-from clients.sending.record import SerializedRecord
-from clients.sending.responses import BulkResponse, GroupResponse, SendResponse, SpanResponse
-from protocol.record_codec import encode_headers
-from protocol.records import APPEND_ID_HEADER, APPEND_ID_SIZE, TYPICAL_OVERHEAD, Headers
-from protocol.schema import ZERO_UUID
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.errors import ConfigError
+from holdfast_log.clients.message import NO_VERSION, UNKNOWN_OFFSET, Message
+from holdfast_log.clients.sending.columns import RecordColumns, as_bytes, in_chunks
+from holdfast_log.clients.sending.engine import SendingEngine
+from holdfast_log.clients.sending.expectations import ANY_EPOCH, NO_GUARDS, Expectation, guards_in
+from holdfast_log.clients.sending.record import SerializedRecord
+from holdfast_log.clients.sending.responses import BulkResponse, GroupResponse, SendResponse, SpanResponse
+from holdfast_log.protocol.record_codec import encode_headers
+from holdfast_log.protocol.records import APPEND_ID_HEADER, APPEND_ID_SIZE, TYPICAL_OVERHEAD, Headers
+from holdfast_log.protocol.schema import ZERO_UUID
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 Serializer: TypeAlias = Callable[[str, Any], bytes | None]
 """(topic, key or value) -> bytes, or None for null. `send` passes on whatever it raises."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from clients.errors import DeliveryTimeoutError, GuardMismatchError, is_fenced, is_retriable
-from clients.sending.batch import Batch
-from clients.sending.conditions import judged, poison
-from clients.sending.queues import PartitionQueue, Queues
-from clients.sending.settings import SenderSettings
-from clients.sending.tally import SendingTally
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.clients.errors import DeliveryTimeoutError, GuardMismatchError, is_fenced, is_retriable
+from holdfast_log.clients.sending.batch import Batch
+from holdfast_log.clients.sending.conditions import judged, poison
+from holdfast_log.clients.sending.queues import PartitionQueue, Queues
+from holdfast_log.clients.sending.settings import SenderSettings
+from holdfast_log.clients.sending.tally import SendingTally
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 _LOST_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 _NOT_WRITTEN = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from protocol.key_hash import murmur2
+from holdfast_log.protocol.key_hash import murmur2
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, int], int | None]
 """(topic, serialized key, number of partitions) -> partition, or None to leave the choice to the producer.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from clients.errors import ClientError
-from clients.sending.engine import SendingEngine
+from holdfast_log.clients.errors import ClientError
+from holdfast_log.clients.sending.engine import SendingEngine
 
 if TYPE_CHECKING:
-    from clients.feedback.snapshots import ProducerFeedback
+    from holdfast_log.clients.feedback.snapshots import ProducerFeedback
 
 _INTERRUPTED_MS = 1_000
 """How long the end of a block waits for what is queued, after Ctrl-C."""

@@ -3,13 +3,13 @@ epochs are used up."""
 
 from __future__ import annotations
 
-from clients.connection.connection import ANY_NODE
-from clients.connection.link import Call, Reply
-from clients.errors import UnsupportedRequestError, is_retriable
-from clients.sending.queues import PartitionQueue
-from protocol.errors import ErrorCode, error_for
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.records import set_producer
+from holdfast_log.clients.connection.connection import ANY_NODE
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.errors import UnsupportedRequestError, is_retriable
+from holdfast_log.clients.sending.queues import PartitionQueue
+from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from holdfast_log.protocol.records import set_producer
 
 NO_PRODUCER = -1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from clients.errors import ForkedError, InsideCallbackError
+from holdfast_log.clients.errors import ForkedError, InsideCallbackError
 
 
 class ProducerLock(threading.Condition):

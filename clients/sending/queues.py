@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from clients.sending.batch import Batch, ReplacementSpan
-from clients.sending.columns import RecordColumns
-from clients.sending.expectations import ANY_EPOCH, Expectation
-from clients.sending.losses import Losses
-from clients.sending.producer_lock import ProducerLock
-from clients.sending.record import SerializedRecord
-from clients.sending.sequences import Sequences
-from protocol.batches import HEADER_SIZE, Compression
-from protocol.records import BatchBuilder
-from protocol.schema import ZERO_UUID
+from holdfast_log.clients.sending.batch import Batch, ReplacementSpan
+from holdfast_log.clients.sending.columns import RecordColumns
+from holdfast_log.clients.sending.expectations import ANY_EPOCH, Expectation
+from holdfast_log.clients.sending.losses import Losses
+from holdfast_log.clients.sending.producer_lock import ProducerLock
+from holdfast_log.clients.sending.record import SerializedRecord
+from holdfast_log.clients.sending.sequences import Sequences
+from holdfast_log.protocol.batches import HEADER_SIZE, Compression
+from holdfast_log.protocol.records import BatchBuilder
+from holdfast_log.protocol.schema import ZERO_UUID
 
 UNPLACED = -1
 """The partition number of records and batches that have none yet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from protocol.record_codec import Headers
+from holdfast_log.protocol.record_codec import Headers
 
 SerializedRecord: TypeAlias = tuple[int, bytes | None, bytes | None, Headers, int]
 """(timestamp in ms, key, value, headers, about how many bytes the record takes in a batch).

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import struct
 
-from clients.fence import OwnerFence
-from clients.sending.batch import Batch
-from clients.sending.sequences import Sequences
-from protocol.messages.produce import KeyVersion, PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.clients.sending.batch import Batch
+from holdfast_log.clients.sending.sequences import Sequences
+from holdfast_log.protocol.messages.produce import (
+    KeyVersion,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _BASE_OFFSET = struct.Struct(">q")
 

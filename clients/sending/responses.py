@@ -7,9 +7,9 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, TypeAlias
 
-from clients.errors import RequestTimeoutError
-from clients.message import UNKNOWN_OFFSET, RecordMetadata
-from clients.sending.batch import Batch, whereabouts
+from holdfast_log.clients.errors import RequestTimeoutError
+from holdfast_log.clients.message import UNKNOWN_OFFSET, RecordMetadata
+from holdfast_log.clients.sending.batch import Batch, whereabouts
 
 Callback: TypeAlias = "Callable[[SendResponse], object]"
 

@@ -14,24 +14,24 @@ chooses the batches to send, `clients.sending.outcomes` decides their outcomes.
 
 from __future__ import annotations
 
-from clients.connection.connection import Connection
-from clients.connection.link import Call, Reply
-from clients.connection.metadata import NO_NODE
-from clients.errors import ConnectionFailedError, DeliveryTimeoutError, is_retriable
-from clients.fence import FENCES_FEATURE, OwnerFence
-from clients.sending.batch import Batch
-from clients.sending.conditions import refusal, refused_by_guards
-from clients.sending.departures import Departures
-from clients.sending.outcomes import Outcomes
-from clients.sending.partitioner import Partitioner
-from clients.sending.producer_id import NO_PRODUCER, ProducerId
-from clients.sending.queues import PartitionQueue, Queues, TopicQueues, keyless_partition_of
-from clients.sending.requests import encode, produce_request
-from clients.sending.settings import SenderSettings
-from clients.sending.tally import SendingTally
-from clients.sending.write_access import WriteAccess
-from protocol.errors import BrokerError, ErrorCode, UnknownTopicOrPartitionError
-from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
+from holdfast_log.clients.connection.cluster_view import NO_NODE
+from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.errors import ConnectionFailedError, DeliveryTimeoutError, is_retriable
+from holdfast_log.clients.fence import FENCES_FEATURE, OwnerFence
+from holdfast_log.clients.sending.batch import Batch
+from holdfast_log.clients.sending.conditions import refusal, refused_by_guards
+from holdfast_log.clients.sending.departures import Departures
+from holdfast_log.clients.sending.outcomes import Outcomes
+from holdfast_log.clients.sending.partitioner import Partitioner
+from holdfast_log.clients.sending.producer_id import NO_PRODUCER, ProducerId
+from holdfast_log.clients.sending.queues import PartitionQueue, Queues, TopicQueues, keyless_partition_of
+from holdfast_log.clients.sending.requests import encode, produce_request
+from holdfast_log.clients.sending.settings import SenderSettings
+from holdfast_log.clients.sending.tally import SendingTally
+from holdfast_log.clients.sending.write_access import WriteAccess
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, UnknownTopicOrPartitionError
+from holdfast_log.protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
 
 _UNREACHED_LOOK_MS = 1000
 """How often to look for records that have waited too long, while no broker has ever answered."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clients.feedback.events import BatchFailed, BatchRetried, BatchSplit, Events
-from clients.sending.batch import Batch
+from holdfast_log.clients.feedback.events import BatchFailed, BatchRetried, BatchSplit, Events
+from holdfast_log.clients.sending.batch import Batch
 
 
 class SendingTally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from clients.connection.link import Call, Reply
+from holdfast_log.clients.connection.link import Call, Reply
 
 
 class WriteAccess(Protocol):

@@ -6,11 +6,11 @@ import json
 
 import click
 
-from clients.admin import Admin, ApiSupport, BrokerSupport
-from clients.connection.metadata import Node
-from clients.errors import ClientError
-from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
-from protocol.errors import BrokerError
+from holdfast_log.clients.admin import Admin, ApiSupport, BrokerSupport
+from holdfast_log.clients.connection.cluster_view import Node
+from holdfast_log.clients.errors import ClientError
+from holdfast_log.clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
+from holdfast_log.protocol.errors import BrokerError
 
 
 @click.command("broker-api-versions", context_settings=CONTEXT)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from clients.admin import ANY_NAME, Admin, ClientQuotaEntity
+from holdfast_log.clients.admin import ANY_NAME, Admin, ClientQuotaEntity
 
 ENTITY_TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
 """Entity types as scripts/configs.sh names them, and as the protocol does (KIP-546)."""

@@ -10,15 +10,15 @@ from typing import Any
 
 import click
 
-from clients.errors import (
+from holdfast_log.clients.errors import (
     ClientError,
     ConfigError,
     ConnectionFailedError,
     RequestTimeoutError,
     UnreachableError,
 )
-from clients.settings import read_properties
-from protocol.errors import BrokerError
+from holdfast_log.clients.settings import read_properties
+from holdfast_log.protocol.errors import BrokerError
 
 FIRST_CONTACT_MS = 5_000
 """Default of `bootstrap.timeout.ms`: time until the tool reports that no broker answers."""

@@ -7,17 +7,23 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from clients.admin import (
+from holdfast_log.clients.admin import (
     Admin,
     ConfigChange,
     ConfigEntry,
     ConfigResource,
     ConfigSource,
 )
-from clients.settings import read_properties
-from clients.tools.client_quotas import DEFAULT_NAME, ENTITY_TYPES, alter_quotas, describe_quotas, quota_names
-from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
-from protocol.configs import ConfigOperation, ResourceType
+from holdfast_log.clients.settings import read_properties
+from holdfast_log.clients.tools.client_quotas import (
+    DEFAULT_NAME,
+    ENTITY_TYPES,
+    alter_quotas,
+    describe_quotas,
+    quota_names,
+)
+from holdfast_log.clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
+from holdfast_log.protocol.configs import ConfigOperation, ResourceType
 
 ALL_BROKERS = ""
 """Resource name of the cluster-wide broker defaults, used by each broker without a value of its own."""

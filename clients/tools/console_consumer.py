@@ -10,14 +10,21 @@ from dataclasses import dataclass
 
 import click
 
-from clients.consumer import Consumer
-from clients.message import ConsumerRecord
-from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, pairs, properties, run
-from clients.tools.moments import parse_time
-from clients.tools.stopping import StopRequest, stop_on_signals
-from clients.tools.topic_pattern import topic_pattern
-from protocol.batches import TimestampType
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.message import ConsumerRecord
+from holdfast_log.clients.tools.command import (
+    CONTEXT,
+    FIRST_CONTACT_MS,
+    bootstrap_option,
+    pairs,
+    properties,
+    run,
+)
+from holdfast_log.clients.tools.moments import parse_time
+from holdfast_log.clients.tools.stopping import StopRequest, stop_on_signals
+from holdfast_log.clients.tools.topic_pattern import topic_pattern
+from holdfast_log.protocol.batches import TimestampType
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 Formatter = Callable[[ConsumerRecord], bytes]
 

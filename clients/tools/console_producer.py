@@ -10,13 +10,13 @@ from typing import BinaryIO
 
 import click
 
-from clients.errors import ClosedError
-from clients.message import Message
-from clients.producer import Producer
-from clients.sending.responses import SendResponse
-from clients.tools.command import CONTEXT, bootstrap_option, explained, pairs, properties, run
-from clients.tools.progress import progress
-from clients.tools.stopping import StopRequest, stop_on_signals
+from holdfast_log.clients.errors import ClosedError
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.responses import SendResponse
+from holdfast_log.clients.tools.command import CONTEXT, bootstrap_option, explained, pairs, properties, run
+from holdfast_log.clients.tools.progress import progress
+from holdfast_log.clients.tools.stopping import StopRequest, stop_on_signals
 
 _ERRORS_SHOWN = 5
 

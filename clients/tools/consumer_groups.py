@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from clients.admin import Admin
-from clients.admin.groups import DEAD, GroupDescription
-from clients.tools.command import (
+from holdfast_log.clients.admin import Admin
+from holdfast_log.clients.admin.groups import DEAD, GroupDescription
+from holdfast_log.clients.tools.command import (
     CONTEXT,
     FIRST_CONTACT_MS,
     bootstrap_option,
@@ -19,9 +19,9 @@ from clients.tools.command import (
     properties,
     run,
 )
-from clients.tools.group_reports import members_report, offsets_report, state_report
-from clients.tools.moments import parse_moment
-from clients.tools.offset_reset import (
+from holdfast_log.clients.tools.group_reports import members_report, offsets_report, state_report
+from holdfast_log.clients.tools.moments import parse_moment
+from holdfast_log.clients.tools.offset_reset import (
     ResetTarget,
     new_offsets,
     parse_duration,
@@ -29,9 +29,9 @@ from clients.tools.offset_reset import (
     read_csv,
     to_csv,
 )
-from clients.tools.table import table
-from protocol.errors import BrokerError, GroupNotFoundError
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.tools.table import table
+from holdfast_log.protocol.errors import BrokerError, GroupNotFoundError
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _ACTIONS = ("list", "describe", "delete", "delete-offsets", "reset-offsets")
 

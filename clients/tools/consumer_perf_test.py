@@ -9,12 +9,12 @@ from datetime import datetime
 
 import click
 
-from clients.consumer import Consumer
-from clients.groups.listener import RebalanceListener
-from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
-from clients.tools.feedback_table import print_metrics_option, show_feedback
-from clients.tools.stopping import StopRequest, stop_on_signals
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.groups.listener import RebalanceListener
+from holdfast_log.clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
+from holdfast_log.clients.tools.feedback_table import print_metrics_option, show_feedback
+from holdfast_log.clients.tools.stopping import StopRequest, stop_on_signals
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _POLL_MS = 100
 _MEGABYTE = 1 << 20

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from clients.admin import Admin
-from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
-from clients.tools.partitions_file import read_offsets
-from protocol.errors import BrokerError
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.admin import Admin
+from holdfast_log.clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
+from holdfast_log.clients.tools.partitions_file import read_offsets
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @click.command("delete-records", context_settings=CONTEXT)

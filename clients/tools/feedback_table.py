@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from clients.feedback.snapshots import AdminFeedback, ConsumerFeedback, ProducerFeedback, counts
-from clients.tools.table import table
+from holdfast_log.clients.feedback.snapshots import AdminFeedback, ConsumerFeedback, ProducerFeedback, counts
+from holdfast_log.clients.tools.table import table
 
 print_metrics_option = click.option(
     "--print-metrics", is_flag=True, help="Print the client's metrics at the end."

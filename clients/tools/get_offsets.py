@@ -6,16 +6,16 @@ import json
 
 import click
 
-from clients.admin import EARLIEST, LATEST, MAX_TIMESTAMP, Admin, OffsetAndTimestamp
-from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
-from clients.tools.partition_patterns import (
+from holdfast_log.clients.admin import EARLIEST, LATEST, MAX_TIMESTAMP, Admin, OffsetAndTimestamp
+from holdfast_log.clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
+from holdfast_log.clients.tools.partition_patterns import (
     PartitionPattern,
     matches_any,
     parse_partitions,
     parse_patterns,
 )
-from clients.tools.topic_pattern import topic_pattern
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.tools.topic_pattern import topic_pattern
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _TIMES = {
     "earliest": EARLIEST,

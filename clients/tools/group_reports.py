@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from clients.admin import LATEST, Admin
-from clients.admin.groups import GroupDescription, MemberDescription
-from clients.connection.metadata import NO_NODE
-from clients.message import by_topic
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.admin import LATEST, Admin
+from holdfast_log.clients.admin.groups import GroupDescription, MemberDescription
+from holdfast_log.clients.connection.cluster_view import NO_NODE
+from holdfast_log.clients.message import by_topic
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import click
 
-from clients.admin import Admin, ElectionType
-from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, explained, properties, run
-from clients.tools.partitions_file import joined, read_partitions
-from protocol.errors import BrokerError, ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.admin import Admin, ElectionType
+from holdfast_log.clients.tools.command import (
+    CONTEXT,
+    FIRST_CONTACT_MS,
+    bootstrap_option,
+    explained,
+    properties,
+    run,
+)
+from holdfast_log.clients.tools.partitions_file import joined, read_partitions
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _PATIENCE_MS = 30_000
 

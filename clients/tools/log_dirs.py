@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from clients.admin import Admin, LogDir
-from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
+from holdfast_log.clients.admin import Admin, LogDir
+from holdfast_log.clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
 
 
 @click.command("log-dirs", context_settings=CONTEXT)

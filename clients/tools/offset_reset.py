@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import click
 
-from clients.admin import EARLIEST, LATEST, Admin
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.admin import EARLIEST, LATEST, Admin
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _DURATION = re.compile(
     r"(?P<sign>-?)P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?"

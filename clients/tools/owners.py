@@ -7,10 +7,17 @@ from datetime import UTC, datetime
 
 import click
 
-from clients.admin import Admin, OwnershipDescription
-from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, print_json, properties, run
-from clients.tools.table import table
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.admin import Admin, OwnershipDescription
+from holdfast_log.clients.tools.command import (
+    CONTEXT,
+    FIRST_CONTACT_MS,
+    bootstrap_option,
+    print_json,
+    properties,
+    run,
+)
+from holdfast_log.clients.tools.table import table
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _Columns = tuple[tuple[str, ...], tuple[str, ...]]
 _LIST: _Columns = (

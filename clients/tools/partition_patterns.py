@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import click
 
-from clients.tools.topic_pattern import topic_pattern
+from holdfast_log.clients.tools.topic_pattern import topic_pattern
 
 _PATTERN = re.compile(r"([^:,]*)(?::(?:(\d+)|(\d*)-(\d*)))?")
 

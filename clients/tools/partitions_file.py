@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 def read_partitions(path: str) -> list[TopicPartition]:

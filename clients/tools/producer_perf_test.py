@@ -11,13 +11,13 @@ from pathlib import Path
 
 import click
 
-from clients.message import Message
-from clients.producer import Producer
-from clients.sending.responses import SendResponse
-from clients.tools.command import CONTEXT, pairs, properties, run
-from clients.tools.feedback_table import print_metrics_option, show_feedback
-from clients.tools.pace import Latencies, Pace
-from clients.tools.stopping import stop_on_signals
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.responses import SendResponse
+from holdfast_log.clients.tools.command import CONTEXT, pairs, properties, run
+from holdfast_log.clients.tools.feedback_table import print_metrics_option, show_feedback
+from holdfast_log.clients.tools.pace import Latencies, Pace
+from holdfast_log.clients.tools.stopping import stop_on_signals
 
 _REPORT_MS = 5_000
 _RANDOM_PAYLOADS = 64

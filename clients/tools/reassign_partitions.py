@@ -6,13 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-from clients.admin import Admin
-from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, explained, properties, run
-from clients.tools.partitions_file import assignments_json, joined, read_assignments, read_topics
-from clients.tools.replica_plan import NotEnoughBrokers, plan
-from clients.tools.replication_throttle import clear_throttle, set_throttle
-from protocol.errors import BrokerError, ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.admin import Admin
+from holdfast_log.clients.tools.command import (
+    CONTEXT,
+    FIRST_CONTACT_MS,
+    bootstrap_option,
+    explained,
+    properties,
+    run,
+)
+from holdfast_log.clients.tools.partitions_file import assignments_json, joined, read_assignments, read_topics
+from holdfast_log.clients.tools.replica_plan import NotEnoughBrokers, plan
+from holdfast_log.clients.tools.replication_throttle import clear_throttle, set_throttle
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _PATIENCE_MS = 30_000
 

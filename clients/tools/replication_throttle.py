@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from clients.admin import Admin, ConfigChange, ConfigEntry, ConfigResource
-from protocol.configs import ConfigOperation, ConfigSource, ResourceType
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.admin import Admin, ConfigChange, ConfigEntry, ConfigResource
+from holdfast_log.protocol.configs import ConfigOperation, ConfigSource, ResourceType
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 _REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")

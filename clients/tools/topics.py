@@ -9,19 +9,26 @@ from uuid import UUID
 
 import click
 
-from clients.admin import (
+from holdfast_log.clients.admin import (
     Admin,
     ConfigResource,
     ConfigSource,
     NewTopic,
     TopicDescription,
 )
-from clients.connection.metadata import PartitionInfo
-from clients.errors import UnsupportedRequestError
-from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, pairs, properties, run
-from clients.tools.topic_pattern import topic_pattern
-from protocol.configs import ResourceType
-from protocol.errors import ErrorCode, TopicExistsError, error_for
+from holdfast_log.clients.connection.cluster_view import PartitionInfo
+from holdfast_log.clients.errors import UnsupportedRequestError
+from holdfast_log.clients.tools.command import (
+    CONTEXT,
+    FIRST_CONTACT_MS,
+    bootstrap_option,
+    pairs,
+    properties,
+    run,
+)
+from holdfast_log.clients.tools.topic_pattern import topic_pattern
+from holdfast_log.protocol.configs import ResourceType
+from holdfast_log.protocol.errors import ErrorCode, TopicExistsError, error_for
 
 _PATIENCE_MS = 15_000
 """Time in ms until the tool gives up on a broker that does not answer."""

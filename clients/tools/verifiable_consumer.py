@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import click
 
-from clients.consumer import Consumer
-from clients.errors import ClientError
-from clients.groups.listener import RebalanceListener
-from clients.message import ConsumerRecord
-from clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
-from clients.tools.json_events import tell
-from clients.tools.pace import UNLIMITED
-from clients.tools.stopping import stop_on_signals
-from protocol.errors import BrokerError
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.errors import ClientError
+from holdfast_log.clients.groups.listener import RebalanceListener
+from holdfast_log.clients.message import ConsumerRecord
+from holdfast_log.clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
+from holdfast_log.clients.tools.json_events import tell
+from holdfast_log.clients.tools.pace import UNLIMITED
+from holdfast_log.clients.tools.stopping import stop_on_signals
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _POLL_MS = 500
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import click
 
-from clients.message import Message
-from clients.producer import Producer
-from clients.sending.responses import SendResponse
-from clients.tools.command import CONTEXT, bootstrap_option, properties, run
-from clients.tools.json_events import tell
-from clients.tools.pace import UNLIMITED, Pace
-from clients.tools.stopping import stop_on_signals
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.responses import SendResponse
+from holdfast_log.clients.tools.command import CONTEXT, bootstrap_option, properties, run
+from holdfast_log.clients.tools.json_events import tell
+from holdfast_log.clients.tools.pace import UNLIMITED, Pace
+from holdfast_log.clients.tools.stopping import stop_on_signals
 
 _NAP_MS = 100
 

@@ -14,11 +14,11 @@ from typing import Protocol
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
-from coordinator.clock import Clock, TimeOfDay
-from coordinator.cluster.controller_epoch import highest_controller_epoch
-from coordinator.cluster.identity import create_if_missing
-from coordinator.cluster.term import Term
-from coordinator.znodes.controller import (
+from holdfast_log.coordinator.clock import Clock, TimeOfDay
+from holdfast_log.coordinator.cluster.controller_epoch import highest_controller_epoch
+from holdfast_log.coordinator.cluster.identity import create_if_missing
+from holdfast_log.coordinator.cluster.term import Term
+from holdfast_log.coordinator.znodes.controller import (
     CONTROLLER,
     CONTROLLER_EPOCH,
     decode_controller,
@@ -26,8 +26,8 @@ from coordinator.znodes.controller import (
     encode_controller,
     encode_controller_epoch,
 )
-from coordinator.znodes.json_values import BadZnode
-from coordinator.zookeeper.interface import (
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.zookeeper.interface import (
     BadVersion,
     Create,
     Delete,

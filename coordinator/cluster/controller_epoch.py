@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 
-from coordinator.znodes.json_values import BadZnode
-from coordinator.znodes.topics import TOPICS, decode_partition_state, partition_state_path, partitions_path
-from coordinator.zookeeper.interface import NoNode, ZooKeeperSession
-from coordinator.zookeeper.pipelined import read_all
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.znodes.topics import (
+    TOPICS,
+    decode_partition_state,
+    partition_state_path,
+    partitions_path,
+)
+from holdfast_log.coordinator.zookeeper.interface import NoNode, ZooKeeperSession
+from holdfast_log.coordinator.zookeeper.pipelined import read_all
 
 
 async def highest_controller_epoch(session: ZooKeeperSession) -> int:

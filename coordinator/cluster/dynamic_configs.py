@@ -17,8 +17,8 @@ from typing import TypeAlias
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
-from coordinator.clock import Clock
-from coordinator.znodes.configs import (
+from holdfast_log.coordinator.clock import Clock
+from holdfast_log.coordinator.znodes.configs import (
     CONFIG,
     CONFIG_CHANGE_PREFIX,
     CONFIG_CHANGES,
@@ -31,8 +31,8 @@ from coordinator.znodes.configs import (
     encode_config,
     encode_config_change,
 )
-from coordinator.znodes.json_values import BadZnode
-from coordinator.zookeeper.interface import (
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.zookeeper.interface import (
     BadVersion,
     Create,
     MultiFailed,
@@ -46,8 +46,8 @@ from coordinator.zookeeper.interface import (
     ZooKeeperConnectionLost,
     ZooKeeperSession,
 )
-from coordinator.zookeeper.pipelined import outcomes, read_all, results
-from coordinator.zookeeper.sessions import on_any_session
+from holdfast_log.coordinator.zookeeper.pipelined import outcomes, read_all, results
+from holdfast_log.coordinator.zookeeper.sessions import on_any_session
 
 CHANGE_EXPIRATION_MS = 15 * 60 * 1000
 _PURGED_TOGETHER = 50

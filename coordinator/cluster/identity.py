@@ -9,18 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from coordinator.znodes.cluster import BROKER_SEQUENCE, CLUSTER_ID, decode_cluster_id, encode_cluster_id
-from coordinator.znodes.json_values import encode_uuid
-from coordinator.znodes.layout import PERSISTENT_PATHS
-from coordinator.zookeeper.interface import (
+from holdfast_log.coordinator.znodes.cluster import (
+    BROKER_SEQUENCE,
+    CLUSTER_ID,
+    decode_cluster_id,
+    encode_cluster_id,
+)
+from holdfast_log.coordinator.znodes.json_values import encode_uuid
+from holdfast_log.coordinator.znodes.layout import PERSISTENT_PATHS
+from holdfast_log.coordinator.zookeeper.interface import (
     NodeExists,
     NoNode,
     ZooKeeper,
     ZooKeeperConnectionLost,
     ZooKeeperSession,
 )
-from coordinator.zookeeper.pipelined import results
-from coordinator.zookeeper.sessions import on_any_session
+from holdfast_log.coordinator.zookeeper.pipelined import results
+from holdfast_log.coordinator.zookeeper.sessions import on_any_session
 
 
 async def create_if_missing(session: ZooKeeperSession, path: str, data: bytes = b"") -> bool:

@@ -18,11 +18,11 @@ from collections.abc import Callable
 from twisted.internet.defer import ensureDeferred
 from twisted.python.failure import Failure
 
-from coordinator.alarm import Alarm
-from coordinator.clock import Clock
-from coordinator.cluster.identity import create_if_missing
-from coordinator.znodes.leases import lease_path
-from coordinator.zookeeper.interface import (
+from holdfast_log.coordinator.alarm import Alarm
+from holdfast_log.coordinator.clock import Clock
+from holdfast_log.coordinator.cluster.identity import create_if_missing
+from holdfast_log.coordinator.znodes.leases import lease_path
+from holdfast_log.coordinator.zookeeper.interface import (
     NoNode,
     SessionExpired,
     ZooKeeperConnectionLost,

@@ -10,8 +10,8 @@ import logging
 from twisted.internet.defer import ensureDeferred
 from twisted.python.failure import Failure
 
-from coordinator.znodes.log_dir_events import LOG_DIR_EVENT_PREFIX, encode_log_dir_event
-from coordinator.zookeeper.interface import SessionExpired, ZooKeeper, ZooKeeperConnectionLost
+from holdfast_log.coordinator.znodes.log_dir_events import LOG_DIR_EVENT_PREFIX, encode_log_dir_event
+from holdfast_log.coordinator.zookeeper.interface import SessionExpired, ZooKeeper, ZooKeeperConnectionLost
 
 _log = logging.getLogger(__name__)
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coordinator.cluster.identity import create_if_missing
-from coordinator.znodes.log_directories import (
+from holdfast_log.coordinator.cluster.identity import create_if_missing
+from holdfast_log.coordinator.znodes.log_directories import (
     decode_used_directories,
     encode_used_directories,
     log_directories_path,
 )
-from coordinator.zookeeper.interface import NoNode, ZooKeeper, ZooKeeperConnectionLost, ZooKeeperSession
-from coordinator.zookeeper.sessions import on_any_session
+from holdfast_log.coordinator.zookeeper.interface import (
+    NoNode,
+    ZooKeeper,
+    ZooKeeperConnectionLost,
+    ZooKeeperSession,
+)
+from holdfast_log.coordinator.zookeeper.sessions import on_any_session
 
 
 async def read_used_directories(zookeeper: ZooKeeper, broker_id: int) -> dict[str, str]:

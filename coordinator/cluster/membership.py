@@ -18,10 +18,10 @@ from typing import Protocol
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
-from coordinator.clock import Clock, TimeOfDay
-from coordinator.cluster.identity import prepare_layout
-from coordinator.znodes.brokers import NO_EPOCH, BrokerInfo, broker_path, encode_broker
-from coordinator.zookeeper.interface import (
+from holdfast_log.coordinator.clock import Clock, TimeOfDay
+from holdfast_log.coordinator.cluster.identity import prepare_layout
+from holdfast_log.coordinator.znodes.brokers import NO_EPOCH, BrokerInfo, broker_path, encode_broker
+from holdfast_log.coordinator.zookeeper.interface import (
     BadVersion,
     NodeExists,
     NoNode,

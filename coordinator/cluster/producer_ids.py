@@ -12,22 +12,22 @@ from collections import deque
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
-from coordinator.cluster.identity import create_if_missing
-from coordinator.znodes.cluster import (
+from holdfast_log.coordinator.cluster.identity import create_if_missing
+from holdfast_log.coordinator.znodes.cluster import (
     PRODUCER_ID_BLOCK,
     ProducerIdBlock,
     decode_producer_id_block,
     encode_producer_id_block,
 )
-from coordinator.znodes.json_values import BadZnode
-from coordinator.zookeeper.interface import (
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.zookeeper.interface import (
     BadVersion,
     NoNode,
     ZooKeeper,
     ZooKeeperConnectionLost,
     ZooKeeperSession,
 )
-from coordinator.zookeeper.sessions import on_any_session
+from holdfast_log.coordinator.zookeeper.sessions import on_any_session
 
 BLOCK_SIZE = 1000
 _ID_MAX = 2**63 - 1

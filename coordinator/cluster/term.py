@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.znodes.controller import CONTROLLER_EPOCH
-from coordinator.zookeeper.interface import Check, ZooKeeperSession
+from holdfast_log.coordinator.znodes.controller import CONTROLLER_EPOCH
+from holdfast_log.coordinator.zookeeper.interface import Check, ZooKeeperSession
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from typing import Protocol
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from coordinator.clock import Clock, DelayedCall
-from coordinator.controller.effects import BrokerRequest
-from coordinator.controller.events import BrokerResponse
+from holdfast_log.coordinator.clock import Clock, DelayedCall
+from holdfast_log.coordinator.controller.effects import BrokerRequest
+from holdfast_log.coordinator.controller.events import BrokerResponse
 
 RETRY_DELAY_S = 0.1
 IN_FLIGHT_MAX = 2

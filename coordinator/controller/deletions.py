@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from coordinator.controller.effects import AnswerRequest, DecisionSteps, MarkDeleted, RemoveTopic
-from coordinator.controller.events import DeleteTopics, TopicResult
-from coordinator.controller.requests import RequestBatch
-from coordinator.controller.state import ControllerState, Topic, TopicDeletion
-from coordinator.controller.topic_rules import NAME_LENGTH_MAX
-from protocol.errors import ErrorCode
-from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.controller.effects import AnswerRequest, DecisionSteps, MarkDeleted, RemoveTopic
+from holdfast_log.coordinator.controller.events import DeleteTopics, TopicResult
+from holdfast_log.coordinator.controller.requests import RequestBatch
+from holdfast_log.coordinator.controller.state import ControllerState, Topic, TopicDeletion
+from holdfast_log.coordinator.controller.topic_rules import NAME_LENGTH_MAX
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class Deletions:

@@ -12,14 +12,14 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from coordinator.controller.state import LiveBroker
-from coordinator.znodes.topics import PartitionState, TopicAssignment
-from protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.messages.stop_replica import StopReplicaRequest
-from protocol.messages.update_metadata import UpdateMetadataRequest
-from protocol.messages.yield_leadership import YieldLeadershipRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.controller.state import LiveBroker
+from holdfast_log.coordinator.znodes.topics import PartitionState, TopicAssignment
+from holdfast_log.protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.protocol.messages.stop_replica import StopReplicaRequest
+from holdfast_log.protocol.messages.update_metadata import UpdateMetadataRequest
+from holdfast_log.protocol.messages.yield_leadership import YieldLeadershipRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 BrokerRequest: TypeAlias = (
     LeaderAndIsrRequest

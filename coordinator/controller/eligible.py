@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from coordinator.controller.state import ControllerState
-from coordinator.placement import ReplicaAssignment
-from coordinator.znodes.brokers import ELIGIBLE_LEADERS
-from coordinator.znodes.topics import PartitionState
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.controller.state import ControllerState
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.coordinator.znodes.brokers import ELIGIBLE_LEADERS
+from holdfast_log.coordinator.znodes.topics import PartitionState
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class EligibleReplicas:

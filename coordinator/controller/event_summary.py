@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from twisted.internet.defer import Deferred
 
-from coordinator.clock import Clock
-from coordinator.controller.effects import BrokerRequest
+from holdfast_log.coordinator.clock import Clock
+from holdfast_log.coordinator.controller.effects import BrokerRequest
 
 _log = logging.getLogger(__name__)
 

@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from coordinator.controller.effects import BrokerRequest, ZnodeRequest
-from coordinator.controller.state import LiveBroker, Snapshot, Topic
-from coordinator.znodes.brokers import NO_EPOCH
-from protocol.errors import ErrorCode
-from protocol.messages.alter_partition import AlterPartitionRequest
-from protocol.messages.get_replica_log_info import GetReplicaLogInfoResponse
-from protocol.messages.leader_and_isr import LeaderAndIsrResponse
-from protocol.messages.stop_replica import StopReplicaResponse
-from protocol.messages.update_metadata import UpdateMetadataResponse
-from protocol.messages.yield_leadership import YieldLeadershipResponse
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.controller.effects import BrokerRequest, ZnodeRequest
+from holdfast_log.coordinator.controller.state import LiveBroker, Snapshot, Topic
+from holdfast_log.coordinator.znodes.brokers import NO_EPOCH
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.alter_partition import AlterPartitionRequest
+from holdfast_log.protocol.messages.get_replica_log_info import GetReplicaLogInfoResponse
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrResponse
+from holdfast_log.protocol.messages.stop_replica import StopReplicaResponse
+from holdfast_log.protocol.messages.update_metadata import UpdateMetadataResponse
+from holdfast_log.protocol.messages.yield_leadership import YieldLeadershipResponse
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 BrokerResponse: TypeAlias = (
     LeaderAndIsrResponse

@@ -9,21 +9,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coordinator.controller.effects import AnswerRequest, DecisionSteps, StateWrite, StateWritten, WriteStates
-from coordinator.controller.leaders import Leaders
-from coordinator.controller.requests import RequestBatch
-from coordinator.controller.state import ControllerState, Topic
-from coordinator.znodes.brokers import NO_EPOCH
-from coordinator.znodes.topics import PartitionState
-from protocol.errors import ErrorCode
-from protocol.messages.alter_partition import (
+from holdfast_log.coordinator.controller.effects import (
+    AnswerRequest,
+    DecisionSteps,
+    StateWrite,
+    StateWritten,
+    WriteStates,
+)
+from holdfast_log.coordinator.controller.leaders import Leaders
+from holdfast_log.coordinator.controller.requests import RequestBatch
+from holdfast_log.coordinator.controller.state import ControllerState, Topic
+from holdfast_log.coordinator.znodes.brokers import NO_EPOCH
+from holdfast_log.coordinator.znodes.topics import PartitionState
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.alter_partition import (
     AlteredPartition,
     AlteredTopic,
     AlterPartitionRequest,
     AlterPartitionResponse,
     ProposedPartition,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(slots=True)

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from coordinator.controller import election
-from coordinator.controller.effects import DecisionSteps, StateWrite, StateWritten, WriteStates
-from coordinator.controller.election import ElectedLeader
-from coordinator.controller.eligible import EligibleReplicas, trusted
-from coordinator.controller.recovery import UncleanRecovery
-from coordinator.controller.requests import RequestBatch
-from coordinator.controller.state import ControllerState, PartitionRecord
-from coordinator.controller.yields import Yields
-from coordinator.znodes.topics import NO_LEADER, PartitionState
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.controller import election
+from holdfast_log.coordinator.controller.effects import DecisionSteps, StateWrite, StateWritten, WriteStates
+from holdfast_log.coordinator.controller.election import ElectedLeader
+from holdfast_log.coordinator.controller.eligible import EligibleReplicas, trusted
+from holdfast_log.coordinator.controller.recovery import UncleanRecovery
+from holdfast_log.coordinator.controller.requests import RequestBatch
+from holdfast_log.coordinator.controller.state import ControllerState, PartitionRecord
+from holdfast_log.coordinator.controller.yields import Yields
+from holdfast_log.coordinator.znodes.topics import NO_LEADER, PartitionState
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 Decide = Callable[[TopicPartition, PartitionRecord], PartitionState | None]
 """A partition's next state; None leaves it unchanged."""

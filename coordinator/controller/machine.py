@@ -12,8 +12,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from coordinator.controller.deletions import Deletions
-from coordinator.controller.effects import (
+from holdfast_log.coordinator.controller.deletions import Deletions
+from holdfast_log.coordinator.controller.effects import (
     AnswerRequest,
     DecisionSteps,
     ReadZnodeRequest,
@@ -23,8 +23,8 @@ from coordinator.controller.effects import (
     SetBrokers,
     ZnodeRequest,
 )
-from coordinator.controller.eligible import EligibleReplicas
-from coordinator.controller.events import (
+from holdfast_log.coordinator.controller.eligible import EligibleReplicas
+from holdfast_log.coordinator.controller.events import (
     AlterPartitions,
     AlterReassignments,
     BalanceDue,
@@ -46,24 +46,27 @@ from coordinator.controller.events import (
     YieldDue,
     ZnodeRequested,
 )
-from coordinator.controller.isr import InSyncSets
-from coordinator.controller.leaders import ELECTION_PENDING, Leaders
-from coordinator.controller.reassignments import Reassignments
-from coordinator.controller.recovery import UncleanRecovery
-from coordinator.controller.requests import RequestBatch
-from coordinator.controller.state import ControllerState, LiveBroker, Snapshot, TopicDeletion
-from coordinator.controller.topic_rules import TopicDefaults, ValidateConfigs
-from coordinator.controller.topics import TopicChanges
-from coordinator.controller.unanswered import UnansweredRequests
-from coordinator.controller.yields import Yields
-from coordinator.znodes.admin import PREFERRED_REPLICA_ELECTION
-from coordinator.znodes.brokers import NO_EPOCH
-from protocol.errors import ErrorCode
-from protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest, GetReplicaLogInfoResponse
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
-from protocol.messages.yield_leadership import YieldLeadershipRequest, YieldLeadershipResponse
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.controller.isr import InSyncSets
+from holdfast_log.coordinator.controller.leaders import ELECTION_PENDING, Leaders
+from holdfast_log.coordinator.controller.reassignments import Reassignments
+from holdfast_log.coordinator.controller.recovery import UncleanRecovery
+from holdfast_log.coordinator.controller.requests import RequestBatch
+from holdfast_log.coordinator.controller.state import ControllerState, LiveBroker, Snapshot, TopicDeletion
+from holdfast_log.coordinator.controller.topic_rules import TopicDefaults, ValidateConfigs
+from holdfast_log.coordinator.controller.topics import TopicChanges
+from holdfast_log.coordinator.controller.unanswered import UnansweredRequests
+from holdfast_log.coordinator.controller.yields import Yields
+from holdfast_log.coordinator.znodes.admin import PREFERRED_REPLICA_ELECTION
+from holdfast_log.coordinator.znodes.brokers import NO_EPOCH
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.get_replica_log_info import (
+    GetReplicaLogInfoRequest,
+    GetReplicaLogInfoResponse,
+)
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from holdfast_log.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from holdfast_log.protocol.messages.yield_leadership import YieldLeadershipRequest, YieldLeadershipResponse
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 
-from coordinator.controller.state import LiveBroker, PartitionRecord, Topic
-from coordinator.controller.topic_rules import NAME_LENGTH_MAX, is_legal_name
-from coordinator.znodes.admin import DELETE_TOPICS
-from coordinator.znodes.brokers import BROKER_IDS, broker_path, decode_broker, decode_broker_id
-from coordinator.znodes.controller import CONTROLLER_BROKERS, decode_controller_brokers
-from coordinator.znodes.json_values import BadZnode
-from coordinator.znodes.leader_epochs import FIRST_LEADER_EPOCH, decode_first_leader_epoch
-from coordinator.znodes.topics import (
+from holdfast_log.coordinator.controller.state import LiveBroker, PartitionRecord, Topic
+from holdfast_log.coordinator.controller.topic_rules import NAME_LENGTH_MAX, is_legal_name
+from holdfast_log.coordinator.znodes.admin import DELETE_TOPICS
+from holdfast_log.coordinator.znodes.brokers import BROKER_IDS, broker_path, decode_broker, decode_broker_id
+from holdfast_log.coordinator.znodes.controller import CONTROLLER_BROKERS, decode_controller_brokers
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.znodes.leader_epochs import FIRST_LEADER_EPOCH, decode_first_leader_epoch
+from holdfast_log.coordinator.znodes.topics import (
     TOPICS,
     decode_partition_state,
     decode_topic,
     partition_state_path,
     topic_path,
 )
-from coordinator.zookeeper.interface import NoNode, ZnodeWatch, ZooKeeperSession
-from coordinator.zookeeper.pipelined import outcomes, read_all
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.zookeeper.interface import NoNode, ZnodeWatch, ZooKeeperSession
+from holdfast_log.coordinator.zookeeper.pipelined import outcomes, read_all
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _TOPICS_AT_ONCE = 50
 """Topic znodes read in one request: one of ten thousand partitions has 250 KB."""

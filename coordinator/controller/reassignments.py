@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from coordinator.controller import election
-from coordinator.controller.effects import (
+from holdfast_log.coordinator.controller import election
+from holdfast_log.coordinator.controller.effects import (
     AnswerRequest,
     DecisionSteps,
     ReadZnodeRequest,
@@ -28,17 +28,17 @@ from coordinator.controller.effects import (
     WriteReassignmentZnode,
     ZnodeRequest,
 )
-from coordinator.controller.election import ElectedLeader
-from coordinator.controller.events import AlterReassignments, ListReassignments
-from coordinator.controller.leaders import Leaders
-from coordinator.controller.requests import RequestBatch
-from coordinator.controller.state import ControllerState, PartitionRecord
-from coordinator.controller.unanswered import UnansweredRequests
-from coordinator.controller.yields import Yields
-from coordinator.placement import ReplicaAssignment
-from coordinator.znodes.topics import PartitionState
-from protocol.errors import BrokerError, ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.controller.election import ElectedLeader
+from holdfast_log.coordinator.controller.events import AlterReassignments, ListReassignments
+from holdfast_log.coordinator.controller.leaders import Leaders
+from holdfast_log.coordinator.controller.requests import RequestBatch
+from holdfast_log.coordinator.controller.state import ControllerState, PartitionRecord
+from holdfast_log.coordinator.controller.unanswered import UnansweredRequests
+from holdfast_log.coordinator.controller.yields import Yields
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.coordinator.znodes.topics import PartitionState
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 ReassignmentTarget: TypeAlias = Sequence[int] | None
 """The target replicas, the preferred leader first; None cancels: the replicas from before."""

@@ -15,15 +15,18 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from coordinator.controller.effects import CheckRecovery, DecisionSteps
-from coordinator.controller.election import ElectedLeader, ReplicaEnd, elect_longest
-from coordinator.controller.requests import RequestBatch
-from coordinator.controller.state import ControllerState
-from coordinator.znodes.brokers import REPLICA_LOG_INFO
-from coordinator.znodes.topics import NO_LEADER, PartitionState
-from protocol.errors import ErrorCode
-from protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest, GetReplicaLogInfoResponse
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.controller.effects import CheckRecovery, DecisionSteps
+from holdfast_log.coordinator.controller.election import ElectedLeader, ReplicaEnd, elect_longest
+from holdfast_log.coordinator.controller.requests import RequestBatch
+from holdfast_log.coordinator.controller.state import ControllerState
+from holdfast_log.coordinator.znodes.brokers import REPLICA_LOG_INFO
+from holdfast_log.coordinator.znodes.topics import NO_LEADER, PartitionState
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.get_replica_log_info import (
+    GetReplicaLogInfoRequest,
+    GetReplicaLogInfoResponse,
+)
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 CHECK_INTERVAL_S = 3.0
 """Seconds between two checks while answers are missing."""

@@ -4,39 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.controller.effects import BrokerRequest, DecisionSteps, SendToBrokers
-from coordinator.controller.state import ControllerState
-from coordinator.znodes.brokers import NO_EPOCH
-from protocol.messages.get_replica_log_info import (
+from holdfast_log.coordinator.controller.effects import BrokerRequest, DecisionSteps, SendToBrokers
+from holdfast_log.coordinator.controller.state import ControllerState
+from holdfast_log.coordinator.znodes.brokers import NO_EPOCH
+from holdfast_log.protocol.messages.get_replica_log_info import (
     REPLICA_LOG_INFO_MAX,
     AskedReplicas,
     GetReplicaLogInfoRequest,
 )
-from protocol.messages.leader_and_isr import (
+from holdfast_log.protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
 )
-from protocol.messages.stop_replica import (
+from holdfast_log.protocol.messages.stop_replica import (
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaTopicState,
 )
-from protocol.messages.update_metadata import (
+from holdfast_log.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from protocol.messages.yield_leadership import (
+from holdfast_log.protocol.messages.yield_leadership import (
     YIELDED_MAX,
     YieldedPartition,
     YieldedTopic,
     YieldLeadershipRequest,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2

@@ -16,11 +16,11 @@ from typing import Any
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
-from coordinator.clock import Clock, DelayedCall
-from coordinator.cluster.term import Term
-from coordinator.controller import writes
-from coordinator.controller.channel import ControllerChannel, SendRequest
-from coordinator.controller.effects import (
+from holdfast_log.coordinator.clock import Clock, DelayedCall
+from holdfast_log.coordinator.cluster.term import Term
+from holdfast_log.coordinator.controller import writes
+from holdfast_log.coordinator.controller.channel import ControllerChannel, SendRequest
+from holdfast_log.coordinator.controller.effects import (
     AnswerRequest,
     AskToYieldLater,
     BrokerRequest,
@@ -39,8 +39,8 @@ from coordinator.controller.effects import (
     WriteReassignmentZnode,
     WriteStates,
 )
-from coordinator.controller.event_summary import EventSummary
-from coordinator.controller.events import (
+from holdfast_log.coordinator.controller.event_summary import EventSummary
+from holdfast_log.coordinator.controller.events import (
     AlterPartitions,
     BalanceDue,
     BrokerAnswered,
@@ -51,21 +51,21 @@ from coordinator.controller.events import (
     RecoveryCheckDue,
     YieldDue,
 )
-from coordinator.controller.machine import Controller, ControllerPolicy
-from coordinator.controller.reads import (
+from holdfast_log.coordinator.controller.machine import Controller, ControllerPolicy
+from holdfast_log.coordinator.controller.reads import (
     read_brokers,
     read_deletions,
     read_first_leader_epoch,
     read_recorded_epochs,
     read_topics,
 )
-from coordinator.controller.state import LiveBroker, Snapshot
-from coordinator.controller.unreadable import ReadingReports, UnreadableTopics
-from coordinator.controller.waiting_request import WaitingRequest, not_controller
-from coordinator.controller.znode_requests import ZnodeRequestWatch, read_znode_request
-from coordinator.znodes.brokers import broker_path
-from coordinator.znodes.json_values import BadZnode
-from coordinator.zookeeper.interface import SessionExpired, WatchEvent
+from holdfast_log.coordinator.controller.state import LiveBroker, Snapshot
+from holdfast_log.coordinator.controller.unreadable import ReadingReports, UnreadableTopics
+from holdfast_log.coordinator.controller.waiting_request import WaitingRequest, not_controller
+from holdfast_log.coordinator.controller.znode_requests import ZnodeRequestWatch, read_znode_request
+from holdfast_log.coordinator.znodes.brokers import broker_path
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.zookeeper.interface import SessionExpired, WatchEvent
 
 _log = logging.getLogger(__name__)
 

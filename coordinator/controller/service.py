@@ -11,11 +11,11 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail
 
-from coordinator.clock import Clock
-from coordinator.cluster.candidacy import Candidacy
-from coordinator.cluster.term import Term
-from coordinator.controller.channel import SendRequest
-from coordinator.controller.events import (
+from holdfast_log.coordinator.clock import Clock
+from holdfast_log.coordinator.cluster.candidacy import Candidacy
+from holdfast_log.coordinator.cluster.term import Term
+from holdfast_log.coordinator.controller.channel import SendRequest
+from holdfast_log.coordinator.controller.events import (
     AlterPartitions,
     AlterReassignments,
     ControlledShutdown,
@@ -32,15 +32,15 @@ from coordinator.controller.events import (
     TopicResult,
     UncleanElectionEnabled,
 )
-from coordinator.controller.machine import ControllerPolicy
-from coordinator.controller.runtime import ControllerRuntime
-from coordinator.controller.topic_rules import NAME_LENGTH_MAX
-from coordinator.controller.waiting_request import not_controller
-from coordinator.placement import ReplicaAssignment
-from coordinator.zookeeper.interface import SessionExpired
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.controller.machine import ControllerPolicy
+from holdfast_log.coordinator.controller.runtime import ControllerRuntime
+from holdfast_log.coordinator.controller.topic_rules import NAME_LENGTH_MAX
+from holdfast_log.coordinator.controller.waiting_request import not_controller
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.coordinator.zookeeper.interface import SessionExpired
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 REQUEST_TIMEOUT_MS = 30_000
 """Timeout of requests from brokers to the controller."""

@@ -9,10 +9,10 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from coordinator.placement import ReplicaAssignment
-from coordinator.znodes.brokers import NO_EPOCH, BrokerInfo
-from coordinator.znodes.topics import NO_LEADER, PartitionState, TopicAssignment
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.coordinator.znodes.brokers import NO_EPOCH, BrokerInfo
+from holdfast_log.coordinator.znodes.topics import NO_LEADER, PartitionState, TopicAssignment
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

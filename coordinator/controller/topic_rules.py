@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from coordinator.controller.events import DEFAULT, MorePartitions, TopicCreation
-from coordinator.groups.partitions import OFFSETS_TOPIC
-from coordinator.placement import ReplicaAssignment, place
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.coordinator.controller.events import DEFAULT, MorePartitions, TopicCreation
+from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
+from holdfast_log.coordinator.placement import ReplicaAssignment, place
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 """Topics of the brokers themselves: clients may read them, only brokers write them."""

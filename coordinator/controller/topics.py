@@ -6,28 +6,34 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from coordinator.controller.deletions import Deletions
-from coordinator.controller.effects import AnswerRequest, CreateTopic, DecisionSteps, Pause, WriteAssignments
-from coordinator.controller.events import (
+from holdfast_log.coordinator.controller.deletions import Deletions
+from holdfast_log.coordinator.controller.effects import (
+    AnswerRequest,
+    CreateTopic,
+    DecisionSteps,
+    Pause,
+    WriteAssignments,
+)
+from holdfast_log.coordinator.controller.events import (
     CreatePartitions,
     CreateTopics,
     MorePartitions,
     TopicCreation,
     TopicResult,
 )
-from coordinator.controller.leaders import Leaders
-from coordinator.controller.requests import RequestBatch
-from coordinator.controller.state import ControllerState, PartitionRecord, Topic
-from coordinator.controller.topic_rules import (
+from holdfast_log.coordinator.controller.leaders import Leaders
+from holdfast_log.coordinator.controller.requests import RequestBatch
+from holdfast_log.coordinator.controller.state import ControllerState, PartitionRecord, Topic
+from holdfast_log.coordinator.controller.topic_rules import (
     TopicDefaults,
     ValidateConfigs,
     assign_more_partitions,
     assign_new_topic,
     check_name,
 )
-from coordinator.placement import ReplicaAssignment
-from protocol.errors import BrokerError, ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _TOPICS_AT_ONCE = 100
 """Topics created between two pauses, since a request may name tens of thousands."""

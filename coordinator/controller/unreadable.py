@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
-from coordinator.controller.events import ControllerEvent, TopicReadAgain
-from coordinator.controller.reads import UnreadableTopic, read_topic
-from coordinator.zookeeper.interface import WatchEvent, ZooKeeperSession
+from holdfast_log.coordinator.controller.events import ControllerEvent, TopicReadAgain
+from holdfast_log.coordinator.controller.reads import UnreadableTopic, read_topic
+from holdfast_log.coordinator.zookeeper.interface import WatchEvent, ZooKeeperSession
 
 _log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
 
-from coordinator.clock import Clock
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.coordinator.clock import Clock
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 SentRequests = Sequence[tuple[int, Deferred[bool]]]
 """(broker id, result) of requests sent to brokers; the Deferred fires with whether the broker answered."""

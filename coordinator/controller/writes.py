@@ -14,19 +14,24 @@ from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 
-from coordinator.cluster.term import Term
-from coordinator.controller.effects import CreateTopic, StateWrite, StateWritten
-from coordinator.ownership.records import owned_topic_path
-from coordinator.znodes.admin import REASSIGN_PARTITIONS, delete_topic_path, encode_reassignment
-from coordinator.znodes.configs import CONFIG_CHANGE_PREFIX, config_path, encode_config, encode_config_change
-from coordinator.znodes.controller import CONTROLLER_BROKERS, encode_controller_brokers
-from coordinator.znodes.json_values import BadZnode
-from coordinator.znodes.leader_epochs import (
+from holdfast_log.coordinator.cluster.term import Term
+from holdfast_log.coordinator.controller.effects import CreateTopic, StateWrite, StateWritten
+from holdfast_log.coordinator.ownership.records import owned_topic_path
+from holdfast_log.coordinator.znodes.admin import REASSIGN_PARTITIONS, delete_topic_path, encode_reassignment
+from holdfast_log.coordinator.znodes.configs import (
+    CONFIG_CHANGE_PREFIX,
+    config_path,
+    encode_config,
+    encode_config_change,
+)
+from holdfast_log.coordinator.znodes.controller import CONTROLLER_BROKERS, encode_controller_brokers
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.znodes.leader_epochs import (
     FIRST_LEADER_EPOCH,
     decode_first_leader_epoch,
     encode_first_leader_epoch,
 )
-from coordinator.znodes.topics import (
+from holdfast_log.coordinator.znodes.topics import (
     PartitionState,
     TopicAssignment,
     decode_partition_state,
@@ -38,7 +43,7 @@ from coordinator.znodes.topics import (
     partitions_path,
     topic_path,
 )
-from coordinator.zookeeper.interface import (
+from holdfast_log.coordinator.zookeeper.interface import (
     BadVersion,
     Create,
     Delete,
@@ -54,8 +59,8 @@ from coordinator.zookeeper.interface import (
     ZooKeeperError,
     ZooKeeperSession,
 )
-from coordinator.zookeeper.pipelined import read_all, results
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.zookeeper.pipelined import read_all, results
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 BATCH_SIZE = 200
 """Writes in a multi: enough to make the round trip negligible, far below ZooKeeper's limit of 1 MB."""

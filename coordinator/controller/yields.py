@@ -17,18 +17,18 @@ import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from coordinator.controller.effects import AskToYieldLater, DecisionSteps
-from coordinator.controller.requests import RequestBatch
-from coordinator.controller.state import ControllerState
-from coordinator.znodes.brokers import YIELDS_LEADERSHIP
-from coordinator.znodes.topics import NO_LEADER, PartitionState
-from protocol.errors import ErrorCode
-from protocol.messages.yield_leadership import (
+from holdfast_log.coordinator.controller.effects import AskToYieldLater, DecisionSteps
+from holdfast_log.coordinator.controller.requests import RequestBatch
+from holdfast_log.coordinator.controller.state import ControllerState
+from holdfast_log.coordinator.znodes.brokers import YIELDS_LEADERSHIP
+from holdfast_log.coordinator.znodes.topics import NO_LEADER, PartitionState
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.yield_leadership import (
     YieldedPartition,
     YieldLeadershipRequest,
     YieldLeadershipResponse,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 PAUSE_S = 0.5
 """Seconds before a broker is asked again after its first unexpected error; each further one doubles them."""

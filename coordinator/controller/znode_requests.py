@@ -14,19 +14,19 @@ from typing import Any, TypeVar
 from twisted.internet.defer import ensureDeferred
 from twisted.python.failure import Failure
 
-from coordinator.controller.effects import ZnodeRequest
-from coordinator.controller.events import ControllerEvent, ZnodeRequested
-from coordinator.znodes.admin import (
+from holdfast_log.coordinator.controller.effects import ZnodeRequest
+from holdfast_log.coordinator.controller.events import ControllerEvent, ZnodeRequested
+from holdfast_log.coordinator.znodes.admin import (
     DELETE_TOPICS,
     PREFERRED_REPLICA_ELECTION,
     REASSIGN_PARTITIONS,
     decode_preferred_election,
     decode_reassignment,
 )
-from coordinator.znodes.json_values import BadZnode
-from coordinator.znodes.log_dir_events import LOG_DIR_EVENTS, decode_log_dir_event
-from coordinator.zookeeper.interface import ZnodeWatch, ZooKeeperSession
-from coordinator.zookeeper.pipelined import read_all
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.znodes.log_dir_events import LOG_DIR_EVENTS, decode_log_dir_event
+from holdfast_log.coordinator.zookeeper.interface import ZnodeWatch, ZooKeeperSession
+from holdfast_log.coordinator.zookeeper.pipelined import read_all
 
 _PATHS = {
     ZnodeRequest.REASSIGNMENT: REASSIGN_PARTITIONS,

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 MemberAssignments: TypeAlias = dict[str, tuple[TopicPartition, ...]]
 ServerAssignor: TypeAlias = Callable[

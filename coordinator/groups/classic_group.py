@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from coordinator.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from coordinator.groups.effects import JoinedMember, RequestToken
-from coordinator.groups.records import GroupValue, MemberValue
-from coordinator.groups.states import CAME_FROM, GroupState, GroupType
-from protocol.errors import ErrorCode
+from holdfast_log.coordinator.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from holdfast_log.coordinator.groups.effects import JoinedMember, RequestToken
+from holdfast_log.coordinator.groups.records import GroupValue, MemberValue
+from holdfast_log.coordinator.groups.states import CAME_FROM, GroupState, GroupType
+from holdfast_log.protocol.errors import ErrorCode
 
 
 @dataclass(slots=True)

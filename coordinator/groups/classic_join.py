@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coordinator.groups.classic_group import ClassicGroup, ClassicMember
-from coordinator.groups.classic_rebalance import ClassicRebalancer
-from coordinator.groups.deadlines import TimerKey, TimerKind
-from coordinator.groups.effects import JoinAnswer, RequestToken, ShardResult
-from coordinator.groups.records import fits
-from coordinator.groups.states import GroupState
-from protocol.errors import ErrorCode
+from holdfast_log.coordinator.groups.classic_group import ClassicGroup, ClassicMember
+from holdfast_log.coordinator.groups.classic_rebalance import ClassicRebalancer
+from holdfast_log.coordinator.groups.deadlines import TimerKey, TimerKind
+from holdfast_log.coordinator.groups.effects import JoinAnswer, RequestToken, ShardResult
+from holdfast_log.coordinator.groups.records import fits
+from holdfast_log.coordinator.groups.states import GroupState
+from holdfast_log.protocol.errors import ErrorCode
 
 _INSTANCE_ID_LENGTH_MAX = 249  # the limit of Kafka's own clients
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from coordinator.groups.classic_group import ClassicGroup, ClassicMember
-from coordinator.groups.deadlines import TimerKey, TimerKind
-from coordinator.groups.effects import (
+from holdfast_log.coordinator.groups.classic_group import ClassicGroup, ClassicMember
+from holdfast_log.coordinator.groups.deadlines import TimerKey, TimerKind
+from holdfast_log.coordinator.groups.effects import (
     ErrorAnswer,
     JoinAnswer,
     LeaveAnswer,
@@ -21,11 +21,11 @@ from coordinator.groups.effects import (
     ShardResult,
     SyncAnswer,
 )
-from coordinator.groups.records import group_record
-from coordinator.groups.settings import GroupSettings
-from coordinator.groups.states import GroupState
-from coordinator.timers import Timers
-from protocol.errors import ErrorCode
+from holdfast_log.coordinator.groups.records import group_record
+from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.coordinator.groups.states import GroupState
+from holdfast_log.coordinator.timers import Timers
+from holdfast_log.protocol.errors import ErrorCode
 
 
 class ClassicRebalancer:

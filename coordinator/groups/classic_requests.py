@@ -5,13 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from coordinator.groups.classic_group import ClassicGroup
-from coordinator.groups.classic_join import Join, Joiner
-from coordinator.groups.effects import ErrorAnswer, JoinAnswer, RequestToken, ShardResult, SyncAnswer
-from coordinator.groups.managed_group import ManagedGroup
-from coordinator.groups.records import fits
-from coordinator.groups.store import GroupStore
-from protocol.errors import ErrorCode
+from holdfast_log.coordinator.groups.classic_group import ClassicGroup
+from holdfast_log.coordinator.groups.classic_join import Join, Joiner
+from holdfast_log.coordinator.groups.effects import (
+    ErrorAnswer,
+    JoinAnswer,
+    RequestToken,
+    ShardResult,
+    SyncAnswer,
+)
+from holdfast_log.coordinator.groups.managed_group import ManagedGroup
+from holdfast_log.coordinator.groups.records import fits
+from holdfast_log.coordinator.groups.store import GroupStore
+from holdfast_log.protocol.errors import ErrorCode
 
 
 class ClassicRequests:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from protocol import consumer_protocol
-from protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE as CONSUMER_PROTOCOL_TYPE
-from protocol.schema import MalformedMessage
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol import consumer_protocol
+from holdfast_log.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE as CONSUMER_PROTOCOL_TYPE
+from holdfast_log.protocol.schema import MalformedMessage
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _FIRST_VERSION = 0
 """The version that every tool can read."""

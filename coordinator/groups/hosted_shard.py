@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from coordinator.alarm import Alarm
-from coordinator.clock import Clock, TimeOfDay
-from coordinator.groups.effects import (
+from holdfast_log.coordinator.alarm import Alarm
+from holdfast_log.coordinator.clock import Clock, TimeOfDay
+from holdfast_log.coordinator.groups.effects import (
     Decision,
     GroupReply,
     ReaderClaim,
@@ -26,12 +26,12 @@ from coordinator.groups.effects import (
     RequestToken,
     ShardResult,
 )
-from coordinator.groups.log import CommitWatch, GroupLog
-from coordinator.groups.reader_claimer import ReaderClaimer
-from coordinator.groups.records import MalformedRecord
-from coordinator.groups.shard import GroupShard
-from coordinator.repeated_log import RepeatedLog
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.coordinator.groups.log import CommitWatch, GroupLog
+from holdfast_log.coordinator.groups.reader_claimer import ReaderClaimer
+from holdfast_log.coordinator.groups.records import MalformedRecord
+from holdfast_log.coordinator.groups.shard import GroupShard
+from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
-from coordinator.groups.effects import GroupRecord
+from holdfast_log.coordinator.groups.effects import GroupRecord
 
 NOTHING_COMMITTED = -1
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coordinator.groups.effects import NOBODY, GroupReader, ReaderClaim, ShardResult
-from coordinator.groups.managed_group import ManagedGroup, ManagedMember
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.groups.effects import NOBODY, GroupReader, ReaderClaim, ShardResult
+from holdfast_log.coordinator.groups.managed_group import ManagedGroup, ManagedMember
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 def claim_owned(group: ManagedGroup, result: ShardResult, member: ManagedMember) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from coordinator.groups.effects import RequestToken, RewoundPartition
-from coordinator.groups.records import ManagedGroupValue, ManagedMemberValue
-from coordinator.groups.states import CAME_FROM, GroupState, GroupType
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.groups.effects import RequestToken, RewoundPartition
+from holdfast_log.coordinator.groups.records import ManagedGroupValue, ManagedMemberValue
+from holdfast_log.coordinator.groups.states import CAME_FROM, GroupState, GroupType
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 READER_NAME_MAX = 255
 """Maximum length in characters of the id of a group with single readers, and of its consumer ids."""

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from coordinator.groups.assignors import ASSIGNORS
-from coordinator.groups.deadlines import TimerKey, TimerKind
-from coordinator.groups.effects import (
+from holdfast_log.coordinator.groups.assignors import ASSIGNORS
+from holdfast_log.coordinator.groups.deadlines import TimerKey, TimerKind
+from holdfast_log.coordinator.groups.effects import (
     ErrorAnswer,
     LeaveAnswer,
     LeftMember,
@@ -28,16 +28,21 @@ from coordinator.groups.effects import (
     RewoundPartition,
     ShardResult,
 )
-from coordinator.groups.managed_claims import claim_owned, clear_readers
-from coordinator.groups.managed_group import READER_NAME_MAX, ManagedGroup, ManagedMember, PendingRewind
-from coordinator.groups.managed_topics import NO_OFFSET, ManagedTopics
-from coordinator.groups.offsets import GroupOffsets
-from coordinator.groups.records import fits, managed_group_record
-from coordinator.groups.settings import GroupSettings
-from coordinator.groups.states import GroupState
-from coordinator.timers import Timers
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.groups.managed_claims import claim_owned, clear_readers
+from holdfast_log.coordinator.groups.managed_group import (
+    READER_NAME_MAX,
+    ManagedGroup,
+    ManagedMember,
+    PendingRewind,
+)
+from holdfast_log.coordinator.groups.managed_topics import NO_OFFSET, ManagedTopics
+from holdfast_log.coordinator.groups.offsets import GroupOffsets
+from holdfast_log.coordinator.groups.records import fits, managed_group_record
+from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.coordinator.groups.states import GroupState
+from holdfast_log.coordinator.timers import Timers
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class ManagedRebalancer:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from coordinator.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNMENT_STRATEGY
-from coordinator.groups.classic_group import ClassicGroup
-from coordinator.groups.effects import (
+from holdfast_log.coordinator.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNMENT_STRATEGY
+from holdfast_log.coordinator.groups.classic_group import ClassicGroup
+from holdfast_log.coordinator.groups.effects import (
     ErrorAnswer,
     ManagedHeartbeatAnswer,
     ManagedListAnswer,
@@ -20,13 +20,13 @@ from coordinator.groups.effects import (
     RewoundPartition,
     ShardResult,
 )
-from coordinator.groups.managed_group import READER_NAME_MAX, ManagedGroup
-from coordinator.groups.records import fits
-from coordinator.groups.states import GroupState
-from coordinator.groups.store import GroupStore
-from coordinator.groups.views import managed_info
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.groups.managed_group import READER_NAME_MAX, ManagedGroup
+from holdfast_log.coordinator.groups.records import fits
+from holdfast_log.coordinator.groups.states import GroupState
+from holdfast_log.coordinator.groups.store import GroupStore
+from holdfast_log.coordinator.groups.views import managed_info
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class ManagedRequests:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from coordinator.groups.effects import ShardResult
-from coordinator.groups.managed_group import ManagedGroup
-from coordinator.groups.offsets import GroupOffsets
-from coordinator.groups.records import CommittedOffset
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.groups.effects import ShardResult
+from holdfast_log.coordinator.groups.managed_group import ManagedGroup
+from holdfast_log.coordinator.groups.offsets import GroupOffsets
+from holdfast_log.coordinator.groups.records import CommittedOffset
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 NO_OFFSET = -1
 _SMALLEST_OFFSET = 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from coordinator.groups.effects import ShardResult
-from coordinator.groups.records import CommittedOffset, offset_record
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.groups.effects import ShardResult
+from holdfast_log.coordinator.groups.records import CommittedOffset, offset_record
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _NONE: dict[TopicPartition, CommittedOffset] = {}
 

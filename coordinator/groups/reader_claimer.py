@@ -7,7 +7,7 @@ from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
-from coordinator.groups.effects import Decision, ReaderClaim
+from holdfast_log.coordinator.groups.effects import Decision, ReaderClaim
 
 
 class ReaderClaimer(Protocol):

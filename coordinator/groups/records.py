@@ -17,8 +17,8 @@ import sys
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from coordinator.groups.effects import GroupRecord
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.groups.effects import GroupRecord
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 OFFSET_KEY_VERSIONS = (0, 1)
 GROUP_KEY_VERSION = 2

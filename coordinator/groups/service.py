@@ -9,16 +9,16 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList, fail
 
-from coordinator.clock import Clock, DelayedCall, TimeOfDay
-from coordinator.groups.effects import ShardResult
-from coordinator.groups.hosted_shard import HostedShard, HostState, ShardEvent
-from coordinator.groups.log import GroupLog
-from coordinator.groups.partitions import OFFSETS_TOPIC
-from coordinator.groups.reader_claimer import ReaderClaimer
-from coordinator.groups.settings import GroupSettings
-from coordinator.groups.shard import GroupShard
-from coordinator.repeated_log import RepeatedLog
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.coordinator.clock import Clock, DelayedCall, TimeOfDay
+from holdfast_log.coordinator.groups.effects import ShardResult
+from holdfast_log.coordinator.groups.hosted_shard import HostedShard, HostState, ShardEvent
+from holdfast_log.coordinator.groups.log import GroupLog
+from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
+from holdfast_log.coordinator.groups.reader_claimer import ReaderClaimer
+from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.coordinator.groups.shard import GroupShard
+from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 _log = logging.getLogger(__name__)
 

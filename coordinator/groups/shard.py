@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from coordinator.groups.classic_group import ClassicGroup
-from coordinator.groups.classic_requests import ClassicRequests
-from coordinator.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE
-from coordinator.groups.deadlines import TimerKey, TimerKind
-from coordinator.groups.effects import (
+from holdfast_log.coordinator.groups.classic_group import ClassicGroup
+from holdfast_log.coordinator.groups.classic_requests import ClassicRequests
+from holdfast_log.coordinator.groups.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from holdfast_log.coordinator.groups.deadlines import TimerKey, TimerKind
+from holdfast_log.coordinator.groups.effects import (
     DeleteAnswer,
     FetchedOffset,
     LeaveAnswer,
@@ -33,15 +33,15 @@ from coordinator.groups.effects import (
     RequestToken,
     ShardResult,
 )
-from coordinator.groups.managed_group import ManagedGroup
-from coordinator.groups.managed_requests import ManagedRequests
-from coordinator.groups.records import CommittedOffset, fits
-from coordinator.groups.settings import GroupSettings
-from coordinator.groups.states import GroupState
-from coordinator.groups.store import GroupStore
-from coordinator.groups.views import Group, describe, listed
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.groups.managed_group import ManagedGroup
+from holdfast_log.coordinator.groups.managed_requests import ManagedRequests
+from holdfast_log.coordinator.groups.records import CommittedOffset, fits
+from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.coordinator.groups.states import GroupState
+from holdfast_log.coordinator.groups.store import GroupStore
+from holdfast_log.coordinator.groups.views import Group, describe, listed
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 NO_GENERATION = -1
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coordinator.groups.classic_group import ClassicGroup
-from coordinator.groups.classic_rebalance import ClassicRebalancer
-from coordinator.groups.deadlines import TimerKey
-from coordinator.groups.effects import RecordsRefused, ShardResult
-from coordinator.groups.managed_group import ManagedGroup
-from coordinator.groups.managed_rebalance import ManagedRebalancer
-from coordinator.groups.offsets import GroupOffsets
-from coordinator.groups.records import (
+from holdfast_log.coordinator.groups.classic_group import ClassicGroup
+from holdfast_log.coordinator.groups.classic_rebalance import ClassicRebalancer
+from holdfast_log.coordinator.groups.deadlines import TimerKey
+from holdfast_log.coordinator.groups.effects import RecordsRefused, ShardResult
+from holdfast_log.coordinator.groups.managed_group import ManagedGroup
+from holdfast_log.coordinator.groups.managed_rebalance import ManagedRebalancer
+from holdfast_log.coordinator.groups.offsets import GroupOffsets
+from holdfast_log.coordinator.groups.records import (
     GroupKey,
     GroupValue,
     ManagedGroupKey,
@@ -23,11 +23,11 @@ from coordinator.groups.records import (
     decode_offset_value,
     group_record,
 )
-from coordinator.groups.settings import GroupSettings
-from coordinator.groups.states import GroupState
-from coordinator.groups.views import Group
-from coordinator.timers import Timers
-from protocol.errors import ErrorCode
+from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.coordinator.groups.states import GroupState
+from holdfast_log.coordinator.groups.views import Group
+from holdfast_log.coordinator.timers import Timers
+from holdfast_log.protocol.errors import ErrorCode
 
 
 class GroupStore:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TypeAlias
 
-from coordinator.groups.classic_group import ClassicGroup
-from coordinator.groups.consumer_protocol import (
+from holdfast_log.coordinator.groups.classic_group import ClassicGroup
+from holdfast_log.coordinator.groups.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     encode_assignment,
     encode_subscription,
 )
-from coordinator.groups.effects import (
+from holdfast_log.coordinator.groups.effects import (
     DescribeAnswer,
     DescribedMember,
     HostedGroup,
     ManagedGroupInfo,
 )
-from coordinator.groups.managed_group import ManagedGroup
-from coordinator.groups.states import GroupState
+from holdfast_log.coordinator.groups.managed_group import ManagedGroup
+from holdfast_log.coordinator.groups.states import GroupState
 
 Group: TypeAlias = ClassicGroup | ManagedGroup
 

@@ -18,9 +18,9 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
-from coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_uuid, encode_uuid
-from coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
-from protocol.messages.ownership import Access, LossReason
+from holdfast_log.coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_uuid, encode_uuid
+from holdfast_log.coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
+from holdfast_log.protocol.messages.ownership import Access, LossReason
 
 HISTORY_MAX = 16
 """Grants remembered for each group, including the present one."""

@@ -16,8 +16,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from coordinator.cluster.identity import create_if_missing
-from coordinator.ownership.records import (
+from holdfast_log.coordinator.cluster.identity import create_if_missing
+from holdfast_log.coordinator.ownership.records import (
     Forgotten,
     NameKey,
     OwnershipRecord,
@@ -31,15 +31,15 @@ from coordinator.ownership.records import (
     owned_names_path,
     topic_id_of_znode,
 )
-from coordinator.znodes.json_values import BadZnode
-from coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
-from coordinator.znodes.topics import (
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
+from holdfast_log.coordinator.znodes.topics import (
     decode_partition_state,
     decode_topic,
     partition_state_path,
     topic_path,
 )
-from coordinator.zookeeper.interface import (
+from holdfast_log.coordinator.zookeeper.interface import (
     ANY_VERSION,
     BadVersion,
     Check,
@@ -56,8 +56,8 @@ from coordinator.zookeeper.interface import (
     ZooKeeperConnectionLost,
     ZooKeeperSession,
 )
-from coordinator.zookeeper.pipelined import outcomes, read_all
-from coordinator.zookeeper.sessions import on_any_session
+from holdfast_log.coordinator.zookeeper.pipelined import outcomes, read_all
+from holdfast_log.coordinator.zookeeper.sessions import on_any_session
 
 NO_ZNODE = -1
 WRITE_BYTES_MAX = 900_000

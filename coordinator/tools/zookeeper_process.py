@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from coordinator.tools.zookeeper_server import (
+from holdfast_log.coordinator.tools.zookeeper_server import (
     ZooKeeperServerError,
     answers,
     server_command,

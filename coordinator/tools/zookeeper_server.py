@@ -1,6 +1,6 @@
 """Runs the real ZooKeeper server, from the jars that PySpark contains.
 
-`python -m coordinator.tools.zookeeper_server start [-daemon] zookeeper.properties` becomes the server;
+`python -m holdfast_log.coordinator.tools.zookeeper_server start [-daemon] zookeeper.properties` becomes the server;
 `… stop [zookeeper.properties]` stops the server whose process id is in that file's `dataDir`.
 
 This is the only file that finds Java and the jars; the shell scripts, the local cluster and the tests all

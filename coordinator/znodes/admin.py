@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 DELETE_TOPICS = "/admin/delete_topics"
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"

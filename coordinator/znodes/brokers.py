@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json, int32
+from holdfast_log.coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json, int32
 
 BROKER_IDS = "/brokers/ids"
 

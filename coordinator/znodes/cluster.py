@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json
+from holdfast_log.coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json
 
 CLUSTER_ID = "/cluster/id"
 BROKER_SEQUENCE = "/brokers/seqid"

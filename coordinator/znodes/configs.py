@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coordinator.znodes.json_values import BadZnode, decode_json, encode_json
+from holdfast_log.coordinator.znodes.json_values import BadZnode, decode_json, encode_json
 
 CONFIG = "/config"
 CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coordinator.znodes.json_values import (
+from holdfast_log.coordinator.znodes.json_values import (
     WRONG_SHAPE,
     BadZnode,
     decode_json,

@@ -6,13 +6,13 @@ cluster. The other files of this folder hold each znode's path, encoder and deco
 
 from __future__ import annotations
 
-from coordinator.znodes.admin import DELETE_TOPICS
-from coordinator.znodes.brokers import BROKER_IDS
-from coordinator.znodes.cluster import BROKER_SEQUENCE, PRODUCER_ID_BLOCK
-from coordinator.znodes.configs import CONFIG, CONFIG_CHANGES, CONFIG_TYPES
-from coordinator.znodes.leases import LEASES
-from coordinator.znodes.log_dir_events import LOG_DIR_EVENTS
-from coordinator.znodes.topics import TOPICS
+from holdfast_log.coordinator.znodes.admin import DELETE_TOPICS
+from holdfast_log.coordinator.znodes.brokers import BROKER_IDS
+from holdfast_log.coordinator.znodes.cluster import BROKER_SEQUENCE, PRODUCER_ID_BLOCK
+from holdfast_log.coordinator.znodes.configs import CONFIG, CONFIG_CHANGES, CONFIG_TYPES
+from holdfast_log.coordinator.znodes.leases import LEASES
+from holdfast_log.coordinator.znodes.log_dir_events import LOG_DIR_EVENTS
+from holdfast_log.coordinator.znodes.topics import TOPICS
 
 CONSUMERS = "/consumers"
 ISR_CHANGES = "/isr_change_notification"

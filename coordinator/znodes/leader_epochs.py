@@ -5,7 +5,7 @@ One number for all topics, however many have been deleted: it is above all their
 
 from __future__ import annotations
 
-from coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json, int32
+from holdfast_log.coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json, int32
 
 FIRST_LEADER_EPOCH = "/holdfast/first_leader_epoch"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json
+from holdfast_log.coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json
 
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"

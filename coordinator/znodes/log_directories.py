@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json
+from holdfast_log.coordinator.znodes.json_values import WRONG_SHAPE, BadZnode, decode_json, encode_json
 
 LOG_DIRECTORIES = "/holdfast/log_directories"
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.placement import ReplicaAssignment
-from coordinator.znodes.json_values import (
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.coordinator.znodes.json_values import (
     WRONG_SHAPE,
     BadZnode,
     decode_json,

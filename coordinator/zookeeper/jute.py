@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TypeAlias
 
-from coordinator.zookeeper.interface import (
+from holdfast_log.coordinator.zookeeper.interface import (
     AccessDenied,
     BadVersion,
     Check,

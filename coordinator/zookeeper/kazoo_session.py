@@ -34,8 +34,8 @@ from kazoo.retry import KazooRetry
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from coordinator.zookeeper.call_queue import CallFromThread, ReactorCallQueue
-from coordinator.zookeeper.interface import (
+from holdfast_log.coordinator.zookeeper.call_queue import CallFromThread, ReactorCallQueue
+from holdfast_log.coordinator.zookeeper.interface import (
     ANY_VERSION,
     AccessDenied,
     BadVersion,
@@ -53,8 +53,8 @@ from coordinator.zookeeper.interface import (
     ZooKeeperConnectionLost,
     ZooKeeperError,
 )
-from coordinator.zookeeper.jute import MultiRead, MultiWrite, found_all, made_all
-from coordinator.zookeeper.session_memory import SessionKey
+from holdfast_log.coordinator.zookeeper.jute import MultiRead, MultiWrite, found_all, made_all
+from holdfast_log.coordinator.zookeeper.session_memory import SessionKey
 
 T = TypeVar("T")
 

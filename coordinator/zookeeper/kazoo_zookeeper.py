@@ -6,10 +6,10 @@ import logging
 
 from twisted.internet.defer import Deferred
 
-from coordinator.zookeeper.call_queue import CallFromThread
-from coordinator.zookeeper.interface import SessionListener
-from coordinator.zookeeper.kazoo_session import CONNECTED, SUSPENDED, KazooSession
-from coordinator.zookeeper.session_memory import SessionKey, SessionMemory
+from holdfast_log.coordinator.zookeeper.call_queue import CallFromThread
+from holdfast_log.coordinator.zookeeper.interface import SessionListener
+from holdfast_log.coordinator.zookeeper.kazoo_session import CONNECTED, SUSPENDED, KazooSession
+from holdfast_log.coordinator.zookeeper.session_memory import SessionKey, SessionMemory
 
 _log = logging.getLogger(__name__)
 

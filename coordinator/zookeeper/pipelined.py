@@ -8,7 +8,7 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
 
-from coordinator.zookeeper.interface import Stat, ZooKeeperSession
+from holdfast_log.coordinator.zookeeper.interface import Stat, ZooKeeperSession
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from coordinator.zookeeper.interface import SessionExpired, ZooKeeper, ZooKeeperSession
+from holdfast_log.coordinator.zookeeper.interface import SessionExpired, ZooKeeper, ZooKeeperSession
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ import sys
 from collections import deque
 from itertools import islice
 
-from holdfast import Message, OffsetMismatchError, Producer, SendResponse
+from holdfast_log import Message, OffsetMismatchError, Producer, SendResponse
 
 PARTITION = 0
 UNDER_WAY_MAX = 10_000

@@ -20,7 +20,7 @@ import sqlite3
 import sys
 import time
 
-from holdfast import (
+from holdfast_log import (
     Consumer,
     ExclusiveProducer,
     Message,

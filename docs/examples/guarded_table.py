@@ -14,7 +14,7 @@ import contextlib
 import sqlite3
 import sys
 
-from holdfast import FOR_EVER, Lease
+from holdfast_log import FOR_EVER, Lease
 
 SESSION_TIMEOUT_MS = 3000
 GROUP = "guarded-tables"

@@ -23,7 +23,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from zlib import crc32
 
-from holdfast import (
+from holdfast_log import (
     FOR_EVER,
     BrokerError,
     ClaimState,

@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
-from holdfast import NO_VERSION, Consumer, KeyVersionMismatchError, Message, Producer
+from holdfast_log import NO_VERSION, Consumer, KeyVersionMismatchError, Message, Producer
 
 USAGE = "set KEY VALUE, add KEY NUMBER, or get KEY"
 WAIT_MS = 1000

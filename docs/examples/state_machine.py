@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from holdfast import (
+from holdfast_log import (
     Consumer,
     ExclusiveProducer,
     Message,

@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 
-from holdfast import (
+from holdfast_log import (
     BrokerError,
     ClientError,
     ExclusiveProducer,

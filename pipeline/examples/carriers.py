@@ -1,7 +1,7 @@
 """Spark jobs with the flights in a topic: one writes them as Parquet and compares the airlines, another
 copies them to a second topic as a stream.
 
-python -m pipeline.examples.carriers --bootstrap-server localhost:9092 --output flights.parquet
+python -m holdfast_log.pipeline.examples.carriers --bootstrap-server localhost:9092 --output flights.parquet
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-import pipeline
+from holdfast_log import pipeline
 
 _OFFSETS_PER_MICRO_BATCH = 120_000
 

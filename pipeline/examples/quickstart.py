@@ -1,6 +1,6 @@
 """The tour of scripts/quickstart.sh: write real data, read it, copy it with Spark, and check every count.
 
-It takes the brokers' addresses from HOLDFAST_BOOTSTRAP, which `python -m broker.tools.local_cluster` sets.
+It takes the brokers' addresses from HOLDFAST_BOOTSTRAP, which `python -m holdfast_log.broker.tools.local_cluster` sets.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from confluent_kafka import KafkaException, TopicPartition
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from holdfast import Admin, Consumer, Message, NewTopic, Producer
-from holdfast import TopicPartition as HoldfastPartition
-from pipeline.examples.flights import COUNT, flights
+from holdfast_log import Admin, Consumer, Message, NewTopic, Producer
+from holdfast_log import TopicPartition as HoldfastPartition
+from holdfast_log.pipeline.examples.flights import COUNT, flights
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,7 +136,7 @@ def spark_jobs(console: Console, bootstrap: str, output: Path) -> None:
     """Run the jobs of pipeline/examples/carriers.py: copy the topic as a stream, write the copy as Parquet,
     and print a table of the airlines."""
     # Imported here so that the earlier steps do not wait for Spark.
-    from pipeline.examples.carriers import by_carrier, local_session, read_flights
+    from holdfast_log.pipeline.examples.carriers import by_carrier, local_session, read_flights
 
     output.mkdir(parents=True, exist_ok=True)
     log_path = output / "spark.log"
@@ -167,7 +167,7 @@ def spark_jobs(console: Console, bootstrap: str, output: Path) -> None:
 def copy(spark: SparkSession, bootstrap: str, checkpoint: Path) -> int:
     """Copy the topic by a streaming query with the exactly-once sink, and return the number of records in the
     copy. Raises `QuickstartError` if the query has not read every flight once."""
-    from pipeline.examples.carriers import copy_flights
+    from holdfast_log.pipeline.examples.carriers import copy_flights
 
     with Admin({"bootstrap.servers": bootstrap}) as admin:
         admin.create_topics([NewTopic(COPY, PARTITIONS)])

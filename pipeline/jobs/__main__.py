@@ -12,21 +12,21 @@ import click
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-import pipeline
-from clients.errors import ClientError
-from pipeline.jobs.append import ForeignRecordsError
-from pipeline.jobs.bulk import BulkJob, bulk
-from pipeline.jobs.delta import jars_hint, load_delta, with_delta
-from pipeline.jobs.ledger import SupersededError
-from pipeline.jobs.load import LoadJob, load
-from pipeline.jobs.page import page_of, read_reports, write_report
-from pipeline.jobs.run import JobError, JobReport
-from pipeline.jobs.snapshot import SnapshotJob, follow, snapshot
-from pipeline.jobs.tables import TableShape
-from pipeline.jobs.transform import TransformJob, transform
-from pipeline.offsets import DataLossError
-from pipeline.option_table import OptionError
-from protocol.errors import BrokerError
+from holdfast_log import pipeline
+from holdfast_log.clients.errors import ClientError
+from holdfast_log.pipeline.jobs.append import ForeignRecordsError
+from holdfast_log.pipeline.jobs.bulk import BulkJob, bulk
+from holdfast_log.pipeline.jobs.delta import jars_hint, load_delta, with_delta
+from holdfast_log.pipeline.jobs.ledger import SupersededError
+from holdfast_log.pipeline.jobs.load import LoadJob, load
+from holdfast_log.pipeline.jobs.page import page_of, read_reports, write_report
+from holdfast_log.pipeline.jobs.run import JobError, JobReport
+from holdfast_log.pipeline.jobs.snapshot import SnapshotJob, follow, snapshot
+from holdfast_log.pipeline.jobs.tables import TableShape
+from holdfast_log.pipeline.jobs.transform import TransformJob, transform
+from holdfast_log.pipeline.offsets import DataLossError
+from holdfast_log.pipeline.option_table import OptionError
+from holdfast_log.protocol.errors import BrokerError
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
 _EXPECTED = (
@@ -110,7 +110,7 @@ def load_command(
     """Topics to Parquet, or to a Delta table: each run adds what is new.
 
     The folder _holdfast beside the data has small files that say which offsets and data files count. Read a
-    table of Parquet files by pipeline.jobs.tables.read_table, which leaves out what killed runs left behind.
+    table of Parquet files by holdfast_log.pipeline.jobs.tables.read_table, which leaves out what killed runs left behind.
     """
     shape = TableShape(_text(schema), bad_records == "keep", _names(partition_by))
     given = _source(**source) | {"includeHeaders": str(headers and schema is None).lower()}

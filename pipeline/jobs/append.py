@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from protocol.errors import OffsetMismatchError
-from protocol.records import Headers
+from holdfast_log.protocol.errors import OffsetMismatchError
+from holdfast_log.protocol.records import Headers
 
 CHUNK_ROWS = 1_000
 CHUNK_BYTES = 512 * 1024

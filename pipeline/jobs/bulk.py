@@ -10,11 +10,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from clients.config import CONSUMER_ROWS, PRODUCER_ROWS
-from pipeline.cluster import properties_for
-from pipeline.jobs.publish import bases_of, planned, publish
-from pipeline.jobs.run import JobError, JobReport, job_run
-from pipeline.jobs.tables import uri_of
+from holdfast_log.clients.config import CONSUMER_ROWS, PRODUCER_ROWS
+from holdfast_log.pipeline.cluster import properties_for
+from holdfast_log.pipeline.jobs.publish import bases_of, planned, publish
+from holdfast_log.pipeline.jobs.run import JobError, JobReport, job_run
+from holdfast_log.pipeline.jobs.tables import uri_of
 
 _PATH, _BLOCK, _POSITION = "_path", "_block", "_position"
 

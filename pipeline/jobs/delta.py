@@ -19,14 +19,14 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
-from pipeline.jobs.load import LoadJob
-from pipeline.jobs.publish import PLAN, planned
-from pipeline.jobs.run import JobError, JobReport, JobRun, job_run
-from pipeline.jobs.selection import Selection, frame_of, lag_behind, select
-from pipeline.jobs.tables import shaped, uri_of
-from pipeline.offsets import OffsetRange
-from pipeline.options import read_options
-from protocol.topic_partition import TopicPartition
+from holdfast_log.pipeline.jobs.load import LoadJob
+from holdfast_log.pipeline.jobs.publish import PLAN, planned
+from holdfast_log.pipeline.jobs.run import JobError, JobReport, JobRun, job_run
+from holdfast_log.pipeline.jobs.selection import Selection, frame_of, lag_behind, select
+from holdfast_log.pipeline.jobs.tables import shaped, uri_of
+from holdfast_log.pipeline.offsets import OffsetRange
+from holdfast_log.pipeline.options import read_options
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 def with_delta(builder: SparkSession.Builder) -> SparkSession.Builder:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.jobs.ledger import REPLACES
-from pipeline.jobs.run import JobReport, JobRun
-from pipeline.jobs.selection import frame_of, lag_behind, select
+from holdfast_log.pipeline.jobs.ledger import REPLACES
+from holdfast_log.pipeline.jobs.run import JobReport, JobRun
+from holdfast_log.pipeline.jobs.selection import frame_of, lag_behind, select
 
 
 @dataclass(frozen=True, slots=True)

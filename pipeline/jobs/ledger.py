@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.jobs.storage import Storage
+from holdfast_log.pipeline.jobs.storage import Storage
 
 STEPS = "_holdfast"
 DATA = "data"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.jobs.intake import Intake, take_new
-from pipeline.jobs.run import JobReport, job_run
-from pipeline.jobs.tables import TableShape, shaped, write_parquet
-from pipeline.options import read_options
+from holdfast_log.pipeline.jobs.intake import Intake, take_new
+from holdfast_log.pipeline.jobs.run import JobReport, job_run
+from holdfast_log.pipeline.jobs.tables import TableShape, shaped, write_parquet
+from holdfast_log.pipeline.options import read_options
 
 
 @dataclass(frozen=True, slots=True)

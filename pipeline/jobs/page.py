@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipeline.jobs.run import JobError, JobReport
-from pipeline.lag import lag
+from holdfast_log.pipeline.jobs.run import JobError, JobReport
+from holdfast_log.pipeline.lag import lag
 
 _STYLE = "body{font:15px sans-serif;max-width:60em;margin:2em auto}td,th{padding:.2em .8em;text-align:right}"
 

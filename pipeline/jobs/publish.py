@@ -17,13 +17,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, IntegerType, IntegralType, StructField, StructType
 
-from clients.config import CONSUMER_ROWS, PRODUCER_ROWS
-from holdfast import Consumer, Message, Producer, TopicPartition, UnknownTopicOrPartitionError
-from pipeline.cluster import properties_for
-from pipeline.jobs.append import OutRow, Pending, append_rows
-from pipeline.jobs.run import JobError, JobRun
-from protocol.batches import TimestampType
-from protocol.key_hash import murmur2
+from holdfast_log import Consumer, Message, Producer, TopicPartition, UnknownTopicOrPartitionError
+from holdfast_log.clients.config import CONSUMER_ROWS, PRODUCER_ROWS
+from holdfast_log.pipeline.cluster import properties_for
+from holdfast_log.pipeline.jobs.append import OutRow, Pending, append_rows
+from holdfast_log.pipeline.jobs.run import JobError, JobRun
+from holdfast_log.protocol.batches import TimestampType
+from holdfast_log.protocol.key_hash import murmur2
 
 PLAN = "plan"
 TARGET = "_target"

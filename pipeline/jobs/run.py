@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clients.config import ADMIN_ROWS
-from holdfast import Lease, OwnershipRefusedError
-from pipeline.cluster import properties_for
-from pipeline.jobs.ledger import Ledger, SupersededError
-from pipeline.jobs.storage import LocalStorage
+from holdfast_log import Lease, OwnershipRefusedError
+from holdfast_log.clients.config import ADMIN_ROWS
+from holdfast_log.pipeline.cluster import properties_for
+from holdfast_log.pipeline.jobs.ledger import Ledger, SupersededError
+from holdfast_log.pipeline.jobs.storage import LocalStorage
 
 LEASE_GROUP = "holdfast-jobs"
 

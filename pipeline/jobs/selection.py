@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from clients.errors import ClientError
-from pipeline.cluster import ClusterLookup
-from pipeline.offsets import OffsetRange
-from pipeline.options import StreamOptions, stream_options
-from pipeline.repeated_lookup import RepeatedLookup
-from pipeline.source import FORMAT
-from pipeline.stream import BatchLimits, OffsetJson, StreamOffsets, from_json, to_json
-from protocol.errors import BrokerError
+from holdfast_log.clients.errors import ClientError
+from holdfast_log.pipeline.cluster import ClusterLookup
+from holdfast_log.pipeline.offsets import OffsetRange
+from holdfast_log.pipeline.options import StreamOptions, stream_options
+from holdfast_log.pipeline.repeated_lookup import RepeatedLookup
+from holdfast_log.pipeline.source import FORMAT
+from holdfast_log.pipeline.stream import BatchLimits, OffsetJson, StreamOffsets, from_json, to_json
+from holdfast_log.protocol.errors import BrokerError
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pipeline.jobs.intake import Intake, take_new
-from pipeline.jobs.run import JobReport, JobRun, held_output, job_run
-from pipeline.jobs.selection import select
-from pipeline.jobs.tables import files_of, read_table, write_parquet
-from pipeline.options import read_options
+from holdfast_log.pipeline.jobs.intake import Intake, take_new
+from holdfast_log.pipeline.jobs.run import JobReport, JobRun, held_output, job_run
+from holdfast_log.pipeline.jobs.selection import select
+from holdfast_log.pipeline.jobs.tables import files_of, read_table, write_parquet
+from holdfast_log.pipeline.options import read_options
 
 _COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 

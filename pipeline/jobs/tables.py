@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructType
 
-from pipeline.jobs.ledger import DATA, REPLACES, Ledger
-from pipeline.jobs.run import JobError, JobRun
-from pipeline.jobs.storage import LocalStorage
+from holdfast_log.pipeline.jobs.ledger import DATA, REPLACES, Ledger
+from holdfast_log.pipeline.jobs.run import JobError, JobRun
+from holdfast_log.pipeline.jobs.storage import LocalStorage
 
 CORRUPT = "_corrupt_record"
 RUN = "run"

@@ -11,12 +11,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pipeline.jobs.publish import bases_of, planned, publish
-from pipeline.jobs.run import JobError, JobReport, job_run
-from pipeline.jobs.selection import Selection, frame_of, lag_behind, select
-from pipeline.offsets import OffsetRange
-from pipeline.options import read_options
-from protocol.topic_partition import TopicPartition
+from holdfast_log.pipeline.jobs.publish import bases_of, planned, publish
+from holdfast_log.pipeline.jobs.run import JobError, JobReport, job_run
+from holdfast_log.pipeline.jobs.selection import Selection, frame_of, lag_behind, select
+from holdfast_log.pipeline.offsets import OffsetRange
+from holdfast_log.pipeline.options import read_options
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _ORDER = ("_topic", "_partition", "_offset")
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, repeat
 
-from protocol.batches import Compression
-from protocol.record_codec import encode_headers
-from protocol.records import APPEND_ID_HEADER, TYPICAL_OVERHEAD, BatchBuilder, Headers
+from holdfast_log.protocol.batches import Compression
+from holdfast_log.protocol.record_codec import encode_headers
+from holdfast_log.protocol.records import APPEND_ID_HEADER, TYPICAL_OVERHEAD, BatchBuilder, Headers
 
 _PREFIX_SIZE = 12
 _NUMBER_SIZE = 4

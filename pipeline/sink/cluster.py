@@ -10,28 +10,39 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from clients.config import producer_settings
-from clients.connection.connection import Connection
-from clients.connection.link import Call, Reply
-from clients.connection.metadata import NO_NODE, TopicInfo
-from clients.errors import ConfigError, RequestTimeoutError, UnsupportedRequestError, is_retriable
-from clients.fetching.offsets import LATEST, look_up_offsets, wait_for_metadata
-from clients.sending.conditions import APPEND_IDS_FEATURE, KEY_VERSIONS_FEATURE, refusal
-from pipeline.option_table import CLIENT_PREFIX, OptionError
-from pipeline.sink.chunks import RowColumns, encode_chunk, number_in
-from pipeline.sink.line import AppendChunk, FoundChunk, ScanLog
-from protocol.api import Request, Response
-from protocol.batches import whole_batches
-from protocol.compression import codec_named
-from protocol.errors import (
+from holdfast_log.clients.config import producer_settings
+from holdfast_log.clients.connection.cluster_view import NO_NODE, TopicInfo
+from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.errors import (
+    ConfigError,
+    RequestTimeoutError,
+    UnsupportedRequestError,
+    is_retriable,
+)
+from holdfast_log.clients.fetching.offsets import LATEST, look_up_offsets, wait_for_metadata
+from holdfast_log.clients.sending.conditions import APPEND_IDS_FEATURE, KEY_VERSIONS_FEATURE, refusal
+from holdfast_log.pipeline.option_table import CLIENT_PREFIX, OptionError
+from holdfast_log.pipeline.sink.chunks import RowColumns, encode_chunk, number_in
+from holdfast_log.pipeline.sink.line import AppendChunk, FoundChunk, ScanLog
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.batches import whole_batches
+from holdfast_log.protocol.compression import codec_named
+from holdfast_log.protocol.errors import (
     BrokerError,
     ErrorCode,
     KeyVersionMismatchError,
     OffsetMismatchError,
     error_for,
 )
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from protocol.messages.produce import (
+from holdfast_log.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from holdfast_log.protocol.messages.produce import (
     KeyVersion,
     PartitionProduceData,
     PartitionProduceResponse,
@@ -39,9 +50,9 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records import APPEND_ID_HEADER, BatchBuilder, Headers, decode_columns, iterate
-from protocol.schema import received_records
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.records import APPEND_ID_HEADER, BatchBuilder, Headers, decode_columns, iterate
+from holdfast_log.protocol.schema import received_records
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")

@@ -22,8 +22,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipeline.sink.chunks import LineIdentity, RowBuffer, RowColumns, SinkRow, append_id
-from protocol.topic_partition import TopicPartition
+from holdfast_log.pipeline.sink.chunks import LineIdentity, RowBuffer, RowColumns, SinkRow, append_id
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 UNKNOWN_REACH = -1
 

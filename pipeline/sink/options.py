@@ -10,8 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from clients.settings import Setting, SettingType, settings_table
-from pipeline.option_table import BOOTSTRAP, CLIENT_PREFIX, OptionError, OptionTable, client_properties
+from holdfast_log.clients.settings import Setting, SettingType, settings_table
+from holdfast_log.pipeline.option_table import (
+    BOOTSTRAP,
+    CLIENT_PREFIX,
+    OptionError,
+    OptionTable,
+    client_properties,
+)
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 

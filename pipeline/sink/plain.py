@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from clients.errors import ConfigError
-from clients.message import Message
-from clients.producer import Producer
-from pipeline.option_table import CLIENT_PREFIX, OptionError
-from pipeline.sink.chunks import RowColumns
-from pipeline.sink.options import WriteOptions
-from pipeline.sink.rows import RowSplitter
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.errors import ConfigError
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.pipeline.option_table import CLIENT_PREFIX, OptionError
+from holdfast_log.pipeline.sink.chunks import RowColumns
+from holdfast_log.pipeline.sink.options import WriteOptions
+from holdfast_log.pipeline.sink.rows import RowSplitter
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _DEFAULTS = {"client.id": "holdfast-spark", "bootstrap.timeout.ms": "8000"}
 

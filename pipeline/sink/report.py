@@ -1,6 +1,6 @@
 """Prints the record of a query: which run writes it, what was committed, and counts since it began.
 
-python -m pipeline.sink.report BOOTSTRAP QUERY-ID, or with the jobKey of a batch write and --job.
+python -m holdfast_log.pipeline.sink.report BOOTSTRAP QUERY-ID, or with the jobKey of a batch write and --job.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import argparse
 import json
 import sys
 
-from pipeline.sink.cluster import SinkCluster
-from pipeline.sink.state import QueryState, job_record_name
-from pipeline.sink.store import QueryStore
+from holdfast_log.pipeline.sink.cluster import SinkCluster
+from holdfast_log.pipeline.sink.state import QueryState, job_record_name
+from holdfast_log.pipeline.sink.store import QueryStore
 
 
 def query_record(bootstrap: str, query: str) -> QueryState | None:
@@ -26,7 +26,7 @@ def query_record(bootstrap: str, query: str) -> QueryState | None:
 
 def main() -> int:
     """Returns 1 if there is no record."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.sink.report", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m holdfast_log.pipeline.sink.report", description=__doc__)
     parser.add_argument("bootstrap", help="address of a broker, host:port")
     parser.add_argument("query", help="id of a streaming query, or a jobKey")
     parser.add_argument("--job", action="store_true", help="the name is a jobKey")

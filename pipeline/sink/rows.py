@@ -22,12 +22,12 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pipeline.option_table import OptionError
-from pipeline.sink.chunks import NO_HEADERS, RowColumns
-from pipeline.sink.line import SinkError
-from protocol.key_hash import places
-from protocol.records import Headers
-from protocol.topic_partition import TopicPartition
+from holdfast_log.pipeline.option_table import OptionError
+from holdfast_log.pipeline.sink.chunks import NO_HEADERS, RowColumns
+from holdfast_log.pipeline.sink.line import SinkError
+from holdfast_log.protocol.key_hash import places
+from holdfast_log.protocol.records import Headers
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 

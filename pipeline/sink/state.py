@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from pipeline.sink.line import LineCounts, SinkError
+from holdfast_log.pipeline.sink.line import LineCounts, SinkError
 
 DEPOSED_MAX = 64
 """How many former runs are remembered, to refuse them. A query that is restarted more often while a task of

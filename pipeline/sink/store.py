@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from clients.config import ADMIN_ROWS
-from clients.message import NO_VERSION
-from clients.sending.partitioner import by_key
-from pipeline.sink.cluster import SinkCluster
-from pipeline.sink.state import QueryState
-from protocol.errors import KeyVersionMismatchError, TopicExistsError
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.config import ADMIN_ROWS
+from holdfast_log.clients.message import NO_VERSION
+from holdfast_log.clients.sending.partitioner import by_key
+from holdfast_log.pipeline.sink.cluster import SinkCluster
+from holdfast_log.pipeline.sink.state import QueryState
+from holdfast_log.protocol.errors import KeyVersionMismatchError, TopicExistsError
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 STATE_TOPIC = "holdfast-spark-sinks"
 _PARTITIONS = 4
@@ -104,8 +104,8 @@ class QueryStore:
     def _ensure_topic(self) -> None:
         """Create the topic unless it exists."""
         # Imported here, because most processes that Spark starts for a micro-batch do not need it.
-        from clients.admin.admin import Admin
-        from clients.admin.topics import NewTopic
+        from holdfast_log.clients.admin.admin import Admin
+        from holdfast_log.clients.admin.topics import NewTopic
 
         known = {row.name for row in ADMIN_ROWS}
         properties = {name: value for name, value in self._client.items() if name in known}

@@ -9,12 +9,19 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
-from pipeline.sink.chunks import LineIdentity, RowColumns
-from pipeline.sink.cluster import AlreadyThere, Appended, AppendOutcome, Contested, Mismatched, SinkCluster
-from pipeline.sink.line import AppendChunk, ChunkLine, LineCounts, ScanLog
-from pipeline.sink.options import WriteOptions
-from pipeline.sink.rows import RowSplitter
-from pipeline.sink.state import (
+from holdfast_log.pipeline.sink.chunks import LineIdentity, RowColumns
+from holdfast_log.pipeline.sink.cluster import (
+    AlreadyThere,
+    Appended,
+    AppendOutcome,
+    Contested,
+    Mismatched,
+    SinkCluster,
+)
+from holdfast_log.pipeline.sink.line import AppendChunk, ChunkLine, LineCounts, ScanLog
+from holdfast_log.pipeline.sink.options import WriteOptions
+from holdfast_log.pipeline.sink.rows import RowSplitter
+from holdfast_log.pipeline.sink.state import (
     QueryState,
     QueryTakenOverError,
     Run,
@@ -24,8 +31,8 @@ from pipeline.sink.state import (
     check_run,
     with_topic,
 )
-from pipeline.sink.store import QueryStore
-from protocol.topic_partition import TopicPartition
+from holdfast_log.pipeline.sink.store import QueryStore
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _CHUNK_ROWS = 50_000
 """Most rows in a chunk, so that its records' offsets stay small numbers in memory and in the batch."""

@@ -15,15 +15,15 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pipeline.option_table import OptionError
-from pipeline.sink.chunks import LineIdentity
-from pipeline.sink.cluster import SinkCluster
-from pipeline.sink.line import LineCounts, SinkError
-from pipeline.sink.options import WriteOptions, write_options
-from pipeline.sink.rows import check_columns
-from pipeline.sink.state import QueryState, Run, TaskReport, committed, job_record_name
-from pipeline.sink.store import QueryStore
-from pipeline.sink.task import SinkTask
+from holdfast_log.pipeline.option_table import OptionError
+from holdfast_log.pipeline.sink.chunks import LineIdentity
+from holdfast_log.pipeline.sink.cluster import SinkCluster
+from holdfast_log.pipeline.sink.line import LineCounts, SinkError
+from holdfast_log.pipeline.sink.options import WriteOptions, write_options
+from holdfast_log.pipeline.sink.rows import check_columns
+from holdfast_log.pipeline.sink.state import QueryState, Run, TaskReport, committed, job_record_name
+from holdfast_log.pipeline.sink.store import QueryStore
+from holdfast_log.pipeline.sink.task import SinkTask
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class _Writer:
 
     def _write(self, batches: Iterator[Any], identity: LineIdentity, run_id: str) -> TaskMessage:
         if not self.options.is_exactly_once:
-            from pipeline.sink.plain import write_plainly
+            from holdfast_log.pipeline.sink.plain import write_plainly
 
             cluster, _ = connected(self.options.client)
             turn = identity.batch + identity.task

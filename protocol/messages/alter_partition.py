@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from protocol.api import Request, Response, request
-from protocol.messages.produce import FIRST_OWN_TAG
-from protocol.schema import Int8, Int16, Int32, Int64, struct, wire
+from holdfast_log.protocol.api import Request, Response, request
+from holdfast_log.protocol.messages.produce import FIRST_OWN_TAG
+from holdfast_log.protocol.schema import Int8, Int16, Int32, Int64, struct, wire
 
 
 @struct

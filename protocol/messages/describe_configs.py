@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.api import Request, Response, request
-from protocol.schema import Int8, Int16, Int32, struct, wire
+from holdfast_log.protocol.api import Request, Response, request
+from holdfast_log.protocol.schema import Int8, Int16, Int32, struct, wire
 
 
 @struct

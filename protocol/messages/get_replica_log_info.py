@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from protocol.api import Request, Response, request
-from protocol.schema import Int16, Int32, Int64, struct
+from holdfast_log.protocol.api import Request, Response, request
+from holdfast_log.protocol.schema import Int16, Int32, Int64, struct
 
 REPLICA_LOG_INFO_MAX = 1000
 """The most partitions that one response describes."""

@@ -11,8 +11,8 @@ Two of its APIs have other names here, since Kafka has APIs with those names: it
 
 from __future__ import annotations
 
-from protocol.api import Request, Response, request
-from protocol.schema import Int16, Int32, Int64, struct, wire
+from holdfast_log.protocol.api import Request, Response, request
+from holdfast_log.protocol.schema import Int16, Int32, Int64, struct, wire
 
 NOT_ADVERTISED = "none"
 FEATURE = "holdfast.groups"

@@ -6,8 +6,8 @@ on which it reads (AttachReader). docs/consumer-groups.md has the rules.
 
 from __future__ import annotations
 
-from protocol.api import Request, Response, request
-from protocol.schema import Int16, Int32, Int64, struct
+from holdfast_log.protocol.api import Request, Response, request
+from holdfast_log.protocol.schema import Int16, Int32, Int64, struct
 
 FEATURE = "holdfast.single.reader"
 NOT_ADVERTISED = "none"

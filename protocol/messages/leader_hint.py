@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import Int32, struct
+from holdfast_log.protocol.schema import Int32, struct
 
 
 @struct

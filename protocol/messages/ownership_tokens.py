@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import enum
 
-from protocol.api import Request, Response, request
-from protocol.messages.ownership import NO_PARTITION, NOT_ADVERTISED
-from protocol.schema import Int8, Int16, Int32, Int64, struct
+from holdfast_log.protocol.api import Request, Response, request
+from holdfast_log.protocol.messages.ownership import NO_PARTITION, NOT_ADVERTISED
+from holdfast_log.protocol.schema import Int8, Int16, Int32, Int64, struct
 
 FEATURE = "holdfast.tokens"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from protocol.api import Request, Response, request
-from protocol.messages.leader_hint import LeaderIdAndEpoch, NodeEndpoint
-from protocol.schema import Int16, Int32, Int64, Records, struct, wire
+from holdfast_log.protocol.api import Request, Response, request
+from holdfast_log.protocol.messages.leader_hint import LeaderIdAndEpoch, NodeEndpoint
+from holdfast_log.protocol.schema import Int16, Int32, Int64, Records, struct, wire
 
 FIRST_OWN_TAG = 10_000
 """Holdfast's own tags start here, so that no later version of Kafka's messages collides with them."""

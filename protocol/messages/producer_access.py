@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 
-from protocol.api import Request, Response, request
-from protocol.messages.ownership import NOT_ADVERTISED, LossReason
-from protocol.schema import Int8, Int16, Int32, Int64, struct, wire
+from holdfast_log.protocol.api import Request, Response, request
+from holdfast_log.protocol.messages.ownership import NOT_ADVERTISED, LossReason
+from holdfast_log.protocol.schema import Int8, Int16, Int32, Int64, struct, wire
 
 FEATURE = "holdfast.producer.access"
 

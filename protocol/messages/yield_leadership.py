@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from protocol.api import Request, Response, request
-from protocol.schema import Int16, Int32, Int64, struct
+from holdfast_log.protocol.api import Request, Response, request
+from holdfast_log.protocol.schema import Int16, Int32, Int64, struct
 
 YIELDED_MAX = 1000
 """The most partitions that the controller names in one request."""

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.load_error import LoadError
 from benchmarks.raw_client import RawJob, build_batch, load
-from protocol.batches import has_valid_crc, read_header
+from holdfast_log.protocol.batches import has_valid_crc, read_header
 
 
 @pytest.mark.parametrize("batch_bytes", [16 * 1024, 64 * 1024, 1024 * 1024])

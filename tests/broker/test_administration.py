@@ -11,40 +11,40 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
-from broker.auto_creation import AutoCreation
-from broker.dispatch import Dispatcher
-from broker.first_update import FirstUpdate
-from broker.handler import Handler, RequestContext
-from broker.handlers.create_partitions import CreatePartitionsHandler
-from broker.handlers.create_topics import CreateTopicsHandler
-from broker.handlers.delete_topics import DeleteTopicsHandler, TopicDeletionSettings
-from broker.handlers.describe_cluster import DescribeClusterHandler
-from broker.handlers.init_producer_id import InitProducerIdHandler
-from broker.identity import BrokerIdentity
-from broker.metadata import MetadataCache
-from broker.network.outbound import ChannelLost
-from broker.settings.in_force import SettingsInForce
-from broker.settings.rows import broker_settings
-from broker.settings.view import SettingsView
-from coordinator.cluster.producer_ids import ProducerIds
-from coordinator.controller.events import MorePartitions, TopicCreation, TopicResult
-from coordinator.controller.service import ControllerService
-from coordinator.repeated_log import RepeatedLog
-from coordinator.znodes.json_values import BadZnode
-from coordinator.zookeeper.interface import SessionExpired
-from protocol.api import Request
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.messages.create_topics import (
+from holdfast_log.broker.cluster.auto_creation import AutoCreation
+from holdfast_log.broker.cluster.first_update import FirstUpdate
+from holdfast_log.broker.cluster.identity import BrokerIdentity
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.handlers.create_partitions import CreatePartitionsHandler
+from holdfast_log.broker.handlers.create_topics import CreateTopicsHandler
+from holdfast_log.broker.handlers.delete_topics import DeleteTopicsHandler, TopicDeletionSettings
+from holdfast_log.broker.handlers.describe_cluster import DescribeClusterHandler
+from holdfast_log.broker.handlers.init_producer_id import InitProducerIdHandler
+from holdfast_log.broker.network.outbound import ChannelLost
+from holdfast_log.broker.requests.dispatch import Dispatcher
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.settings.in_force import SettingsInForce
+from holdfast_log.broker.settings.rows import broker_settings
+from holdfast_log.broker.settings.view import SettingsView
+from holdfast_log.coordinator.cluster.producer_ids import ProducerIds
+from holdfast_log.coordinator.controller.events import MorePartitions, TopicCreation, TopicResult
+from holdfast_log.coordinator.controller.service import ControllerService
+from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.zookeeper.interface import SessionExpired
+from holdfast_log.protocol.api import Request
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from holdfast_log.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
+from holdfast_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from holdfast_log.protocol.messages.describe_cluster import DescribeClusterRequest
+from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.broker.test_metadata import ID, state
 from tests.models.orders import broker_metadata, update_metadata
 from tests.models.quotas import no_mutation_quotas

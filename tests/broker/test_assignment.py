@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import fail, succeed
 
-from broker.handler import RequestContext
-from broker.handlers.leader_and_isr import LeaderAndIsrHandler
-from broker.orders.controller_orders import ControllerOrders
-from coordinator.zookeeper.interface import SessionExpired
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.broker.handlers.leader_and_isr import LeaderAndIsrHandler
+from holdfast_log.broker.orders.controller_orders import ControllerOrders
+from holdfast_log.broker.requests.handler import RequestContext
+from holdfast_log.coordinator.zookeeper.interface import SessionExpired
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from tests.models.orders import leader_and_isr
 
 

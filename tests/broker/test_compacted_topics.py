@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.append import AppendOrigin
-from broker.replication.appends import Append
-from clients.sending.conditions import refusal
-from protocol.compression import Compression
-from protocol.errors import ErrorCode, InvalidRecordError
+from holdfast_log.broker.log.append import AppendOrigin
+from holdfast_log.broker.replication.appends import Append
+from holdfast_log.clients.sending.conditions import refusal
+from holdfast_log.protocol.compression import Compression
+from holdfast_log.protocol.errors import ErrorCode, InvalidRecordError
 from tests.broker.world import World, only_produced, produce_request
 from tests.models.batches import START_MS, batch, encoded
 

@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from broker.replication.partition import LeaderAndIsr
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.delete_records import (
+from holdfast_log.broker.replication.partition import LeaderAndIsr
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
+from holdfast_log.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.list_offsets import (
+from holdfast_log.protocol.messages.fetch import FetchRequest
+from holdfast_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from protocol.messages.produce import ProduceRequest
-from protocol.records import iterate
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.messages.produce import ProduceRequest
+from holdfast_log.protocol.records import iterate
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.broker.world import (
     START_S,
     Client,

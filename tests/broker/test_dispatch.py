@@ -8,15 +8,19 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from broker.dispatch import INTERNAL_ELEMENTS_FACTOR, Dispatcher
-from broker.handler import Handler, RequestContext
-from broker.network.connection import ConnectionLimits, ServerConnection
-from coordinator.repeated_log import RepeatedLog
-from protocol.api import Request
-from protocol.frames import join_parts
-from protocol.headers import encode_request
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse, StopReplicaTopicState
+from holdfast_log.broker.network.connection import ConnectionLimits, ServerConnection
+from holdfast_log.broker.requests.dispatch import INTERNAL_ELEMENTS_FACTOR, Dispatcher
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.protocol.api import Request
+from holdfast_log.protocol.frames import join_parts
+from holdfast_log.protocol.headers import encode_request
+from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from holdfast_log.protocol.messages.stop_replica import (
+    StopReplicaRequest,
+    StopReplicaResponse,
+    StopReplicaTopicState,
+)
 from tests.models.wires import FakeWire
 
 ELEMENTS_MAX = 4

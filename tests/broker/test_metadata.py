@@ -10,17 +10,17 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from broker.auto_creation import AutoCreation
-from broker.first_update import HELD_BACK_S_MAX, FirstUpdate
-from broker.handler import RequestContext
-from broker.handlers.describe_cluster import DescribeClusterHandler
-from broker.handlers.metadata import AutoCreationSettings, MetadataHandler
-from broker.identity import BrokerIdentity
-from broker.metadata import LEADER_DURING_DELETE, MetadataCache
-from protocol.errors import ErrorCode
-from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.update_metadata import UpdateMetadataPartitionState
+from holdfast_log.broker.cluster.auto_creation import AutoCreation
+from holdfast_log.broker.cluster.first_update import HELD_BACK_S_MAX, FirstUpdate
+from holdfast_log.broker.cluster.identity import BrokerIdentity
+from holdfast_log.broker.cluster.metadata_cache import LEADER_DURING_DELETE, MetadataCache
+from holdfast_log.broker.handlers.describe_cluster import DescribeClusterHandler
+from holdfast_log.broker.handlers.metadata import AutoCreationSettings, MetadataHandler
+from holdfast_log.broker.requests.handler import RequestContext
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.describe_cluster import DescribeClusterRequest
+from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from holdfast_log.protocol.messages.update_metadata import UpdateMetadataPartitionState
 from tests.models.orders import broker_metadata, partition_metadata, update_metadata
 from tests.models.quotas import no_mutation_quotas
 

@@ -9,30 +9,30 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
-from broker.handlers.alter_partition_reassignments import AlterPartitionReassignmentsHandler
-from broker.handlers.elect_leaders import ElectLeadersHandler
-from broker.handlers.list_partition_reassignments import ListPartitionReassignmentsHandler
-from coordinator.controller.service import ControllerService
-from coordinator.placement import ReplicaAssignment
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.alter_partition_reassignments import (
+from holdfast_log.broker.handlers.alter_partition_reassignments import AlterPartitionReassignmentsHandler
+from holdfast_log.broker.handlers.elect_leaders import ElectLeadersHandler
+from holdfast_log.broker.handlers.list_partition_reassignments import ListPartitionReassignmentsHandler
+from holdfast_log.coordinator.controller.service import ControllerService
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.messages.list_partition_reassignments import (
+from holdfast_log.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from holdfast_log.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.broker.test_administration import ask
 
 
 @pytest.fixture
 def audit(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     """The lines of the audit log."""
-    caplog.set_level(logging.INFO, "broker.audit")
+    caplog.set_level(logging.INFO, "holdfast_log.broker.requests.audit")
     return caplog
 
 

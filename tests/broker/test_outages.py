@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 from twisted.internet.defer import Deferred
 
-from broker.orders.controller_orders import ControllerOrders
-from broker.outages import ZooKeeperOutages
-from coordinator.cluster.dynamic_configs import DynamicConfigs
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.leader_and_isr import LeaderAndIsrResponse
+from holdfast_log.broker.orders.controller_orders import ControllerOrders
+from holdfast_log.broker.replication.outages import ZooKeeperOutages
+from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from tests.broker.world import World
 from tests.models.orders import leader_and_isr
 

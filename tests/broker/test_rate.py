@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.rate import Rate
+from holdfast_log.broker.replication.rate import Rate
 
 
 def test_a_steady_amount_has_its_exact_rate() -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.ownership import IF_FREE
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.fetch import FetchRequest
+from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from holdfast_log.protocol.messages.ownership import IF_FREE
 from tests.broker.groups.group_broker import (
     GroupBroker,
     commit_request,

@@ -10,21 +10,21 @@ from typing import cast
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from broker.handlers.get_replica_log_info import GetReplicaLogInfoHandler
-from broker.log.truncation import advance_log_start
-from broker.orders.controller_orders import ControllerOrders
-from broker.orders.strays import Strays
-from coordinator.cluster.dynamic_configs import DynamicConfigs
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.get_replica_log_info import (
+from holdfast_log.broker.handlers.get_replica_log_info import GetReplicaLogInfoHandler
+from holdfast_log.broker.log.truncation import advance_log_start
+from holdfast_log.broker.orders.controller_orders import ControllerOrders
+from holdfast_log.broker.orders.strays import Strays
+from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
+from holdfast_log.protocol.messages.get_replica_log_info import (
     REPLICA_LOG_INFO_MAX,
     AskedReplicas,
     GetReplicaLogInfoRequest,
     GetReplicaLogInfoResponse,
     ReplicaLogInfo,
 )
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from tests.broker.world import World, only_produced, produce_request
 from tests.models.batches import batch
 from tests.models.orders import leader_and_isr

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import pytest
 
-from broker.setting_groups import Live, read_group, settings_group
-from clients.settings import Setting, SettingType
+from holdfast_log.broker.setting_groups import Live, read_group, settings_group
+from holdfast_log.clients.settings import Setting, SettingType
 
 ROWS = (
     Setting("fetch.wait.max.ms", SettingType.INT, 500, ""),

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.orders.strays import Strays
-from coordinator.placement import ReplicaAssignment
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.messages.update_metadata import UpdateMetadataRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.orders.strays import Strays
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.protocol.messages.update_metadata import UpdateMetadataRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.broker.log.test_manager import Broker
 from tests.broker.world import World, fired
 from tests.coordinator.controller.machine import Machine, sent_to

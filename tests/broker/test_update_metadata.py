@@ -10,15 +10,15 @@ from typing import cast
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from broker.handlers.update_metadata import UpdateMetadataHandler
-from broker.metadata import MetadataCache
-from broker.orders.controller_orders import ControllerOrders
-from broker.orders.strays import Strays
-from broker.replication.roles import Roles
-from coordinator.cluster.dynamic_configs import DynamicConfigs
-from protocol.errors import ErrorCode
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from protocol.messages.update_metadata import UpdateMetadataRequest
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.handlers.update_metadata import UpdateMetadataHandler
+from holdfast_log.broker.orders.controller_orders import ControllerOrders
+from holdfast_log.broker.orders.strays import Strays
+from holdfast_log.broker.replication.roles import Roles
+from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from holdfast_log.protocol.messages.update_metadata import UpdateMetadataRequest
 from tests.broker.world import World
 from tests.models.orders import broker_metadata, leader_and_isr, partition_metadata, update_metadata
 

@@ -11,18 +11,18 @@ from typing import Annotated, Any, cast
 import pytest
 from twisted.internet.task import Clock
 
-from broker.dispatch import Dispatcher
-from broker.handler import Handler, RequestContext
-from broker.identity import BrokerIdentity
-from broker.setting_groups import Live, settings_group
-from broker.settings.rows import ROWS, broker_settings
-from broker.wiring.handlers import WiringError, build_handlers, handler_types
-from broker.wiring.node import WiredBroker, build_broker
-from broker.wiring.quotas import BROKER_CLIENT_ID
-from coordinator.repeated_log import RepeatedLog
-from coordinator.zookeeper.interface import ZooKeeper
-from protocol.catalog import APIS
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from holdfast_log.broker.cluster.identity import BrokerIdentity
+from holdfast_log.broker.requests.dispatch import Dispatcher
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.setting_groups import Live, settings_group
+from holdfast_log.broker.settings.rows import ROWS, broker_settings
+from holdfast_log.broker.wiring.handlers import WiringError, build_handlers, handler_types
+from holdfast_log.broker.wiring.node import WiredBroker, build_broker
+from holdfast_log.broker.wiring.quotas import BROKER_CLIENT_ID
+from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.coordinator.zookeeper.interface import ZooKeeper
+from holdfast_log.protocol.catalog import APIS
+from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.broker.world import World
 
 NOT_SERVED = {

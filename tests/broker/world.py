@@ -15,46 +15,52 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from broker.dispatch import Dispatcher
-from broker.handlers.api_versions import ApiVersionsHandler
-from broker.handlers.delete_records import DeleteRecordsHandler, DeleteRecordsSettings
-from broker.handlers.fetch import FetchHandler, FetchRequestSettings
-from broker.handlers.list_offsets import ListOffsetsHandler
-from broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
-from broker.handlers.produce import ProduceHandler
-from broker.log.disk import Disk, OsDisk
-from broker.log.flusher import Flusher
-from broker.log.manager import LogManager
-from broker.metadata import MetadataCache
-from broker.network.connection import ConnectionLimits, ServerConnection
-from broker.network.interfaces import Address, Network
-from broker.quotas.limits import QuotaLimits
-from broker.quotas.settings import QuotaSettings
-from broker.replication.fetch_sessions import FetchSessions, SessionLimits
-from broker.replication.fetches import Fetches
-from broker.replication.key_reads import KeyReads
-from broker.replication.leadership import IsrProposal
-from broker.replication.partition import Partition
-from broker.replication.record_deletions import RecordDeletions
-from broker.replication.replicas import ReplicaLimits, Replicas
-from broker.replication.right_to_confirm import RightToConfirm
-from broker.replication.roles import Roles
-from broker.wiring.surroundings import Surroundings
-from coordinator.repeated_log import RepeatedLog
-from coordinator.zookeeper.interface import ZooKeeper
-from protocol.api import Request, Response
-from protocol.frames import join_parts
-from protocol.headers import decode_response, encode_request
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.messages.produce import (
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.handlers.api_versions import ApiVersionsHandler
+from holdfast_log.broker.handlers.delete_records import DeleteRecordsHandler, DeleteRecordsSettings
+from holdfast_log.broker.handlers.fetch import FetchHandler, FetchRequestSettings
+from holdfast_log.broker.handlers.list_offsets import ListOffsetsHandler
+from holdfast_log.broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from holdfast_log.broker.handlers.produce import ProduceHandler
+from holdfast_log.broker.log.disk import Disk, OsDisk
+from holdfast_log.broker.log.flusher import Flusher
+from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.network.connection import ConnectionLimits, ServerConnection
+from holdfast_log.broker.network.interfaces import Address, Network
+from holdfast_log.broker.quotas.limits import QuotaLimits
+from holdfast_log.broker.quotas.settings import QuotaSettings
+from holdfast_log.broker.replication.fetch_sessions import FetchSessions, SessionLimits
+from holdfast_log.broker.replication.fetches import Fetches
+from holdfast_log.broker.replication.key_reads import KeyReads
+from holdfast_log.broker.replication.leadership import IsrProposal
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.record_deletions import RecordDeletions
+from holdfast_log.broker.replication.replicas import ReplicaLimits, Replicas
+from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
+from holdfast_log.broker.replication.roles import Roles
+from holdfast_log.broker.requests.dispatch import Dispatcher
+from holdfast_log.broker.wiring.surroundings import Surroundings
+from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.coordinator.zookeeper.interface import ZooKeeper
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.frames import join_parts
+from holdfast_log.protocol.headers import decode_response, encode_request
+from holdfast_log.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.messages.update_metadata import UpdateMetadataPartitionState
+from holdfast_log.protocol.messages.update_metadata import UpdateMetadataPartitionState
 from tests.models.batches import START_MS
 from tests.models.orders import (
     broker_metadata,

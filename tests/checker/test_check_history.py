@@ -10,15 +10,23 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from checker.calls import Action, CallHistory, FaultSpan, Outcome, OwnershipCall, from_lines, to_line
-from checker.check_history import check_other_cluster, main
-from checker.clients.crew import CheckSettings
-from checker.cluster import checked_cluster
-from checker.faults import BrokerFault, FaultPlayer, parse_faults
-from checker.load import CheckLoad
-from checker.recorder import Recorder
-from checker.verdict import judge
-from holdfast import Admin
+from holdfast_log import Admin
+from holdfast_log.checker.calls import (
+    Action,
+    CallHistory,
+    FaultSpan,
+    Outcome,
+    OwnershipCall,
+    from_lines,
+    to_line,
+)
+from holdfast_log.checker.check_history import check_other_cluster, main
+from holdfast_log.checker.clients.crew import CheckSettings
+from holdfast_log.checker.cluster import checked_cluster
+from holdfast_log.checker.faults import BrokerFault, FaultPlayer, parse_faults
+from holdfast_log.checker.load import CheckLoad
+from holdfast_log.checker.recorder import Recorder
+from holdfast_log.checker.verdict import judge
 from tests.cluster import Cluster
 
 TIMEOUT_S = 180.0

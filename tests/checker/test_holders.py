@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from checker.calls import NO_GRANT, Action, Outcome, OwnershipCall
-from checker.holders import holder_violations
+from holdfast_log.checker.calls import NO_GRANT, Action, Outcome, OwnershipCall
+from holdfast_log.checker.holders import holder_violations
 
 NAME = "group/leader"
 

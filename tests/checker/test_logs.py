@@ -6,9 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from checker.calls import Action, AppendCall, CallHistory, Outcome, OwnershipCall, ReadCall, StoredRecords
-from checker.logs import log_violations
-from checker.verdict import judge
+from holdfast_log.checker.calls import (
+    Action,
+    AppendCall,
+    CallHistory,
+    Outcome,
+    OwnershipCall,
+    ReadCall,
+    StoredRecords,
+)
+from holdfast_log.checker.logs import log_violations
+from holdfast_log.checker.verdict import judge
 
 T = ("log", 0)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checker.calls import (
+from holdfast_log.checker.calls import (
     ABSENT,
     Action,
     AppendCall,
@@ -21,7 +21,7 @@ from checker.calls import (
     from_lines,
     to_line,
 )
-from checker.verdict import judge
+from holdfast_log.checker.verdict import judge
 
 LOG = ("log", 0)
 REGISTER = ("register", 0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from checker.calls import ABSENT, CallHistory, KeyCall, Outcome, StoredRecords
-from checker.registers import register_violations
+from holdfast_log.checker.calls import ABSENT, CallHistory, KeyCall, Outcome, StoredRecords
+from holdfast_log.checker.registers import register_violations
 
 T = ("register", 0)
 

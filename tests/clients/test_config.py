@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from clients.config import (
+from holdfast_log.clients.config import (
     admin_settings,
     consumer_settings,
     producer_settings,
     required_acks,
     split_address,
 )
-from clients.errors import ConfigError
-from clients.settings import read_properties
+from holdfast_log.clients.errors import ConfigError
+from holdfast_log.clients.settings import read_properties
 
 HOME = Path(__file__).parents[2]
 BROKER = {"bootstrap.servers": "localhost:9092"}

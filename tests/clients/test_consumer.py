@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from clients.consumer import Consumer
-from clients.errors import ClosedError, NoOffsetError
-from clients.message import ConsumerRecord
-from protocol.batches import HEADER_SIZE, Compression
-from protocol.errors import (
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.errors import ClosedError, NoOffsetError
+from holdfast_log.clients.message import ConsumerRecord
+from holdfast_log.protocol.batches import HEADER_SIZE, Compression
+from holdfast_log.protocol.errors import (
     BrokerError,
     CorruptMessageError,
     ErrorCode,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.list_offsets import ListOffsetsRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.messages.fetch import FetchRequest
+from holdfast_log.protocol.messages.list_offsets import ListOffsetsRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.batches import encoded
 from tests.models.fake_cluster import FakeCluster, FakePartition
 

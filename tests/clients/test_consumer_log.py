@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from clients.consumer import Consumer
-from clients.errors import LogTruncatedError
-from protocol.batches import attributes, write_header
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import AbortedTransaction
-from protocol.messages.list_offsets import ListOffsetsRequest
-from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from protocol.records import BatchBuilder
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.errors import LogTruncatedError
+from holdfast_log.protocol.batches import attributes, write_header
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.fetch import AbortedTransaction
+from holdfast_log.protocol.messages.list_offsets import ListOffsetsRequest
+from holdfast_log.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from holdfast_log.protocol.records import BatchBuilder
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.clients.test_consumer import FLIGHTS, consumer_on, fill, read
 from tests.models.batches import encoded
 from tests.models.fake_cluster import FakeCluster, FakePartition

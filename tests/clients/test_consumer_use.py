@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from clients.consumer_use import ConsumerUse
-from clients.errors import ConcurrentUseError, ForkedConsumerError
-from clients.heartbeat_thread import HeartbeatThread
+from holdfast_log.clients.consuming.heartbeat_thread import HeartbeatThread
+from holdfast_log.clients.errors import ConcurrentUseError, ForkedConsumerError
+from holdfast_log.clients.fetching.consumer_use import ConsumerUse
 from tests.clients.test_consumer import FLIGHTS, fill, read, reader_on
 from tests.models.fake_cluster import FakeCluster
 
@@ -152,7 +152,7 @@ def test_a_forked_consumer_is_refused_and_closing_it_does_nothing(cluster: FakeC
 
 def test_a_program_that_forgets_to_close_its_consumer_ends() -> None:
     program = """
-        from holdfast import Consumer
+        from holdfast_log import Consumer
         consumer = Consumer({"bootstrap.servers": "localhost:1", "group.id": "g"})
         consumer.add_topic("flights")
         consumer.poll(300)

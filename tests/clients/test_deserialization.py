@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from clients.consumer import Consumer
-from clients.dead_letter import DeadLetterTopic
-from clients.errors import ConfigError, RecordDeserializationError
-from clients.feedback.events import Event, RecordDeadLettered, RecordSkipped
-from clients.message import ConsumerRecord, Message
-from clients.producer import Producer
-from clients.sending.responses import SendResponse
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.dead_letter import DeadLetterTopic
+from holdfast_log.clients.errors import ConfigError, RecordDeserializationError
+from holdfast_log.clients.feedback.events import Event, RecordDeadLettered, RecordSkipped
+from holdfast_log.clients.message import ConsumerRecord, Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.responses import SendResponse
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.clients.groups.party import Party
 from tests.clients.test_consumer import FLIGHTS, fill, read, reader_on
 from tests.models.batches import encoded

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from clients.errors import RecordDeserializationError, RequestTimeoutError
-from clients.exclusive_consumer import ExclusiveConsumer
-from clients.message import Message
-from clients.ownership.claim import FOR_EVER
-from clients.ownership.events import ClaimState, OwnershipEvent
-from clients.producer import Producer
-from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.ownership import LossReason, OwnRequest, ResumeRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.errors import RecordDeserializationError, RequestTimeoutError
+from holdfast_log.clients.exclusive_consumer import ExclusiveConsumer
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.ownership.claim import FOR_EVER
+from holdfast_log.clients.ownership.events import ClaimState, OwnershipEvent
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
+from holdfast_log.protocol.messages.fetch import FetchRequest
+from holdfast_log.protocol.messages.ownership import LossReason, OwnRequest, ResumeRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.fake_cluster import FakeCluster
 
 LOG = TopicPartition("log", 0)

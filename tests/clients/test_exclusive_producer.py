@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from broker.ownership.settings import OwnershipSettings
-from clients.errors import ClosedError, RequestTimeoutError, UndeliveredError
-from clients.exclusive_producer import ExclusiveProducer
-from clients.message import Message
-from clients.ownership.events import ClaimState, OwnershipEvent
-from protocol.errors import ErrorCode, OwnershipRefusedError, ProducerFencedError
-from protocol.messages.ownership import LossReason, ReleaseRequest
-from protocol.messages.produce import ProduceRequest
-from protocol.messages.producer_access import ProducerAccessMode, ProducerAccessRequest
+from holdfast_log.broker.ownership.settings import OwnershipSettings
+from holdfast_log.clients.errors import ClosedError, RequestTimeoutError, UndeliveredError
+from holdfast_log.clients.exclusive_producer import ExclusiveProducer
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.ownership.events import ClaimState, OwnershipEvent
+from holdfast_log.protocol.errors import ErrorCode, OwnershipRefusedError, ProducerFencedError
+from holdfast_log.protocol.messages.ownership import LossReason, ReleaseRequest
+from holdfast_log.protocol.messages.produce import ProduceRequest
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode, ProducerAccessRequest
 from tests.clients.sending.settling import settle
 from tests.models.fake_cluster import FakeCluster, FakePartition
 from tests.models.fake_ownership import FakeOwnership

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from clients.consumer import Consumer
-from clients.errors import ClosedError, ConfigError, UndeliveredError, UnsupportedRequestError
-from clients.exclusive_producer import ExclusiveProducer
-from clients.fence import FENCES_FEATURE, OwnerFence
-from clients.message import Message
-from clients.ownership.lease import Lease
-from clients.producer import Producer
-from protocol.errors import ErrorCode, OwnershipFencedError, ProducerFencedError
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.ownership import Access
-from protocol.messages.produce import ProduceRequest
-from protocol.messages.producer_access import ProducerAccessMode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.errors import ClosedError, ConfigError, UndeliveredError, UnsupportedRequestError
+from holdfast_log.clients.exclusive_producer import ExclusiveProducer
+from holdfast_log.clients.fence import FENCES_FEATURE, OwnerFence
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.ownership.lease import Lease
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.errors import ErrorCode, OwnershipFencedError, ProducerFencedError
+from holdfast_log.protocol.messages.fetch import FetchRequest
+from holdfast_log.protocol.messages.ownership import Access
+from holdfast_log.protocol.messages.produce import ProduceRequest
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.fake_cluster import FakeCluster
 
 LOG = TopicPartition("log", 0)

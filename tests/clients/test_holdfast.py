@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from clients import errors as client_errors
-from clients.message import ConsumerRecord
-from protocol import errors as protocol_errors
-from protocol.topic_partition import TopicPartition
+import holdfast_log as holdfast
+from holdfast_log.clients import errors as client_errors
+from holdfast_log.clients.message import ConsumerRecord
+from holdfast_log.protocol import errors as protocol_errors
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 HOME = Path(__file__).parents[2]
 
@@ -111,8 +111,8 @@ def test_importing_a_client_imports_few_modules_and_compiles_no_codec(name: str)
         " codecs.append(given[1]) if event == 'compile' and 'coder of ' in str(given[1]) else None)\n"
         f"import holdfast; holdfast.{name}; print(*sorted(set(sys.modules) - before))\n"
         "print(len(codecs))\n"
-        "from protocol.messages.metadata import MetadataRequest\n"
-        "from protocol.schema import encode\n"
+        "from holdfast_log.protocol.messages.metadata import MetadataRequest\n"
+        "from holdfast_log.protocol.schema import encode\n"
         "encode(MetadataRequest(topics=None), 9); print(*codecs)\n"
     )
     answer = subprocess.run(
@@ -129,6 +129,10 @@ def test_importing_a_client_imports_few_modules_and_compiles_no_codec(name: str)
 
     assert not SLOW_TO_IMPORT & set(modules)
     assert len(modules) < 165, modules
-    messages = {module.rpartition(".")[2] for module in modules if module.startswith("protocol.messages.")}
+    messages = {
+        module.rpartition(".")[2]
+        for module in modules
+        if module.startswith("holdfast_log.protocol.messages.")
+    }
     assert messages == MESSAGES[name]
     assert (compiled_by_import, compiled_by_use) == ("0", "<encoder of MetadataRequest v9>")

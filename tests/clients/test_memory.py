@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from clients.errors import BufferFullError
-from clients.message import Message
-from protocol.batches import Compression
+from holdfast_log.clients.errors import BufferFullError
+from holdfast_log.clients.message import Message
+from holdfast_log.protocol.batches import Compression
 from tests.clients.test_consumer import consumer_on
 from tests.clients.test_producer import producer_on
 from tests.models.batches import encoded

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clients.errors import (
+from holdfast_log.clients.errors import (
     BufferFullError,
     ClosedError,
     ConfigError,
@@ -16,19 +16,19 @@ from clients.errors import (
     UndeliveredError,
     UnsupportedRequestError,
 )
-from clients.message import Message
-from clients.producer import Producer
-from clients.sending.responses import SendResponse
-from protocol.errors import (
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.responses import SendResponse
+from holdfast_log.protocol.errors import (
     BrokerError,
     ErrorCode,
     MessageTooLargeError,
     ProducerFencedError,
     UnknownTopicOrPartitionError,
 )
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import ProduceRequest
+from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest
+from holdfast_log.protocol.messages.metadata import MetadataRequest
+from holdfast_log.protocol.messages.produce import ProduceRequest
 from tests.clients.sending.settling import settle
 from tests.models.fake_cluster import FakeCluster
 

@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
-from clients.feedback.events import Event, TopicUnknown
-from protocol.errors import BrokerError, InvalidTopicError, UnknownTopicOrPartitionError
-from protocol.messages.metadata import MetadataRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.feedback.events import Event, TopicUnknown
+from holdfast_log.protocol.errors import BrokerError, InvalidTopicError, UnknownTopicOrPartitionError
+from holdfast_log.protocol.messages.metadata import MetadataRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.clients.groups.party import Party
 from tests.clients.test_consumer import consumer_on, fill, read
 from tests.models.fake_cluster import FakeCluster, FakePartition

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import apache_kafka
 from benchmarks.apache_kafka import KafkaBroker, NoKafkaError, java
-from broker.tools.broker_process import BackgroundBroker
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
 
 __all__ = ["KafkaBroker", "class_path", "config_command", "dump"]
 

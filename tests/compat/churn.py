@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from clients.message import Message
-from clients.producer import Producer
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
 
 ROOT = Path(__file__).parent.parent.parent
 OLD_KAFKA_PYTHON = Path(

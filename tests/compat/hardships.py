@@ -17,10 +17,10 @@ import confluent_kafka as confluent
 import kafka
 from confluent_kafka import DeserializingConsumer
 
-from clients.admin import Admin, NewTopic
-from clients.consumer import Consumer
-from clients.producer import Producer
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.admin import Admin, NewTopic
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 BAD = 150
 POLLS = 40

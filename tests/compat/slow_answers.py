@@ -12,11 +12,11 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from broker.tools.broker_process import receive
-from coordinator.tools.zookeeper_process import HOST
-from protocol.api import Request
-from protocol.frames import SIZE
-from protocol.headers import decode_correlation_id, decode_request_header
+from holdfast_log.broker.tools.broker_process import receive
+from holdfast_log.coordinator.tools.zookeeper_process import HOST
+from holdfast_log.protocol.api import Request
+from holdfast_log.protocol.frames import SIZE
+from holdfast_log.protocol.headers import decode_correlation_id, decode_request_header
 
 
 class SlowAnswers:

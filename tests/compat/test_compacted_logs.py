@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.tools.broker_process import BackgroundBroker
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from tests.cluster import Cluster
 from tests.compat.apache_kafka import KafkaBroker, class_path
 from tests.compat.test_old_logs import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.tools.broker_process import BackgroundBroker
-from clients.admin import Admin, NewTopic
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
+from holdfast_log.clients.admin import Admin, NewTopic
 from tests.cluster import Cluster
 from tests.compat.apache_kafka import class_path, config_command
 

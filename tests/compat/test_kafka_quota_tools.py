@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clients.admin import Admin, ClientQuotaEntity
+from holdfast_log.clients.admin import Admin, ClientQuotaEntity
 from tests.cluster import BackgroundBroker
 from tests.compat.kafka_tools import run_kafka_tool
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from clients.admin import Admin, NewTopic
-from coordinator.tools.zookeeper_process import free_port
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.sync_group import SyncGroupRequest
+from holdfast_log.clients.admin import Admin, NewTopic
+from holdfast_log.coordinator.tools.zookeeper_process import free_port
+from holdfast_log.protocol.messages.metadata import MetadataRequest
+from holdfast_log.protocol.messages.sync_group import SyncGroupRequest
 from tests.cluster import BackgroundBroker, Cluster
 from tests.compat.churn import OLD_KAFKA_PYTHON, PARTITIONS, Library, churn, mixed_group, percentile
 from tests.compat.drivers.membership import POLL_MS

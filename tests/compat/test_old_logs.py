@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.tools.broker_process import BackgroundBroker
-from clients.admin import Admin
-from protocol.topic_partition import TopicPartition as Partition
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
+from holdfast_log.clients.admin import Admin
+from holdfast_log.protocol.topic_partition import TopicPartition as Partition
 from tests.cluster import Cluster
 from tests.compat.apache_kafka import KafkaBroker, class_path, dump
 

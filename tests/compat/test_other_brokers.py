@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer as StockProducer
 
-from clients.admin import Admin
-from clients.connection.connection import Connection
-from clients.connection.conversation import Conversation
-from clients.consumer import Consumer
-from clients.message import ConsumerRecord, Message
-from clients.producer import Producer
-from protocol.messages.join_group import JoinGroupRequest
-from protocol.messages.leave_group import LeaveGroupRequest
-from protocol.messages.sync_group import SyncGroupRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.admin import Admin
+from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.connection.conversation import Conversation
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.message import ConsumerRecord, Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.messages.join_group import JoinGroupRequest
+from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest
+from holdfast_log.protocol.messages.sync_group import SyncGroupRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 BROKERS = 3
 PARTITIONS = 4  # Partitions of a topic that the mock cluster creates automatically.

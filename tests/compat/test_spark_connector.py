@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.tools.broker_process import BackgroundBroker
-from holdfast import Admin, NewTopic
+from holdfast_log import Admin, NewTopic
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from tests.compat.churn import ROOT
 from tests.compat.drivers.spark_connector import COPY, COUNT, TOPIC
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from broker.tools.broker_process import BackgroundBroker
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from tests.compat.churn import OLD_KAFKA_PYTHON, ROOT, Library
 from tests.compat.drivers.workload import late_index
 

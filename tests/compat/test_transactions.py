@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.tools.broker_process import BackgroundBroker
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from tests.compat.churn import ROOT
 from tests.compat.drivers.workload import TRANSACTION_S
 from tests.compat.test_stock_clients import AIOKAFKA, CONFLUENT, KAFKA_PYTHON_3, StockClient

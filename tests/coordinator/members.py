@@ -15,34 +15,43 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from coordinator.cluster.candidacy import Candidacy
-from coordinator.cluster.membership import ClusterMembership
-from coordinator.controller.machine import ControllerPolicy
-from coordinator.controller.service import ControllerService
-from coordinator.controller.topic_rules import TopicDefaults
-from coordinator.znodes.brokers import ELIGIBLE_LEADERS, REPLICA_LOG_INFO, BrokerInfo, RegisteredEndpoint
-from coordinator.zookeeper.interface import ZooKeeperSession
-from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
-from protocol.messages.alter_partition import (
+from holdfast_log.coordinator.cluster.candidacy import Candidacy
+from holdfast_log.coordinator.cluster.membership import ClusterMembership
+from holdfast_log.coordinator.controller.machine import ControllerPolicy
+from holdfast_log.coordinator.controller.service import ControllerService
+from holdfast_log.coordinator.controller.topic_rules import TopicDefaults
+from holdfast_log.coordinator.znodes.brokers import (
+    ELIGIBLE_LEADERS,
+    REPLICA_LOG_INFO,
+    BrokerInfo,
+    RegisteredEndpoint,
+)
+from holdfast_log.coordinator.zookeeper.interface import ZooKeeperSession
+from holdfast_log.coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
+from holdfast_log.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     BrokerState,
     ProposedPartition,
     TopicData,
 )
-from protocol.messages.get_replica_log_info import (
+from holdfast_log.protocol.messages.get_replica_log_info import (
     GetReplicaLogInfoRequest,
     GetReplicaLogInfoResponse,
     ReplicaLogInfo,
     TopicReplicaLogInfo,
 )
-from protocol.messages.leader_and_isr import (
+from holdfast_log.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
 )
-from protocol.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
-from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from holdfast_log.protocol.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from holdfast_log.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from tests.reactor import reactor, until
 
 SESSION_TIMEOUT_MS = 6000

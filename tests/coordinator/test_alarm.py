@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from twisted.internet.task import Clock
 
-from coordinator.alarm import Alarm
+from holdfast_log.coordinator.alarm import Alarm
 
 
 class Bell:

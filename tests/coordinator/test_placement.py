@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.placement import PlacementError, ReplicaAssignment, place
+from holdfast_log.coordinator.placement import PlacementError, ReplicaAssignment, place
 
 
 def replicas(assignments: list[ReplicaAssignment]) -> list[tuple[int, ...]]:

@@ -7,7 +7,7 @@ import logging
 import pytest
 from twisted.internet.task import Clock
 
-from coordinator.repeated_log import RepeatedLog
+from holdfast_log.coordinator.repeated_log import RepeatedLog
 
 LOGGER = logging.getLogger("tests.repeated")
 

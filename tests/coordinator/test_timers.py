@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.timers import Timers
+from holdfast_log.coordinator.timers import Timers
 
 
 def due(timers: Timers[str], now_ms: int) -> list[str]:

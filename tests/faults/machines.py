@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from broker.tools.machine import HookedMachine
+from holdfast_log.broker.tools.machine import HookedMachine
 
 CHECKOUT = Path(__file__).parent.parent.parent
 _DISK_BYTES = 256 << 20

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 
-from coordinator.tools.zookeeper_process import die_with_parent
+from holdfast_log.coordinator.tools.zookeeper_process import die_with_parent
 from tests.faults import machines, namespaces
 from tests.faults.account import Findings
 from tests.faults.cells import ALL_CELLS, Cell

@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from broker.tools.place import Place
-from coordinator.tools.zookeeper_process import die_with_parent
+from holdfast_log.broker.tools.place import Place
+from holdfast_log.coordinator.tools.zookeeper_process import die_with_parent
 
 CHECKOUT = Path(__file__).parent.parent.parent
 BRIDGE = "middle"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker.tools.place import Place, on_loopback
-from coordinator.tools.zookeeper_process import HOST
+from holdfast_log.broker.tools.place import Place, on_loopback
+from holdfast_log.coordinator.tools.zookeeper_process import HOST
 
 
 class Network(Protocol):

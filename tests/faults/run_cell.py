@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from broker.tools.machine import HookedMachine, Machine
-from broker.tools.relays import Relays
+from holdfast_log.broker.tools.machine import HookedMachine, Machine
+from holdfast_log.broker.tools.relays import Relays
 from tests.faults.account import Findings, compare
 from tests.faults.cells import Cell, Fault, Role, named
 from tests.faults.machines import Ext4Machine

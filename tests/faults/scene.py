@@ -10,11 +10,11 @@ from typing import Any
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from benchmarks.steady_load import SteadyLoad, steady_loads
-from broker.tools.broker_process import BackgroundBroker
-from broker.tools.cluster_view import ClusterView
-from broker.tools.local_cluster import LocalCluster
-from broker.tools.machine import Machine
-from coordinator.tools.zookeeper_process import ZooKeeperProcess, ensemble
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
+from holdfast_log.broker.tools.cluster_view import ClusterView
+from holdfast_log.broker.tools.local_cluster import LocalCluster
+from holdfast_log.broker.tools.machine import Machine
+from holdfast_log.coordinator.tools.zookeeper_process import ZooKeeperProcess, ensemble
 from tests.faults.cells import Role
 from tests.faults.networks import Network
 from tests.faults.reader import Stored, read_all

@@ -6,9 +6,9 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from broker.tools.broker_process import BackgroundBroker
-from broker.tools.relays import Relays
-from coordinator.tools.zookeeper_process import ZooKeeperProcess
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
+from holdfast_log.broker.tools.relays import Relays
+from holdfast_log.coordinator.tools.zookeeper_process import ZooKeeperProcess
 from tests.faults.cells import Cell, Fault, Role
 from tests.faults.outage import lose_zookeeper
 from tests.faults.scene import BROKERS, Scene

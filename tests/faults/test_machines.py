@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.tools.machine import HookedMachine, Machine
+from holdfast_log.broker.tools.machine import HookedMachine, Machine
 from tests.faults import machines
 
 HOUR_S = 3600.0
@@ -55,7 +55,7 @@ def test_the_clock_of_a_machine_is_as_far_ahead_as_it_was_set(machine: HookedMac
 def test_a_full_disk_refuses_writes_until_there_is_room(machine: HookedMachine) -> None:
     program = """
         import sys
-        from broker.log.disk import OsDisk
+        from holdfast_log.broker.log.disk import OsDisk
         try:
             OsDisk().open(sys.argv[1] + "/file", create=True).append([b"record"])
         except OSError as error:
@@ -69,7 +69,7 @@ def test_a_full_disk_refuses_writes_until_there_is_room(machine: HookedMachine) 
 
 WRITE_AND_SYNC = """
     import sys
-    from broker.log.disk import OsDisk
+    from holdfast_log.broker.log.disk import OsDisk
     disk, place = OsDisk(), sys.argv[1]
     synced = disk.open(place + "/synced", create=True)
     synced.append([b"durable"])
@@ -82,12 +82,15 @@ WRITE_AND_SYNC = """
 
 def test_a_power_loss_removes_what_is_not_synced_and_begins_another_boot(machine: HookedMachine) -> None:
     run_on(machine, WRITE_AND_SYNC)
-    boot = run_on(machine, "from broker.process.session_file import boot_id; print(boot_id())")
+    boot = run_on(machine, "from holdfast_log.broker.process.session_file import boot_id; print(boot_id())")
     machine.lose_power()
     content = {path.name: path.read_bytes() for path in machine.log_dir.iterdir()}
     assert content.pop("unsynced", b"") == b""
     assert content == {"synced": b"durable", "whole": b"durable"}
-    assert run_on(machine, "from broker.process.session_file import boot_id; print(boot_id())") != boot
+    assert (
+        run_on(machine, "from holdfast_log.broker.process.session_file import boot_id; print(boot_id())")
+        != boot
+    )
 
 
 def test_an_emptied_disk_has_nothing_left(machine: HookedMachine) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.tools.place import Place
-from broker.tools.relays import Relays, local_ports
+from holdfast_log.broker.tools.place import Place
+from holdfast_log.broker.tools.relays import Relays, local_ports
 
 TIMEOUT_S = 60.0
 SHORT_S = 0.3

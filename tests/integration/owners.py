@@ -6,24 +6,28 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from broker.tools.broker_process import BackgroundBroker
-from protocol.errors import ErrorCode
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.ownership import (
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
+from holdfast_log.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from holdfast_log.protocol.messages.ownership import (
     Access,
     HeldResource,
     RenewRequest,
     ResourceStanding,
 )
-from protocol.messages.produce import (
+from holdfast_log.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
-from protocol.messages.producer_access import (
+from holdfast_log.protocol.messages.producer_access import (
     ProducerAccessMode,
     ProducerAccessRequest,
     ProducerAccessResponse,

@@ -6,9 +6,9 @@ import contextlib
 import socket
 from typing import Any, TypeVar
 
-from protocol.api import Request, Response
-from protocol.frames import SIZE, join_parts
-from protocol.headers import decode_response, encode_request
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.frames import SIZE, join_parts
+from holdfast_log.protocol.headers import decode_response, encode_request
 
 R = TypeVar("R", bound=Response)
 

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from clients.consumer import Consumer
-from clients.groups.listener import RebalanceListener
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.groups.listener import RebalanceListener
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 POLL_MS = 100
 

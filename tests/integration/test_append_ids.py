@@ -6,9 +6,9 @@ import uuid
 
 import pytest
 
-from clients.message import Message
-from clients.producer import Producer
-from protocol.errors import OffsetMismatchError
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.errors import OffsetMismatchError
 from tests.cluster import Cluster
 from tests.integration.clients import consume, create_topic
 

@@ -13,7 +13,7 @@ from tests.integration.test_replication import values
 
 def cluster(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a script that starts a cluster in the background, and return when the script does."""
-    return run_module("broker.tools.background_cluster", *arguments)
+    return run_module("holdfast_log.broker.tools.background_cluster", *arguments)
 
 
 def bootstrap_of(started: subprocess.CompletedProcess[str]) -> str:

@@ -19,24 +19,28 @@ from pathlib import Path
 
 import pytest
 
-from protocol import batches
-from protocol.api import Response
-from protocol.batches import Compression
-from protocol.errors import ErrorCode
-from protocol.frames import SIZE
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.create_topics import (
+from holdfast_log.protocol import batches
+from holdfast_log.protocol.api import Response
+from holdfast_log.protocol.batches import Compression
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.frames import SIZE
+from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
+from holdfast_log.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreatableTopicResult,
     CreateTopicsRequest,
 )
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import (
+from holdfast_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from holdfast_log.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from holdfast_log.protocol.messages.metadata import MetadataRequest
+from holdfast_log.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

@@ -13,7 +13,7 @@ from tests.integration.waiting import until
 
 
 def configs(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_module("clients.tools.configs", "--bootstrap-server", bootstrap, *arguments)
+    return run_module("holdfast_log.clients.tools.configs", "--bootstrap-server", bootstrap, *arguments)
 
 
 def is_taken(bootstrap: str, value: bytes) -> bool:

@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from clients.consumer import Consumer
-from clients.dead_letter import DeadLetterTopic
-from clients.errors import RecordDeserializationError
-from clients.message import ConsumerRecord
-from clients.producer import Producer
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.dead_letter import DeadLetterTopic
+from holdfast_log.clients.errors import RecordDeserializationError
+from holdfast_log.clients.message import ConsumerRecord
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.cluster import BackgroundBroker
 
 WAIT_S = 60

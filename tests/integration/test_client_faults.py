@@ -20,16 +20,16 @@ from typing import Any
 
 import pytest
 
-from broker.tools.local_cluster import LocalCluster
-from clients.admin import Admin, NewTopic
-from clients.connection.network import SocketChannel, SystemNetwork
-from clients.consumer import Consumer
-from clients.errors import ClientError, UndeliveredError
-from clients.message import Message
-from clients.producer import Producer
-from clients.sending.responses import SendResponse
-from protocol.errors import BrokerError, TopicExistsError
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.tools.local_cluster import LocalCluster
+from holdfast_log.clients.admin import Admin, NewTopic
+from holdfast_log.clients.connection.network import SocketChannel, SystemNetwork
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.errors import ClientError, UndeliveredError
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.responses import SendResponse
+from holdfast_log.protocol.errors import BrokerError, TopicExistsError
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 RECORDS = int(os.environ.get("HOLDFAST_FAULT_RECORDS", "200000"))
 ROUNDS = int(os.environ.get("HOLDFAST_FAULT_ROUNDS", "1"))

@@ -11,20 +11,20 @@ from collections.abc import Callable
 
 import pytest
 
-from clients.admin.admin import Admin
-from clients.consumer import Consumer
-from clients.errors import (
+from holdfast_log.clients.admin.admin import Admin
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.errors import (
     ConcurrentUseError,
     GuardMismatchError,
     InsideCallbackError,
     UndeliveredError,
     UnreachableError,
 )
-from clients.message import Message
-from clients.producer import Producer
-from clients.sending.responses import SendResponse
-from protocol.errors import UnknownTopicOrPartitionError
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.responses import SendResponse
+from holdfast_log.protocol.errors import UnknownTopicOrPartitionError
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.cluster import BackgroundBroker
 from tests.integration.clients import create_topic
 from tests.integration.programs import finished
@@ -202,7 +202,7 @@ def test_a_forked_process_needs_a_producer_of_its_own_and_the_first_process_keep
     create_topic(broker.address, topic)
     program = f"""
 import os
-from holdfast import ForkedError, Message, Producer
+from holdfast_log import ForkedError, Message, Producer
 properties = {{"bootstrap.servers": "{broker.address}"}}
 with Producer(properties) as producer:
     producer.send(Message("{topic}", value="before")).result(60_000)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clients.admin import (
+from holdfast_log.clients.admin import (
     EARLIEST,
     LATEST,
     Admin,
@@ -17,16 +17,16 @@ from clients.admin import (
     NewTopic,
     ResourceType,
 )
-from clients.consumer import Consumer
-from clients.message import ConsumerRecord, Message
-from clients.producer import Producer
-from protocol.errors import (
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.message import ConsumerRecord, Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.errors import (
     InvalidTopicError,
     OffsetOutOfRangeError,
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
 from tests.integration.programs import run_module
 
@@ -164,7 +164,7 @@ def test_a_killed_and_restarted_broker_loses_no_record(cluster: Cluster) -> None
 class TestCommandLine:
     @staticmethod
     def run(tool: str, *arguments: str, text: str = "", status: int = 0) -> str:
-        answer = run_module(f"clients.tools.{tool}", *arguments, text=text)
+        answer = run_module(f"holdfast_log.clients.tools.{tool}", *arguments, text=text)
         assert answer.returncode == status, answer.stderr
         assert "Traceback" not in answer.stderr
         return answer.stdout + answer.stderr if status else answer.stdout

@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from broker.tools.cluster_view import ClusterView
-from coordinator.znodes.brokers import broker_path
-from coordinator.znodes.controller import CONTROLLER, encode_controller
-from coordinator.znodes.topics import PartitionState, encode_partition_state, partition_state_path
+from holdfast_log.broker.tools.cluster_view import ClusterView
+from holdfast_log.coordinator.znodes.brokers import broker_path
+from holdfast_log.coordinator.znodes.controller import CONTROLLER, encode_controller
+from holdfast_log.coordinator.znodes.topics import (
+    PartitionState,
+    encode_partition_state,
+    partition_state_path,
+)
 
 TIMEOUT_S = 30.0
 

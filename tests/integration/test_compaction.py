@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from clients.admin.admin import Admin
-from clients.admin.topics import NewTopic
+from holdfast_log.clients.admin.admin import Admin
+from holdfast_log.clients.admin.topics import NewTopic
 from tests.cluster import BackgroundBroker, Cluster
 
 _TIMEOUT_S = 60.0

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from clients.consumer import Consumer
-from clients.errors import GuardMismatchError
-from clients.message import Message
-from clients.producer import Producer
-from protocol.errors import OffsetMismatchError
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.errors import GuardMismatchError
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.errors import OffsetMismatchError
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
 from tests.integration import clients
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from clients.admin import LATEST, Admin
-from clients.message import Message
-from clients.producer import Producer
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.admin import LATEST, Admin
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.cluster import BackgroundBroker, Cluster
 from tests.integration.clients import create_topic
 from tests.integration.programs import finished
@@ -48,7 +48,7 @@ def place(broker: BackgroundBroker, request: pytest.FixtureRequest) -> Place:
 
 def command(tool: str, place: Place, *arguments: str) -> list[str]:
     return [
-        sys.executable, "-m", f"clients.tools.console_{tool}", "--bootstrap-server", place.bootstrap,
+        sys.executable, "-m", f"holdfast_log.clients.tools.console_{tool}", "--bootstrap-server", place.bootstrap,
         "--topic", place.topic, *arguments,
     ]  # fmt: skip
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.tools.broker_process import BackgroundBroker
-from clients.admin import Admin, TokenCheck
-from clients.consumer import Consumer
-from clients.message import ConsumerRecord
-from clients.producer import Producer
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
+from holdfast_log.clients.admin import Admin, TokenCheck
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.message import ConsumerRecord
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.integration import clients
 
 HOME = Path(__file__).parents[2]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from broker.tools.broker_process import BackgroundBroker
-from clients.exclusive_consumer import ExclusiveConsumer
-from clients.ownership.claim import FOR_EVER
-from clients.ownership.events import ClaimState, OwnershipEvent
-from protocol.errors import OwnershipFencedError, OwnershipRefusedError
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
+from holdfast_log.clients.exclusive_consumer import ExclusiveConsumer
+from holdfast_log.clients.ownership.claim import FOR_EVER
+from holdfast_log.clients.ownership.events import ClaimState, OwnershipEvent
+from holdfast_log.protocol.errors import OwnershipFencedError, OwnershipRefusedError
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.integration import clients
 from tests.models.cuttable import CuttableNetwork
 

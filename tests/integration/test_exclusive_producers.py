@@ -10,14 +10,19 @@ from typing import Any
 
 import pytest
 
-from broker.tools.broker_process import BackgroundBroker
-from clients.errors import ClosedError, ConfigError, RequestTimeoutError, UndeliveredError
-from clients.exclusive_producer import ExclusiveProducer
-from clients.message import Message
-from clients.ownership.events import ClaimState, OwnershipEvent
-from clients.producer import Producer
-from protocol.errors import AuthorizationError, ErrorCode, OwnershipRefusedError, ProducerFencedError
-from protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
+from holdfast_log.clients.errors import ClosedError, ConfigError, RequestTimeoutError, UndeliveredError
+from holdfast_log.clients.exclusive_producer import ExclusiveProducer
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.ownership.events import ClaimState, OwnershipEvent
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.errors import (
+    AuthorizationError,
+    ErrorCode,
+    OwnershipRefusedError,
+    ProducerFencedError,
+)
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 from tests.integration import clients
 from tests.models.cuttable import CuttableNetwork
 

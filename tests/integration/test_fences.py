@@ -7,15 +7,15 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from clients.admin import Admin
-from clients.consumer import Consumer
-from clients.fence import OwnerFence
-from clients.message import Message
-from clients.ownership.lease import Lease
-from clients.producer import Producer
-from protocol.errors import BrokerError, ErrorCode, OwnershipFencedError, ProducerFencedError
-from protocol.messages.ownership import Access
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.admin import Admin
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.ownership.lease import Lease
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, OwnershipFencedError, ProducerFencedError
+from holdfast_log.protocol.messages.ownership import Access
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
 from tests.integration.clients import consume, create_topic
 

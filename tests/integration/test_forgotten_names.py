@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from kazoo.client import KazooClient
 
-from clients.ownership.lease import Lease
-from coordinator.znodes.layout import OWNED_NAMES
+from holdfast_log.clients.ownership.lease import Lease
+from holdfast_log.coordinator.znodes.layout import OWNED_NAMES
 from tests.cluster import Cluster
 
 NAMES = 1000

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from clients.admin import Admin, NewTopic
-from clients.consumer import Consumer
-from clients.message import Message
-from clients.producer import Producer
-from clients.tools.console_consumer import console_consumer
-from clients.tools.consumer_groups import consumer_groups
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.admin import Admin, NewTopic
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.tools.console_consumer import console_consumer
+from holdfast_log.clients.tools.consumer_groups import consumer_groups
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
 
 WAIT_S = 60

@@ -16,14 +16,14 @@ from contextlib import suppress
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from protocol.errors import ErrorCode
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FoundCoordinator
-from protocol.messages.offset_commit import (
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest, FoundCoordinator
+from holdfast_log.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_fetch import (
+from holdfast_log.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,

@@ -19,11 +19,11 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker.log.disk import OsDisk
-from broker.log.open_files import OpenFiles
-from broker.log.segment import Segment
-from broker.log.settings import LogSettings
-from broker.tools.broker_process import BackgroundBroker
+from holdfast_log.broker.log.disk import OsDisk
+from holdfast_log.broker.log.open_files import OpenFiles
+from holdfast_log.broker.log.segment import Segment
+from holdfast_log.broker.log.settings import LogSettings
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "10"))  # for each value of flush.before.ack
 PARTITIONS = 2

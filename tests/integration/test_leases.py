@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from broker.tools.broker_process import BackgroundBroker
-from clients.errors import RequestTimeoutError
-from clients.ownership.claim import FOR_EVER
-from clients.ownership.claim_requests import Writer
-from clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent
-from clients.ownership.lease import Lease
-from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
-from protocol.messages.ownership import LossReason
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
+from holdfast_log.clients.errors import RequestTimeoutError
+from holdfast_log.clients.ownership.claim import FOR_EVER
+from holdfast_log.clients.ownership.claim_requests import Writer
+from holdfast_log.clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent
+from holdfast_log.clients.ownership.lease import Lease
+from holdfast_log.protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
+from holdfast_log.protocol.messages.ownership import LossReason
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.integration import clients
 from tests.models.cuttable import CuttableNetwork
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.tools.local_cluster import LocalCluster
+from holdfast_log.broker.tools.local_cluster import LocalCluster
 
 UP = "import os, time; print(os.environ['HOLDFAST_BOOTSTRAP'], flush=True); time.sleep(600)"
 
@@ -20,7 +20,7 @@ UP = "import os, time; print(os.environ['HOLDFAST_BOOTSTRAP'], flush=True); time
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A local cluster whose command is running."""
-    command = [sys.executable, "-m", "broker.tools.local_cluster", "--directory", str(tmp_path)]
+    command = [sys.executable, "-m", "holdfast_log.broker.tools.local_cluster", "--directory", str(tmp_path)]
     process = subprocess.Popen(
         [*command, "--", sys.executable, "-c", UP],
         stdout=subprocess.PIPE,
@@ -75,7 +75,7 @@ def test_sigterm_to_the_front_process_ends_all_processes(
 
 
 def test_a_broker_that_exits_ends_the_whole_cluster(running: subprocess.Popen[str], tmp_path: Path) -> None:
-    (broker,) = [pid for pid, line in processes_naming(tmp_path).items() if "-m broker " in line]
+    (broker,) = [pid for pid, line in processes_naming(tmp_path).items() if "-m holdfast_log.broker " in line]
 
     os.kill(broker, signal.SIGKILL)
 
@@ -86,7 +86,7 @@ def test_a_broker_that_exits_ends_the_whole_cluster(running: subprocess.Popen[st
 
 
 def test_the_cluster_exits_with_its_commands_status(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "broker.tools.local_cluster", "--directory", str(tmp_path)]
+    command = [sys.executable, "-m", "holdfast_log.broker.tools.local_cluster", "--directory", str(tmp_path)]
 
     done = subprocess.run(
         [*command, "--", sys.executable, "-c", "raise SystemExit(7)"], timeout=120, check=False

@@ -15,12 +15,12 @@ from click.testing import CliRunner
 from kafka import KafkaAdminClient as StockAdmin
 from kafka import TopicPartition as StockPartition
 
-from clients.admin import Admin
-from clients.tools.configs import configs
-from clients.tools.leader_election import leader_election
-from clients.tools.partitions_file import read_assignments
-from clients.tools.reassign_partitions import reassign_partitions
-from clients.tools.topics import topics
+from holdfast_log.clients.admin import Admin
+from holdfast_log.clients.tools.configs import configs
+from holdfast_log.clients.tools.leader_election import leader_election
+from holdfast_log.clients.tools.partitions_file import read_assignments
+from holdfast_log.clients.tools.reassign_partitions import reassign_partitions
+from holdfast_log.clients.tools.topics import topics
 from tests.cluster import Cluster
 from tests.integration.clients import consume, create_topic, produce
 from tests.integration.test_replication import PROPERTIES, states_in, values

@@ -9,14 +9,14 @@ import subprocess
 import time
 from pathlib import Path
 
-from clients.admin.admin import Admin
-from clients.admin.configs import ConfigChange, ConfigResource
-from clients.admin.topics import NewTopic
-from protocol.configs import ResourceType
+from holdfast_log.clients.admin.admin import Admin
+from holdfast_log.clients.admin.configs import ConfigChange, ConfigResource
+from holdfast_log.clients.admin.topics import NewTopic
+from holdfast_log.protocol.configs import ResourceType
 from tests.cluster import Cluster
 
 HOME = Path(__file__).parent.parent.parent
-BY = "by User:ANONYMOUS, client 'operator', at 127.0.0.1 (broker.audit)"
+BY = "by User:ANONYMOUS, client 'operator', at 127.0.0.1 (holdfast_log.broker.requests.audit)"
 
 
 def lines_with(log: str, text: str) -> list[str]:

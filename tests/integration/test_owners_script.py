@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from protocol.errors import ErrorCode
-from protocol.messages.ownership import IF_FREE
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.ownership import IF_FREE
 from tests.cluster import Cluster
 from tests.integration import clients
 from tests.integration.owners import Owner

@@ -6,21 +6,21 @@ import threading
 from contextlib import suppress
 from typing import Any, Self
 
-from clients.connection.connection import ANY_NODE, Connection
-from clients.errors import UndeliveredError
-from clients.exclusive_consumer import ExclusiveConsumer
-from clients.exclusive_producer import ExclusiveProducer
-from clients.groups.coordinator import coordinator_in, find_coordinator_request
-from clients.message import Message
-from clients.ownership.claim import FOR_EVER
-from clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent
-from clients.ownership.lease import Lease
-from clients.producer import Producer
-from clients.sending.responses import SendResponse
-from protocol.errors import BrokerError
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.producer_access import ProducerAccessMode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.connection.connection import ANY_NODE, Connection
+from holdfast_log.clients.errors import UndeliveredError
+from holdfast_log.clients.exclusive_consumer import ExclusiveConsumer
+from holdfast_log.clients.exclusive_producer import ExclusiveProducer
+from holdfast_log.clients.groups.coordinator import coordinator_in, find_coordinator_request
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.ownership.claim import FOR_EVER
+from holdfast_log.clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent
+from holdfast_log.clients.ownership.lease import Lease
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.responses import SendResponse
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.cluster import Cluster
 from tests.integration import clients
 

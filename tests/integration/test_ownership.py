@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from broker.tools.broker_process import BackgroundBroker
-from protocol.errors import ErrorCode
-from protocol.messages.ownership import LossReason
-from protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.ownership import LossReason
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 from tests.cluster import Cluster
 from tests.integration import clients
 from tests.integration.owners import Owner, produce_request, wait_for_leader

@@ -76,7 +76,12 @@ def test_a_broker_that_gets_a_second_signal_exits_with_status_0(zookeeper: str, 
 
 def test_the_stop_script_ends_the_broker_of_its_properties_file(zookeeper: str, tmp_path: Path) -> None:
     process, _ = start(zookeeper, tmp_path)
-    stop = [sys.executable, "-m", "broker.tools.server_stop", str(tmp_path / "server.properties")]
+    stop = [
+        sys.executable,
+        "-m",
+        "holdfast_log.broker.tools.server_stop",
+        str(tmp_path / "server.properties"),
+    ]
     ended = run(stop)
     assert ended.returncode == 0, ended.stderr
     assert f"process {process.pid}" in ended.stdout
@@ -91,7 +96,12 @@ def test_a_pid_that_now_belongs_to_another_program_is_left_alone(zookeeper: str,
     command(zookeeper, tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "broker.pid").write_text(f"{os.getpid()}\n")
-    stop = [sys.executable, "-m", "broker.tools.server_stop", str(tmp_path / "server.properties")]
+    stop = [
+        sys.executable,
+        "-m",
+        "holdfast_log.broker.tools.server_stop",
+        str(tmp_path / "server.properties"),
+    ]
     ended = run(stop)
     assert ended.returncode == 1
     assert "no broker is running" in ended.stderr

@@ -8,10 +8,10 @@ import time
 import pytest
 from confluent_kafka import Producer, ThrottleEvent
 
-from clients.admin import ANY_NAME, Admin, ClientQuotaEntity, NewTopic
-from protocol.errors import InvalidRequestError, QuotaExceededError
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from holdfast_log.clients.admin import ANY_NAME, Admin, ClientQuotaEntity, NewTopic
+from holdfast_log.protocol.errors import InvalidRequestError, QuotaExceededError
+from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
+from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.cluster import BackgroundBroker, Cluster
 from tests.integration.clients import TIMEOUT_S, consume, create_topic
 from tests.integration.programs import run_module
@@ -24,7 +24,7 @@ APP = ClientQuotaEntity.of(client_id="app")
 
 def configs(broker: Cluster | BackgroundBroker, *arguments: str) -> subprocess.CompletedProcess[str]:
     bootstrap = broker.bootstrap if isinstance(broker, Cluster) else broker.address
-    return run_module("clients.tools.configs", "--bootstrap-server", bootstrap, *arguments)
+    return run_module("holdfast_log.clients.tools.configs", "--bootstrap-server", bootstrap, *arguments)
 
 
 def quotas_of(admin: Admin, entity: ClientQuotaEntity) -> dict[str, float]:

@@ -6,8 +6,8 @@ import re
 import sys
 from pathlib import Path
 
-from clients.message import Message
-from clients.producer import Producer
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
 from tests.cluster import Cluster
 from tests.integration.programs import finished
 
@@ -30,7 +30,7 @@ def run(command: list[str], given: str | None = None) -> str:
 
 def test_the_python_example_writes_and_reads(cluster: Cluster) -> None:
     (broker,) = cluster.start()
-    example = block("python", "from holdfast import Consumer").replace("localhost:9092", broker.address)
+    example = block("python", "from holdfast_log import Consumer").replace("localhost:9092", broker.address)
     printed = run([sys.executable, "-c", example]).splitlines()
     assert printed[0].startswith("RecordMetadata(topic='first'")
     assert printed[1:] == ["0 b'k' b'hello'"]
@@ -42,7 +42,7 @@ def test_the_python_example_reads_all_records_of_a_longer_topic(cluster: Cluster
     with Producer({"bootstrap.servers": broker.address}) as producer:
         for number in range(1200):
             producer.send(Message("first", value=str(number)))
-    example = block("python", "from holdfast import Consumer").replace("localhost:9092", broker.address)
+    example = block("python", "from holdfast_log import Consumer").replace("localhost:9092", broker.address)
     assert len(run([sys.executable, "-c", example]).splitlines()) == 1 + 1200 + 1
 
 

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
-from broker.tools.broker_process import BackgroundBroker
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from tests.cluster import Cluster
 from tests.integration.clients import TIMEOUT_S, consume, create_topic, produce
 

@@ -6,10 +6,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from broker.tools.broker_process import BackgroundBroker
-from clients.message import Message
-from clients.producer import Producer
-from protocol.errors import InvalidRecordError
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.errors import InvalidRecordError
 from tests.cluster import Cluster
 from tests.integration.clients import consume, create_topic, produce
 from tests.integration.programs import run_module
@@ -25,7 +25,9 @@ VALUES = [b"%03d" % number + bytes(400) for number in range(20)]
 
 def alter(bootstrap: str, *arguments: str) -> None:
     """Alter settings with scripts/configs.sh."""
-    done = run_module("clients.tools.configs", "--bootstrap-server", bootstrap, "--alter", *arguments)
+    done = run_module(
+        "holdfast_log.clients.tools.configs", "--bootstrap-server", bootstrap, "--alter", *arguments
+    )
     assert done.returncode == 0, done.stderr
     assert "no effect" not in done.stderr
 

@@ -13,15 +13,19 @@ from typing import Any, TypeVar
 
 import pytest
 
-from clients.admin import Admin, NewTopic
-from clients.consumer import Consumer
-from protocol.api import Request, Response
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.group_membership import CreateGroupRequest, RegisterConsumerRequest
-from protocol.messages.group_readers import AttachedPartition, AttachReaderRequest, ReadPartitions
-from protocol.messages.offset_commit import (
+from holdfast_log.clients.admin import Admin, NewTopic
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
+from holdfast_log.protocol.messages.group_membership import CreateGroupRequest, RegisterConsumerRequest
+from holdfast_log.protocol.messages.group_readers import (
+    AttachedPartition,
+    AttachReaderRequest,
+    ReadPartitions,
+)
+from holdfast_log.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

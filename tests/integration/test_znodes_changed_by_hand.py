@@ -11,9 +11,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
-from coordinator.znodes.brokers import broker_path
-from coordinator.znodes.controller import CONTROLLER, encode_controller
-from coordinator.znodes.topics import topic_path
+from holdfast_log.coordinator.znodes.brokers import broker_path
+from holdfast_log.coordinator.znodes.controller import CONTROLLER, encode_controller
+from holdfast_log.coordinator.znodes.topics import topic_path
 from tests.cluster import Cluster
 from tests.integration.clients import TIMEOUT_S, consume, create_topic, produce
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from coordinator.tools.zookeeper_process import free_port
+from holdfast_log.coordinator.tools.zookeeper_process import free_port
 from tests.cluster import Cluster
 from tests.integration.clients import TIMEOUT_S, consume, create_topic, produce
 from tests.zookeeper import ZooKeeperProcess

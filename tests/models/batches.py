@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from clients.fetching.fetched import EncodedBatch
-from protocol.batches import HEADER_SIZE, TimestampType, attributes, read_header, write_header
-from protocol.compression import Compression, compress
-from protocol.record_codec import encode_headers, zigzag_varint
-from protocol.records import BatchBuilder, Headers, records_of
+from holdfast_log.clients.fetching.fetched import EncodedBatch
+from holdfast_log.protocol.batches import HEADER_SIZE, TimestampType, attributes, read_header, write_header
+from holdfast_log.protocol.compression import Compression, compress
+from holdfast_log.protocol.record_codec import encode_headers, zigzag_varint
+from holdfast_log.protocol.records import BatchBuilder, Headers, records_of
 
 _Bytes: TypeAlias = bytes | None
 Row: TypeAlias = tuple[int, _Bytes, _Bytes] | tuple[int, _Bytes, _Bytes, Headers]

@@ -7,12 +7,12 @@ from typing import NamedTuple
 from twisted.internet.defer import ensureDeferred, succeed
 from twisted.python.failure import Failure
 
-from broker.cleaning.cleaning_pass import CleaningPass, PassSurroundings
-from broker.cleaning.plan import plan_of
-from broker.cleaning.settings import CleanerSettings
-from broker.log.disk import Disk
-from broker.log.log import Log
-from protocol.records import iterate
+from holdfast_log.broker.cleaning.cleaning_pass import CleaningPass, PassSurroundings
+from holdfast_log.broker.cleaning.plan import plan_of
+from holdfast_log.broker.cleaning.settings import CleanerSettings
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.log import Log
+from holdfast_log.protocol.records import iterate
 from tests.models.logs import headers_of, read_all
 from tests.models.workers import ImmediateWorkers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 
-from clients.connection.network import SocketChannel, SystemNetwork
+from holdfast_log.clients.connection.network import SocketChannel, SystemNetwork
 
 
 class CuttableNetwork(SystemNetwork):

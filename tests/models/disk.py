@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from protocol.wire import Buffer
+from holdfast_log.protocol.wire import Buffer
 
 _PAGE_BYTES = 4096
 
@@ -412,7 +412,7 @@ class SimDisk:
         if any(path.startswith(directory + "/") for directory in self._unsyncable):
             raise OSError(errno.EIO, f"simulated: {os.strerror(errno.EIO)}", path)
 
-    # The interface of broker.log.disk.Disk.
+    # The interface of holdfast_log.broker.log.disk.Disk.
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
         self.check_fault(path, writing=False)

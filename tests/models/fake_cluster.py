@@ -13,64 +13,64 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.log.append_ids import NamedAppend
-from broker.log.producer_state import ProducerStates
-from clients.connection.network import Channel
-from coordinator.groups.settings import GroupSettings
-from protocol.api import Request, Response
-from protocol.batches import BatchHeader, assign, split
-from protocol.catalog import APIS
-from protocol.errors import BrokerError, ErrorCode
-from protocol.frames import SIZE, join_parts
-from protocol.headers import RequestHeader, decode_request_header, encode_response
-from protocol.messages import group_readers
-from protocol.messages.api_versions import (
+from holdfast_log.broker.log.append_ids import NamedAppend
+from holdfast_log.broker.log.producer_state import ProducerStates
+from holdfast_log.clients.connection.network import Channel
+from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.batches import BatchHeader, assign, split
+from holdfast_log.protocol.catalog import APIS
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.frames import SIZE, join_parts
+from holdfast_log.protocol.headers import RequestHeader, decode_request_header, encode_response
+from holdfast_log.protocol.messages import group_readers
+from holdfast_log.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     SupportedFeatureKey,
 )
-from protocol.messages.describe_cluster import (
+from holdfast_log.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from protocol.messages.fetch import (
+from holdfast_log.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.messages.list_offsets import (
+from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from holdfast_log.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from protocol.messages.metadata import (
+from holdfast_log.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.messages.offset_for_leader_epoch import (
+from holdfast_log.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from protocol.messages.produce import (
+from holdfast_log.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from protocol.records import Record, append_id_of, iterate
-from protocol.schema import decode_from, received_records
-from protocol.wire import Buffer
+from holdfast_log.protocol.records import Record, append_id_of, iterate
+from holdfast_log.protocol.schema import decode_from, received_records
+from holdfast_log.protocol.wire import Buffer
 from tests.models import fake_groups, fake_ownership
 from tests.models.fake_conditions import FakeConditions
 from tests.models.fake_groups import FakeGroups

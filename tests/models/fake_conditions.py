@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clients.sending.conditions import FEATURE, KEY_VERSIONS_FEATURE
-from protocol.errors import ErrorCode
-from protocol.messages.produce import (
+from holdfast_log.clients.sending.conditions import FEATURE, KEY_VERSIONS_FEATURE
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.produce import (
     KeyVersion,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
 )
-from protocol.records import iterate
-from protocol.schema import received_records
+from holdfast_log.protocol.records import iterate
+from holdfast_log.protocol.schema import received_records
 
 if TYPE_CHECKING:
     from tests.models.fake_cluster import FakeBroker, FakePartition

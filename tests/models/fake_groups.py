@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Any, cast
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
-from broker.groups.forwarding import Forwarding
-from broker.handler import RequestContext, refusal
-from broker.identity import BrokerIdentity
-from broker.metadata import MetadataCache
-from broker.ownership.committers import CommitterCheck, may_commit
-from coordinator.groups.effects import DescribeAnswer, OffsetsAnswer, ReaderClaim
-from coordinator.groups.hosted_shard import ShardEvent
-from coordinator.groups.service import GroupService
-from coordinator.groups.settings import GroupSettings
-from coordinator.groups.shard import GroupShard, OffsetToCommit
-from coordinator.ownership.records import PartitionKey, decode_ownership
-from protocol.api import Request, Response
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages import group_membership as membership
-from protocol.messages.find_coordinator import (
+from holdfast_log.broker.cluster.identity import BrokerIdentity
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.groups.forwarding import Forwarding
+from holdfast_log.broker.ownership.committers import CommitterCheck, may_commit
+from holdfast_log.broker.requests.handler import RequestContext, refusal
+from holdfast_log.coordinator.groups.effects import DescribeAnswer, OffsetsAnswer, ReaderClaim
+from holdfast_log.coordinator.groups.hosted_shard import ShardEvent
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.coordinator.groups.shard import GroupShard, OffsetToCommit
+from holdfast_log.coordinator.ownership.records import PartitionKey, decode_ownership
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages import group_membership as membership
+from holdfast_log.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.handlers import handlers_about
 from tests.models.shard_host import ShardHost
 

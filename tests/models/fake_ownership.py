@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any, cast
 from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.internet.task import Clock
 
-from broker.handler import Handler, RequestContext, refusal
-from broker.handlers.own import OwnHandler
-from broker.handlers.producer_access import ProducerAccessHandler
-from broker.handlers.release_ownership import ReleaseHandler
-from broker.handlers.renew_ownership import RenewHandler
-from broker.handlers.resume_ownership import ResumeHandler
-from broker.network.connection import ANONYMOUS, ServerConnection
-from broker.network.interfaces import Address
-from broker.ownership.answers import Standings
-from broker.ownership.operations import Operation
-from broker.ownership.renewals import Renewals
-from broker.ownership.resources import NamedGrant, Requester
-from broker.ownership.service import OwnershipService
-from broker.ownership.settings import OwnershipSettings, SessionTimeouts
-from broker.ownership.state import LogEnd
-from coordinator.ownership.records import NameKey, PartitionKey, ResourceKey
-from protocol.api import Request, Response
-from protocol.errors import BrokerError, ErrorCode
-from protocol.headers import RequestHeader
-from protocol.messages import ownership, producer_access
-from protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP
+from holdfast_log.broker.handlers.own import OwnHandler
+from holdfast_log.broker.handlers.producer_access import ProducerAccessHandler
+from holdfast_log.broker.handlers.release_ownership import ReleaseHandler
+from holdfast_log.broker.handlers.renew_ownership import RenewHandler
+from holdfast_log.broker.handlers.resume_ownership import ResumeHandler
+from holdfast_log.broker.network.connection import ANONYMOUS, ServerConnection
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.broker.ownership.answers import Standings
+from holdfast_log.broker.ownership.operations import Operation
+from holdfast_log.broker.ownership.renewals import Renewals
+from holdfast_log.broker.ownership.resources import NamedGrant, Requester
+from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.broker.ownership.settings import OwnershipSettings, SessionTimeouts
+from holdfast_log.broker.ownership.state import LogEnd
+from holdfast_log.broker.requests.handler import Handler, RequestContext, refusal
+from holdfast_log.coordinator.ownership.records import NameKey, PartitionKey, ResourceKey
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.headers import RequestHeader
+from holdfast_log.protocol.messages import ownership, producer_access
+from holdfast_log.protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP
 from tests.models.table_host import TableHost
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from coordinator.groups.effects import ReaderClaim
-from protocol.errors import ErrorCode
-from protocol.messages.group_readers import (
+from holdfast_log.coordinator.groups.effects import ReaderClaim
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.group_readers import (
     AttachedPartition,
     AttachReaderRequest,
     AttachReaderResponse,

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker.log.disk import Disk, DiskFile
-from protocol.wire import Buffer
+from holdfast_log.broker.log.disk import Disk, DiskFile
+from holdfast_log.protocol.wire import Buffer
 
 OPENING = frozenset({"open"})
 """The calls that open a file descriptor."""

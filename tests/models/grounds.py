@@ -12,8 +12,8 @@ import pytest
 from twisted.internet.defer import ensureDeferred
 from twisted.python.failure import Failure
 
-from coordinator.zookeeper.interface import ZooKeeper
-from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
+from holdfast_log.coordinator.zookeeper.interface import ZooKeeper
+from holdfast_log.coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
 from tests.models.instant_zookeeper import InstantZooKeeper
 from tests.models.world import Process, World
 from tests.models.zookeeper import SimZooKeeper, ZooKeeperModel

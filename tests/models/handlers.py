@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, get_type_hints
 
-from broker.dispatch import AnyHandler
-from broker.wiring.handlers import build_handlers, handler_types
+from holdfast_log.broker.requests.dispatch import AnyHandler
+from holdfast_log.broker.wiring.handlers import build_handlers, handler_types
 
 
 def handlers_about(service: type[Any], *parts: object) -> list[AnyHandler]:

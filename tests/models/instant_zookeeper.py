@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
-from coordinator.zookeeper.interface import ZooKeeperConnectionLost, ZooKeeperError
+from holdfast_log.coordinator.zookeeper.interface import ZooKeeperConnectionLost, ZooKeeperError
 from tests.models.world import Process, World
 from tests.models.zookeeper import SimSession, SimZooKeeper, ZnodeRequest, ZooKeeperModel
 

@@ -6,18 +6,18 @@ import random
 import uuid
 from typing import Any
 
-from broker.log.append import AppendOrigin, AppendResult
-from broker.log.disk import Disk
-from broker.log.flush_job import close_log
-from broker.log.loading import LoadRequest
-from broker.log.log import Log
-from broker.log.preparation import prepare_append
-from broker.log.recovery import create_log, load_log
-from broker.log.settings import LogSettings
-from broker.log.timestamps import LookUp, TimestampOffset
-from protocol import batches
-from protocol.batches import BatchHeader
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.log.append import AppendOrigin, AppendResult
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.flush_job import close_log
+from holdfast_log.broker.log.loading import LoadRequest
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.preparation import prepare_append
+from holdfast_log.broker.log.recovery import create_log, load_log
+from holdfast_log.broker.log.settings import LogSettings
+from holdfast_log.broker.log.timestamps import LookUp, TimestampOffset
+from holdfast_log.protocol import batches
+from holdfast_log.protocol.batches import BatchHeader
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.batches import START_MS as NOW_MS
 from tests.models.batches import timed_batch
 from tests.models.disk import SimDisk

@@ -11,9 +11,9 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from broker.network.framing import FrameAssembler, FrameBuffers, FrameRefused
-from broker.network.interfaces import Accept, Address, FrameReceiver, Wire
-from protocol.frames import SIZE, Part, join_parts
+from holdfast_log.broker.network.framing import FrameAssembler, FrameBuffers, FrameRefused
+from holdfast_log.broker.network.interfaces import Accept, Address, FrameReceiver, Wire
+from holdfast_log.protocol.frames import SIZE, Part, join_parts
 from tests.models.world import Process, World
 
 _FIRST_FREE_PORT = 40_000

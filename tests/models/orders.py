@@ -6,12 +6,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from protocol.messages.leader_and_isr import (
+from holdfast_log.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
 )
-from protocol.messages.update_metadata import (
+from holdfast_log.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from protocol.messages.ownership import (
+from holdfast_log.protocol.messages.ownership import (
     Access,
     HeldResource,
     OwnRequest,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from twisted.internet.task import Clock
 
-from broker.metadata import MetadataCache
-from broker.mutations import MutationQuotas
-from broker.quotas.client_quotas import ClientQuotas
-from broker.quotas.limits import QuotaLimits
-from broker.quotas.settings import QuotaSettings
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.quotas.client_quotas import ClientQuotas
+from holdfast_log.broker.quotas.limits import QuotaLimits
+from holdfast_log.broker.quotas.settings import QuotaSettings
+from holdfast_log.broker.requests.mutations import MutationQuotas
 
 
 def client_quotas(limits: QuotaLimits, clock: Clock) -> ClientQuotas:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from broker.log.log import Log
-from broker.log.retention import Removal, RetentionRule, removal
-from broker.log.segment_times import TimestampReading, segment_facts
-from broker.log.truncation import discard_before_start, move_log_start
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.retention import Removal, RetentionRule, removal
+from holdfast_log.broker.log.segment_times import TimestampReading, segment_facts
+from holdfast_log.broker.log.truncation import discard_before_start, move_log_start
 
 
 def retain(log: Log, rule: RetentionRule, high_watermark: int, now_ms: int) -> Removal:

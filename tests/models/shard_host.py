@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from coordinator.groups.effects import GroupRecord, ReaderClaim, ShardResult
-from coordinator.groups.shard import GroupShard
-from protocol.errors import ErrorCode
+from holdfast_log.coordinator.groups.effects import GroupRecord, ReaderClaim, ShardResult
+from holdfast_log.coordinator.groups.shard import GroupShard
+from holdfast_log.protocol.errors import ErrorCode
 
 
 class ShardHost(ABC):

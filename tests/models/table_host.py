@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 
-from broker.ownership.effects import (
+from holdfast_log.broker.ownership.effects import (
     AnswerTicket,
     Audit,
     AwaitCommit,
@@ -20,19 +20,19 @@ from broker.ownership.effects import (
     Sever,
     Write,
 )
-from broker.ownership.operations import Operation
-from broker.ownership.settings import OwnershipSettings
-from broker.ownership.state import LogEnd
-from broker.ownership.table import OwnershipTable
-from coordinator.ownership.records import (
+from holdfast_log.broker.ownership.operations import Operation
+from holdfast_log.broker.ownership.settings import OwnershipSettings
+from holdfast_log.broker.ownership.state import LogEnd
+from holdfast_log.broker.ownership.table import OwnershipTable
+from holdfast_log.coordinator.ownership.records import (
     Forgotten,
     PartitionKey,
     ResourceKey,
     decode_ownership,
     encode_ownership,
 )
-from protocol.errors import BrokerError
-from protocol.messages.ownership import ResourceStanding
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.messages.ownership import ResourceStanding
 
 
 class TableHost(ABC):

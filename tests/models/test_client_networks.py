@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pytest
 
-from clients.connection.network import Channel, ClientNetwork, SystemNetwork
+from holdfast_log.clients.connection.network import Channel, ClientNetwork, SystemNetwork
 from tests.models.fake_cluster import FakeChannel, FakeCluster
 
 WAIT_MS = 60_000

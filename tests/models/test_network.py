@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.network.interfaces import Address, Wire
-from protocol.frames import SIZE, FileSlice
+from holdfast_log.broker.network.interfaces import Address, Wire
+from holdfast_log.protocol.frames import SIZE, FileSlice
 from tests.models.network import SimNetwork, SimWire, Weather
 from tests.models.world import Process, World
 

@@ -9,7 +9,7 @@ from types import FunctionType
 
 import pytest
 
-from broker.workers import ThreadWorkers, Workers
+from holdfast_log.broker.workers import ThreadWorkers, Workers
 from tests.garbage import collector_off
 from tests.models.workers import ImmediateWorkers, SimWorkers
 from tests.models.world import Process, World

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from coordinator.zookeeper.interface import (
+from holdfast_log.coordinator.zookeeper.interface import (
     BadVersion,
     SessionExpired,
     Stat,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.zookeeper.interface import (
+from holdfast_log.coordinator.zookeeper.interface import (
     ANY_VERSION,
     BadVersion,
     Check,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from broker.network.interfaces import Accept, Address, FrameReceiver
-from protocol.frames import SIZE, Part, join_parts, parts_size
+from holdfast_log.broker.network.interfaces import Accept, Address, FrameReceiver
+from holdfast_log.protocol.frames import SIZE, Part, join_parts, parts_size
 
 PEER = Address("192.0.2.1", 50000)
 

@@ -24,7 +24,7 @@ from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from coordinator.zookeeper.interface import (
+from holdfast_log.coordinator.zookeeper.interface import (
     ANY_VERSION,
     BadVersion,
     Check,

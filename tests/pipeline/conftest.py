@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from broker.tools.local_cluster import LocalCluster
+from holdfast_log.broker.tools.local_cluster import LocalCluster
 from tests.pipeline.local_session import local_session
 
 

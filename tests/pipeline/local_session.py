@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-import pipeline
+from holdfast_log import pipeline
 
 
 def local_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSession:

@@ -22,9 +22,9 @@ import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from broker.tools.broker_process import BackgroundBroker
-from broker.tools.local_cluster import LocalCluster
-from holdfast import Admin
+from holdfast_log import Admin
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
+from holdfast_log.broker.tools.local_cluster import LocalCluster
 from tests.pipeline.local_session import local_session
 from tests.pipeline.source_drill_faults import (
     KILL,

@@ -19,14 +19,14 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from clients.fetching.fetched import EncodedBatch
-from pipeline.cluster import open_consumer
-from pipeline.offsets import OffsetRange
-from pipeline.options import ReadOptions
-from pipeline.ranges import BatchConsumer, batches
-from pipeline.source import HoldfastDataSource, HoldfastReader
-from pipeline.stream_reader import HoldfastStreamReader
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.fetching.fetched import EncodedBatch
+from holdfast_log.pipeline.cluster import open_consumer
+from holdfast_log.pipeline.offsets import OffsetRange
+from holdfast_log.pipeline.options import ReadOptions
+from holdfast_log.pipeline.ranges import BatchConsumer, batches
+from holdfast_log.pipeline.source import HoldfastDataSource, HoldfastReader
+from holdfast_log.pipeline.stream_reader import HoldfastStreamReader
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 NAME = "holdfast-unsteady"
 RAISE_BEFORE, RAISE_AFTER, KILL, FAILOVER = "raise-before", "raise-after", "kill", "failover"

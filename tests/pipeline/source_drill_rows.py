@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
 
-from holdfast import Admin, Consumer, NewTopic, Producer, TopicPartition
+from holdfast_log import Admin, Consumer, NewTopic, Producer, TopicPartition
 
 VALUE_BYTES = 100
 _WORD_BITS = 64

@@ -21,8 +21,8 @@ from pathlib import Path
 import click
 import pyspark
 
-from broker.tools.local_cluster import LocalCluster
-from coordinator.tools.zookeeper_process import die_with_parent
+from holdfast_log.broker.tools.local_cluster import LocalCluster
+from holdfast_log.coordinator.tools.zookeeper_process import die_with_parent
 from tests.pipeline.test_deployment import PROGRAM, RECORDS, fill, zip_of_holdfast
 
 _SPARK = Path(pyspark.__file__).parent

@@ -12,13 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from clients.fetching.fetched import EncodedBatch
-from pipeline.arrow import BYTES_PER_BATCH, ROWS_PER_BATCH, BatchCollector, arrow_schema, spark_schema
-from protocol import arrow_columns, arrow_columns_loop
-from protocol.batches import Compression, TimestampType
-from protocol.errors import CorruptMessageError
-from protocol.records import decode_columns
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.fetching.fetched import EncodedBatch
+from holdfast_log.pipeline.arrow import (
+    BYTES_PER_BATCH,
+    ROWS_PER_BATCH,
+    BatchCollector,
+    arrow_schema,
+    spark_schema,
+)
+from holdfast_log.protocol import arrow_columns, arrow_columns_loop
+from holdfast_log.protocol.batches import Compression, TimestampType
+from holdfast_log.protocol.errors import CorruptMessageError
+from holdfast_log.protocol.records import decode_columns
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.batches import Row, compacted_batch, encoded, fetched
 
 PARTITION = TopicPartition("flights", 3)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyspark
 
-from holdfast import Admin, Message, NewTopic, Producer
+from holdfast_log import Admin, Message, NewTopic, Producer
 
 HOME = Path(__file__).parents[2]
 PACKAGES = ("protocol", "clients", "holdfast", "pipeline")
@@ -20,7 +20,7 @@ TIMEOUT_S = 500
 PROGRAM = """
 import os
 import sys
-import pipeline
+from holdfast_log import pipeline
 from pyspark.sql import SparkSession
 
 bootstrap, folder = sys.argv[1:]

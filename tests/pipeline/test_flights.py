@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from pipeline.examples.flights import COUNT, Flight, flights
+from holdfast_log.pipeline.examples.flights import COUNT, Flight, flights
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Admin, Message, NewTopic, Producer
+from holdfast_log import Admin, Message, NewTopic, Producer
 
 HOME = Path(__file__).parents[2]
 RECORDS = 7
@@ -69,7 +69,7 @@ def test_spark_finds_the_data_source_of_a_wheel(program: str, tmp_path: Path) ->
     installed = tmp_path / "installed"
     with zipfile.ZipFile(built) as archive:
         archive.extractall(installed)
-    program += "import pipeline\nprint(pipeline.__file__)\n"
+    program += "from holdfast_log import pipeline\nprint(pipeline.__file__)\n"
 
     *_, count, module = run(program, tmp_path, PYTHONPATH=str(installed))
 

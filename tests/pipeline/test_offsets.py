@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.offsets import DataLossError, OffsetRange, cut, plan
-from pipeline.option_table import OptionError
-from pipeline.options import read_options
-from protocol.topic_partition import TopicPartition
+from holdfast_log.pipeline.offsets import DataLossError, OffsetRange, cut, plan
+from holdfast_log.pipeline.option_table import OptionError
+from holdfast_log.pipeline.options import read_options
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 ZERO, ONE = TopicPartition("flights", 0), TopicPartition("flights", 1)
 

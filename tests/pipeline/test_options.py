@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.boundaries import EARLIEST, LATEST, Offsets, Timestamps
-from pipeline.option_table import OptionError
-from pipeline.options import TopicSelection, includes_headers, read_options
-from protocol.topic_partition import TopicPartition
+from holdfast_log.pipeline.boundaries import EARLIEST, LATEST, Offsets, Timestamps
+from holdfast_log.pipeline.option_table import OptionError
+from holdfast_log.pipeline.options import TopicSelection, includes_headers, read_options
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 BOOTSTRAP = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 FLIGHTS = {**BOOTSTRAP, "subscribe": "flights"}

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from clients.fetching.fetched import EncodedBatch
-from pipeline.offsets import DataLossError, OffsetRange
-from pipeline.options import ReadOptions, read_options
-from pipeline.ranges import ReadTimeoutError, batches
-from protocol.errors import ErrorCode, error_for
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.fetching.fetched import EncodedBatch
+from holdfast_log.pipeline.offsets import DataLossError, OffsetRange
+from holdfast_log.pipeline.options import ReadOptions, read_options
+from holdfast_log.pipeline.ranges import ReadTimeoutError, batches
+from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.batches import compacted_batch, fetched
 
 PARTITION = TopicPartition("log", 0)

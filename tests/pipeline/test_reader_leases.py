@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from clients.fence import OwnerFence
-from pipeline.reader_leases import ReaderGroupError, ReaderLeases
-from protocol.errors import ErrorCode, error_for
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.pipeline.reader_leases import ReaderGroupError, ReaderLeases
+from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 ZERO, ONE, TWO = (TopicPartition("flights", number) for number in range(3))
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.arrow import ROWS_PER_BATCH
+from holdfast_log.pipeline.arrow import ROWS_PER_BATCH
 
 EPOCH_MS = 1_700_000_000_000
 PARTITIONS = 3

@@ -9,14 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.errors import UnreachableError
-from pipeline.offsets import DataLossError, OffsetRange
-from pipeline.option_table import OptionError
-from pipeline.options import LookupRetries, stream_options
-from pipeline.repeated_lookup import RepeatedLookup
-from pipeline.stream import IDLE_WAIT_S, BatchLimits, Positions, StreamOffsets, from_json, share, to_json
-from protocol.errors import ErrorCode, error_for
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.errors import UnreachableError
+from holdfast_log.pipeline.offsets import DataLossError, OffsetRange
+from holdfast_log.pipeline.option_table import OptionError
+from holdfast_log.pipeline.options import LookupRetries, stream_options
+from holdfast_log.pipeline.repeated_lookup import RepeatedLookup
+from holdfast_log.pipeline.stream import (
+    IDLE_WAIT_S,
+    BatchLimits,
+    Positions,
+    StreamOffsets,
+    from_json,
+    share,
+    to_json,
+)
+from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 ZERO, ONE, TWO = (TopicPartition("flights", number) for number in range(3))
 ANY = BatchLimits()

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from holdfast import Admin, Message, NewTopic, Producer
-from pipeline.lag import lag
+from holdfast_log import Admin, Message, NewTopic, Producer
+from holdfast_log.pipeline.lag import lag
 
 WAIT_S = 120
 

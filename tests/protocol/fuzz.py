@@ -16,11 +16,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from protocol.api import Response
-from protocol.catalog import APIS
-from protocol.fields import Array, Field, Fixed, Struct, Variable, WireType, fields_of
-from protocol.headers import decode_request_header, decode_response
-from protocol.schema import MalformedMessage, ProtocolMessage, decode_from, encode
+from holdfast_log.protocol.api import Response
+from holdfast_log.protocol.catalog import APIS
+from holdfast_log.protocol.fields import Array, Field, Fixed, Struct, Variable, WireType, fields_of
+from holdfast_log.protocol.headers import decode_request_header, decode_response
+from holdfast_log.protocol.schema import MalformedMessage, ProtocolMessage, decode_from, encode
 from tests.protocol.strategies import every_version
 
 SAMPLES_PER_VERSION = 3

@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from protocol.catalog import APIS
-from protocol.fields import Array, Field, Fixed, Struct, Variable, WireType, fields_of
-from protocol.schema import ProtocolMessage
+from holdfast_log.protocol.catalog import APIS
+from holdfast_log.protocol.fields import Array, Field, Fixed, Struct, Variable, WireType, fields_of
+from holdfast_log.protocol.schema import ProtocolMessage
 
 Override = Callable[[Field], "st.SearchStrategy[Any] | None"]
 """A strategy for the fields that a test cannot have filled at random."""

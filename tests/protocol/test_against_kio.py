@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from protocol.api import API_VERSIONS_KEY
-from protocol.catalog import APIS
-from protocol.fields import Array, Field, Struct, WireType, fields_of
-from protocol.messages.produce import FIRST_OWN_TAG
-from protocol.schema import ProtocolMessage, decode, encode
+from holdfast_log.protocol.api import API_VERSIONS_KEY
+from holdfast_log.protocol.catalog import APIS
+from holdfast_log.protocol.fields import Array, Field, Struct, WireType, fields_of
+from holdfast_log.protocol.messages.produce import FIRST_OWN_TAG
+from holdfast_log.protocol.schema import ProtocolMessage, decode, encode
 from tests.protocol.strategies import every_version, messages, version_id
 
 FIRST_OWN_KEY = 30000

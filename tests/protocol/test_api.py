@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from protocol.catalog import APIS
-from protocol.frames import join_parts
-from protocol.headers import (
+from holdfast_log.protocol.catalog import APIS
+from holdfast_log.protocol.frames import join_parts
+from holdfast_log.protocol.headers import (
     RequestHeader,
     decode_correlation_id,
     decode_request_header,
@@ -16,10 +16,10 @@ from protocol.headers import (
     encode_request,
     encode_response,
 )
-from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.schema import MalformedMessage, decode_from
+from holdfast_log.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from holdfast_log.protocol.schema import MalformedMessage, decode_from
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=3, member_id="m")
 

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from protocol import arrow_columns, arrow_columns_loop, record_codec
-from protocol.arrow_columns import ArrowColumns, BinaryParts, ColumnParts
-from protocol.batches import read_header
-from protocol.errors import BrokerError, ErrorCode
-from protocol.record_codec import encode_headers, zigzag_varint
-from protocol.records import records_of
+from holdfast_log.protocol import arrow_columns, arrow_columns_loop, record_codec
+from holdfast_log.protocol.arrow_columns import ArrowColumns, BinaryParts, ColumnParts
+from holdfast_log.protocol.batches import read_header
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.record_codec import encode_headers, zigzag_varint
+from holdfast_log.protocol.records import records_of
 from tests.models.batches import compacted_batch, encoded, encoded_record
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -458,7 +458,7 @@ def test_columns_are_usable_after_memory_ran_out(compiled: ModuleType) -> None:
         from importlib.util import module_from_spec, spec_from_file_location
         from tests.models.batches import encoded_record
 
-        spec = spec_from_file_location("protocol._arrow_columns", {compiled.__file__!r})
+        spec = spec_from_file_location("holdfast_log.protocol._arrow_columns", {compiled.__file__!r})
         module = module_from_spec(spec)
         spec.loader.exec_module(module)
         large = encoded_record(0, 0, None, bytes(4 << 20), [("name", b"content")])

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import batches, checksum
-from protocol.batches import Compression, TimestampType
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol import batches, checksum
+from holdfast_log.protocol.batches import Compression, TimestampType
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 RECORDS = bytes.fromhex("10 00 00 00 01 04 6869 00".replace(" ", ""))
 """One record: length 8, no attributes, deltas 0, no key, the value "hi", no headers."""

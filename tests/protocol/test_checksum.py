@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import checksum
-from protocol.checksum import Checksum
-from protocol.wire import Buffer
+from holdfast_log.protocol import checksum
+from holdfast_log.protocol.checksum import Checksum
+from holdfast_log.protocol.wire import Buffer
 
 
 @pytest.mark.parametrize("crc32c", [checksum.by_instruction(), checksum.by_table()])

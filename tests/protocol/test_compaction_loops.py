@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import compaction, compaction_loops
-from protocol.batches import HEADER_SIZE, read_header, split, write_header
-from protocol.compaction import ENDED, FULL, SLOT_BYTES, Rules
-from protocol.compression import Compression
-from protocol.records import BatchBuilder, iterate
+from holdfast_log.protocol import compaction, compaction_loops
+from holdfast_log.protocol.batches import HEADER_SIZE, read_header, split, write_header
+from holdfast_log.protocol.compaction import ENDED, FULL, SLOT_BYTES, Rules
+from holdfast_log.protocol.compression import Compression
+from holdfast_log.protocol.records import BatchBuilder, iterate
 
 KEYS = st.one_of(
     st.none(), st.sampled_from([b"", b"a", b"b", b"c" * 127, b"d" * 128, b"e" * 129, b"f" * 300])

@@ -13,8 +13,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.batches import Compression
-from protocol.compression import DecompressionError, codec_named, compress, decompress
+from holdfast_log.protocol.batches import Compression
+from holdfast_log.protocol.compression import DecompressionError, codec_named, compress, decompress
 
 TEXT = b"".join(b"%d carriers, %d flights; " % (n, n * n) for n in range(20_000))
 NOISE = random.Random(7).randbytes(200_000)

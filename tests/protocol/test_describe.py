@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from protocol.catalog import APIS
-from protocol.describe import protocol_page
+from holdfast_log.protocol.catalog import APIS
+from holdfast_log.protocol.describe import protocol_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
 
 
 def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == protocol_page(), (
-        "run python -m protocol.describe > docs/protocol.md"
+        "run python -m holdfast_log.protocol.describe > docs/protocol.md"
     )
 
 

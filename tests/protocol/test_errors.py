@@ -7,7 +7,7 @@ import pickle
 import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
 
-from protocol.errors import (
+from holdfast_log.protocol.errors import (
     MESSAGE_LENGTH_MAX,
     BrokerError,
     ErrorCode,

@@ -9,12 +9,12 @@ from uuid import UUID
 
 import pytest
 
-from protocol.messages.controlled_shutdown import (
+from holdfast_log.protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     RemainingPartition,
 )
-from protocol.messages.describe_log_dirs import (
+from holdfast_log.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -22,15 +22,15 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.get_replica_log_info import (
+from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from holdfast_log.protocol.messages.get_replica_log_info import (
     AskedReplicas,
     GetReplicaLogInfoRequest,
     GetReplicaLogInfoResponse,
     ReplicaLogInfo,
     TopicReplicaLogInfo,
 )
-from protocol.messages.leader_and_isr import (
+from holdfast_log.protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
@@ -39,7 +39,7 @@ from protocol.messages.leader_and_isr import (
     LeaderAndIsrTopicError,
     LeaderAndIsrTopicState,
 )
-from protocol.messages.produce import (
+from holdfast_log.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -47,14 +47,14 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol.messages.stop_replica import (
+from holdfast_log.protocol.messages.stop_replica import (
     StopReplicaPartitionError,
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaResponse,
     StopReplicaTopicState,
 )
-from protocol.messages.update_metadata import (
+from holdfast_log.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataPartitionState,
@@ -62,13 +62,13 @@ from protocol.messages.update_metadata import (
     UpdateMetadataResponse,
     UpdateMetadataTopicState,
 )
-from protocol.messages.yield_leadership import (
+from holdfast_log.protocol.messages.yield_leadership import (
     YieldedPartition,
     YieldedTopic,
     YieldLeadershipRequest,
     YieldLeadershipResponse,
 )
-from protocol.schema import ProtocolMessage, UnsupportedField, decode, encode
+from holdfast_log.protocol.schema import ProtocolMessage, UnsupportedField, decode, encode
 
 TOPIC_ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import key_hash_loop
+from holdfast_log.protocol import key_hash_loop
 
-compiled = pytest.importorskip("protocol._key_hash", reason="protocol/_key_hash.c was not compiled")
+compiled = pytest.importorskip(
+    "holdfast_log.protocol._key_hash", reason="protocol/_key_hash.c was not compiled"
+)
 LOOPS = [pytest.param(key_hash_loop, id="python"), pytest.param(compiled, id="compiled")]
 
 

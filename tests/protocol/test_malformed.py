@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol.headers import decode_request_header
-from protocol.schema import MalformedMessage, ProtocolMessage, decode, encode
+from holdfast_log.protocol.headers import decode_request_header
+from holdfast_log.protocol.schema import MalformedMessage, ProtocolMessage, decode, encode
 from tests.protocol.fuzz import crowded, decode_frame, peak_memory, run
 from tests.protocol.strategies import every_version, version_id
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol.api import Request
-from protocol.catalog import APIS
-from protocol.schema import ProtocolMessage, decode_from, encode
+from holdfast_log.protocol.api import Request
+from holdfast_log.protocol.catalog import APIS
+from holdfast_log.protocol.schema import ProtocolMessage, decode_from, encode
 from tests.protocol.strategies import every_version, messages, version_id
 
 EVERY_VERSION = pytest.mark.parametrize(("cls", "version"), every_version(), ids=version_id)

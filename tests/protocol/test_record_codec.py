@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from protocol import record_codec as pure
-from protocol.record_codec import encode_headers, zigzag_varint
+from holdfast_log.protocol import record_codec as pure
+from holdfast_log.protocol.record_codec import encode_headers, zigzag_varint
 
 ROOT = Path(__file__).resolve().parents[2]
 INT64 = st.integers(-(2**63), 2**63 - 1)

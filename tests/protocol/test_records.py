@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
-from protocol.batches import (
+from holdfast_log.protocol.batches import (
     HEADER_SIZE,
     Compression,
     TimestampType,
@@ -25,9 +25,9 @@ from protocol.batches import (
     split,
     write_header,
 )
-from protocol.errors import BrokerError, ErrorCode
-from protocol.record_codec import zigzag_varint
-from protocol.records import BatchBuilder, Record, decode_columns, iterate
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.record_codec import zigzag_varint
+from holdfast_log.protocol.records import BatchBuilder, Record, decode_columns, iterate
 
 NOW = 1_700_000_000_000
 CODECS = list(Compression)

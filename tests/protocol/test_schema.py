@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from protocol.frames import FileSlice, join_parts
-from protocol.schema import (
+from holdfast_log.protocol.frames import FileSlice, join_parts
+from holdfast_log.protocol.schema import (
     ZERO_UUID,
     Int8,
     Int16,

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
-from protocol.batches import BatchHeader, has_valid_crc, split
-from protocol.errors import BrokerError
-from protocol.records import decode_columns
+from holdfast_log.protocol.batches import BatchHeader, has_valid_crc, split
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.records import decode_columns
 from tests.models.disk import SimDisk
 from tests.sim.history import Batch, History, Incarnation, Outcome
 

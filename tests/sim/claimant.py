@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from twisted.python.failure import Failure
 
-from broker.network.interfaces import Address
-from protocol.errors import ErrorCode
-from protocol.messages.ownership import (
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.ownership import (
     IF_FREE,
     RESET_GENERATION,
     Access,

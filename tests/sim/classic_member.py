@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.network.interfaces import Address
-from coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
-from protocol.consumer_protocol import decode_assignment
-from protocol.errors import ErrorCode
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from protocol.topic_partition import TopicPartition as GroupPartition
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
+from holdfast_log.protocol.consumer_protocol import decode_assignment
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest
+from holdfast_log.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from holdfast_log.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+from holdfast_log.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from holdfast_log.protocol.topic_partition import TopicPartition as GroupPartition
 from tests.sim.history import TopicPartition
 from tests.sim.member import REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, Member
 

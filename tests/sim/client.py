@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from broker.network.interfaces import Address
-from broker.network.outbound import BrokerChannel, ChannelSettings
-from protocol.api import Request, Response
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.broker.network.outbound import BrokerChannel, ChannelSettings
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from tests.models.network import ProcessNetwork, SimNetwork
 from tests.models.world import Process, World
 from tests.sim.history import History, TopicPartition

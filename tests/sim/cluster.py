@@ -14,20 +14,20 @@ from twisted.internet.defer import ensureDeferred
 from twisted.logger import LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
-from broker.log.checkpoints import decode_directory_id
-from broker.log.names import DIRECTORY_ID
-from broker.network.interfaces import Address
-from broker.process.lifecycle import Broker
-from broker.replication.leadership import Leadership
-from broker.replication.partition import Partition
-from broker.settings.rows import broker_settings
-from broker.wiring.surroundings import Surroundings
-from coordinator.groups.partitions import OFFSETS_TOPIC, partition_of_group
-from coordinator.placement import ReplicaAssignment
-from coordinator.znodes.admin import DELETE_TOPICS
-from coordinator.znodes.brokers import BROKER_IDS, broker_path
-from coordinator.znodes.controller import CONTROLLER_BROKERS, decode_controller_brokers
-from coordinator.znodes.topics import (
+from holdfast_log.broker.log.checkpoints import decode_directory_id
+from holdfast_log.broker.log.names import DIRECTORY_ID
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.broker.process.lifecycle import Broker
+from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.settings.rows import broker_settings
+from holdfast_log.broker.wiring.surroundings import Surroundings
+from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC, partition_of_group
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.coordinator.znodes.admin import DELETE_TOPICS
+from holdfast_log.coordinator.znodes.brokers import BROKER_IDS, broker_path
+from holdfast_log.coordinator.znodes.controller import CONTROLLER_BROKERS, decode_controller_brokers
+from holdfast_log.coordinator.znodes.topics import (
     TOPICS,
     PartitionState,
     TopicAssignment,

@@ -17,18 +17,18 @@ from typing import Any
 from unittest import mock
 from weakref import WeakKeyDictionary
 
-from broker.log.log import Log
-from broker.replication.leadership import Leadership
-from broker.replication.partition import NO_EPOCH, LeaderAndIsr, Partition
-from coordinator.znodes.brokers import broker_path
-from coordinator.znodes.topics import (
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.broker.replication.partition import NO_EPOCH, LeaderAndIsr, Partition
+from holdfast_log.coordinator.znodes.brokers import broker_path
+from holdfast_log.coordinator.znodes.topics import (
     TOPICS,
     PartitionState,
     decode_partition_state,
     partition_state_path,
 )
-from coordinator.zookeeper.interface import Create, Delete, SetData, WriteOperation
-from protocol.messages.fetch import FetchPartition
+from holdfast_log.coordinator.zookeeper.interface import Create, Delete, SetData, WriteOperation
+from holdfast_log.protocol.messages.fetch import FetchPartition
 from tests.models.disk import SimDisk
 from tests.sim.cluster import Cluster
 from tests.sim.history import Batch, History, Incarnation, TopicPartition

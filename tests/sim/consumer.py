@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.network.interfaces import Address
-from protocol.batches import has_valid_crc, whole_batches
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from protocol.schema import received_records
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.protocol.batches import has_valid_crc, whole_batches
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from holdfast_log.protocol.schema import received_records
 from tests.sim.client import PASSING, RETRY_S, Client, Surroundings
 from tests.sim.history import Incarnation, TopicPartition
 from tests.sim.told_offsets import ToldOffsets

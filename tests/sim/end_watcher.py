@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.network.interfaces import Address
-from broker.replication.partition import LATEST
-from protocol.errors import ErrorCode
-from protocol.messages.list_offsets import (
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.broker.replication.partition import LATEST
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protocol.errors import ErrorCode
-from protocol.messages.ownership import IF_FREE, PRODUCERS_GROUP, LossReason, ResourceStanding
-from protocol.messages.producer_access import (
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.ownership import IF_FREE, PRODUCERS_GROUP, LossReason, ResourceStanding
+from holdfast_log.protocol.messages.producer_access import (
     ProducerAccessMode,
     ProducerAccessRequest,
     ProducerAccessResponse,

@@ -19,18 +19,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from broker.log.segment import Segment
-from broker.replication.leadership import Leadership
-from broker.replication.partition import Partition
-from coordinator.znodes.brokers import broker_path
-from coordinator.znodes.controller import CONTROLLER_BROKERS
-from coordinator.zookeeper.interface import Delete, WriteOperation
-from protocol.batches import split
-from protocol.messages.alter_partition import AlterPartitionRequest
-from protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.messages.stop_replica import StopReplicaRequest
-from protocol.messages.update_metadata import UpdateMetadataRequest
+from holdfast_log.broker.log.segment import Segment
+from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.coordinator.znodes.brokers import broker_path
+from holdfast_log.coordinator.znodes.controller import CONTROLLER_BROKERS
+from holdfast_log.coordinator.zookeeper.interface import Delete, WriteOperation
+from holdfast_log.protocol.batches import split
+from holdfast_log.protocol.messages.alter_partition import AlterPartitionRequest
+from holdfast_log.protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.protocol.messages.stop_replica import StopReplicaRequest
+from holdfast_log.protocol.messages.update_metadata import UpdateMetadataRequest
 from tests.models.network import Weather
 from tests.models.world import Process
 from tests.sim.cluster import LOG_DIRECTORIES, Cluster, Machine

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker.network.interfaces import Address
-from protocol.api import Request
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.protocol.api import Request
 from tests.sim.client import Client
 
 _LATE_SHARE = 0.5

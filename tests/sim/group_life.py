@@ -7,16 +7,16 @@ from collections.abc import Mapping
 
 from twisted.python.failure import Failure
 
-from broker.network.interfaces import Address
-from protocol.errors import ErrorCode
-from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.group_membership import (
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from holdfast_log.protocol.messages.group_membership import (
     NewOffset,
     RewindConsumerRequest,
     RewindConsumerResponse,
 )
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from holdfast_log.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from tests.sim.classic_member import ClassicMember
 from tests.sim.client import RETRY_S, Client, Surroundings
 from tests.sim.group_history import GroupHistory, Rewind

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from broker.network.interfaces import Address
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.group_readers import (
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from holdfast_log.protocol.messages.group_readers import (
     AttachReaderRequest,
     AttachReaderResponse,
     ReadPartitions,

@@ -8,8 +8,8 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from protocol.batches import BatchHeader, read_header
-from protocol.records import decode_columns
+from holdfast_log.protocol.batches import BatchHeader, read_header
+from holdfast_log.protocol.records import decode_columns
 from tests.models.world import World
 
 TopicPartition = tuple[str, int]

@@ -19,17 +19,17 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from broker.replication.leadership import Leadership
-from broker.replication.partition import Partition
-from coordinator.placement import ReplicaAssignment
-from coordinator.znodes.topics import (
+from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.coordinator.znodes.topics import (
     TOPICS,
     PartitionState,
     decode_partition_state,
     decode_topic,
     topic_path,
 )
-from coordinator.zookeeper.interface import Create, Delete, SetData, WriteOperation
+from holdfast_log.coordinator.zookeeper.interface import Create, Delete, SetData, WriteOperation
 from tests.sim.cluster import Cluster
 
 

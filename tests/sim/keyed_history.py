@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from protocol.records import decode_columns
+from holdfast_log.protocol.records import decode_columns
 from tests.sim.checkers import StoredLog
 from tests.sim.history import History, Incarnation
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from twisted.python.failure import Failure
 
-from broker.network.interfaces import Address
-from protocol.errors import ErrorCode
-from protocol.messages.produce import (
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.produce import (
     KeyVersion,
     PartitionProduceData,
     PartitionProduceResponse,

@@ -7,9 +7,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from broker.replication.leadership import Leadership
-from coordinator.znodes.controller import CONTROLLER
-from coordinator.zookeeper.interface import Delete
+from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.coordinator.znodes.controller import CONTROLLER
+from holdfast_log.coordinator.zookeeper.interface import Delete
 from tests.sim.client import Client
 from tests.sim.cluster import Machine
 from tests.sim.faults import LOOK_S, End, Faults, Kind

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.network.interfaces import Address
-from protocol.errors import ErrorCode
-from protocol.messages.group_membership import (
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.group_membership import (
     ConsumerHeartbeatRequest,
     CreateGroupRequest,
     CreateGroupResponse,

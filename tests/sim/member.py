@@ -11,12 +11,12 @@ from typing import TypeVar
 
 from twisted.python.failure import Failure
 
-from broker.network.interfaces import Address
-from protocol.api import Request, Response
-from protocol.errors import ErrorCode
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.offset_commit import (
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from holdfast_log.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

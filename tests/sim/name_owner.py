@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from twisted.python.failure import Failure
 
-from broker.network.interfaces import Address
-from protocol.errors import ErrorCode
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.ownership import NO_PARTITION
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from holdfast_log.protocol.messages.ownership import NO_PARTITION
 from tests.sim.client import Surroundings
 from tests.sim.history import Incarnation
 from tests.sim.owner_history import OwnerHistory, Told

@@ -8,28 +8,28 @@ from typing import TypeVar
 
 from twisted.python.failure import Failure
 
-from protocol.api import Request, Response
-from protocol.errors import ErrorCode
-from protocol.messages.alter_partition_reassignments import (
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.messages.create_topics import (
+from holdfast_log.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from holdfast_log.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.delete_records import (
+from holdfast_log.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.elect_leaders import ElectLeadersRequest
+from holdfast_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from holdfast_log.protocol.messages.elect_leaders import ElectLeadersRequest
 from tests.sim.client import PASSING, RETRY_S, Client, Surroundings
 from tests.sim.history import Incarnation
 from tests.sim.plan import Change, Topic

@@ -16,18 +16,18 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.network.interfaces import Address
-from protocol.errors import ErrorCode
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.messages.ownership import Access, HeldResource, LossReason, RenewRequest
-from protocol.messages.produce import (
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from holdfast_log.protocol.messages.ownership import Access, HeldResource, LossReason, RenewRequest
+from holdfast_log.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records import APPEND_ID_HEADER, APPEND_ID_SIZE, BatchBuilder
+from holdfast_log.protocol.records import APPEND_ID_HEADER, APPEND_ID_SIZE, BatchBuilder
 from tests.sim.claimant import TIMEOUT_MS
 from tests.sim.client import NOT_THE_WRITER, Surroundings
 from tests.sim.fence_user import FenceUser

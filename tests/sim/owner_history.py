@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from protocol.errors import ErrorCode
-from protocol.messages.ownership import (
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.ownership import (
     GENERATION_RAISE_MAX,
     NO_PARTITION,
     PRODUCERS_GROUP,

@@ -15,8 +15,8 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from broker.quotas.keys import QuotaKey
-from protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.broker.quotas.keys import QuotaKey
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 from tests.models.network import Weather
 from tests.models.zookeeper import NORMAL_DELAY_MS_MAX
 from tests.sim.consumer import IDS_VERSION, NAMES_VERSION

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 from twisted.python.failure import Failure
 
-from broker.network.interfaces import Address, Wire
-from protocol.errors import ErrorCode
-from protocol.headers import encode_request
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.messages.produce import (
+from holdfast_log.broker.network.interfaces import Address, Wire
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.headers import encode_request
+from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from holdfast_log.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records import BatchBuilder
+from holdfast_log.protocol.records import BatchBuilder
 from tests.sim.client import PASSING, RETRY_S, Client, Surroundings
 from tests.sim.history import Batch, Incarnation, Outcome, TopicPartition
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from broker.network.interfaces import Address
-from protocol.messages.ownership import Access
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.protocol.messages.ownership import Access
 from tests.sim.history import History, Incarnation
 
 _SLACK_S = 1.0

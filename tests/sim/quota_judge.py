@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from broker.dispatch import Dispatcher, RemoteCall
-from broker.network.connection import ReplySlot, ServerConnection
-from broker.quotas.keys import QuotaKey
-from coordinator.znodes.brokers import broker_path
-from coordinator.znodes.configs import config_path, decode_config
-from coordinator.zookeeper.interface import WriteOperation
-from protocol.headers import decode_request_header
-from protocol.messages.fetch import FetchResponse
-from protocol.messages.produce import ProduceRequest
+from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
+from holdfast_log.broker.quotas.keys import QuotaKey
+from holdfast_log.broker.requests.dispatch import Dispatcher, RemoteCall
+from holdfast_log.coordinator.znodes.brokers import broker_path
+from holdfast_log.coordinator.znodes.configs import config_path, decode_config
+from holdfast_log.coordinator.zookeeper.interface import WriteOperation
+from holdfast_log.protocol.headers import decode_request_header
+from holdfast_log.protocol.messages.fetch import FetchResponse
+from holdfast_log.protocol.messages.produce import ProduceRequest
 from tests.models.zookeeper import NORMAL_DELAY_MS_MAX
 from tests.sim.cluster import Cluster, Machine
 from tests.sim.history import History

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from broker.quotas.entities import CLIENT_ID, USER
-from protocol.errors import ErrorCode
-from protocol.messages.alter_client_quotas import (
+from holdfast_log.broker.quotas.entities import CLIENT_ID, USER
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     AlteredEntity,

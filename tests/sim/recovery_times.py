@@ -12,8 +12,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from broker.replication.leadership import Leadership
-from coordinator.znodes.topics import PartitionState
+from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.coordinator.znodes.topics import PartitionState
 from tests.models.world import World
 from tests.sim.cluster import Cluster
 from tests.sim.history import TopicPartition

@@ -11,9 +11,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from protocol.errors import ErrorCode
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from protocol.records import set_producer
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from holdfast_log.protocol.records import set_producer
 from tests.sim.claimant import TIMEOUT_MS
 from tests.sim.client import NOT_THE_WRITER, Client, Surroundings
 from tests.sim.history import Outcome

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from broker.log import names
-from broker.log.log import Log
-from broker.replication import retention
-from broker.replication.partition import Partition
-from protocol.batches import BatchHeader, read_header
-from protocol.errors import BrokerError
+from holdfast_log.broker.log import names
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.replication import retention
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.protocol.batches import BatchHeader, read_header
+from holdfast_log.protocol.errors import BrokerError
 from tests.models.disk import SimDisk
 from tests.sim.cluster import Cluster, Machine
 from tests.sim.history import History, Incarnation

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from broker.replication.leadership import Leadership
+from holdfast_log.broker.replication.leadership import Leadership
 from tests.models.network import Weather
 from tests.models.world import StandsStill, World
 from tests.sim.checkers import StoredLog, check_all

@@ -10,12 +10,12 @@ learned that its grant has ended.
 
 from __future__ import annotations
 
-from broker.network.interfaces import Address
-from protocol.batches import whole_batches
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.ownership import Access
-from protocol.schema import received_records
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.protocol.batches import whole_batches
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from holdfast_log.protocol.messages.ownership import Access
+from holdfast_log.protocol.schema import received_records
 from tests.sim.client import Surroundings
 from tests.sim.fence_user import FenceUser
 from tests.sim.history import TopicPartition

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.log import names
-from broker.replication.partition import Partition
-from protocol.batches import whole_batches
-from protocol.errors import BrokerError
+from holdfast_log.broker.log import names
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.protocol.batches import whole_batches
+from holdfast_log.protocol.errors import BrokerError
 from tests.sim.cluster import Cluster, Machine
 from tests.sim.committed_judge import stored_batches
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.network.interfaces import Address
-from protocol.errors import ErrorCode
-from protocol.messages.ownership import (
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.ownership import (
     HeldResource,
     LossReason,
     ReleaseRequest,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 from tests.sim.client import Surroundings
 from tests.sim.exclusive_producer import ExclusiveProducer
 from tests.sim.name_owner import NameOwner

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from broker.log.damage import Damage
-from broker.log.truncation import truncate_to
-from broker.replication.leadership import Leadership
-from broker.replication.partition import LeaderAndIsr, Partition
-from coordinator.znodes.topics import NO_LEADER, encode_partition_state, partition_state_path
-from coordinator.zookeeper.interface import SetData
+from holdfast_log.broker.log.damage import Damage
+from holdfast_log.broker.log.truncation import truncate_to
+from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.broker.replication.partition import LeaderAndIsr, Partition
+from holdfast_log.coordinator.znodes.topics import NO_LEADER, encode_partition_state, partition_state_path
+from holdfast_log.coordinator.zookeeper.interface import SetData
 from tests.models.world import World
 from tests.sim.cluster import logs_in_trace
 from tests.sim.committed_judge import CommittedJudge

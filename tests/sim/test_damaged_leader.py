@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.log.segment import Segment
+from holdfast_log.broker.log.segment import Segment
 from tests.models.world import World
 from tests.sim.cluster import Machine
 from tests.sim.committed_judge import CommittedJudge

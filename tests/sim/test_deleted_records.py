@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.delete_records import (
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,

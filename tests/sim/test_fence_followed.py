@@ -10,17 +10,22 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from coordinator.ownership.records import PartitionKey, decode_ownership
-from coordinator.zookeeper.interface import Create, SetData, WriteOperation
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import (
+from holdfast_log.coordinator.ownership.records import PartitionKey, decode_ownership
+from holdfast_log.coordinator.zookeeper.interface import Create, SetData, WriteOperation
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from protocol.messages.ownership import IF_FREE, Access, OwnRequest, OwnResponse, ResourceClaim
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from holdfast_log.protocol.messages.ownership import IF_FREE, Access, OwnRequest, OwnResponse, ResourceClaim
+from holdfast_log.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from tests.models.batches import batch
 from tests.models.world import Process, World
 from tests.sim.client import OWNERS_GROUP, Client, Surroundings

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocol.api import Request
-from protocol.errors import ErrorCode
-from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.messages.ownership import PRODUCERS_GROUP, HeldResource, RenewRequest
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.producer_access import (
+from holdfast_log.protocol.api import Request
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from holdfast_log.protocol.messages.ownership import PRODUCERS_GROUP, HeldResource, RenewRequest
+from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from holdfast_log.protocol.messages.producer_access import (
     ProducerAccessMode,
     ProducerAccessRequest,
     ProducerAccessResponse,

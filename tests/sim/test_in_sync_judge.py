@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.replication.leadership import Leadership
-from coordinator.placement import ReplicaAssignment
-from coordinator.znodes.topics import (
+from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.coordinator.znodes.topics import (
     PartitionState,
     TopicAssignment,
     encode_partition_state,
@@ -17,7 +17,7 @@ from coordinator.znodes.topics import (
     partition_state_path,
     topic_path,
 )
-from coordinator.zookeeper.interface import Delete, SetData
+from holdfast_log.coordinator.zookeeper.interface import Delete, SetData
 from tests.models.world import World
 from tests.sim.cluster import logs_in_trace
 from tests.sim.in_sync_judge import InSyncJudge

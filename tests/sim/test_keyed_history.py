@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.batches import assign, read_header
+from holdfast_log.protocol.batches import assign, read_header
 from tests.models.batches import encoded
 from tests.models.world import World
 from tests.sim.checkers import StoredBatch, StoredLog

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.znodes.topics import NO_LEADER
-from protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest
+from holdfast_log.coordinator.znodes.topics import NO_LEADER
+from holdfast_log.protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest
 from tests.models.world import World
 from tests.sim.cluster import Machine
 from tests.sim.test_cluster import AT, Stage

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.batches import split
-from protocol.errors import ErrorCode
-from protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP, Access, LossReason
+from holdfast_log.protocol.batches import split
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP, Access, LossReason
 from tests.models.batches import batch
 from tests.models.world import World
 from tests.sim.checkers import StoredBatch, StoredLog

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.network.interfaces import Address
-from protocol.messages.ownership import Access
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.protocol.messages.ownership import Access
 from tests.models.world import START_S, World
 from tests.sim.history import History, Incarnation
 from tests.sim.queue_history import Home, Place, QueueHistory

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.messages.ownership import NO_PARTITION
+from holdfast_log.protocol.messages.ownership import NO_PARTITION
 from tests.broker import test_metadata as of_metadata
 from tests.broker import test_outages as of_outages
 from tests.broker.cleaning import test_cleaner as of_cleaner

@@ -10,18 +10,22 @@ from uuid import UUID
 import pytest
 from twisted.internet.defer import Deferred
 
-from broker.network.interfaces import Address
-from protocol.api import Request
-from protocol.errors import ErrorCode
-from protocol.messages.alter_partition_reassignments import (
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.protocol.api import Request
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.ownership import (
+from holdfast_log.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
+from holdfast_log.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from holdfast_log.protocol.messages.ownership import (
     IF_FREE,
     Access,
     HeldResource,
@@ -32,7 +36,7 @@ from protocol.messages.ownership import (
     ResumedResource,
     ResumeRequest,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.models.batches import batch
 from tests.models.world import World
 from tests.sim.client import Client, Surroundings

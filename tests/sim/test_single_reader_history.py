@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.messages.ownership import Access
+from holdfast_log.protocol.messages.ownership import Access
 from tests.models.world import World
 from tests.sim.history import Batch, History, Incarnation
 from tests.sim.owner_history import OwnerHistory, Told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.znodes.brokers import BROKER_IDS
+from holdfast_log.coordinator.znodes.brokers import BROKER_IDS
 from tests.models.world import World
 from tests.sim.cluster import Cluster, Machine, logs_in_trace
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.log.segment import Segment
+from holdfast_log.broker.log.segment import Segment
 from tests.models.world import World
 from tests.sim.mutation import mutated
 from tests.sim.mutations import by_name

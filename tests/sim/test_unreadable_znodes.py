@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from broker.replication.leadership import Leadership
-from coordinator.controller.events import TopicCreation, TopicResult
-from coordinator.controller.service import ControllerService
-from coordinator.zookeeper.interface import Create, Delete, SetData
-from protocol.errors import BrokerError, ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.coordinator.controller.events import TopicCreation, TopicResult
+from holdfast_log.coordinator.controller.service import ControllerService
+from holdfast_log.coordinator.zookeeper.interface import Create, Delete, SetData
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.world import World
 from tests.sim.cluster import Cluster, Machine
 from tests.sim.test_start import is_served

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from broker.cleaning.cleaning_pass import CleaningPass
-from broker.replication.partition import Partition
-from protocol.records import decode_columns
+from holdfast_log.broker.cleaning.cleaning_pass import CleaningPass
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.protocol.records import decode_columns
 from tests.sim.cluster import Cluster, Machine
 from tests.sim.history import History, Incarnation
 from tests.sim.plan import Topic

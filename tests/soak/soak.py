@@ -17,9 +17,9 @@ from pathlib import Path
 
 import click
 
-from broker.tools.cluster_view import ClusterView
-from broker.tools.local_cluster import LocalCluster
-from holdfast import Admin, NewTopic
+from holdfast_log import Admin, NewTopic
+from holdfast_log.broker.tools.cluster_view import ClusterView
+from holdfast_log.broker.tools.local_cluster import LocalCluster
 from tests.faults.reader import every_record
 from tests.soak.ledger import Balance, Ledger
 from tests.soak.plot import draw

@@ -21,7 +21,7 @@ from confluent_kafka import Consumer as StockConsumer
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from benchmarks.steady_load import CLIENTS, FLUSH_TIMEOUT_S
-from holdfast import (
+from holdfast_log import (
     Admin,
     Consumer,
     ExclusiveProducer,
@@ -33,7 +33,7 @@ from holdfast import (
     ProducerFencedError,
     TopicPartition,
 )
-from protocol.errors import (
+from holdfast_log.protocol.errors import (
     GroupNotEmptyError,
     GroupNotFoundError,
     TopicExistsError,

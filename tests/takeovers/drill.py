@@ -21,11 +21,11 @@ from typing import Self
 
 import click
 
-from broker.tools.local_cluster import LocalCluster
-from clients.admin import Admin, NewTopic
-from clients.consumer import Consumer
-from coordinator.tools.zookeeper_process import die_with_parent
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.tools.local_cluster import LocalCluster
+from holdfast_log.clients.admin import Admin, NewTopic
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.coordinator.tools.zookeeper_process import die_with_parent
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 HOME = Path(__file__).parents[2]
 TOPIC = "contended"

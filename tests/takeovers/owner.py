@@ -13,14 +13,14 @@ import sys
 import time
 from collections import deque
 
-from clients.errors import ConnectionFailedError, DeliveryTimeoutError
-from clients.exclusive_producer import ExclusiveProducer
-from clients.message import Message
-from clients.ownership.events import ClaimState, OwnershipEvent
-from clients.producer import Producer
-from clients.sending.responses import SendResponse
-from protocol.errors import BrokerError, ProducerFencedError
-from protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.clients.errors import ConnectionFailedError, DeliveryTimeoutError
+from holdfast_log.clients.exclusive_producer import ExclusiveProducer
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.ownership.events import ClaimState, OwnershipEvent
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.responses import SendResponse
+from holdfast_log.protocol.errors import BrokerError, ProducerFencedError
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 
 UNDER_WAY_MAX = 50
 PAUSE_S = 0.001

@@ -11,22 +11,22 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from broker.cleaning.cleaner import Cleaner
-from broker.cleaning.settings import SETTINGS, CleanerSettings
-from broker.log.copying import append_as_follower
-from broker.log.damage import Damage
-from broker.log.flush_job import flush_at_once
-from broker.log.loading import LoadRequest
-from broker.log.log import Log
-from broker.log.log_events import LogEvents
-from broker.log.recovery import create_log
-from broker.log.settings import LogSettings
-from broker.log.time_search import offset_for_timestamp
-from broker.log.truncation import move_log_start, truncate_to
-from broker.setting_groups import Live
-from protocol.batches import split
-from protocol.records import BatchBuilder
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.cleaning.cleaner import Cleaner
+from holdfast_log.broker.cleaning.settings import SETTINGS, CleanerSettings
+from holdfast_log.broker.log.copying import append_as_follower
+from holdfast_log.broker.log.damage import Damage
+from holdfast_log.broker.log.flush_job import flush_at_once
+from holdfast_log.broker.log.loading import LoadRequest
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.log_events import LogEvents
+from holdfast_log.broker.log.recovery import create_log
+from holdfast_log.broker.log.settings import LogSettings
+from holdfast_log.broker.log.time_search import offset_for_timestamp
+from holdfast_log.broker.log.truncation import move_log_start, truncate_to
+from holdfast_log.broker.setting_groups import Live
+from holdfast_log.protocol.batches import split
+from holdfast_log.protocol.records import BatchBuilder
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.compaction import compact, records_of
 from tests.models.logs import NOW_MS, append_as_leader, look_up_at_once, new_log, read_all, sim_disk
 from tests.models.workers import ImmediateWorkers
@@ -219,7 +219,7 @@ def test_the_rate_limit_spreads_the_work(caplog: pytest.LogCaptureFixture) -> No
     log = room.log("t")
     room.write(log, *numbered(50))
     size = log.size_bytes
-    with caplog.at_level(logging.INFO, "broker.cleaning.cleaner"):
+    with caplog.at_level(logging.INFO, "holdfast_log.broker.cleaning.cleaner"):
         room.start()
         for _ in range(size * 3 // 100 + 10):
             room.clock.advance(1)

@@ -9,16 +9,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from broker.cleaning.settings import CleanerSettings
-from broker.log.copying import append_as_follower
-from broker.log.flush_job import flush_at_once
-from broker.log.inspection import Inspection
-from broker.log.log import Log
-from broker.log.retention import RetentionRule
-from broker.log.truncation import advance_log_start, truncate_to
-from protocol.batches import split
-from protocol.compression import Compression
-from protocol.records import BatchBuilder
+from holdfast_log.broker.cleaning.settings import CleanerSettings
+from holdfast_log.broker.log.copying import append_as_follower
+from holdfast_log.broker.log.flush_job import flush_at_once
+from holdfast_log.broker.log.inspection import Inspection
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.retention import RetentionRule
+from holdfast_log.broker.log.truncation import advance_log_start, truncate_to
+from holdfast_log.protocol.batches import split
+from holdfast_log.protocol.compression import Compression
+from holdfast_log.protocol.records import BatchBuilder
 from tests.models.compaction import StoredRecord, compact, records_of
 from tests.models.logs import NOW_MS, append_as_leader, new_log, read_all, restarted, sim_disk
 from tests.models.retention import retain

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from broker.log import names
-from broker.log.flush_job import flush_at_once
-from broker.log.log import Log
-from broker.log.truncation import advance_log_start, truncate_to
-from protocol.errors import BrokerError
-from protocol.records import BatchBuilder
+from holdfast_log.broker.log import names
+from holdfast_log.broker.log.flush_job import flush_at_once
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.truncation import advance_log_start, truncate_to
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.records import BatchBuilder
 from tests.models.compaction import StoredRecord, compact, records_of
 from tests.models.disk import SimDisk
 from tests.models.logs import NOW_MS, append_as_leader, headers_of, new_log, reopen, sim_disk

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.cleaning.offset_map import OffsetMap
-from broker.cleaning.settings import CleanerSettings
-from protocol.compaction import SLOT_BYTES
+from holdfast_log.broker.cleaning.offset_map import OffsetMap
+from holdfast_log.broker.cleaning.settings import CleanerSettings
+from holdfast_log.protocol.compaction import SLOT_BYTES
 
 PAGE_BYTES_MAX = 2 << 20
 """Size of the largest pages that the system may use."""

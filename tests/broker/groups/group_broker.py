@@ -12,31 +12,35 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.groups.forwarding import SendToBroker
-from broker.handlers.find_coordinator import FindCoordinatorHandler
-from broker.identity import BrokerIdentity
-from broker.metadata import LEADER_DURING_DELETE, MetadataCache
-from broker.ownership.committers import CommitterCheck
-from broker.settings.rows import broker_settings
-from broker.wiring.groups import build_groups
-from coordinator.groups.partitions import OFFSETS_TOPIC
-from coordinator.groups.service import GroupService
-from coordinator.ownership.store import OwnershipStore
-from protocol.api import Request
-from protocol.errors import ErrorCode
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from protocol.messages.offset_commit import (
+from holdfast_log.broker.cluster.identity import BrokerIdentity
+from holdfast_log.broker.cluster.metadata_cache import LEADER_DURING_DELETE, MetadataCache
+from holdfast_log.broker.groups.forwarding import SendToBroker
+from holdfast_log.broker.handlers.find_coordinator import FindCoordinatorHandler
+from holdfast_log.broker.ownership.committers import CommitterCheck
+from holdfast_log.broker.settings.rows import broker_settings
+from holdfast_log.broker.wiring.groups import build_groups
+from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.coordinator.ownership.store import OwnershipStore
+from holdfast_log.protocol.api import Request
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest
+from holdfast_log.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from holdfast_log.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_fetch import (
+from holdfast_log.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from holdfast_log.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker.world import LOCAL_ID, Client, World
 from tests.models.handlers import handlers_about
 from tests.models.instant_zookeeper import InstantZooKeeper

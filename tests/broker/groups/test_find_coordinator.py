@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from twisted.internet.defer import Deferred
 
-from broker.groups.offsets_topic import offsets_topic
-from broker.groups.settings import OffsetsTopicSettings
-from broker.setting_groups import read_group
-from broker.settings.rows import broker_settings
-from coordinator.groups.partitions import OFFSETS_TOPIC, partition_of_group
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
+from holdfast_log.broker.groups.offsets_topic import offsets_topic
+from holdfast_log.broker.groups.settings import OffsetsTopicSettings
+from holdfast_log.broker.setting_groups import read_group
+from holdfast_log.broker.settings.rows import broker_settings
+from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC, partition_of_group
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
+from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.broker.groups.group_broker import GroupBroker
 
 

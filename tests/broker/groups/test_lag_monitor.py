@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from coordinator.groups.partitions import OFFSETS_TOPIC
-from protocol.batches import whole_batches
-from protocol.messages.group_membership import CreateGroupRequest
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.offset_delete import (
+from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
+from holdfast_log.protocol.batches import whole_batches
+from holdfast_log.protocol.messages.group_membership import CreateGroupRequest
+from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from holdfast_log.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from protocol.records import Record, iterate
-from protocol.schema import received_records
+from holdfast_log.protocol.records import Record, iterate
+from holdfast_log.protocol.schema import received_records
 from tests.broker.groups.group_broker import (
     SESSION_MS,
     SUBSCRIPTION,

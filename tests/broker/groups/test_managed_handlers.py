@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, fail
 
-from broker.features import FEATURES
-from broker.network.outbound import ChannelLost
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.describe_groups import DescribeGroupsRequest
-from protocol.messages.group_membership import (
+from holdfast_log.broker.network.outbound import ChannelLost
+from holdfast_log.broker.requests.features import FEATURES
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest
+from holdfast_log.protocol.messages.describe_groups import DescribeGroupsRequest
+from holdfast_log.protocol.messages.group_membership import (
     ConsumerHeartbeatRequest,
     ConsumerHeartbeatResponse,
     CreateGroupRequest,
@@ -28,7 +28,7 @@ from protocol.messages.group_membership import (
     RegisterConsumerResponse,
     RewindConsumerRequest,
 )
-from protocol.messages.list_groups import ListGroupsRequest
+from holdfast_log.protocol.messages.list_groups import ListGroupsRequest
 from tests.broker.groups.group_broker import GroupBroker, commit, fetched
 from tests.broker.world import Client
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.operations import GROUP_OPERATIONS
-from protocol.errors import ErrorCode
-from protocol.messages.delete_groups import DeleteGroupsRequest
-from protocol.messages.describe_groups import DescribeGroupsRequest
-from protocol.messages.join_group import JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.list_groups import ListGroupsRequest
-from protocol.messages.offset_fetch import (
+from holdfast_log.broker.requests.operations import GROUP_OPERATIONS
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.delete_groups import DeleteGroupsRequest
+from holdfast_log.protocol.messages.describe_groups import DescribeGroupsRequest
+from holdfast_log.protocol.messages.join_group import JoinGroupResponse
+from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from holdfast_log.protocol.messages.list_groups import ListGroupsRequest
+from holdfast_log.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -149,7 +149,7 @@ def test_the_reasons_for_joining_and_leaving_are_logged(
     broker: GroupBroker, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     """KIP-800: the reason is logged on one line, whatever a client sends."""
-    caplog.set_level(logging.INFO, "broker.groups.reasons")
+    caplog.set_level(logging.INFO, "holdfast_log.broker.groups.reasons")
     request = join_request("g")
     request.reason = "woke up\nERROR all is lost" + "!" * 10_000
     client.call(request)

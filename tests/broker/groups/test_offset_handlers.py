@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.groups.partitions import OFFSETS_TOPIC
-from protocol.errors import ErrorCode
-from protocol.messages.offset_delete import (
+from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from protocol.messages.offset_fetch import (
+from holdfast_log.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,

@@ -8,16 +8,22 @@ from pathlib import Path
 import pytest
 from twisted.internet.defer import Deferred
 
-from coordinator.ownership.records import Grant, Owner, OwnershipRecord, PartitionKey, encode_ownership
-from coordinator.ownership.store import FoundRecords
-from coordinator.znodes.layout import OWNED_TOPICS
-from protocol.errors import ErrorCode
-from protocol.messages.offset_commit import (
+from holdfast_log.coordinator.ownership.records import (
+    Grant,
+    Owner,
+    OwnershipRecord,
+    PartitionKey,
+    encode_ownership,
+)
+from holdfast_log.coordinator.ownership.store import FoundRecords
+from holdfast_log.coordinator.znodes.layout import OWNED_TOPICS
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.ownership import Access, LossReason
+from holdfast_log.protocol.messages.ownership import Access, LossReason
 from tests.broker.groups.group_broker import GroupBroker, commit, commit_error, fetched
 from tests.broker.world import Client
 

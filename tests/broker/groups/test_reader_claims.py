@@ -9,16 +9,16 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from broker.groups.reader_claims import RETRY_S, ReaderClaims
-from broker.network.outbound import ChannelLost
-from coordinator.groups.effects import Decision, GroupReader, ReaderClaim
-from protocol.errors import ErrorCode
-from protocol.messages.group_readers import (
+from holdfast_log.broker.groups.reader_claims import RETRY_S, ReaderClaims
+from holdfast_log.broker.network.outbound import ChannelLost
+from holdfast_log.coordinator.groups.effects import Decision, GroupReader, ReaderClaim
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.group_readers import (
     AssignReadersRequest,
     AssignReadersResponse,
     PartitionNotAssigned,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 TIMEOUT_MS = 1_000
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from broker.log.append_ids import AppendIds, NamedAppend
-from broker.log.copying import append_as_follower
-from broker.log.flush_job import close_log
-from broker.log.log import Log
-from broker.log.preparation import prepare_append
-from broker.log.recovery import create_log
-from broker.log.snapshots import snapshot_offsets
-from broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
-from protocol.batches import Compression
-from protocol.errors import BrokerError, ErrorCode
-from protocol.records import APPEND_ID_HEADER, BatchBuilder
+from holdfast_log.broker.log.append_ids import AppendIds, NamedAppend
+from holdfast_log.broker.log.copying import append_as_follower
+from holdfast_log.broker.log.flush_job import close_log
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.preparation import prepare_append
+from holdfast_log.broker.log.recovery import create_log
+from holdfast_log.broker.log.snapshots import snapshot_offsets
+from holdfast_log.broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
+from holdfast_log.protocol.batches import Compression
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.records import APPEND_ID_HEADER, BatchBuilder
 from tests.models.batches import START_MS
 from tests.models.logs import DIRECTORY, new_log, reopen, request, sim_disk
 

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from broker.log.damage import Damage, decode_damage
-from broker.log.flush_job import close_log
-from broker.log.log import Log
-from broker.log.log_events import LogEvents
-from broker.log.scrubber import Scrubber, ScrubSettings
-from broker.log.time_search import offset_for_timestamp
-from broker.log.truncation import (
+from holdfast_log.broker.log.damage import Damage, decode_damage
+from holdfast_log.broker.log.flush_job import close_log
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.log_events import LogEvents
+from holdfast_log.broker.log.scrubber import Scrubber, ScrubSettings
+from holdfast_log.broker.log.time_search import offset_for_timestamp
+from holdfast_log.broker.log.truncation import (
     keeps_all_before,
     move_log_start,
     truncate_fully_and_start_at,
     truncate_to,
 )
-from protocol.batches import whole_batches
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.batches import whole_batches
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from tests.models.logs import append, look_up_at_once, new_log, reopen, sim_disk
 from tests.models.workers import ImmediateWorkers
 

@@ -13,13 +13,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, globalLogPublisher
 
-from broker.log.disk import Disk
-from broker.log.flusher import Flusher
-from broker.log.manager import LogManager
-from broker.log.settings import topic_defaults
-from broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
-from protocol.errors import BrokerError, ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.flusher import Flusher
+from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.log.settings import topic_defaults
+from holdfast_log.broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.disk import SimDisk
 from tests.models.faulty_disk import OPENING, FaultyDisk
 from tests.models.logs import NOW_MS, append, sim_disk

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from broker.log.disk import OsDisk
-from broker.log.flush_job import close_log
-from broker.tools.dump_log import main
+from holdfast_log.broker.log.disk import OsDisk
+from holdfast_log.broker.log.flush_job import close_log
+from holdfast_log.broker.tools.dump_log import main
 from tests.models.logs import NOW_MS, append, new_log
 
 

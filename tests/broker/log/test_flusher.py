@@ -6,12 +6,12 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from broker.log.checkpoints import decode_epochs
-from broker.log.flush_job import flush_at_once
-from broker.log.flusher import Flusher
-from broker.log.log import Log
-from broker.log.truncation import truncate_to
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.broker.log.checkpoints import decode_epochs
+from holdfast_log.broker.log.flush_job import flush_at_once
+from holdfast_log.broker.log.flusher import Flusher
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.truncation import truncate_to
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from tests.models.disk import SimDisk
 from tests.models.logs import append, headers_of, new_log, reopen, sim_disk
 from tests.models.workers import ImmediateWorkers

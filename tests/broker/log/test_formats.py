@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from broker.log import checkpoints, names
-from broker.log.checkpoints import OffsetEntry
-from broker.log.flush_job import close_log
-from broker.log.names import OffsetFile
-from broker.log.producer_state import ProducerStates, decode_snapshot
-from broker.log.truncation import truncate_fully_and_start_at
-from protocol import batches
-from protocol.checksum import crc32c
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.log import checkpoints, names
+from holdfast_log.broker.log.checkpoints import OffsetEntry
+from holdfast_log.broker.log.flush_job import close_log
+from holdfast_log.broker.log.names import OffsetFile
+from holdfast_log.broker.log.producer_state import ProducerStates, decode_snapshot
+from holdfast_log.broker.log.truncation import truncate_fully_and_start_at
+from holdfast_log.protocol import batches
+from holdfast_log.protocol.checksum import crc32c
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.batches import timed_batch
 from tests.models.logs import DIRECTORY, NOW_MS, append, new_log, sim_disk
 

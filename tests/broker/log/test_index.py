@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.disk import OsDisk
-from broker.log.index import OffsetIndex
-from broker.log.open_files import OpenFiles
+from holdfast_log.broker.log.disk import OsDisk
+from holdfast_log.broker.log.index import OffsetIndex
+from holdfast_log.broker.log.open_files import OpenFiles
 
 BASE_OFFSET = 1000
 

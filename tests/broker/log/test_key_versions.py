@@ -10,18 +10,26 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.log import key_runs
-from broker.log.flush_job import close_log, flush_at_once
-from broker.log.key_reading import KeyIndexing
-from broker.log.key_runs import DamagedRun, entries_of, find, merged, read_run, run_name, write_run
-from broker.log.key_search import cold_key_search, last_offset_of_key
-from broker.log.key_versions import BYTES_PER_KEY, digest_of
-from broker.log.log import Log
-from broker.log.log_events import LogEvents
-from broker.log.truncation import advance_log_start, truncate_to
-from protocol.batches import split
-from protocol.errors import BrokerError, ErrorCode
-from protocol.records import BatchBuilder, decode_columns
+from holdfast_log.broker.log import key_runs
+from holdfast_log.broker.log.flush_job import close_log, flush_at_once
+from holdfast_log.broker.log.key_reading import KeyIndexing
+from holdfast_log.broker.log.key_runs import (
+    DamagedRun,
+    entries_of,
+    find,
+    merged,
+    read_run,
+    run_name,
+    write_run,
+)
+from holdfast_log.broker.log.key_search import cold_key_search, last_offset_of_key
+from holdfast_log.broker.log.key_versions import BYTES_PER_KEY, digest_of
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.log_events import LogEvents
+from holdfast_log.broker.log.truncation import advance_log_start, truncate_to
+from holdfast_log.protocol.batches import split
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.records import BatchBuilder, decode_columns
 from tests.models.disk import SimDisk
 from tests.models.logs import NOW_MS, append_as_leader, new_log, read_all, reopen, sim_disk
 from tests.models.workers import ImmediateWorkers

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.append import AppendOrigin
-from broker.log.copying import append_as_follower
-from broker.log.disk import DiskFile, OsDisk
-from broker.log.flush_job import close_log
-from broker.log.log import Log
-from broker.log.preparation import prepare_append
-from broker.log.segment import Segment
-from broker.log.time_search import offset_for_timestamp, offset_of_max_timestamp
-from broker.log.timestamps import TimestampOffset
-from broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
-from protocol import batches
-from protocol.batches import TimestampType
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.broker.log.append import AppendOrigin
+from holdfast_log.broker.log.copying import append_as_follower
+from holdfast_log.broker.log.disk import DiskFile, OsDisk
+from holdfast_log.broker.log.flush_job import close_log
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.preparation import prepare_append
+from holdfast_log.broker.log.segment import Segment
+from holdfast_log.broker.log.time_search import offset_for_timestamp, offset_of_max_timestamp
+from holdfast_log.broker.log.timestamps import TimestampOffset
+from holdfast_log.broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
+from holdfast_log.protocol import batches
+from holdfast_log.protocol.batches import TimestampType
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from tests.models.batches import timed_batch
 from tests.models.logs import (
     DIRECTORY,

@@ -6,13 +6,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.log.flush_job import flush_at_once
-from broker.log.log import Log
-from broker.log.retention import RetentionRule
-from broker.log.time_search import offset_for_timestamp
-from broker.log.timestamps import TimestampOffset
-from broker.log.truncation import advance_log_start, truncate_to
-from protocol import batches
+from holdfast_log.broker.log.flush_job import flush_at_once
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.retention import RetentionRule
+from holdfast_log.broker.log.time_search import offset_for_timestamp
+from holdfast_log.broker.log.timestamps import TimestampOffset
+from holdfast_log.broker.log.truncation import advance_log_start, truncate_to
+from holdfast_log.protocol import batches
 from tests.models.logs import append, headers_of, look_up_at_once, new_log, restarted, sim_disk
 from tests.models.retention import retain
 

@@ -16,20 +16,20 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from broker.log import checkpoints
-from broker.log.checkpoints import MetaProperties, OffsetEntry
-from broker.log.copying import append_as_follower
-from broker.log.directory import IdentityError
-from broker.log.disk import Disk, OsDisk
-from broker.log.flush_job import flush_at_once
-from broker.log.flusher import Flusher
-from broker.log.identity import claim, known_identity
-from broker.log.log import Log
-from broker.log.manager import LogManager
-from broker.log.settings import LogSettings, topic_defaults
-from broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
-from protocol.errors import BrokerError, ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.log import checkpoints
+from holdfast_log.broker.log.checkpoints import MetaProperties, OffsetEntry
+from holdfast_log.broker.log.copying import append_as_follower
+from holdfast_log.broker.log.directory import IdentityError
+from holdfast_log.broker.log.disk import Disk, OsDisk
+from holdfast_log.broker.log.flush_job import flush_at_once
+from holdfast_log.broker.log.flusher import Flusher
+from holdfast_log.broker.log.identity import claim, known_identity
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.log.settings import LogSettings, topic_defaults
+from holdfast_log.broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.batches import timed_batch
 from tests.models.disk import SimDisk, SimFile
 from tests.models.logs import NOW_MS, append, append_as_leader, headers_of, make_rivals, sim_disk
@@ -741,7 +741,7 @@ def test_logs_load_in_parallel_on_real_threads(tmp_path: Path) -> None:
         for number in numbers:
             directory = broker.logs.directories[number % 2]
             request = broker.logs._request(directory, TopicPartition("flights", number))
-            from broker.log.recovery import load_log
+            from holdfast_log.broker.log.recovery import load_log
 
             log = load_log(OsDisk(), request)
             results[log.topic_partition] = log.log_end_offset

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.disk import OsDisk
+from holdfast_log.broker.log.disk import OsDisk
 
 
 def test_a_replacement_that_does_not_fit_leaves_the_old_content_and_no_other_file(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.log.producer_state import ProducerStates
-from protocol import batches
-from protocol.batches import BatchHeader
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.broker.log.producer_state import ProducerStates
+from holdfast_log.protocol import batches
+from holdfast_log.protocol.batches import BatchHeader
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from tests.models.batches import timed_batch
 
 LAST = 2**31 - 1

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.log import recompression
-from broker.log.append import AppendOrigin
-from broker.log.preparation import prepare_append
-from broker.log.settings import COMPRESSION_TYPES, LogSettings
-from protocol.batches import BatchHeader, Compression, has_valid_crc, split, write_header
-from protocol.errors import ErrorCode
-from protocol.records import iterate
+from holdfast_log.broker.log import recompression
+from holdfast_log.broker.log.append import AppendOrigin
+from holdfast_log.broker.log.preparation import prepare_append
+from holdfast_log.broker.log.settings import COMPRESSION_TYPES, LogSettings
+from holdfast_log.protocol.batches import BatchHeader, Compression, has_valid_crc, split, write_header
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.records import iterate
 from tests.broker.world import Client, World, fetch_request, only_fetched, only_produced, produce_request
 from tests.models.batches import START_MS, batch
 

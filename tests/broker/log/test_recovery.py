@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from broker.log import names
-from broker.log.damage import Damage, encode_damage
-from broker.log.disk import Disk
-from broker.log.flush_job import close_log, flush_at_once
-from broker.log.log import Log
-from broker.log.log_events import LogEvents
-from broker.log.recovery import create_log, load_log
-from broker.log.time_search import offset_for_timestamp
-from broker.log.truncation import advance_log_start, restore_log_producers, truncate_to
-from protocol.checksum import crc32c
-from protocol.errors import BrokerError
+from holdfast_log.broker.log import names
+from holdfast_log.broker.log.damage import Damage, encode_damage
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.flush_job import close_log, flush_at_once
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.log_events import LogEvents
+from holdfast_log.broker.log.recovery import create_log, load_log
+from holdfast_log.broker.log.time_search import offset_for_timestamp
+from holdfast_log.broker.log.truncation import advance_log_start, restore_log_producers, truncate_to
+from holdfast_log.protocol.checksum import crc32c
+from holdfast_log.protocol.errors import BrokerError
 from tests.models.disk import SimDisk
 from tests.models.logs import (
     DIRECTORY,

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from broker.log.retention import Removal, RemovalReason, RetentionRule, SegmentFacts, removal
-from broker.log.settings import LogSettings
+from holdfast_log.broker.log.retention import Removal, RemovalReason, RetentionRule, SegmentFacts, removal
+from holdfast_log.broker.log.settings import LogSettings
 
 NOW_MS = 1_000_000
 AGE, SIZE, LOG_START = RemovalReason.AGE, RemovalReason.SIZE, RemovalReason.LOG_START

@@ -9,10 +9,10 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from broker.log.directory import LogDirectory
-from broker.log.flusher import Flusher
-from broker.log.manager import LogManager
-from broker.log.run_marks import (
+from holdfast_log.broker.log.directory import LogDirectory
+from holdfast_log.broker.log.flusher import Flusher
+from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.log.run_marks import (
     LINEAGE_MAX,
     NO_EPOCH,
     decode_clean_mark,
@@ -20,8 +20,8 @@ from broker.log.run_marks import (
     encode_clean_mark,
     encode_run_mark,
 )
-from broker.log.settings import topic_defaults
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.log.settings import topic_defaults
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.disk import SimDisk
 from tests.models.logs import append, sim_disk
 from tests.models.workers import ImmediateWorkers

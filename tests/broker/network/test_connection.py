@@ -7,8 +7,13 @@ import logging
 import pytest
 from twisted.internet.task import Clock
 
-from broker.network.connection import REQUESTS_PER_TURN, ConnectionLimits, ReplySlot, ServerConnection
-from protocol.frames import SIZE
+from holdfast_log.broker.network.connection import (
+    REQUESTS_PER_TURN,
+    ConnectionLimits,
+    ReplySlot,
+    ServerConnection,
+)
+from holdfast_log.protocol.frames import SIZE
 from tests.models.wires import PEER, FakeWire
 
 

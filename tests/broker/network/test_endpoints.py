@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.network.endpoints import Endpoint, Endpoints, parse_endpoints
-from broker.network.settings import SETTINGS
-from clients.settings import SettingError, Settings
+from holdfast_log.broker.network.endpoints import Endpoint, Endpoints, parse_endpoints
+from holdfast_log.broker.network.settings import SETTINGS
+from holdfast_log.clients.settings import SettingError, Settings
 
 
 def parsed(**values: str) -> Endpoints:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.network.framing import LARGE_FRAME_BYTES, FrameAssembler, FrameBuffers, FrameRefused
-from protocol.frames import SIZE
+from holdfast_log.broker.network.framing import LARGE_FRAME_BYTES, FrameAssembler, FrameBuffers, FrameRefused
+from holdfast_log.protocol.frames import SIZE
 
 LIMIT = 10 * 1024 * 1024
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from twisted.internet.task import Clock
 
-from broker.network.connection import ConnectionLimits, ReplySlot, ServerConnection
-from broker.network.endpoints import Endpoint, Endpoints
-from broker.network.interfaces import Address
-from broker.network.listener import ListenerLimits, Listeners
-from broker.network.settings import SETTINGS
-from broker.network.transport import TcpNetwork
-from broker.setting_groups import read_group
-from clients.settings import Settings
+from holdfast_log.broker.network.connection import ConnectionLimits, ReplySlot, ServerConnection
+from holdfast_log.broker.network.endpoints import Endpoint, Endpoints
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.broker.network.listener import ListenerLimits, Listeners
+from holdfast_log.broker.network.settings import SETTINGS
+from holdfast_log.broker.network.transport import TcpNetwork
+from holdfast_log.broker.setting_groups import read_group
+from holdfast_log.clients.settings import Settings
 from tests.models.wires import FakeNetwork, FakeWire
 from tests.reactor import on_reactor, reactor
 

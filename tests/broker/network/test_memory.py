@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.network.memory import NO_LIMIT, RequestMemory
+from holdfast_log.broker.network.memory import NO_LIMIT, RequestMemory
 
 
 class Line:

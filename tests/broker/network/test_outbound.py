@@ -9,15 +9,26 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from broker.network.connection import ConnectionLimits, ReplySlot, ServerConnection
-from broker.network.interfaces import Address
-from broker.network.outbound import BrokerChannel, ChannelFull, ChannelLost, ChannelSettings, ChannelTimeout
-from broker.network.transport import TcpNetwork
-from protocol.frames import SIZE, join_parts
-from protocol.headers import decode_request_header, encode_response
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from protocol.schema import MalformedMessage
+from holdfast_log.broker.network.connection import ConnectionLimits, ReplySlot, ServerConnection
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.broker.network.outbound import (
+    BrokerChannel,
+    ChannelFull,
+    ChannelLost,
+    ChannelSettings,
+    ChannelTimeout,
+)
+from holdfast_log.broker.network.transport import TcpNetwork
+from holdfast_log.protocol.frames import SIZE, join_parts
+from holdfast_log.protocol.headers import decode_request_header, encode_response
+from holdfast_log.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from holdfast_log.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from holdfast_log.protocol.schema import MalformedMessage
 from tests.models.wires import Attempt, FakeNetwork
 from tests.reactor import on_reactor, reactor, until
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from twisted.internet.task import Clock
 
-from broker.network.connection import ConnectionLimits, ServerConnection
-from broker.network.interfaces import Address
-from broker.network.refusals import RefusalPace, Refusals
-from coordinator.repeated_log import RepeatedLog
+from holdfast_log.broker.network.connection import ConnectionLimits, ServerConnection
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.broker.network.refusals import RefusalPace, Refusals
+from holdfast_log.coordinator.repeated_log import RepeatedLog
 from tests.models.wires import FakeWire
 
 PACE = RefusalPace(burst=3, per_second=1.0, delay_max_s=2.0, held_max=2, addresses_max=2)

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from twisted.internet.defer import Deferred
 
-from broker.log.disk import OsFile
-from broker.network import transport
-from broker.network.connection import ConnectionLimits, FrameHandler, ReplySlot, ServerConnection
-from broker.network.interfaces import Address
-from broker.network.memory import RequestMemory
-from broker.network.transport import SocketOptions, TcpNetwork
-from protocol.frames import SIZE, FileSlice, Part
+from holdfast_log.broker.log.disk import OsFile
+from holdfast_log.broker.network import transport
+from holdfast_log.broker.network.connection import ConnectionLimits, FrameHandler, ReplySlot, ServerConnection
+from holdfast_log.broker.network.interfaces import Address
+from holdfast_log.broker.network.memory import RequestMemory
+from holdfast_log.broker.network.transport import SocketOptions, TcpNetwork
+from holdfast_log.protocol.frames import SIZE, FileSlice, Part
 from tests.garbage import collector_off
 from tests.reactor import in_thread, on_reactor, reactor, until
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from broker.ownership.claims import AccessClaim, Claim, WantedResource, wait_until_ms
-from broker.ownership.operations import ForcedResource, ForceRelease, ReleaseHeld, Resume
-from broker.ownership.resources import Entry, NamedGrant, Requester, Resource
-from broker.ownership.settings import OwnershipSettings
-from broker.ownership.state import LogEnd
-from coordinator.ownership.credentials import digest_of
-from coordinator.ownership.records import (
+from holdfast_log.broker.ownership.claims import AccessClaim, Claim, WantedResource, wait_until_ms
+from holdfast_log.broker.ownership.operations import ForcedResource, ForceRelease, ReleaseHeld, Resume
+from holdfast_log.broker.ownership.resources import Entry, NamedGrant, Requester, Resource
+from holdfast_log.broker.ownership.settings import OwnershipSettings
+from holdfast_log.broker.ownership.state import LogEnd
+from holdfast_log.coordinator.ownership.credentials import digest_of
+from holdfast_log.coordinator.ownership.records import (
     NameKey,
     Owner,
     OwnershipRecord,
@@ -21,9 +21,9 @@ from coordinator.ownership.records import (
     ResourceKey,
     decode_ownership,
 )
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership import PRODUCERS_GROUP, Access, LossReason, ResourceStanding
-from protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.ownership import PRODUCERS_GROUP, Access, LossReason, ResourceStanding
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 from tests.models.ownership_requests import secret_of
 from tests.models.table_host import TableHost
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.ownership.deadlines import OwnerDeadline
+from holdfast_log.broker.ownership.deadlines import OwnerDeadline
 from tests.broker.ownership.machine import NAME, P0, START_MS, Machine
 
 ANNA, BEN = OwnerDeadline(P0, "app", 1), OwnerDeadline(NAME, "app", 1)

@@ -7,19 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from broker.ownership.metrics import read_metrics
-from coordinator.ownership.records import HISTORY_MAX, PartitionKey
-from coordinator.repeated_log import INTERVAL_S
-from coordinator.znodes.topics import PartitionState, encode_partition_state, partition_state_path
-from protocol.errors import ErrorCode
-from protocol.messages.ownership import Access, LossReason, ResourceClaim
-from protocol.messages.ownership_sight import (
+from holdfast_log.broker.ownership.metrics import read_metrics
+from holdfast_log.coordinator.ownership.records import HISTORY_MAX, PartitionKey
+from holdfast_log.coordinator.repeated_log import INTERVAL_S
+from holdfast_log.coordinator.znodes.topics import (
+    PartitionState,
+    encode_partition_state,
+    partition_state_path,
+)
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.ownership import Access, LossReason, ResourceClaim
+from holdfast_log.protocol.messages.ownership_sight import (
     DescribeOwnersRequest,
     ForceReleaseRequest,
     OwnershipState,
     ResourceToRelease,
 )
-from protocol.messages.producer_access import ProducerAccessMode, ProducerAccessRequest
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode, ProducerAccessRequest
 from tests.broker.ownership.world import SESSION_MS, Owner, OwnershipWorld
 from tests.broker.world import Client, fetch_request, only_fetched, only_produced, produce_request
 from tests.models.batches import batch
@@ -47,7 +51,7 @@ def fetch(world: OwnershipWorld, client: Client, replica_id: int = -1) -> int:
 def test_the_first_refused_write_to_a_topic_is_logged_and_others_are_counted(
     world: OwnershipWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "broker.ownership.guards")
+    caplog.set_level(logging.INFO, "holdfast_log.broker.ownership.guards")
     anna = world.owner("anna")
     anna.claim(T)
     for _ in range(150):
@@ -495,7 +499,7 @@ def test_names_are_described_before_any_client_has_claimed_them_at_this_broker(w
 def test_an_administrators_forced_release_severs_the_owner_and_is_audited(
     world: OwnershipWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "broker.ownership.audit")
+    caplog.set_level(logging.INFO, "holdfast_log.broker.ownership.audit")
     anna = world.owner("anna")
     anna.claim(T)
     forced = world.client().call(
@@ -509,7 +513,9 @@ def test_an_administrators_forced_release_severs_the_owner_and_is_audited(
     assert (forced.resources[0].error_code, forced.resources[0].owner_id) == (0, "anna")
     assert not is_open(anna)
     assert write(world.client()) == 0
-    lines = [line.getMessage() for line in caplog.records if line.name == "broker.ownership.audit"]
+    lines = [
+        line.getMessage() for line in caplog.records if line.name == "holdfast_log.broker.ownership.audit"
+    ]
     assert len(lines) == 3, "one line each for the grant, the request and the loss"
     assert "stuck\\nsince noon" in lines[1]
 

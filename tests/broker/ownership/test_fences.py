@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
-from broker.replication.admission import RequestFence
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest, PartitionData
-from protocol.messages.ownership import Access
-from protocol.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest
+from holdfast_log.broker.replication.admission import RequestFence
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.fetch import FetchRequest, PartitionData
+from holdfast_log.protocol.messages.ownership import Access
+from holdfast_log.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+)
 from tests.broker.ownership.world import SESSION_MS, Owner, OwnershipWorld
 from tests.broker.world import Client, fetch_request, only_fetched, only_produced, produce_request
 from tests.models.batches import batch

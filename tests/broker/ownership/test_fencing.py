@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker.ownership.rules import check_generation
-from broker.ownership.settings import OwnershipSettings
-from coordinator.ownership.records import GROUPS_MAX, HISTORY_MAX
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership import GENERATION_RAISE_MAX, Access, LossReason
-from protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.broker.ownership.rules import check_generation
+from holdfast_log.broker.ownership.settings import OwnershipSettings
+from holdfast_log.coordinator.ownership.records import GROUPS_MAX, HISTORY_MAX
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.ownership import GENERATION_RAISE_MAX, Access, LossReason
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 from tests.broker.ownership.machine import NAME, P0, P1, SESSION_MS, Client, Machine
 
 ZOOKEEPER_DOWN = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.ownership.effects import Write
-from broker.ownership.settings import OwnershipSettings
-from coordinator.ownership.records import Forgotten, NameKey, OwnershipRecord, decode_mark
-from coordinator.znodes.layout import OWNED_NAMES
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership import ResourceStanding
+from holdfast_log.broker.ownership.effects import Write
+from holdfast_log.broker.ownership.settings import OwnershipSettings
+from holdfast_log.coordinator.ownership.records import Forgotten, NameKey, OwnershipRecord, decode_mark
+from holdfast_log.coordinator.znodes.layout import OWNED_NAMES
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.ownership import ResourceStanding
 from tests.broker.ownership.machine import Client, Machine
 from tests.broker.ownership.world import OwnershipWorld
 

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.znodes.topics import PartitionState, encode_partition_state, partition_state_path
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import PartitionData
-from protocol.messages.group_readers import (
+from holdfast_log.coordinator.znodes.topics import (
+    PartitionState,
+    encode_partition_state,
+    partition_state_path,
+)
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.fetch import PartitionData
+from holdfast_log.protocol.messages.group_readers import (
     NOBODY,
     AssignedReader,
     AssignReadersRequest,
@@ -19,8 +23,8 @@ from protocol.messages.group_readers import (
     AttachReaderRequest,
     ReadPartitions,
 )
-from protocol.messages.ownership import Access
-from protocol.messages.ownership_sight import (
+from holdfast_log.protocol.messages.ownership import Access
+from holdfast_log.protocol.messages.ownership_sight import (
     DescribeOwnersRequest,
     ForceReleaseRequest,
     OwnershipState,
@@ -299,7 +303,7 @@ class TestOwners:
     def test_a_member_is_described_as_an_owner(
         self, leader: Leader, caplog: pytest.LogCaptureFixture
     ) -> None:
-        with caplog.at_level(logging.INFO, "broker.ownership.audit"):
+        with caplog.at_level(logging.INFO, "holdfast_log.broker.ownership.audit"):
             leader.assign_reader("anna", generation=7)
         assert "granted: t-0 in group 'billing', generation 7" in caplog.text
         (described,) = leader.client().call(DescribeOwnersRequest(groups=[GROUP])).resources

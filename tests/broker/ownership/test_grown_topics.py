@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.placement import ReplicaAssignment
-from coordinator.znodes.topics import TopicAssignment, encode_topic, topic_path
-from protocol.errors import ErrorCode
-from protocol.messages.ownership import (
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.coordinator.znodes.topics import TopicAssignment, encode_topic, topic_path
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.ownership import (
     IF_FREE,
     PRODUCERS_GROUP,
     Access,
@@ -17,7 +17,7 @@ from protocol.messages.ownership import (
     ReleaseRequest,
     RenewRequest,
 )
-from protocol.messages.producer_access import (
+from holdfast_log.protocol.messages.producer_access import (
     ProducerAccessMode,
     ProducerAccessRequest,
     ProducerAccessResponse,

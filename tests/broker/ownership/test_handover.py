@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.ownership.records import NameKey, PartitionKey, decode_ownership, encode_ownership
-from protocol.errors import ErrorCode
-from protocol.messages.ownership import LossReason, OwnResponse, RenewResponse
+from holdfast_log.coordinator.ownership.records import (
+    NameKey,
+    PartitionKey,
+    decode_ownership,
+    encode_ownership,
+)
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.ownership import LossReason, OwnResponse, RenewResponse
 from tests.broker.ownership.world import Owner, OwnershipWorld
 from tests.broker.world import follow
 

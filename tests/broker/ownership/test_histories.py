@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from coordinator.ownership.records import NameKey, PartitionKey, ResourceKey
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership import Access, ResourceStanding
-from protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.coordinator.ownership.records import NameKey, PartitionKey, ResourceKey
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.ownership import Access, ResourceStanding
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 from tests.broker.ownership.machine import NAME, P0, P1, SESSION_MS, Client, Machine
 
 KEYS: tuple[ResourceKey, ...] = (P0, P1, NAME)

@@ -6,15 +6,15 @@ from __future__ import annotations
 import pytest
 from twisted.internet.task import Clock
 
-from broker.ownership import limits, resources
-from broker.ownership.effects import Notify
-from broker.ownership.record_writing import WRITES_MAX
-from broker.ownership.renewals import _SEEN_MAX, Renewals
-from broker.ownership.settings import OwnershipSettings
-from coordinator.ownership.records import NameKey, PartitionKey
-from protocol.errors import ErrorCode
-from protocol.messages.ownership import Access, ReleaseRequest, ResourceStanding
-from protocol.messages.ownership_sight import DescribeOwnersRequest
+from holdfast_log.broker.ownership import limits, resources
+from holdfast_log.broker.ownership.effects import Notify
+from holdfast_log.broker.ownership.record_writing import WRITES_MAX
+from holdfast_log.broker.ownership.renewals import _SEEN_MAX, Renewals
+from holdfast_log.broker.ownership.settings import OwnershipSettings
+from holdfast_log.coordinator.ownership.records import NameKey, PartitionKey
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.ownership import Access, ReleaseRequest, ResourceStanding
+from holdfast_log.protocol.messages.ownership_sight import DescribeOwnersRequest
 from tests.broker.ownership.machine import NAME, P0, Machine
 from tests.broker.ownership.world import OwnershipWorld
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.disk import OsFile
-from protocol.errors import ErrorCode
-from protocol.messages.ownership import Access
+from holdfast_log.broker.log.disk import OsFile
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.ownership import Access
 from tests.broker.ownership.world import Owner, OwnershipWorld
 from tests.broker.world import fetch_request, only_fetched
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.ownership.rules import check_generation
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership import IF_FREE, Access, LossReason
+from holdfast_log.broker.ownership.rules import check_generation
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.ownership import IF_FREE, Access, LossReason
 from tests.broker.ownership.machine import NAME, P0, P1, SESSION_MS, Client, Machine
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.ownership import LossReason
-from protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.ownership import LossReason
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 from tests.broker.ownership.machine import P0, P1, SESSION_MS, Machine
 
 SHARED = ProducerAccessMode.SHARED

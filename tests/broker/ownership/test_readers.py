@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker.ownership.readers import AssignReaders, AttachReader, NewReader
-from broker.ownership.resources import Requester
-from coordinator.ownership.records import Owner, PartitionKey, ReaderAssignment
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.group_readers import NOBODY
-from protocol.messages.ownership import Access, LossReason
+from holdfast_log.broker.ownership.readers import AssignReaders, AttachReader, NewReader
+from holdfast_log.broker.ownership.resources import Requester
+from holdfast_log.coordinator.ownership.records import Owner, PartitionKey, ReaderAssignment
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.group_readers import NOBODY
+from holdfast_log.protocol.messages.ownership import Access, LossReason
 from tests.broker.ownership.machine import P0, P1, Client, Machine
 
 GROUP = "billing"

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from coordinator.ownership.records import PartitionKey, ResourceKey
-from protocol.errors import ErrorCode
-from protocol.messages.ownership import IF_FREE
-from protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.coordinator.ownership.records import PartitionKey, ResourceKey
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.ownership import IF_FREE
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 from tests.broker.ownership.machine import NAME, P0, SESSION_MS, Client, Machine
 
 STRANGER = b"drawn by a stranger"

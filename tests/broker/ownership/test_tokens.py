@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.ownership.records import NameKey, PartitionKey, ResourceKey
-from protocol.errors import ErrorCode
-from protocol.messages.ownership_tokens import CheckTokenRequest, CheckTokenResponse, TokenStanding
-from protocol.messages.stop_replica import (
+from holdfast_log.coordinator.ownership.records import NameKey, PartitionKey, ResourceKey
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.ownership_tokens import (
+    CheckTokenRequest,
+    CheckTokenResponse,
+    TokenStanding,
+)
+from holdfast_log.protocol.messages.stop_replica import (
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaTopicState,

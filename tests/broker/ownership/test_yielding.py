@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.ownership import Access
-from protocol.messages.yield_leadership import YieldedPartition, YieldedTopic, YieldLeadershipRequest
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.ownership import Access
+from holdfast_log.protocol.messages.yield_leadership import (
+    YieldedPartition,
+    YieldedTopic,
+    YieldLeadershipRequest,
+)
 from tests.broker.ownership.world import Owner, OwnershipWorld
 from tests.broker.world import fetch_request, only_fetched
 from tests.models.orders import leader_and_isr, partition_role

@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from broker.ownership import settings as ownership_settings
-from broker.ownership.service import OwnershipService
-from broker.wiring.ownership import build_ownership
-from clients.settings import Settings
-from coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
-from coordinator.znodes.topics import PartitionState, encode_partition_state, partition_state_path
-from protocol.api import Request
-from protocol.messages.ownership import (
+from holdfast_log.broker.ownership import settings as ownership_settings
+from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.broker.wiring.ownership import build_ownership
+from holdfast_log.clients.settings import Settings
+from holdfast_log.coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
+from holdfast_log.coordinator.znodes.topics import (
+    PartitionState,
+    encode_partition_state,
+    partition_state_path,
+)
+from holdfast_log.protocol.api import Request
+from holdfast_log.protocol.messages.ownership import (
     Access,
     ResourceStanding,
 )

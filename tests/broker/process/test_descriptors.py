@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from broker.process.descriptors import shares
+from holdfast_log.broker.process.descriptors import shares
 
 
 @pytest.mark.parametrize("limit", [64, 256, 1024, 4096, 1 << 20, 1 << 30])
@@ -23,7 +23,7 @@ def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
     program = (
         "import resource\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 150))\n"
-        "from broker.process.descriptors import raise_limit\n"
+        "from holdfast_log.broker.process.descriptors import raise_limit\n"
         "assert raise_limit() == 150\n"
         "assert resource.getrlimit(resource.RLIMIT_NOFILE) == (150, 150)\n"
     )

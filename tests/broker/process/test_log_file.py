@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.process.log_file import BACKUPS, MAX_BYTES, BrokerLogFile, open_log_file
+from holdfast_log.broker.process.log_file import BACKUPS, MAX_BYTES, BrokerLogFile, open_log_file
 
 
 def write(handler: BrokerLogFile, text: str) -> None:

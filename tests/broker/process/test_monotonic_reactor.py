@@ -16,7 +16,7 @@ _SCRIPT = """
 
     from twisted.internet import reactor
 
-    from broker.process.monotonic_reactor import make_monotonic
+    from holdfast_log.broker.process.monotonic_reactor import make_monotonic
 
     make_monotonic(reactor)
     reactor.callLater(0.05, reactor.stop)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.process.log_file import open_log_file
-from broker.process.output_file import OutputFile
+from holdfast_log.broker.process.log_file import open_log_file
+from holdfast_log.broker.process.output_file import OutputFile
 
 
 @pytest.fixture

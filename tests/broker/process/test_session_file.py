@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.process.session_file import NAME, SessionFile, boot_id
-from coordinator.zookeeper.session_memory import SessionKey
+from holdfast_log.broker.process.session_file import NAME, SessionFile, boot_id
+from holdfast_log.coordinator.zookeeper.session_memory import SessionKey
 
 KEY = SessionKey(0x1000_0000_0000_0007, b"\x01" * 16)
 

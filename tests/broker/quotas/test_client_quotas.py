@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.quotas.keys import QuotaKey
-from protocol.errors import ErrorCode
-from protocol.frames import parts_size
-from protocol.headers import encode_request
-from protocol.messages.fetch import FetchResponse
-from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from holdfast_log.broker.quotas.keys import QuotaKey
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.frames import parts_size
+from holdfast_log.protocol.headers import encode_request
+from holdfast_log.protocol.messages.fetch import FetchResponse
+from holdfast_log.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from tests.broker.replication.test_serving_fetch_sessions import Reader
 from tests.broker.world import (
     Client,

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from broker.quotas.connection_rates import ConnectionRates
-from broker.quotas.keys import QuotaKey
-from broker.quotas.limits import QuotaLimits
-from broker.quotas.metrics import read_quota_metrics
-from broker.quotas.settings import QuotaSettings
-from broker.settings.in_force import SettingsInForce
-from broker.settings.rows import broker_settings
-from clients.settings import SettingError
+from holdfast_log.broker.quotas.connection_rates import ConnectionRates
+from holdfast_log.broker.quotas.keys import QuotaKey
+from holdfast_log.broker.quotas.limits import QuotaLimits
+from holdfast_log.broker.quotas.metrics import read_quota_metrics
+from holdfast_log.broker.quotas.settings import QuotaSettings
+from holdfast_log.broker.settings.in_force import SettingsInForce
+from holdfast_log.broker.settings.rows import broker_settings
+from holdfast_log.clients.settings import SettingError
 from tests.models.quotas import client_quotas
 
 

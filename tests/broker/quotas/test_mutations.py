@@ -9,28 +9,28 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from broker.auto_creation import AutoCreation
-from broker.dispatch import Dispatcher
-from broker.first_update import FirstUpdate
-from broker.handlers.create_partitions import CreatePartitionsHandler
-from broker.handlers.create_topics import CreateTopicsHandler
-from broker.handlers.delete_topics import DeleteTopicsHandler, TopicDeletionSettings
-from broker.handlers.metadata import AutoCreationSettings, MetadataHandler
-from broker.identity import BrokerIdentity
-from broker.metadata import MetadataCache
-from broker.mutations import MutationQuotas
-from broker.network.connection import ConnectionLimits, ServerConnection
-from broker.quotas.limits import QuotaLimits
-from broker.quotas.settings import QuotaSettings
-from coordinator.repeated_log import RepeatedLog
-from protocol.api import Request
-from protocol.errors import ErrorCode
-from protocol.frames import join_parts
-from protocol.headers import decode_response, encode_request
-from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from holdfast_log.broker.cluster.auto_creation import AutoCreation
+from holdfast_log.broker.cluster.first_update import FirstUpdate
+from holdfast_log.broker.cluster.identity import BrokerIdentity
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.handlers.create_partitions import CreatePartitionsHandler
+from holdfast_log.broker.handlers.create_topics import CreateTopicsHandler
+from holdfast_log.broker.handlers.delete_topics import DeleteTopicsHandler, TopicDeletionSettings
+from holdfast_log.broker.handlers.metadata import AutoCreationSettings, MetadataHandler
+from holdfast_log.broker.network.connection import ConnectionLimits, ServerConnection
+from holdfast_log.broker.quotas.limits import QuotaLimits
+from holdfast_log.broker.quotas.settings import QuotaSettings
+from holdfast_log.broker.requests.dispatch import Dispatcher
+from holdfast_log.broker.requests.mutations import MutationQuotas
+from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.protocol.api import Request
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.frames import join_parts
+from holdfast_log.protocol.headers import decode_response, encode_request
+from holdfast_log.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from holdfast_log.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from holdfast_log.protocol.messages.delete_topics import DeleteTopicsRequest
+from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.test_administration import VIEW, Controller, as_service
 from tests.models.orders import broker_metadata, partition_metadata, update_metadata
 from tests.models.quotas import client_quotas

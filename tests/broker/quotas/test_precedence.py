@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.quotas.buckets import Buckets
-from broker.quotas.entities import (
+from holdfast_log.broker.quotas.buckets import Buckets
+from holdfast_log.broker.quotas.entities import (
     ABSENT,
     DEFAULT,
     NAME_CHARACTERS_MAX,
@@ -15,9 +15,9 @@ from broker.quotas.entities import (
     entity_of,
     normal_address,
 )
-from broker.quotas.precedence import QuotaTable
-from broker.quotas.sensors import RateSensor
-from protocol.errors import BrokerError
+from holdfast_log.broker.quotas.precedence import QuotaTable
+from holdfast_log.broker.quotas.sensors import RateSensor
+from holdfast_log.protocol.errors import BrokerError
 
 ORDER = [
     (QuotaEntity("anna", "app"), ("anna", "app")),

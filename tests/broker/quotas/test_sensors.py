@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from broker.quotas.sensors import RateSensor, Sensor, TokenBucket
+from holdfast_log.broker.quotas.sensors import RateSensor, Sensor, TokenBucket
 
 LIMIT = 1_000_000.0
 SIMULATED_S = 60.0

@@ -10,28 +10,28 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from broker.dispatch import Dispatcher
-from broker.handlers.alter_client_quotas import AlterClientQuotasHandler
-from broker.handlers.describe_client_quotas import DescribeClientQuotasHandler
-from broker.handlers.describe_user_scram_credentials import DescribeUserScramCredentialsHandler
-from broker.quotas.keys import QuotaKey
-from broker.quotas.limits import QuotaLimits
-from broker.quotas.settings import QuotaSettings
-from broker.quotas.store import QuotaStore
-from coordinator.cluster.dynamic_configs import DynamicConfigs
-from coordinator.repeated_log import RepeatedLog
-from coordinator.znodes.configs import CONFIG_CHANGES, encode_config
-from coordinator.znodes.layout import PERSISTENT_PATHS
-from protocol.api import Request
-from protocol.errors import ErrorCode
-from protocol.messages.alter_client_quotas import (
+from holdfast_log.broker.handlers.alter_client_quotas import AlterClientQuotasHandler
+from holdfast_log.broker.handlers.describe_client_quotas import DescribeClientQuotasHandler
+from holdfast_log.broker.handlers.describe_user_scram_credentials import DescribeUserScramCredentialsHandler
+from holdfast_log.broker.quotas.keys import QuotaKey
+from holdfast_log.broker.quotas.limits import QuotaLimits
+from holdfast_log.broker.quotas.settings import QuotaSettings
+from holdfast_log.broker.quotas.store import QuotaStore
+from holdfast_log.broker.requests.dispatch import Dispatcher
+from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
+from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.coordinator.znodes.configs import CONFIG_CHANGES, encode_config
+from holdfast_log.coordinator.znodes.layout import PERSISTENT_PATHS
+from holdfast_log.protocol.api import Request
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlteredEntity,
     AlteredQuota,
     OpData,
 )
-from protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
-from protocol.messages.describe_user_scram_credentials import (
+from holdfast_log.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from holdfast_log.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )

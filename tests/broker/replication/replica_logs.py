@@ -6,13 +6,13 @@ import random
 import uuid
 from collections.abc import Sequence
 
-from broker.log.loading import LoadRequest
-from broker.log.recovery import create_log
-from broker.log.settings import LogSettings
-from broker.replication.partition import LeaderAndIsr, Partition
-from protocol.batches import split
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.fetch import (
+from holdfast_log.broker.log.loading import LoadRequest
+from holdfast_log.broker.log.recovery import create_log
+from holdfast_log.broker.log.settings import LogSettings
+from holdfast_log.broker.replication.partition import LeaderAndIsr, Partition
+from holdfast_log.protocol.batches import split
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.fetch import (
     DivergingEpoch,
     FetchableTopicResponse,
     FetchPartition,
@@ -20,8 +20,8 @@ from protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from protocol.records import iterate
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.records import iterate
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.batches import START_MS as NOW_MS
 from tests.models.batches import batch
 from tests.models.disk import SimDisk

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.produce import PartitionProduceResponse
-from protocol.records import APPEND_ID_HEADER, BatchBuilder
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.produce import PartitionProduceResponse
+from holdfast_log.protocol.records import APPEND_ID_HEADER, BatchBuilder
 from tests.broker.replication.test_conditions import T, follow, one, part, produce, request, values_in
 from tests.broker.world import Client, World, only_produced
 from tests.models.batches import START_MS, batch

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from broker.log.truncation import truncate_to
-from broker.replication import conditions
-from protocol.errors import ErrorCode
-from protocol.messages.produce import (
+from holdfast_log.broker.log.truncation import truncate_to
+from holdfast_log.broker.replication import conditions
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

@@ -6,9 +6,14 @@ import random
 
 import pytest
 
-from broker.replication.fetch_sessions import FetchReader, FetchSession, FetchSessions, SessionLimits
-from protocol.errors import BrokerError
-from protocol.messages.fetch import FetchPartition
+from holdfast_log.broker.replication.fetch_sessions import (
+    FetchReader,
+    FetchSession,
+    FetchSessions,
+    SessionLimits,
+)
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.messages.fetch import FetchPartition
 
 TWO_MINUTES_MS = 120_000
 

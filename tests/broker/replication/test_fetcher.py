@@ -11,12 +11,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.log.flush_job import flush_at_once
-from broker.replication.fetcher import Asked, FetchLimits, ReplicaFetcher
-from broker.replication.partition import Partition
-from broker.replication.throttle import follower_throttle
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from holdfast_log.broker.log.flush_job import flush_at_once
+from holdfast_log.broker.replication.fetcher import Asked, FetchLimits, ReplicaFetcher
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.throttle import follower_throttle
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tests.broker.replication.replica_logs import (
     EVERYONE,
     NOW_MS,

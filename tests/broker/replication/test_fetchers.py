@@ -11,15 +11,15 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from broker.log.copying import append_as_follower
-from broker.log.flush_job import flush_at_once
-from broker.log.log import Log
-from broker.network.outbound import ChannelLost
-from broker.replication.fetcher import FetchLimits
-from broker.replication.fetchers import Fetchers
-from broker.replication.partition import LeaderAndIsr, Partition
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.fetch import FetchRequest, FetchResponse
+from holdfast_log.broker.log.copying import append_as_follower
+from holdfast_log.broker.log.flush_job import flush_at_once
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.network.outbound import ChannelLost
+from holdfast_log.broker.replication.fetcher import FetchLimits
+from holdfast_log.broker.replication.fetchers import Fetchers
+from holdfast_log.broker.replication.partition import LeaderAndIsr, Partition
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.fetch import FetchRequest, FetchResponse
 from tests.broker.replication.replica_logs import EVERYONE, NOW_MS, append, elect, raw, replica, serve
 
 FOLLOWER = 2

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.replication.leadership import UNKNOWN_OFFSET, Leadership
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest, PartitionData
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from holdfast_log.broker.replication.leadership import UNKNOWN_OFFSET, Leadership
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.fetch import FetchRequest, PartitionData
+from holdfast_log.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from tests.broker.world import (
     LAG_MS,
     Client,

@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from broker.replication.following import FetchOutcome, take, wanted
-from broker.replication.leadership import UNKNOWN_OFFSET, Leadership
-from broker.replication.partition import Partition
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest, FetchTopic, PartitionData
+from holdfast_log.broker.replication.following import FetchOutcome, take, wanted
+from holdfast_log.broker.replication.leadership import UNKNOWN_OFFSET, Leadership
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.fetch import FetchRequest, FetchTopic, PartitionData
 from tests.broker.replication.replica_logs import (
     NOW_MS,
     TOPIC_ID,

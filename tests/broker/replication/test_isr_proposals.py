@@ -8,12 +8,12 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from broker.metadata import MetadataCache
-from broker.network.outbound import ChannelLost
-from broker.replication.isr_proposals import IsrProposals
-from broker.replication.leadership import IsrProposal
-from protocol.errors import ErrorCode
-from protocol.messages.alter_partition import (
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.network.outbound import ChannelLost
+from holdfast_log.broker.replication.isr_proposals import IsrProposals
+from holdfast_log.broker.replication.leadership import IsrProposal
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.alter_partition import (
     AlteredPartition,
     AlteredTopic,
     AlterPartitionRequest,

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from broker.log.key_versions import BYTES_PER_KEY
-from protocol.errors import ErrorCode
-from protocol.messages.produce import (
+from holdfast_log.broker.log.key_versions import BYTES_PER_KEY
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.produce import (
     KeyVersion,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
 )
-from protocol.records import BatchBuilder
+from holdfast_log.protocol.records import BatchBuilder
 from tests.broker.world import Client, World, follow
 from tests.models.disk import SimDisk
 from tests.models.logs import sim_disk

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.leadership import REFUSED_PAUSE_MS, IsrProposal, Leadership
+from holdfast_log.broker.replication.leadership import REFUSED_PAUSE_MS, IsrProposal, Leadership
 
 LAG_MS = 1000
 

@@ -8,20 +8,25 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from broker.log import names
-from broker.log.copying import append_as_follower
-from broker.log.damage import Damage
-from broker.log.flush_job import flush_at_once
-from broker.log.loading import LoadRequest
-from broker.log.log import Log
-from broker.log.recovery import create_log
-from broker.log.segment import Segment
-from broker.replication.partition import LeaderAndIsr, Partition
-from broker.replication.repair import REPAIR_INTERVAL_MS, Repairs
-from protocol.batches import whole_batches
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.log import names
+from holdfast_log.broker.log.copying import append_as_follower
+from holdfast_log.broker.log.damage import Damage
+from holdfast_log.broker.log.flush_job import flush_at_once
+from holdfast_log.broker.log.loading import LoadRequest
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.recovery import create_log
+from holdfast_log.broker.log.segment import Segment
+from holdfast_log.broker.replication.partition import LeaderAndIsr, Partition
+from holdfast_log.broker.replication.repair import REPAIR_INTERVAL_MS, Repairs
+from holdfast_log.protocol.batches import whole_batches
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.broker.log.test_manager import Broker
 from tests.broker.replication.replica_logs import TOPIC_ID
 from tests.models.logs import NOW_MS, append, headers_of, read_all, reopen, sim_disk

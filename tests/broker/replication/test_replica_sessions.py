@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.replication.fetcher import Asked, FetchLimits, ReplicaFetcher
-from broker.replication.partition import LeaderAndIsr, Partition
-from broker.replication.throttle import follower_throttle
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchResponse
+from holdfast_log.broker.replication.fetcher import Asked, FetchLimits, ReplicaFetcher
+from holdfast_log.broker.replication.partition import LeaderAndIsr, Partition
+from holdfast_log.broker.replication.throttle import follower_throttle
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.fetch import FetchResponse
 from tests.broker.replication.replica_logs import raw, replica
 from tests.broker.world import World, only_produced, produce_request
 from tests.models.batches import batch

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.disk import OsDisk, OsFile
-from broker.metadata import ZERO_ID
-from broker.replication.admission import Origin
-from broker.replication.leadership import REFUSED_PAUSE_MS, IsrProposal, Leadership
-from protocol.errors import BrokerError, ErrorCode
-from protocol.frames import Part
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.messages.stop_replica import (
+from holdfast_log.broker.cluster.metadata_cache import ZERO_ID
+from holdfast_log.broker.log.disk import OsDisk, OsFile
+from holdfast_log.broker.replication.admission import Origin
+from holdfast_log.broker.replication.leadership import REFUSED_PAUSE_MS, IsrProposal, Leadership
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.frames import Part
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.protocol.messages.stop_replica import (
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaTopicState,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.broker.world import (
     LAG_MS,
     World,

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from broker.log import names
-from broker.log.append import AppendOrigin
-from broker.log.copying import append_as_follower
-from broker.log.flush_job import close_log, flush_at_once
-from broker.log.log import Log
-from broker.log.preparation import prepare_append
-from broker.log.truncation import advance_log_start
-from broker.replication.retention import Retention
-from coordinator.groups.partitions import OFFSETS_TOPIC
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.log import names
+from holdfast_log.broker.log.append import AppendOrigin
+from holdfast_log.broker.log.copying import append_as_follower
+from holdfast_log.broker.log.flush_job import close_log, flush_at_once
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.preparation import prepare_append
+from holdfast_log.broker.log.truncation import advance_log_start
+from holdfast_log.broker.replication.retention import Retention
+from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.broker.replication.test_conditions import one
 from tests.broker.world import World, fetch_request, only_fetched, only_produced, produce_request
 from tests.models.batches import START_MS, batch, encoded

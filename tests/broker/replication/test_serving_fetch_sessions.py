@@ -10,11 +10,11 @@ from unittest import mock
 
 import pytest
 
-from broker.replication.fetch_sessions import SessionLimits
-from broker.replication.leadership import Leadership
-from broker.replication.partition import Partition
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
+from holdfast_log.broker.replication.fetch_sessions import SessionLimits
+from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,

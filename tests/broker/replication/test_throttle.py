@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.settings import LogSettings
-from broker.replication.throttle import UNLIMITED, Throttle
-from clients.settings import SettingError
+from holdfast_log.broker.log.settings import LogSettings
+from holdfast_log.broker.replication.throttle import UNLIMITED, Throttle
+from holdfast_log.clients.settings import SettingError
 from tests.broker.replication.test_replica_sessions import FOLLOWER, LEADER, Pair
 from tests.broker.world import produce_request
 from tests.models.batches import batch

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 from twisted.internet.task import Clock
 
-from broker.replication.waiting import MAX_WAIT_MS, Waiting
+from holdfast_log.broker.replication.waiting import MAX_WAIT_MS, Waiting
 
 
 class Request:

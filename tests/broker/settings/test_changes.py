@@ -7,11 +7,11 @@ from typing import Any, cast
 
 from twisted.internet.defer import fail
 
-from broker.metadata import MetadataCache
-from broker.settings.changes import SettingChanges
-from coordinator.znodes.json_values import BadZnode
-from protocol.configs import ResourceType
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.settings.changes import SettingChanges
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.protocol.configs import ResourceType
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from tests.models.orders import broker_metadata, partition_metadata, update_metadata
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from broker.settings.alterations import Alteration
-from broker.settings.in_force import SettingsInForce
-from broker.settings.rows import broker_settings
-from broker.settings.view import SettingsView
-from clients.settings import SettingError
-from protocol.configs import ConfigOperation, ConfigSource
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.broker.settings.alterations import Alteration
+from holdfast_log.broker.settings.in_force import SettingsInForce
+from holdfast_log.broker.settings.rows import broker_settings
+from holdfast_log.broker.settings.view import SettingsView
+from holdfast_log.clients.settings import SettingError
+from holdfast_log.protocol.configs import ConfigOperation, ConfigSource
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 
 def settings(**given: str) -> SettingsInForce:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.command_line import read_settings
-from broker.settings.rows import ROWS, broker_settings
-from clients.settings import SettingError, read_properties
+from holdfast_log.broker.settings.command_line import read_settings
+from holdfast_log.broker.settings.rows import ROWS, broker_settings
+from holdfast_log.clients.settings import SettingError, read_properties
 
 NEEDED = {"zookeeper.connect": "127.0.0.1:2181"}
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from clients.admin import Admin, GroupListing, ManagedGroupListing, OffsetAndMetadata
-from clients.connection.metadata import Node
-from clients.errors import UnreachableError
-from protocol.errors import (
+from holdfast_log.clients.admin import Admin, GroupListing, ManagedGroupListing, OffsetAndMetadata
+from holdfast_log.clients.connection.cluster_view import Node
+from holdfast_log.clients.errors import UnreachableError
+from holdfast_log.protocol.errors import (
     BrokerError,
     ErrorCode,
     GroupNotEmptyError,
@@ -17,9 +17,9 @@ from protocol.errors import (
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
-from protocol.messages.delete_groups import DeleteGroupsRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.messages.delete_groups import DeleteGroupsRequest
+from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.clients.groups.party import Party
 from tests.clients.test_consumer import fill
 from tests.models.fake_cluster import FakeCluster

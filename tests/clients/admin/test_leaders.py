@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from clients.admin.asking import Asking
-from clients.admin.leaders import ask_leaders
-from clients.connection.connection import Connection
-from protocol.errors import BrokerError, ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.admin.asking import Asking
+from holdfast_log.clients.admin.leaders import ask_leaders
+from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.fake_cluster import FakeCluster
 
 TIMEOUT_MS = 10_000

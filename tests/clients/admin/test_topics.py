@@ -7,16 +7,24 @@ from typing import Any
 
 import pytest
 
-from clients.admin import Admin, NewTopic
-from protocol.api import Request, Response
-from protocol.errors import ErrorCode, QuotaExceededError, TopicExistsError
-from protocol.messages.create_partitions import (
+from holdfast_log.clients.admin import Admin, NewTopic
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.errors import ErrorCode, QuotaExceededError, TopicExistsError
+from holdfast_log.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
-from protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
-from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from holdfast_log.protocol.messages.create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from holdfast_log.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
 from tests.models.fake_cluster import FakeCluster
 
 TIMEOUT_MS = 20_000

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from clients.connection.connection import ANY_NODE, CONTROLLER, COORDINATOR, Connection
-from clients.connection.conversation import FrameReader
-from clients.connection.link import Call, Reply
-from clients.errors import (
+from holdfast_log.clients.connection.connection import ANY_NODE, CONTROLLER, COORDINATOR, Connection
+from holdfast_log.clients.connection.conversation import FrameReader
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.errors import (
     ClosedError,
     ConnectionFailedError,
     NoBrokerError,
     RequestTimeoutError,
     UnsupportedRequestError,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.schema import MalformedMessage
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.describe_cluster import DescribeClusterRequest
+from holdfast_log.protocol.messages.fetch import FetchRequest
+from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from holdfast_log.protocol.schema import MalformedMessage
 from tests.models.fake_cluster import FakeCluster
 
 

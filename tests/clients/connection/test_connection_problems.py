@@ -19,16 +19,16 @@ from typing import Any
 
 import pytest
 
-from clients.admin import Admin
-from clients.connection.connection import ANY_NODE, Connection
-from clients.consumer import Consumer
-from clients.errors import ConnectionFailedError, ConnectionProblem, UnreachableError
-from clients.exclusive_producer import ExclusiveProducer
-from clients.feedback.connection_log import INTERVAL_MS
-from clients.feedback.events import ConnectionFailed, Event
-from clients.message import Message
-from clients.producer import Producer
-from protocol.messages.metadata import MetadataRequest
+from holdfast_log.clients.admin import Admin
+from holdfast_log.clients.connection.connection import ANY_NODE, Connection
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.errors import ConnectionFailedError, ConnectionProblem, UnreachableError
+from holdfast_log.clients.exclusive_producer import ExclusiveProducer
+from holdfast_log.clients.feedback.connection_log import INTERVAL_MS
+from holdfast_log.clients.feedback.events import ConnectionFailed, Event
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.messages.metadata import MetadataRequest
 from tests.models.fake_cluster import FakeCluster
 
 Serve = Callable[[socket.socket], object]

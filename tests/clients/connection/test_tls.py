@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from clients.consumer import Consumer
-from clients.errors import ClientError, ConfigError
-from clients.message import Message
-from clients.producer import Producer
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.errors import ClientError, ConfigError
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.fake_cluster import FakeCluster
 
 

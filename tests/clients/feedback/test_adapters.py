@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from clients.feedback.adapters import PrometheusCollector, log_events
-from clients.message import Message
-from clients.producer import Producer
-from protocol.errors import ErrorCode
-from protocol.messages.produce import ProduceRequest
+from holdfast_log.clients.feedback.adapters import PrometheusCollector, log_events
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.produce import ProduceRequest
 from tests.models.fake_cluster import FakeCluster
 
 

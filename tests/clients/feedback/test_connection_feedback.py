@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from clients.connection.connection import ANY_NODE, Connection
-from clients.connection.link import Call
-from clients.errors import ClientError, ConnectionFailedError, RequestTimeoutError
-from clients.feedback.events import (
+from holdfast_log.clients.connection.connection import ANY_NODE, Connection
+from holdfast_log.clients.connection.link import Call
+from holdfast_log.clients.errors import ClientError, ConnectionFailedError, RequestTimeoutError
+from holdfast_log.clients.feedback.events import (
     ConnectionFailed,
     ConnectionLost,
     ConnectionOpened,
@@ -18,9 +18,9 @@ from clients.feedback.events import (
     Events,
     LeaderMoved,
 )
-from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.wire import Buffer
+from holdfast_log.protocol.messages.describe_cluster import DescribeClusterRequest
+from holdfast_log.protocol.messages.metadata import MetadataRequest
+from holdfast_log.protocol.wire import Buffer
 from tests.models.fake_cluster import FakeChannel, FakeCluster
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from clients.admin import Admin
-from clients.errors import CommitFailedError
-from clients.feedback.events import (
+from holdfast_log.clients.admin import Admin
+from holdfast_log.clients.errors import CommitFailedError
+from holdfast_log.clients.feedback.events import (
     CommitFailed,
     Event,
     LeaderMoved,
@@ -14,11 +14,11 @@ from clients.feedback.events import (
     RebalanceBegan,
     RebalanceEnded,
 )
-from protocol.errors import ErrorCode, OffsetOutOfRangeError
-from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.offset_commit import OffsetCommitRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.errors import ErrorCode, OffsetOutOfRangeError
+from holdfast_log.protocol.messages.describe_cluster import DescribeClusterRequest
+from holdfast_log.protocol.messages.fetch import FetchRequest
+from holdfast_log.protocol.messages.offset_commit import OffsetCommitRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import FLIGHTS, fill, read, reader_on
 from tests.models.fake_cluster import FakeCluster

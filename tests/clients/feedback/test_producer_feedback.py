@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from clients.errors import BufferFullError, RecordTooLargeError
-from clients.feedback.events import (
+from holdfast_log.clients.errors import BufferFullError, RecordTooLargeError
+from holdfast_log.clients.feedback.events import (
     BatchFailed,
     BatchRetried,
     BatchSplit,
@@ -14,10 +14,10 @@ from clients.feedback.events import (
     LeaderMoved,
     Throttled,
 )
-from clients.message import Message
-from clients.producer import Producer
-from protocol.errors import ErrorCode, MessageTooLargeError, NotLeaderOrFollowerError
-from protocol.messages.produce import ProduceRequest
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.errors import ErrorCode, MessageTooLargeError, NotLeaderOrFollowerError
+from holdfast_log.protocol.messages.produce import ProduceRequest
 from tests.clients.sending.settling import settle
 from tests.clients.test_producer import producer_on, write
 from tests.models.fake_cluster import FakeCluster

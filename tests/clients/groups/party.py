@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from clients.consumer import Consumer
-from clients.feedback.events import Event
-from clients.groups.listener import RebalanceListener
-from clients.message import ConsumerRecord
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.feedback.events import Event
+from holdfast_log.clients.groups.listener import RebalanceListener
+from holdfast_log.clients.message import ConsumerRecord
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.fake_cluster import FakeCluster
 
 TURN_MS = 20

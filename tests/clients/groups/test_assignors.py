@@ -17,11 +17,16 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from clients.errors import ConfigError
-from clients.groups.assignor_loading import load_assignors
-from clients.groups.assignors import Assignor, MemberPartitions, MemberSubscription
-from clients.groups.sticky import CooperativeStickyAssignor, StickyAssignor, cooperative_claim, sticky_claim
-from protocol.consumer_protocol import (
+from holdfast_log.clients.errors import ConfigError
+from holdfast_log.clients.groups.assignor_loading import load_assignors
+from holdfast_log.clients.groups.assignors import Assignor, MemberPartitions, MemberSubscription
+from holdfast_log.clients.groups.sticky import (
+    CooperativeStickyAssignor,
+    StickyAssignor,
+    cooperative_claim,
+    sticky_claim,
+)
+from holdfast_log.protocol.consumer_protocol import (
     Subscription,
     decode_assignment,
     decode_subscription,
@@ -30,8 +35,8 @@ from protocol.consumer_protocol import (
     flat,
     grouped,
 )
-from protocol.schema import MalformedMessage
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.schema import MalformedMessage
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 TOPICS = ("a", "b", "c")
@@ -306,7 +311,7 @@ def test_kafkas_class_names_of_assignors_are_accepted() -> None:
     assert [assignor.name for assignor in found] == ["cooperative-sticky", "range"]
 
 
-@pytest.mark.parametrize("name", ["rang", "no.such.module:Assignor", "clients.config:Nothing"])
+@pytest.mark.parametrize("name", ["rang", "no.such.module:Assignor", "holdfast_log.clients.config:Nothing"])
 def test_an_assignor_that_cannot_be_imported_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="range, roundrobin, sticky, cooperative-sticky"):
         load_assignors([name])

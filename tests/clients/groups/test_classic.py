@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from clients.errors import CommitFailedError, ConfigError, NoGroupError, RequestTimeoutError
-from clients.message import OffsetAndMetadata
-from protocol.errors import BrokerError, ErrorCode, FencedInstanceIdError
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest
-from protocol.messages.offset_commit import OffsetCommitRequest
-from protocol.messages.sync_group import SyncGroupRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.errors import CommitFailedError, ConfigError, NoGroupError, RequestTimeoutError
+from holdfast_log.clients.message import OffsetAndMetadata
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, FencedInstanceIdError
+from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
+from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest
+from holdfast_log.protocol.messages.join_group import JoinGroupRequest
+from holdfast_log.protocol.messages.offset_commit import OffsetCommitRequest
+from holdfast_log.protocol.messages.sync_group import SyncGroupRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import consumer_on, fill, fill_all
 from tests.models.fake_cluster import FakeCluster

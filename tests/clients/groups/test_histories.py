@@ -12,22 +12,22 @@ import random
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.group_membership import (
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.fetch import FetchRequest
+from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
+from holdfast_log.protocol.messages.group_membership import (
     ConsumerHeartbeatRequest,
     CreateGroupRequest,
     ListConsumerGroupsRequest,
     RegisterConsumerRequest,
 )
-from protocol.messages.group_readers import AttachReaderRequest
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest
-from protocol.messages.leave_group import LeaveGroupRequest
-from protocol.messages.offset_commit import OffsetCommitRequest
-from protocol.messages.offset_fetch import OffsetFetchRequest
-from protocol.messages.sync_group import SyncGroupRequest
+from holdfast_log.protocol.messages.group_readers import AttachReaderRequest
+from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest
+from holdfast_log.protocol.messages.join_group import JoinGroupRequest
+from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest
+from holdfast_log.protocol.messages.offset_commit import OffsetCommitRequest
+from holdfast_log.protocol.messages.offset_fetch import OffsetFetchRequest
+from holdfast_log.protocol.messages.sync_group import SyncGroupRequest
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import fill
 from tests.models.fake_cluster import FakeCluster, FakePartition

@@ -5,25 +5,25 @@ from __future__ import annotations
 
 import pytest
 
-from clients.errors import ClientError, NoGroupError
-from protocol.errors import (
+from holdfast_log.clients.errors import ClientError, NoGroupError
+from holdfast_log.protocol.errors import (
     BrokerError,
     ErrorCode,
     FencedInstanceIdError,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.group_membership import (
+from holdfast_log.protocol.messages.fetch import FetchRequest
+from holdfast_log.protocol.messages.group_membership import (
     ConsumerHeartbeatRequest,
     CreateGroupRequest,
     ListConsumerGroupsRequest,
     RegisterConsumerRequest,
     RewindConsumerRequest,
 )
-from protocol.messages.join_group import JoinGroupRequest
-from protocol.messages.offset_commit import OffsetCommitRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.messages.join_group import JoinGroupRequest
+from holdfast_log.protocol.messages.offset_commit import OffsetCommitRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.clients.groups.party import Member, Party, numbers
 from tests.clients.test_consumer import fill, fill_all
 from tests.models.fake_cluster import FakeCluster

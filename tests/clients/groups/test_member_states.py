@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from clients.config import consumer_settings
-from clients.connection.connection import Connection
-from clients.connection.link import Call, Reply
-from clients.groups import classic, managed
-from clients.groups.assignors import RangeAssignor
-from clients.groups.classic import ClassicEvent, ClassicMembership, ClassicState
-from clients.groups.classic_requests import ClassicSettings
-from clients.groups.coordinator import GroupCoordinator
-from clients.groups.managed import ManagedEvent, ManagedMembership, ManagedState
-from clients.groups.managed_requests import ManagedSettings
-from clients.groups.membership import RevokePartitions
-from protocol.api import Response
-from protocol.errors import ErrorCode
-from protocol.messages.group_membership import (
+from holdfast_log.clients.config import consumer_settings
+from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.groups import classic, managed
+from holdfast_log.clients.groups.assignors import RangeAssignor
+from holdfast_log.clients.groups.classic import ClassicEvent, ClassicMembership, ClassicState
+from holdfast_log.clients.groups.classic_requests import ClassicSettings
+from holdfast_log.clients.groups.coordinator import GroupCoordinator
+from holdfast_log.clients.groups.managed import ManagedEvent, ManagedMembership, ManagedState
+from holdfast_log.clients.groups.managed_requests import ManagedSettings
+from holdfast_log.clients.groups.membership import RevokePartitions
+from holdfast_log.protocol.api import Response
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.group_membership import (
     ConsumerHeartbeatRequest,
     ConsumerHeartbeatResponse,
     ControllerBroker,
@@ -31,9 +31,9 @@ from protocol.messages.group_membership import (
     PartitionToOwn,
     RegisterConsumerResponse,
 )
-from protocol.messages.join_group import JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.messages.join_group import JoinGroupResponse
+from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.fake_cluster import FakeCluster
 
 CLASSIC = """

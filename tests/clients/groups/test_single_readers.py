@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import pytest
 
-from clients.consumer import Consumer
-from clients.errors import ConfigError, UnsupportedRequestError
-from clients.feedback.events import PartitionWithheld
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.group_membership import ConsumerHeartbeatRequest
-from protocol.messages.group_readers import AttachReaderRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.consumer import Consumer
+from holdfast_log.clients.errors import ConfigError, UnsupportedRequestError
+from holdfast_log.clients.feedback.events import PartitionWithheld
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.fetch import FetchRequest
+from holdfast_log.protocol.messages.group_membership import ConsumerHeartbeatRequest
+from holdfast_log.protocol.messages.group_readers import AttachReaderRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import fill, fill_all
 from tests.models.fake_cluster import FakeBroker, FakeCluster

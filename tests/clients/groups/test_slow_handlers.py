@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from clients.errors import CommitFailedError
-from protocol.errors import ErrorCode
-from protocol.messages.heartbeat import HeartbeatRequest
+from holdfast_log.clients.errors import CommitFailedError
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import fill
 from tests.models.fake_cluster import FakeCluster

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from clients.connection.connection import Connection
-from clients.connection.conversation import Conversation
-from clients.connection.link import Call, Reply
-from clients.ownership.claim import ClaimSettings, OwnershipClaim
-from clients.ownership.claim_requests import ClaimDialect, OwnDialect
-from clients.ownership.claims import OwnershipClaims
-from clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent, split
-from protocol.messages.find_coordinator import (
+from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.connection.conversation import Conversation
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.ownership.claim import ClaimSettings, OwnershipClaim
+from holdfast_log.clients.ownership.claim_requests import ClaimDialect, OwnDialect
+from holdfast_log.clients.ownership.claims import OwnershipClaims
+from holdfast_log.clients.ownership.events import ClaimState, OwnedResource, OwnershipEvent, split
+from holdfast_log.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,
 )
-from protocol.messages.ownership import IF_FREE, NO_PARTITION, OwnResponse, ResourceStanding
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.messages.ownership import IF_FREE, NO_PARTITION, OwnResponse, ResourceStanding
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 LOG = TopicPartition("log", 0)
 OTHER = TopicPartition("log", 1)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from clients.exclusive_consumer import ExclusiveConsumer
-from clients.exclusive_producer import ExclusiveProducer
-from clients.ownership.lease import Lease
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.exclusive_consumer import ExclusiveConsumer
+from holdfast_log.clients.exclusive_producer import ExclusiveProducer
+from holdfast_log.clients.ownership.lease import Lease
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 GIVEN = {"bootstrap.servers": "localhost:9092"}
 PARTITION = TopicPartition("log", 0)

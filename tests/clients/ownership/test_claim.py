@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from clients.connection.link import Reply
-from clients.errors import ConnectionFailedError, UnsupportedRequestError
-from clients.ownership.claim import FOR_EVER
-from clients.ownership.events import ClaimState
-from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
-from protocol.messages.ownership import (
+from holdfast_log.clients.connection.link import Reply
+from holdfast_log.clients.errors import ConnectionFailedError, UnsupportedRequestError
+from holdfast_log.clients.ownership.claim import FOR_EVER
+from holdfast_log.clients.ownership.events import ClaimState
+from holdfast_log.protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
+from holdfast_log.protocol.messages.ownership import (
     LossReason,
     OwnRequest,
     OwnResponse,

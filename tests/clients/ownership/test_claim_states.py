@@ -6,13 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
-from clients.connection.link import Call
-from clients.connection.metadata import NO_NODE
-from clients.errors import ConnectionFailedError
-from clients.ownership.claim import FOR_EVER
-from clients.ownership.claim_states import REQUEST_IN, STATE_OF, ClaimInput, ClaimPhase, next_phase
-from clients.ownership.events import ENDED
-from protocol.errors import ErrorCode, error_for
+from holdfast_log.clients.connection.cluster_view import NO_NODE
+from holdfast_log.clients.connection.link import Call
+from holdfast_log.clients.errors import ConnectionFailedError
+from holdfast_log.clients.ownership.claim import FOR_EVER
+from holdfast_log.clients.ownership.claim_states import (
+    REQUEST_IN,
+    STATE_OF,
+    ClaimInput,
+    ClaimPhase,
+    next_phase,
+)
+from holdfast_log.clients.ownership.events import ENDED
+from holdfast_log.protocol.errors import ErrorCode, error_for
 from tests.clients.ownership.claim_world import LOG, World
 
 GRID = """

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from clients.connection.metadata import NO_NODE
-from clients.ownership.claim import FOR_EVER
-from clients.ownership.claim_requests import ProducerAccessDialect
-from clients.ownership.events import ClaimState, OwnedResource
-from protocol.errors import ErrorCode, OwnershipRefusedError
-from protocol.messages.ownership import OwnRequest, ReleaseRequest, RenewRequest, ResumeRequest
-from protocol.messages.producer_access import ProducerAccessMode, ProducerAccessRequest
+from holdfast_log.clients.connection.cluster_view import NO_NODE
+from holdfast_log.clients.ownership.claim import FOR_EVER
+from holdfast_log.clients.ownership.claim_requests import ProducerAccessDialect
+from holdfast_log.clients.ownership.events import ClaimState, OwnedResource
+from holdfast_log.protocol.errors import ErrorCode, OwnershipRefusedError
+from holdfast_log.protocol.messages.ownership import OwnRequest, ReleaseRequest, RenewRequest, ResumeRequest
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode, ProducerAccessRequest
 from tests.clients.ownership.claim_world import (
     LOG,
     OTHER,

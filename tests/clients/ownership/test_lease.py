@@ -7,14 +7,20 @@ from typing import Any
 
 import pytest
 
-from broker.ownership.settings import OwnershipSettings
-from clients.errors import ClosedError, RequestTimeoutError
-from clients.ownership.claim import FOR_EVER
-from clients.ownership.events import ClaimState, OwnedResource
-from clients.ownership.lease import Lease
-from protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
-from protocol.messages.ownership import LossReason, OwnRequest, ReleaseRequest, RenewRequest, ResumeRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.ownership.settings import OwnershipSettings
+from holdfast_log.clients.errors import ClosedError, RequestTimeoutError
+from holdfast_log.clients.ownership.claim import FOR_EVER
+from holdfast_log.clients.ownership.events import ClaimState, OwnedResource
+from holdfast_log.clients.ownership.lease import Lease
+from holdfast_log.protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
+from holdfast_log.protocol.messages.ownership import (
+    LossReason,
+    OwnRequest,
+    ReleaseRequest,
+    RenewRequest,
+    ResumeRequest,
+)
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.fake_cluster import FakeCluster
 
 LOG = TopicPartition("log", 0)

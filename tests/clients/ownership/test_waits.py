@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from clients.connection.metadata import NO_NODE
-from clients.errors import ConnectionFailedError, RequestTimeoutError
-from clients.ownership.claim import FOR_EVER
-from clients.ownership.events import ClaimState
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.ownership import OwnRequest, ReleaseRequest, RenewRequest
+from holdfast_log.clients.connection.cluster_view import NO_NODE
+from holdfast_log.clients.errors import ConnectionFailedError, RequestTimeoutError
+from holdfast_log.clients.ownership.claim import FOR_EVER
+from holdfast_log.clients.ownership.events import ClaimState
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.ownership import OwnRequest, ReleaseRequest, RenewRequest
 from tests.clients.ownership.claim_world import LOG, SESSION_MS, World
 
 

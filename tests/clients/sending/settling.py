@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clients.errors import UndeliveredError
-from clients.sending.producer_face import ProducerFace
+from holdfast_log.clients.errors import UndeliveredError
+from holdfast_log.clients.sending.producer_face import ProducerFace
 
 
 def settle(producer: ProducerFace, timeout_ms: int | None = None) -> bool:

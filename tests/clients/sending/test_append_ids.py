@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from clients.errors import UnsupportedRequestError
-from clients.message import Message
-from clients.producer import Producer
-from clients.sending.conditions import APPEND_IDS_FEATURE, FEATURE
-from clients.sending.responses import SendResponse
-from protocol.batches import split
-from protocol.errors import OffsetMismatchError
-from protocol.messages.produce import ProduceRequest
+from holdfast_log.clients.errors import UnsupportedRequestError
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.conditions import APPEND_IDS_FEATURE, FEATURE
+from holdfast_log.clients.sending.responses import SendResponse
+from holdfast_log.protocol.batches import split
+from holdfast_log.protocol.errors import OffsetMismatchError
+from holdfast_log.protocol.messages.produce import ProduceRequest
 from tests.clients.sending.settling import settle
 from tests.models.fake_cluster import FakeCluster
 

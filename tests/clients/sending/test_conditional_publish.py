@@ -8,13 +8,18 @@ from uuid import UUID
 
 import pytest
 
-from clients.errors import ConfigError, RecordTooLargeError, TopicRecreatedError, UnsupportedRequestError
-from clients.message import Message
-from clients.producer import Producer
-from clients.sending.conditions import FEATURE
-from protocol.batches import split
-from protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
-from protocol.messages.produce import PartitionProduceData, ProduceRequest
+from holdfast_log.clients.errors import (
+    ConfigError,
+    RecordTooLargeError,
+    TopicRecreatedError,
+    UnsupportedRequestError,
+)
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.conditions import FEATURE
+from holdfast_log.protocol.batches import split
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
+from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest
 from tests.clients.sending.settling import settle
 from tests.models.fake_cluster import FakeCluster
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from clients.errors import ConfigError, UnsupportedRequestError
-from clients.message import NO_VERSION, Message
-from clients.producer import Producer
-from clients.sending.conditions import KEY_VERSIONS_FEATURE
-from protocol.errors import KeyVersionMismatchError
-from protocol.messages.produce import ProduceRequest
+from holdfast_log.clients.errors import ConfigError, UnsupportedRequestError
+from holdfast_log.clients.message import NO_VERSION, Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.conditions import KEY_VERSIONS_FEATURE
+from holdfast_log.protocol.errors import KeyVersionMismatchError
+from holdfast_log.protocol.messages.produce import ProduceRequest
 from tests.clients.sending.settling import settle
 from tests.models.fake_cluster import FakeCluster
 

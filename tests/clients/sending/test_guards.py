@@ -7,14 +7,19 @@ from typing import Any
 
 import pytest
 
-from clients.errors import DeliveryTimeoutError, GuardElsewhereError, GuardMismatchError, TopicRecreatedError
-from clients.message import Message
-from clients.producer import Producer
-from clients.sending.conditions import FEATURE
-from clients.sending.responses import SendResponse
-from protocol.errors import ErrorCode, OffsetMismatchError
-from protocol.messages.produce import PartitionProduceData, ProduceRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.errors import (
+    DeliveryTimeoutError,
+    GuardElsewhereError,
+    GuardMismatchError,
+    TopicRecreatedError,
+)
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.conditions import FEATURE
+from holdfast_log.clients.sending.responses import SendResponse
+from holdfast_log.protocol.errors import ErrorCode, OffsetMismatchError
+from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.clients.sending.settling import settle
 from tests.models.fake_cluster import FakeCluster
 

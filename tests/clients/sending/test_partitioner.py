@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as theirs
 
-from clients.sending.partitioner import by_key
-from protocol.key_hash import murmur2
+from holdfast_log.clients.sending.partitioner import by_key
+from holdfast_log.protocol.key_hash import murmur2
 
 
 @pytest.mark.parametrize(

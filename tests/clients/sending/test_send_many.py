@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from clients.errors import BufferFullError, RecordTooLargeError
-from clients.message import Message
-from clients.producer import Producer
-from protocol.errors import ErrorCode, MessageTooLargeError
-from protocol.messages.produce import ProduceRequest
+from holdfast_log.clients.errors import BufferFullError, RecordTooLargeError
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.errors import ErrorCode, MessageTooLargeError
+from holdfast_log.protocol.messages.produce import ProduceRequest
 from tests.clients.sending.settling import settle
 from tests.clients.test_producer import produce_requests, producer_on, values_in
 from tests.models.fake_cluster import FakeCluster

@@ -10,14 +10,24 @@ from typing import Any
 
 import pytest
 
-from clients.errors import ClosedError, RecordTooLargeError, UndeliveredError, UnsupportedRequestError
-from clients.message import Message
-from clients.producer import Producer
-from clients.sending.conditions import FEATURE
-from clients.sending.responses import SendResponse
-from protocol.errors import AuthorizationError, ErrorCode, OffsetMismatchError, UnknownTopicOrPartitionError
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import ProduceRequest
+from holdfast_log.clients.errors import (
+    ClosedError,
+    RecordTooLargeError,
+    UndeliveredError,
+    UnsupportedRequestError,
+)
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.conditions import FEATURE
+from holdfast_log.clients.sending.responses import SendResponse
+from holdfast_log.protocol.errors import (
+    AuthorizationError,
+    ErrorCode,
+    OffsetMismatchError,
+    UnknownTopicOrPartitionError,
+)
+from holdfast_log.protocol.messages.metadata import MetadataRequest
+from holdfast_log.protocol.messages.produce import ProduceRequest
 from tests.models.fake_cluster import FakeCluster
 
 

@@ -16,17 +16,17 @@ from typing import Any
 
 import pytest
 
-from clients.errors import ForkedError, InsideCallbackError, UndeliveredError
-from clients.message import Message
-from clients.producer import Producer
-from clients.sending.responses import SendResponse
+from holdfast_log.clients.errors import ForkedError, InsideCallbackError, UndeliveredError
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.responses import SendResponse
 
 HOME = Path(__file__).parents[3]
 DEAD = "127.0.0.1:1"
 PROGRAM = f"""
 import sys
 import time
-from holdfast import Message, Producer
+from holdfast_log import Message, Producer
 producer = Producer({{"bootstrap.servers": "{DEAD}"}})
 """
 
@@ -81,7 +81,7 @@ def test_a_callback_may_stop_the_producer_at_once() -> None:
 def test_a_producer_says_so_in_a_forked_process() -> None:
     program = """
 import os
-from holdfast import ForkedError
+from holdfast_log import ForkedError
 before = producer.send(Message("flights", value="before"))
 child = os.fork()
 if child == 0:

@@ -7,14 +7,14 @@ from pathlib import Path
 import click
 import pytest
 
-from clients.tools.configs import assignments
-from clients.tools.partitions_file import (
+from holdfast_log.clients.tools.configs import assignments
+from holdfast_log.clients.tools.partitions_file import (
     assignments_json,
     read_assignments,
     read_partitions,
     read_topics,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 @pytest.mark.parametrize(

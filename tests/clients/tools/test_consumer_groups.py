@@ -8,11 +8,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from clients.tools.consumer_groups import consumer_groups
-from clients.tools.moments import parse_moment, parse_time
-from clients.tools.offset_reset import parse_duration, parse_topics, read_csv, to_csv
-from clients.tools.table import table
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.tools.consumer_groups import consumer_groups
+from holdfast_log.clients.tools.moments import parse_moment, parse_time
+from holdfast_log.clients.tools.offset_reset import parse_duration, parse_topics, read_csv, to_csv
+from holdfast_log.clients.tools.table import table
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 HERE = TopicPartition("flights", 0)
 

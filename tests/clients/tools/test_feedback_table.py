@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from clients.feedback.snapshots import counts
-from clients.message import Message
-from clients.producer import Producer
-from clients.tools.feedback_table import show_feedback
+from holdfast_log.clients.feedback.snapshots import counts
+from holdfast_log.clients.message import Message
+from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.tools.feedback_table import show_feedback
 from tests.clients.test_consumer import consumer_on, fill, read
 from tests.models.fake_cluster import FakeCluster
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clients.tools.pace import UNLIMITED, Latencies, Pace
+from holdfast_log.clients.tools.pace import UNLIMITED, Latencies, Pace
 
 
 def test_a_rate_spreads_calls_over_time() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 import pytest
 
-from clients.tools.get_offsets import chosen, point_in_time
-from clients.tools.partition_patterns import matches_any, parse_partitions, parse_patterns
+from holdfast_log.clients.tools.get_offsets import chosen, point_in_time
+from holdfast_log.clients.tools.partition_patterns import matches_any, parse_partitions, parse_patterns
 
 THERE = [(topic, partition) for topic in ("a", "ab", "b") for partition in range(4)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clients.tools.progress import progress
+from holdfast_log.clients.tools.progress import progress
 
 
 class Screen(io.StringIO):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.tools.replica_plan import NotEnoughBrokers, plan
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.tools.replica_plan import NotEnoughBrokers, plan
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 def current(*replicas: tuple[int, ...]) -> dict[TopicPartition, tuple[int, ...]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clients.tools.replication_throttle import throttled_replicas
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.tools.replication_throttle import throttled_replicas
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from clients.tools.console_producer import lines
-from clients.tools.stopping import StopRequest, stop_on_signals
+from holdfast_log.clients.tools.console_producer import lines
+from holdfast_log.clients.tools.stopping import StopRequest, stop_on_signals
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from clients.tools.topic_pattern import topic_pattern
+from holdfast_log.clients.tools.topic_pattern import topic_pattern
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clients.consumer import Consumer
+from holdfast_log.clients.consumer import Consumer
 from tests.compat.drivers.membership import POLL_MS, Job, Journal, run
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from coordinator.cluster.candidacy import Candidacy
-from coordinator.cluster.membership import ClusterMembership
-from coordinator.cluster.term import Term
-from coordinator.znodes.brokers import BrokerInfo
+from holdfast_log.coordinator.cluster.candidacy import Candidacy
+from holdfast_log.coordinator.cluster.membership import ClusterMembership
+from holdfast_log.coordinator.cluster.term import Term
+from holdfast_log.coordinator.znodes.brokers import BrokerInfo
 from tests.models.world import Process, World
 from tests.models.zookeeper import SimZooKeeper, ZooKeeperModel
 

@@ -10,16 +10,16 @@ import pytest
 from twisted.internet.defer import gatherResults
 from twisted.internet.task import Clock
 
-from coordinator.cluster.dynamic_configs import CHANGE_EXPIRATION_MS, DynamicConfigs
-from coordinator.cluster.identity import prepare_layout
-from coordinator.znodes.configs import (
+from holdfast_log.coordinator.cluster.dynamic_configs import CHANGE_EXPIRATION_MS, DynamicConfigs
+from holdfast_log.coordinator.cluster.identity import prepare_layout
+from holdfast_log.coordinator.znodes.configs import (
     CONFIG_CHANGE_PREFIX,
     CONFIG_CHANGES,
     config_path,
     encode_config,
     encode_config_change,
 )
-from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
+from holdfast_log.coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
 from tests.coordinator.zookeeper.test_zookeeper import connected
 from tests.reactor import on_reactor, reactor, until
 

@@ -7,9 +7,9 @@ import gc
 import pytest
 from twisted.internet.defer import ensureDeferred
 
-from coordinator.cluster.identity import prepare_layout
-from coordinator.znodes.layout import PERSISTENT_PATHS
-from coordinator.zookeeper.interface import SessionExpired
+from holdfast_log.coordinator.cluster.identity import prepare_layout
+from holdfast_log.coordinator.znodes.layout import PERSISTENT_PATHS
+from holdfast_log.coordinator.zookeeper.interface import SessionExpired
 from tests.models.world import Process, World
 from tests.models.zookeeper import SimZooKeeper, ZooKeeperModel
 from tests.sim.cluster import logs_in_trace

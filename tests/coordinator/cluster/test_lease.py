@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from twisted.internet.defer import ensureDeferred
 
-from coordinator.cluster.identity import prepare_layout
-from coordinator.cluster.lease import LEASE_SHARE, MembershipLease
+from holdfast_log.coordinator.cluster.identity import prepare_layout
+from holdfast_log.coordinator.cluster.lease import LEASE_SHARE, MembershipLease
 from tests.models.world import Process, World
 from tests.models.zookeeper import SimZooKeeper, ZooKeeperModel
 

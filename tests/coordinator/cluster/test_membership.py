@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 from twisted.internet.defer import DeferredList, ensureDeferred
 
-from coordinator.cluster.identity import cluster_id, generate_broker_id, prepare_layout
-from coordinator.cluster.membership import BrokerIdInUse
-from coordinator.controller.events import TopicCreation
-from coordinator.znodes.brokers import decode_broker
-from coordinator.znodes.controller import CONTROLLER
-from protocol.errors import ErrorCode
+from holdfast_log.coordinator.cluster.identity import cluster_id, generate_broker_id, prepare_layout
+from holdfast_log.coordinator.cluster.membership import BrokerIdInUse
+from holdfast_log.coordinator.controller.events import TopicCreation
+from holdfast_log.coordinator.znodes.brokers import decode_broker
+from holdfast_log.coordinator.znodes.controller import CONTROLLER
+from holdfast_log.protocol.errors import ErrorCode
 from tests.coordinator.members import Members, broker_info, cluster
 from tests.coordinator.zookeeper.test_zookeeper import connected, end_session
 from tests.reactor import in_thread, on_reactor, until

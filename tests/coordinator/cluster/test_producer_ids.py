@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from twisted.internet.defer import gatherResults
 
-from coordinator.cluster.identity import create_if_missing
-from coordinator.cluster.producer_ids import BLOCK_SIZE, ProducerIds, ProducerIdsExhausted
-from coordinator.znodes.cluster import (
+from holdfast_log.coordinator.cluster.identity import create_if_missing
+from holdfast_log.coordinator.cluster.producer_ids import BLOCK_SIZE, ProducerIds, ProducerIdsExhausted
+from holdfast_log.coordinator.znodes.cluster import (
     PRODUCER_ID_BLOCK,
     ProducerIdBlock,
     decode_producer_id_block,

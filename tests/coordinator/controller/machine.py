@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from coordinator.controller.effects import (
+from holdfast_log.coordinator.controller.effects import (
     AnswerRequest,
     AskToYieldLater,
     CheckRecovery,
@@ -29,7 +29,7 @@ from coordinator.controller.effects import (
     WriteStates,
     ZnodeRequest,
 )
-from coordinator.controller.events import (
+from holdfast_log.coordinator.controller.events import (
     AlterPartitions,
     BrokerAnswered,
     BrokersChanged,
@@ -39,14 +39,14 @@ from coordinator.controller.events import (
     Elected,
     TopicCreation,
 )
-from coordinator.controller.machine import Controller
-from coordinator.controller.state import LiveBroker, PartitionRecord, Snapshot, Topic
-from coordinator.znodes.topics import PartitionState, TopicAssignment
-from protocol.messages.alter_partition import AlterPartitionRequest
-from protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.messages.stop_replica import StopReplicaRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.controller.machine import Controller
+from holdfast_log.coordinator.controller.state import LiveBroker, PartitionRecord, Snapshot, Topic
+from holdfast_log.coordinator.znodes.topics import PartitionState, TopicAssignment
+from holdfast_log.protocol.messages.alter_partition import AlterPartitionRequest
+from holdfast_log.protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.protocol.messages.stop_replica import StopReplicaRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.coordinator.members import broker_info, healthy_answer, isr_proposal, log_ends, policy
 
 R = TypeVar("R")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from coordinator.controller.channel import IN_FLIGHT_MAX, RETRY_DELAY_S, ControllerChannel
-from coordinator.controller.effects import BrokerRequest
-from coordinator.controller.events import BrokerResponse
-from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from holdfast_log.coordinator.controller.channel import IN_FLIGHT_MAX, RETRY_DELAY_S, ControllerChannel
+from holdfast_log.coordinator.controller.effects import BrokerRequest
+from holdfast_log.coordinator.controller.events import BrokerResponse
+from holdfast_log.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 
 def news(number: int) -> UpdateMetadataRequest:

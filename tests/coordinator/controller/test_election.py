@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.controller.election import (
+from holdfast_log.coordinator.controller.election import (
     ElectedLeader,
     ReplicaEnd,
     elect_after_failure,

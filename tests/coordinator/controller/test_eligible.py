@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.controller.events import (
+from holdfast_log.coordinator.controller.events import (
     AlterReassignments,
     ControlledShutdown,
     MinInSyncChanged,
     UncleanElectionEnabled,
 )
-from coordinator.controller.state import LiveBroker
-from coordinator.znodes.topics import NO_LEADER, PartitionState
-from protocol.errors import ErrorCode
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.coordinator.controller.state import LiveBroker
+from holdfast_log.coordinator.znodes.topics import NO_LEADER, PartitionState
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from tests.coordinator.controller.machine import Machine, sent_to, writes
 from tests.coordinator.members import healthy_answer
 

@@ -8,9 +8,9 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from coordinator.controller.event_summary import EventSummary
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.messages.update_metadata import UpdateMetadataRequest
+from holdfast_log.coordinator.controller.event_summary import EventSummary
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.protocol.messages.update_metadata import UpdateMetadataRequest
 
 LEADERS = LeaderAndIsrRequest(
     type=0, controller_id=1, controller_epoch=1, broker_epoch=1, topic_states=[], live_leaders=[]

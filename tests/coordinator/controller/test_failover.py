@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from coordinator.controller.effects import ZnodeRequest
-from coordinator.controller.events import (
+from holdfast_log.coordinator.controller.effects import ZnodeRequest
+from holdfast_log.coordinator.controller.events import (
     AlterPartitions,
     AlterReassignments,
     BrokersChanged,
@@ -28,10 +28,10 @@ from coordinator.controller.events import (
     TopicCreation,
     ZnodeRequested,
 )
-from coordinator.placement import ReplicaAssignment
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.messages.stop_replica import StopReplicaRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.protocol.messages.stop_replica import StopReplicaRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.coordinator.controller.machine import Machine, Store, sent
 
 BROKERS = (1, 2, 3, 4)

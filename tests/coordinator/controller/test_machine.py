@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.controller.effects import (
+from holdfast_log.coordinator.controller.effects import (
     AnswerRequest,
     ControllerEffect,
     RemoveTopic,
@@ -12,7 +12,7 @@ from coordinator.controller.effects import (
     SetBrokers,
     WriteStates,
 )
-from coordinator.controller.events import (
+from holdfast_log.coordinator.controller.events import (
     AlterPartitions,
     BalanceDue,
     BrokerAnswered,
@@ -26,15 +26,20 @@ from coordinator.controller.events import (
     TopicCreation,
     UncleanElectionEnabled,
 )
-from coordinator.controller.requests import EPOCH_DURING_DELETE, FULL, INCREMENTAL, LEADER_DURING_DELETE
-from coordinator.controller.state import LiveBroker
-from coordinator.znodes.topics import NO_LEADER, PartitionState
-from protocol.errors import ErrorCode
-from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.messages.stop_replica import StopReplicaRequest
-from protocol.messages.update_metadata import UpdateMetadataRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.controller.requests import (
+    EPOCH_DURING_DELETE,
+    FULL,
+    INCREMENTAL,
+    LEADER_DURING_DELETE,
+)
+from holdfast_log.coordinator.controller.state import LiveBroker
+from holdfast_log.coordinator.znodes.topics import NO_LEADER, PartitionState
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.protocol.messages.stop_replica import StopReplicaRequest
+from holdfast_log.protocol.messages.update_metadata import UpdateMetadataRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.coordinator.controller.machine import Machine, answers, led, sent, sent_to, with_topic, writes
 from tests.coordinator.members import healthy_answer, isr_proposal
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from coordinator.controller.effects import (
+from holdfast_log.coordinator.controller.effects import (
     ControllerEffect,
     SendToBrokers,
     WriteAssignments,
     WriteStates,
     ZnodeRequest,
 )
-from coordinator.controller.events import (
+from holdfast_log.coordinator.controller.events import (
     AlterReassignments,
     BalanceDue,
     CreatePartitions,
@@ -21,12 +21,12 @@ from coordinator.controller.events import (
     MorePartitions,
     ZnodeRequested,
 )
-from coordinator.placement import ReplicaAssignment
-from coordinator.znodes.topics import NO_LEADER, PartitionState
-from protocol.errors import ErrorCode
-from protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
-from protocol.messages.stop_replica import StopReplicaRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.coordinator.znodes.topics import NO_LEADER, PartitionState
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
+from holdfast_log.protocol.messages.stop_replica import StopReplicaRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.coordinator.controller.machine import Machine, answers, sent_to, with_topic, writes
 
 

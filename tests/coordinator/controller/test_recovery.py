@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.controller.effects import CheckRecovery, ControllerEffect
-from coordinator.controller.events import (
+from holdfast_log.coordinator.controller.effects import CheckRecovery, ControllerEffect
+from holdfast_log.coordinator.controller.events import (
     BrokerAnswered,
     BrokersChanged,
     ElectLeaders,
     RecoveryCheckDue,
     UncleanElectionEnabled,
 )
-from coordinator.controller.state import LiveBroker
-from coordinator.znodes.topics import NO_LEADER, PartitionState
-from protocol.errors import ErrorCode
-from protocol.messages.get_replica_log_info import REPLICA_LOG_INFO_MAX, GetReplicaLogInfoRequest
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.coordinator.controller.state import LiveBroker
+from holdfast_log.coordinator.znodes.topics import NO_LEADER, PartitionState
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.get_replica_log_info import REPLICA_LOG_INFO_MAX, GetReplicaLogInfoRequest
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from tests.coordinator.controller.machine import Machine, answers, sent, sent_to
 from tests.coordinator.members import healthy_answer, log_ends
 

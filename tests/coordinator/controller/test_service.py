@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from coordinator.cluster.term import Term
-from coordinator.controller import writes as controller_writes
-from coordinator.controller.effects import CreateTopic, StateWrite
-from coordinator.controller.events import MorePartitions, TopicCreation, TopicResult
-from coordinator.placement import ReplicaAssignment
-from coordinator.znodes.controller import CONTROLLER_EPOCH
-from coordinator.znodes.json_values import encode_uuid
-from coordinator.znodes.topics import (
+from holdfast_log.coordinator.cluster.term import Term
+from holdfast_log.coordinator.controller import writes as controller_writes
+from holdfast_log.coordinator.controller.effects import CreateTopic, StateWrite
+from holdfast_log.coordinator.controller.events import MorePartitions, TopicCreation, TopicResult
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.coordinator.znodes.controller import CONTROLLER_EPOCH
+from holdfast_log.coordinator.znodes.json_values import encode_uuid
+from holdfast_log.coordinator.znodes.topics import (
     PartitionState,
     TopicAssignment,
     decode_partition_state,
     partition_state_path,
 )
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.alter_partition import AlteredPartition
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.alter_partition import AlteredPartition
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from tests.coordinator.members import Members, cluster, healthy_answer, isr_proposal
 from tests.coordinator.zookeeper.test_zookeeper import end_session
 from tests.reactor import in_thread, on_reactor, until

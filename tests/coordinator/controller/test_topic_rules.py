@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.controller.events import MorePartitions, TopicCreation
-from coordinator.controller.topic_rules import (
+from holdfast_log.coordinator.controller.events import MorePartitions, TopicCreation
+from holdfast_log.coordinator.controller.topic_rules import (
     TopicDefaults,
     assign_more_partitions,
     assign_new_topic,
     check_name,
 )
-from coordinator.placement import ReplicaAssignment
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 THREE = dict.fromkeys([1, 2, 3])
 DEFAULTS = TopicDefaults(partition_count=4, replication_factor=2)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.controller.effects import Pause
-from coordinator.controller.events import CreateTopics, TopicCreation
-from protocol.errors import ErrorCode
+from holdfast_log.coordinator.controller.effects import Pause
+from holdfast_log.coordinator.controller.events import CreateTopics, TopicCreation
+from holdfast_log.protocol.errors import ErrorCode
 from tests.coordinator.controller.machine import Machine, answers
 
 

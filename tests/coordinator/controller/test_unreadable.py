@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.controller.effects import RecordBrokers, RemoveTopic, ZnodeRequest
-from coordinator.controller.events import Elected, TopicReadAgain
-from coordinator.controller.machine import Controller
-from coordinator.controller.requests import FULL, INCREMENTAL
-from coordinator.controller.state import Topic
-from coordinator.controller.unreadable import ReadingReports
-from protocol.errors import ErrorCode
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.controller.effects import RecordBrokers, RemoveTopic, ZnodeRequest
+from holdfast_log.coordinator.controller.events import Elected, TopicReadAgain
+from holdfast_log.coordinator.controller.machine import Controller
+from holdfast_log.coordinator.controller.requests import FULL, INCREMENTAL
+from holdfast_log.coordinator.controller.state import Topic
+from holdfast_log.coordinator.controller.unreadable import ReadingReports
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.coordinator.controller.machine import Machine, answers, led, sent, sent_to, writes
 from tests.coordinator.members import policy
 

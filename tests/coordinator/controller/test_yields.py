@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.controller import requests
-from coordinator.controller.effects import (
+from holdfast_log.coordinator.controller import requests
+from holdfast_log.coordinator.controller.effects import (
     AnswerRequest,
     AskToYieldLater,
     ControllerEffect,
     WriteStates,
     ZnodeRequest,
 )
-from coordinator.controller.events import (
+from holdfast_log.coordinator.controller.events import (
     AlterPartitions,
     AlterReassignments,
     BalanceDue,
@@ -25,17 +25,17 @@ from coordinator.controller.events import (
     YieldDue,
     ZnodeRequested,
 )
-from coordinator.controller.state import LiveBroker
-from coordinator.controller.yields import PAUSE_MAX_S, PAUSE_S, Yields
-from coordinator.znodes.brokers import YIELDS_LEADERSHIP
-from coordinator.znodes.topics import PartitionState
-from protocol.errors import ErrorCode
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.messages.yield_leadership import (
+from holdfast_log.coordinator.controller.state import LiveBroker
+from holdfast_log.coordinator.controller.yields import PAUSE_MAX_S, PAUSE_S, Yields
+from holdfast_log.coordinator.znodes.brokers import YIELDS_LEADERSHIP
+from holdfast_log.coordinator.znodes.topics import PartitionState
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.protocol.messages.yield_leadership import (
     YieldLeadershipRequest,
     YieldLeadershipResponse,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.coordinator.controller.machine import Machine, answers, sent, sent_to
 from tests.coordinator.members import healthy_answer
 

@@ -6,24 +6,24 @@ import json
 
 import pytest
 
-from coordinator.cluster.log_dir_events import LogDirEvents
-from coordinator.controller.effects import RemoveZnodeRequests, ZnodeRequest
-from coordinator.controller.events import TopicCreation, ZnodeRequested
-from coordinator.placement import ReplicaAssignment
-from coordinator.znodes.admin import (
+from holdfast_log.coordinator.cluster.log_dir_events import LogDirEvents
+from holdfast_log.coordinator.controller.effects import RemoveZnodeRequests, ZnodeRequest
+from holdfast_log.coordinator.controller.events import TopicCreation, ZnodeRequested
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.coordinator.znodes.admin import (
     PREFERRED_REPLICA_ELECTION,
     REASSIGN_PARTITIONS,
     decode_reassignment,
     delete_topic_path,
     encode_preferred_election,
 )
-from coordinator.znodes.log_dir_events import LOG_DIR_EVENTS
-from coordinator.znodes.topics import PartitionState, decode_topic, topic_path
-from coordinator.zookeeper.interface import NoNode
-from protocol.errors import BrokerError, ErrorCode
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from protocol.messages.stop_replica import StopReplicaRequest
-from protocol.messages.update_metadata import UpdateMetadataRequest
+from holdfast_log.coordinator.znodes.log_dir_events import LOG_DIR_EVENTS
+from holdfast_log.coordinator.znodes.topics import PartitionState, decode_topic, topic_path
+from holdfast_log.coordinator.zookeeper.interface import NoNode
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.protocol.messages.stop_replica import StopReplicaRequest
+from holdfast_log.protocol.messages.update_metadata import UpdateMetadataRequest
 from tests.coordinator.controller.machine import led, sent_to, with_topic, writes
 from tests.coordinator.controller.test_service import TIMEOUT_MS, create, state_of
 from tests.coordinator.members import Member, Members, cluster

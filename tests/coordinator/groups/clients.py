@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
-from coordinator.groups.assignors import assign_round_robin
-from coordinator.groups.consumer_protocol import encode_assignment
-from coordinator.groups.effects import JoinAnswer, RegisterAnswer, SyncAnswer
-from protocol.consumer_protocol import decode_assignment
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.groups.assignors import assign_round_robin
+from holdfast_log.coordinator.groups.consumer_protocol import encode_assignment
+from holdfast_log.coordinator.groups.effects import JoinAnswer, RegisterAnswer, SyncAnswer
+from holdfast_log.protocol.consumer_protocol import decode_assignment
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.world import GroupWorld, Member
 
 

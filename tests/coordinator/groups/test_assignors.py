@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.groups.assignors import (
+from holdfast_log.coordinator.groups.assignors import (
     ASSIGNORS,
     MemberAssignments,
     assign_range,
     assign_round_robin,
     assign_sticky,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 MEMBERS = st.lists(st.sampled_from([f"m{n}" for n in range(9)]), min_size=1, unique=True)
 PARTITIONS = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(0, 12))

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.groups.consumer_protocol import encode_subscription
-from coordinator.groups.effects import JoinAnswer
-from coordinator.groups.settings import GroupSettings
-from protocol.errors import ErrorCode
+from holdfast_log.coordinator.groups.consumer_protocol import encode_subscription
+from holdfast_log.coordinator.groups.effects import JoinAnswer
+from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.protocol.errors import ErrorCode
 from tests.coordinator.groups.world import REBALANCE_MS, SESSION_MS, SUBSCRIPTION, GroupWorld, Member
 
 AT_ONCE = GroupSettings(initial_rebalance_delay_ms=0)

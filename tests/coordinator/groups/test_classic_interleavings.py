@@ -17,11 +17,11 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.groups.classic_group import ClassicGroup
-from coordinator.groups.effects import JoinAnswer, SyncAnswer
-from coordinator.groups.settings import GroupSettings
-from coordinator.groups.states import GroupState
-from protocol.errors import ErrorCode
+from holdfast_log.coordinator.groups.classic_group import ClassicGroup
+from holdfast_log.coordinator.groups.effects import JoinAnswer, SyncAnswer
+from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.coordinator.groups.states import GroupState
+from holdfast_log.protocol.errors import ErrorCode
 from tests.coordinator.groups.world import REBALANCE_MS, SESSION_MS, GroupWorld, Member
 
 AT_ONCE = GroupSettings(initial_rebalance_delay_ms=0)

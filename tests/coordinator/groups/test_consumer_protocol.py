@@ -7,13 +7,13 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, Cons
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.groups.consumer_protocol import (
+from holdfast_log.coordinator.groups.consumer_protocol import (
     encode_assignment,
     encode_subscription,
     subscribed_topics,
 )
-from protocol.consumer_protocol import decode_assignment
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.consumer_protocol import decode_assignment
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 def test_a_clients_subscription_is_decoded() -> None:

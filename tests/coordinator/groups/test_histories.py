@@ -15,11 +15,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from coordinator.groups.effects import OffsetsAnswer, ReaderClaim, RewindAnswer
-from coordinator.groups.settings import GroupSettings
-from coordinator.groups.shard import GroupShard
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.groups.effects import OffsetsAnswer, ReaderClaim, RewindAnswer
+from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.coordinator.groups.shard import GroupShard
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.clients import ClassicClient, ManagedClient, OwnershipChecker
 from tests.coordinator.groups.world import GroupWorld
 

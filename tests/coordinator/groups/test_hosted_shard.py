@@ -9,16 +9,22 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from coordinator.groups.classic_join import Join
-from coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
-from coordinator.groups.effects import Decision, GroupReader, GroupRecord, JoinAnswer, ReaderClaim
-from coordinator.groups.hosted_shard import HostedShard, HostState, ShardEvent
-from coordinator.groups.log import NOTHING_COMMITTED, Replay
-from coordinator.groups.settings import GroupSettings
-from coordinator.groups.shard import GroupShard, OffsetToCommit
-from coordinator.repeated_log import RepeatedLog
-from protocol.errors import BrokerError, ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.groups.classic_join import Join
+from holdfast_log.coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
+from holdfast_log.coordinator.groups.effects import (
+    Decision,
+    GroupReader,
+    GroupRecord,
+    JoinAnswer,
+    ReaderClaim,
+)
+from holdfast_log.coordinator.groups.hosted_shard import HostedShard, HostState, ShardEvent
+from holdfast_log.coordinator.groups.log import NOTHING_COMMITTED, Replay
+from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.coordinator.groups.shard import GroupShard, OffsetToCommit
+from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 PARTITION = TopicPartition("t", 0)
 COMMIT_TIMEOUT_MS = 5_000

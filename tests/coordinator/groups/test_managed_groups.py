@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.groups.consumer_protocol import subscribed_topics
-from coordinator.groups.effects import DeleteAnswer, ManagedGroupInfo, ManagedListAnswer
-from coordinator.groups.settings import GroupSettings
-from protocol.consumer_protocol import decode_assignment
-from protocol.errors import ErrorCode
+from holdfast_log.coordinator.groups.consumer_protocol import subscribed_topics
+from holdfast_log.coordinator.groups.effects import DeleteAnswer, ManagedGroupInfo, ManagedListAnswer
+from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.protocol.consumer_protocol import decode_assignment
+from holdfast_log.protocol.errors import ErrorCode
 from tests.coordinator.groups.world import SESSION_MS, GroupWorld, Member
 
 

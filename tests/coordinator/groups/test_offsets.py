@@ -6,10 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.groups.effects import DeleteAnswer, FetchedOffset, OffsetsAnswer, PartitionErrorsAnswer
-from coordinator.groups.settings import GroupSettings
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.groups.effects import (
+    DeleteAnswer,
+    FetchedOffset,
+    OffsetsAnswer,
+    PartitionErrorsAnswer,
+)
+from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.world import GroupWorld, Member
 
 RETENTION_MS = 100_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.groups.effects import ShardResult
-from coordinator.groups.offsets import GroupOffsets
-from coordinator.groups.records import CommittedOffset
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.groups.effects import ShardResult
+from holdfast_log.coordinator.groups.offsets import GroupOffsets
+from holdfast_log.coordinator.groups.records import CommittedOffset
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 COMMITTED = CommittedOffset(7, -1, "", 0)
 

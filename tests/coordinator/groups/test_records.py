@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.groups.records import (
+from holdfast_log.coordinator.groups.records import (
     CommittedOffset,
     GroupKey,
     GroupValue,
@@ -28,7 +28,7 @@ from coordinator.groups.records import (
     managed_group_record,
     offset_record,
 )
-from protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 ORDERS_3 = TopicPartition("orders", 3)
 GROUP = GroupValue(

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from coordinator.groups.effects import RecordsRefused
-from coordinator.groups.settings import GroupSettings
-from protocol.errors import ErrorCode
+from holdfast_log.coordinator.groups.effects import RecordsRefused
+from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.protocol.errors import ErrorCode
 from tests.coordinator.groups.world import SESSION_MS, GroupWorld, Member
 
 REFUSED = ErrorCode.NOT_ENOUGH_REPLICAS

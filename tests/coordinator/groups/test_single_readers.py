@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.groups.effects import NOBODY, GroupReader, ReaderClaim
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.groups.effects import NOBODY, GroupReader, ReaderClaim
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.world import SESSION_MS, GroupWorld, Member
 
 

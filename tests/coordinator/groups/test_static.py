@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.groups.consumer_protocol import encode_assignment
-from coordinator.groups.settings import GroupSettings
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.groups.consumer_protocol import encode_assignment
+from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.coordinator.groups.world import SESSION_MS, SUBSCRIPTION, GroupWorld, Member
 
 ORDERS_0 = TopicPartition("orders", 0)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from coordinator.groups.classic_join import Join
-from coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
-from coordinator.groups.effects import (
+from holdfast_log.coordinator.groups.classic_join import Join
+from holdfast_log.coordinator.groups.consumer_protocol import encode_assignment, encode_subscription
+from holdfast_log.coordinator.groups.effects import (
     ErrorAnswer,
     JoinAnswer,
     ManagedHeartbeatAnswer,
@@ -24,10 +24,10 @@ from coordinator.groups.effects import (
     RewindAnswer,
     SyncAnswer,
 )
-from coordinator.groups.settings import GroupSettings
-from coordinator.groups.shard import GroupShard, OffsetToCommit
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.coordinator.groups.shard import GroupShard, OffsetToCommit
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.shard_host import ShardHost
 
 A = TypeVar("A")

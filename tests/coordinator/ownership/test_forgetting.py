@@ -8,8 +8,8 @@ import pytest
 from twisted.internet.defer import ensureDeferred
 from twisted.python.failure import Failure
 
-from coordinator.cluster.identity import create_if_missing
-from coordinator.ownership.records import (
+from holdfast_log.coordinator.cluster.identity import create_if_missing
+from holdfast_log.coordinator.ownership.records import (
     Forgotten,
     Grant,
     NameKey,
@@ -19,7 +19,7 @@ from coordinator.ownership.records import (
     encode_mark,
     owned_names_path,
 )
-from coordinator.ownership.store import (
+from holdfast_log.coordinator.ownership.store import (
     NO_ZNODE,
     DecidingPartition,
     NotLeading,
@@ -27,10 +27,14 @@ from coordinator.ownership.store import (
     Replacement,
     Superseded,
 )
-from coordinator.znodes.json_values import BadZnode
-from coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
-from coordinator.znodes.topics import PartitionState, encode_partition_state, partition_state_path
-from coordinator.zookeeper.interface import ZooKeeper
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
+from holdfast_log.coordinator.znodes.topics import (
+    PartitionState,
+    encode_partition_state,
+    partition_state_path,
+)
+from holdfast_log.coordinator.zookeeper.interface import ZooKeeper
 from tests.models.grounds import Ground
 from tests.models.instant_zookeeper import InstantZooKeeper
 

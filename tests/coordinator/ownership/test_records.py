@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.ownership.records import (
+from holdfast_log.coordinator.ownership.records import (
     FREE_BYTES_MAX,
     GRANT_BYTES_MAX,
     GROUPS_MAX,
@@ -30,8 +30,8 @@ from coordinator.ownership.records import (
     topic_id_of_znode,
     trimmed,
 )
-from coordinator.znodes.json_values import BadZnode
-from protocol.messages.ownership import Access, LossReason
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.protocol.messages.ownership import Access, LossReason
 
 texts = st.text(max_size=8)
 numbers = st.integers(-1, 2**63 - 1)

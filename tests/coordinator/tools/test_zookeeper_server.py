@@ -7,9 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.tools import zookeeper_server
-from coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess, ensemble, free_port, start_all
-from coordinator.tools.zookeeper_server import ZooKeeperServerError, answers, main, read_config, write_config
+from holdfast_log.coordinator.tools import zookeeper_server
+from holdfast_log.coordinator.tools.zookeeper_process import (
+    HOST,
+    ZooKeeperProcess,
+    ensemble,
+    free_port,
+    start_all,
+)
+from holdfast_log.coordinator.tools.zookeeper_server import (
+    ZooKeeperServerError,
+    answers,
+    main,
+    read_config,
+    write_config,
+)
 
 
 def await_answer(port: int) -> None:

@@ -10,27 +10,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.cluster.producer_ids import (
+from holdfast_log.coordinator.cluster.producer_ids import (
     ProducerIdBlock,
     decode_producer_id_block,
     encode_producer_id_block,
 )
-from coordinator.placement import ReplicaAssignment
-from coordinator.znodes.admin import (
+from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.coordinator.znodes.admin import (
     decode_preferred_election,
     decode_reassignment,
     encode_preferred_election,
     encode_reassignment,
 )
-from coordinator.znodes.brokers import BrokerInfo, RegisteredEndpoint, decode_broker, encode_broker
-from coordinator.znodes.cluster import decode_cluster_id, encode_cluster_id
-from coordinator.znodes.configs import (
+from holdfast_log.coordinator.znodes.brokers import (
+    BrokerInfo,
+    RegisteredEndpoint,
+    decode_broker,
+    encode_broker,
+)
+from holdfast_log.coordinator.znodes.cluster import decode_cluster_id, encode_cluster_id
+from holdfast_log.coordinator.znodes.configs import (
     decode_config,
     decode_config_change,
     encode_config,
     encode_config_change,
 )
-from coordinator.znodes.controller import (
+from holdfast_log.coordinator.znodes.controller import (
     decode_controller,
     decode_controller_brokers,
     decode_controller_epoch,
@@ -38,9 +43,9 @@ from coordinator.znodes.controller import (
     encode_controller_brokers,
     encode_controller_epoch,
 )
-from coordinator.znodes.json_values import BadZnode
-from coordinator.znodes.log_dir_events import decode_log_dir_event
-from coordinator.znodes.topics import (
+from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.znodes.log_dir_events import decode_log_dir_event
+from holdfast_log.coordinator.znodes.topics import (
     NO_LEADER,
     PartitionState,
     TopicAssignment,

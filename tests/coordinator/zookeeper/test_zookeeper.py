@@ -15,7 +15,7 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import ConnectionLoss, NoNodeError
 from twisted.python.failure import Failure
 
-from coordinator.zookeeper.interface import (
+from holdfast_log.coordinator.zookeeper.interface import (
     Create,
     NoNode,
     SessionExpired,
@@ -24,9 +24,9 @@ from coordinator.zookeeper.interface import (
     ZooKeeperConnectionLost,
     ZooKeeperSession,
 )
-from coordinator.zookeeper.kazoo_session import CONNECTED, LOST, KazooSession
-from coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper, split_connect
-from coordinator.zookeeper.session_memory import SessionKey
+from holdfast_log.coordinator.zookeeper.kazoo_session import CONNECTED, LOST, KazooSession
+from holdfast_log.coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper, split_connect
+from holdfast_log.coordinator.zookeeper.session_memory import SessionKey
 from tests.garbage import collector_off
 from tests.reactor import in_thread, on_reactor, reactor, until
 from tests.zookeeper import ZooKeeperProcess

@@ -18,14 +18,14 @@ from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 
-import pipeline
-from pipeline.jobs import delta
-from pipeline.jobs.delta import load_delta, with_delta
-from pipeline.jobs.ledger import Ledger
-from pipeline.jobs.load import LoadJob
-from pipeline.jobs.run import JobRun
-from pipeline.jobs.storage import LocalStorage
-from pipeline.jobs.tables import TableShape, uri_of
+from holdfast_log import pipeline
+from holdfast_log.pipeline.jobs import delta
+from holdfast_log.pipeline.jobs.delta import load_delta, with_delta
+from holdfast_log.pipeline.jobs.ledger import Ledger
+from holdfast_log.pipeline.jobs.load import LoadJob
+from holdfast_log.pipeline.jobs.run import JobRun
+from holdfast_log.pipeline.jobs.storage import LocalStorage
+from holdfast_log.pipeline.jobs.tables import TableShape, uri_of
 
 
 class StoppedError(BaseException):

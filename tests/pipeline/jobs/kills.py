@@ -28,11 +28,11 @@ from pathlib import Path
 import click
 import pyarrow.parquet as pq
 
-from broker.tools.local_cluster import LocalCluster
-from coordinator.tools.zookeeper_process import die_with_parent
-from holdfast import Admin, Message, NewTopic, Producer
-from pipeline.jobs.ledger import CLAIM, DATA, Ledger, LedgerEntry
-from pipeline.jobs.storage import LocalStorage
+from holdfast_log import Admin, Message, NewTopic, Producer
+from holdfast_log.broker.tools.local_cluster import LocalCluster
+from holdfast_log.coordinator.tools.zookeeper_process import die_with_parent
+from holdfast_log.pipeline.jobs.ledger import CLAIM, DATA, Ledger, LedgerEntry
+from holdfast_log.pipeline.jobs.storage import LocalStorage
 
 HOME = Path(__file__).parents[3]
 PARTITIONS = 6

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.jobs.ledger import Ledger
-from pipeline.jobs.storage import LocalStorage
+from holdfast_log.pipeline.jobs.ledger import Ledger
+from holdfast_log.pipeline.jobs.storage import LocalStorage
 
 STEP = 7
 

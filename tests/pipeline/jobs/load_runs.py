@@ -15,10 +15,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pipeline.jobs.ledger import SupersededError
-from pipeline.jobs.load import LoadJob, load
-from pipeline.jobs.run import JobError
-from pipeline.jobs.tables import TableShape
+from holdfast_log.pipeline.jobs.ledger import SupersededError
+from holdfast_log.pipeline.jobs.load import LoadJob, load
+from holdfast_log.pipeline.jobs.run import JobError
+from holdfast_log.pipeline.jobs.tables import TableShape
 from tests.pipeline.local_session import local_session
 
 _PAUSE_S = 0.3

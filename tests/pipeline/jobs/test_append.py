@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.jobs import append
-from pipeline.jobs.append import AppendCounts, ForeignRecordsError, OutRow, append_rows
-from protocol.errors import OffsetMismatchError
+from holdfast_log.pipeline.jobs import append
+from holdfast_log.pipeline.jobs.append import AppendCounts, ForeignRecordsError, OutRow, append_rows
+from holdfast_log.protocol.errors import OffsetMismatchError
 
 ROWS = [OutRow(b"k", b"%d" % number) for number in range(10)]
 BEFORE = OutRow(None, b"before")

@@ -12,8 +12,8 @@ import pyspark
 import pytest
 from click.testing import CliRunner
 
-from holdfast import Admin, Message, NewTopic, Producer
-from pipeline.jobs.__main__ import main
+from holdfast_log import Admin, Message, NewTopic, Producer
+from holdfast_log.pipeline.jobs.__main__ import main
 
 HOME = Path(__file__).parents[3]
 HAS_DELTA = importlib.util.find_spec("delta") is not None

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast import Admin, Message, NewTopic, Producer
-from pipeline.jobs.ledger import Ledger
-from pipeline.jobs.page import read_reports
-from pipeline.jobs.run import JobError, JobReport
-from pipeline.jobs.snapshot import SnapshotJob, follow, snapshot
-from pipeline.jobs.storage import LocalStorage
-from pipeline.jobs.tables import read_table
+from holdfast_log import Admin, Message, NewTopic, Producer
+from holdfast_log.pipeline.jobs.ledger import Ledger
+from holdfast_log.pipeline.jobs.page import read_reports
+from holdfast_log.pipeline.jobs.run import JobError, JobReport
+from holdfast_log.pipeline.jobs.snapshot import SnapshotJob, follow, snapshot
+from holdfast_log.pipeline.jobs.storage import LocalStorage
+from holdfast_log.pipeline.jobs.tables import read_table
 
 TIMEOUT_S = 400.0
 KEYS = 7
@@ -69,7 +69,16 @@ def test_a_followed_table_is_right_after_a_kill_and_is_kept_current_by_the_next_
 ) -> None:
     accounts, table, reports = Accounts(bootstrap), tmp_path / "table", tmp_path / "reports"
     accounts.add()
-    command = [sys.executable, "-P", "-m", "pipeline.jobs", "snapshot", "--master", "local[1]", "--follow"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "holdfast_log.pipeline.jobs",
+        "snapshot",
+        "--master",
+        "local[1]",
+        "--follow",
+    ]
     command += ["--bootstrap-server", bootstrap, "--topic", TOPIC, "--output", str(table), "--every", "0.1"]
     with subprocess.Popen(
         [*command, "--report", str(reports)],

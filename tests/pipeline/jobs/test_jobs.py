@@ -12,17 +12,17 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast import Admin, Consumer, ConsumerRecord, Lease, Message, NewTopic, Producer, TopicPartition
-from pipeline.jobs import publish
-from pipeline.jobs.__main__ import main
-from pipeline.jobs.append import ForeignRecordsError
-from pipeline.jobs.bulk import BulkJob, bulk
-from pipeline.jobs.load import LoadJob, load
-from pipeline.jobs.page import page_of, read_reports, write_report
-from pipeline.jobs.run import LEASE_GROUP, JobError
-from pipeline.jobs.snapshot import SnapshotJob, snapshot
-from pipeline.jobs.tables import TableShape, read_table
-from pipeline.jobs.transform import TransformJob, transform
+from holdfast_log import Admin, Consumer, ConsumerRecord, Lease, Message, NewTopic, Producer, TopicPartition
+from holdfast_log.pipeline.jobs import publish
+from holdfast_log.pipeline.jobs.__main__ import main
+from holdfast_log.pipeline.jobs.append import ForeignRecordsError
+from holdfast_log.pipeline.jobs.bulk import BulkJob, bulk
+from holdfast_log.pipeline.jobs.load import LoadJob, load
+from holdfast_log.pipeline.jobs.page import page_of, read_reports, write_report
+from holdfast_log.pipeline.jobs.run import LEASE_GROUP, JobError
+from holdfast_log.pipeline.jobs.snapshot import SnapshotJob, snapshot
+from holdfast_log.pipeline.jobs.tables import TableShape, read_table
+from holdfast_log.pipeline.jobs.transform import TransformJob, transform
 
 SCHEMA = "carrier string, delay int"
 
@@ -170,7 +170,7 @@ def failing_after_one(
     """A task that appends the rows of partition 0; those of the other partitions fail once that is done."""
 
     def task(batches: Iterator[Any]) -> Iterator[Any]:
-        from pipeline.jobs.publish import _AppendTask
+        from holdfast_log.pipeline.jobs.publish import _AppendTask
 
         rows = list(batches)
         if rows and rows[0].column(4)[0].as_py() == 0:
@@ -263,7 +263,7 @@ def test_a_record_of_another_program_stops_a_resumed_load(
     spark.range(20).selectExpr("id AS number").coalesce(1).write.parquet(str(tmp_path / "files"))
     job = BulkJob({"bootstrap.servers": bootstrap}, topic, tmp_path / "files", tmp_path / "state")
     with monkeypatch.context() as patched:
-        patched.setattr("pipeline.jobs.bulk.publish", broken)
+        patched.setattr("holdfast_log.pipeline.jobs.bulk.publish", broken)
         with pytest.raises(RuntimeError):
             bulk(spark, job)
     for partition in range(3):

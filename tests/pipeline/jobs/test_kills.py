@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast import Admin, Message, NewTopic, Producer
-from pipeline.jobs.ledger import DATA, Ledger, LedgerEntry
-from pipeline.jobs.storage import LocalStorage
+from holdfast_log import Admin, Message, NewTopic, Producer
+from holdfast_log.pipeline.jobs.ledger import DATA, Ledger, LedgerEntry
+from holdfast_log.pipeline.jobs.storage import LocalStorage
 from tests.pipeline.jobs.kills import LoadProcess, Place, disagreement, row, run_kills
 
 RECORDS = 30

@@ -14,8 +14,8 @@ from random import Random
 
 import pytest
 
-from pipeline.jobs.ledger import REPLACES, Ledger, SupersededError
-from pipeline.jobs.storage import LocalStorage, Storage
+from holdfast_log.pipeline.jobs.ledger import REPLACES, Ledger, SupersededError
+from holdfast_log.pipeline.jobs.storage import LocalStorage, Storage
 
 HOME = Path(__file__).parents[3]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline.jobs.ledger import DATA, Ledger, SupersededError
+from holdfast_log.pipeline.jobs.ledger import DATA, Ledger, SupersededError
 from tests.pipeline.jobs.test_ledger import (
     test_a_run_that_is_paused_while_others_begin_is_refused_and_takes_nothing_from_them as paused_runs,
 )

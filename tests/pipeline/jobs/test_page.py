@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 import pytest
 
-from pipeline.jobs.page import page_of, report_of_batch
-from pipeline.jobs.run import JobReport
+from holdfast_log.pipeline.jobs.page import page_of, report_of_batch
+from holdfast_log.pipeline.jobs.run import JobReport
 
 PROGRESS = {
     "id": "4f1e",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.jobs.ledger import DATA, SupersededError
-from pipeline.jobs.run import HeldOutput, JobError, JobRun
+from holdfast_log.pipeline.jobs.ledger import DATA, SupersededError
+from holdfast_log.pipeline.jobs.run import HeldOutput, JobError, JobRun
 
 
 def later_run(place: Path) -> None:

@@ -26,11 +26,11 @@ from pathlib import Path
 import click
 from pyspark.sql import SparkSession
 
-from broker.tools.broker_process import CHECKOUT
-from broker.tools.local_cluster import LocalCluster
-from coordinator.tools.zookeeper_process import die_with_parent
-from holdfast import Admin
-from pipeline.sink.options import AT_LEAST_ONCE, EXACTLY_ONCE
+from holdfast_log import Admin
+from holdfast_log.broker.tools.broker_process import CHECKOUT
+from holdfast_log.broker.tools.local_cluster import LocalCluster
+from holdfast_log.coordinator.tools.zookeeper_process import die_with_parent
+from holdfast_log.pipeline.sink.options import AT_LEAST_ONCE, EXACTLY_ONCE
 from tests.pipeline.sink.drill_query import (
     TIMEOUT_S,
     Place,

@@ -18,10 +18,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from holdfast import Admin, Consumer, NewTopic, TopicPartition
-from pipeline.sink.line import LineCounts
-from pipeline.sink.options import EXACTLY_ONCE
-from pipeline.sink.report import query_record
+from holdfast_log import Admin, Consumer, NewTopic, TopicPartition
+from holdfast_log.pipeline.sink.line import LineCounts
+from holdfast_log.pipeline.sink.options import EXACTLY_ONCE
+from holdfast_log.pipeline.sink.report import query_record
 from tests.pipeline.local_session import local_session
 from tests.pipeline.sink.faulty import FINISHED, NO_FAULT, STRIKES, ZOMBIES, FaultyDataSource
 

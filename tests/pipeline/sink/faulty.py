@@ -16,16 +16,16 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pipeline.sink.chunks import LineIdentity
-from pipeline.sink.cluster import AppendOutcome, SinkCluster
-from pipeline.sink.line import ChunkLine, SinkError
-from pipeline.sink.options import WriteOptions
-from pipeline.sink.plain import write_plainly
-from pipeline.sink.state import Run
-from pipeline.sink.store import QueryStore
-from pipeline.sink.task import SinkTask
-from pipeline.sink.writers import StreamSink, TaskMessage
-from pipeline.source import HoldfastDataSource
+from holdfast_log.pipeline.sink.chunks import LineIdentity
+from holdfast_log.pipeline.sink.cluster import AppendOutcome, SinkCluster
+from holdfast_log.pipeline.sink.line import ChunkLine, SinkError
+from holdfast_log.pipeline.sink.options import WriteOptions
+from holdfast_log.pipeline.sink.plain import write_plainly
+from holdfast_log.pipeline.sink.state import Run
+from holdfast_log.pipeline.sink.store import QueryStore
+from holdfast_log.pipeline.sink.task import SinkTask
+from holdfast_log.pipeline.sink.writers import StreamSink, TaskMessage
+from holdfast_log.pipeline.source import HoldfastDataSource
 
 NO_FAULT = "none"
 TASK_FAULTS = ("raise-before", "raise-amid", "raise-after", "kill-amid", "kill-after", "zombie")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pipeline.sink.chunks import LineIdentity, RowColumns, SinkRow, number_in
-from pipeline.sink.line import UNKNOWN_REACH, AppendChunk, ChunkLine, FoundChunk, ScanLog
-from protocol.topic_partition import TopicPartition
+from holdfast_log.pipeline.sink.chunks import LineIdentity, RowColumns, SinkRow, number_in
+from holdfast_log.pipeline.sink.line import UNKNOWN_REACH, AppendChunk, ChunkLine, FoundChunk, ScanLog
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 PARTITION = TopicPartition("t", 0)
 IDENTITY = LineIdentity("query", 7, 3)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.sink.options import AT_LEAST_ONCE
+from holdfast_log.pipeline.sink.options import AT_LEAST_ONCE
 from tests.pipeline.sink import drill
 from tests.pipeline.sink.drill_query import Place, prepare
 from tests.pipeline.sink.faulty import TASK_FAULTS

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.sink.chunks import RowColumns, SinkRow
-from pipeline.sink.line import LogShrankError, RowsDifferError, WrittenRowsGoneError
+from holdfast_log.pipeline.sink.chunks import RowColumns, SinkRow
+from holdfast_log.pipeline.sink.line import LogShrankError, RowsDifferError, WrittenRowsGoneError
 from tests.pipeline.sink.in_memory import IDENTITY, Attempt, MemoryLog
 
 PREFIX = IDENTITY.prefix
@@ -209,7 +209,7 @@ def test_each_row_is_written_exactly_once(
 
 
 def test_buffers_cut_at_the_same_rows_whatever_parts_they_are_given() -> None:
-    from pipeline.sink.chunks import RowBuffer
+    from holdfast_log.pipeline.sink.chunks import RowBuffer
 
     rows = [(None, bytes(size), ()) for size in (10, 50, 20, 200, 5, 5, 5, 70)]
 

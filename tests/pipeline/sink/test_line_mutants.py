@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline.sink.chunks import RowColumns
-from pipeline.sink.line import ChunkLine, RowsDifferError, _Merge
+from holdfast_log.pipeline.sink.chunks import RowColumns
+from holdfast_log.pipeline.sink.line import ChunkLine, RowsDifferError, _Merge
 from tests.pipeline.sink.in_memory import IDENTITY, Attempt, MemoryLog
 
 SEEDS = 300

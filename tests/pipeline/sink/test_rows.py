@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.sending.partitioner import by_key
-from pipeline.sink.chunks import NO_HEADERS, RowColumns, SinkRow
-from pipeline.sink.rows import RowError, RowSplitter
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.sending.partitioner import by_key
+from holdfast_log.pipeline.sink.chunks import NO_HEADERS, RowColumns, SinkRow
+from holdfast_log.pipeline.sink.rows import RowError, RowSplitter
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 COUNT, EXISTING, TURN = 5, 7, 13
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast import Admin, NewTopic
+from holdfast_log import Admin, NewTopic
 
 _numbers = count()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.sink.line import LineCounts, SinkError
-from pipeline.sink.state import (
+from holdfast_log.pipeline.sink.line import LineCounts, SinkError
+from holdfast_log.pipeline.sink.state import (
     DEPOSED_MAX,
     QueryState,
     QueryTakenOverError,

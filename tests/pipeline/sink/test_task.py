@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from holdfast import Admin, Consumer, Message, NewTopic, Producer, TopicPartition
-from pipeline.sink.chunks import LineIdentity
-from pipeline.sink.cluster import SinkCluster
-from pipeline.sink.options import WriteOptions, write_options
-from pipeline.sink.rows import RowError
-from pipeline.sink.state import QueryState, QueryTakenOverError, Run, committed
-from pipeline.sink.store import QueryStore
-from pipeline.sink.task import SinkTask
+from holdfast_log import Admin, Consumer, Message, NewTopic, Producer, TopicPartition
+from holdfast_log.pipeline.sink.chunks import LineIdentity
+from holdfast_log.pipeline.sink.cluster import SinkCluster
+from holdfast_log.pipeline.sink.options import WriteOptions, write_options
+from holdfast_log.pipeline.sink.rows import RowError
+from holdfast_log.pipeline.sink.state import QueryState, QueryTakenOverError, Run, committed
+from holdfast_log.pipeline.sink.store import QueryStore
+from holdfast_log.pipeline.sink.task import SinkTask
 
 RUN, OTHER = Run("run-1", "host-1", 1), Run("run-2", "host-2", 2)
 _numbers = count()

@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from broker.ownership import claims, committers
-from broker.ownership.claims import Promote
-from broker.ownership.committers import CommitterCheck
-from broker.ownership.deadlines import WaiterDeadline
-from broker.ownership.decided import DecidedResources
-from broker.ownership.effects import Sever
-from broker.ownership.operations import RecordsByKey
-from broker.ownership.resources import Entry, Requester, Resource, Waiter
-from broker.ownership.rules import ClaimRefused, Shared, Verdict, judge_access
-from broker.ownership.state import TableState
-from broker.ownership.table import OwnershipTable
-from broker.replication import plain_fetch
-from broker.replication.admission import NO_CONNECTION
-from broker.replication.appends import Append
-from broker.replication.conditions import Conditions
-from broker.replication.reads import Read, read_all
-from protocol.messages.ownership import Access, LossReason
-from protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.broker.ownership import claims, committers
+from holdfast_log.broker.ownership.claims import Promote
+from holdfast_log.broker.ownership.committers import CommitterCheck
+from holdfast_log.broker.ownership.deadlines import WaiterDeadline
+from holdfast_log.broker.ownership.decided import DecidedResources
+from holdfast_log.broker.ownership.effects import Sever
+from holdfast_log.broker.ownership.operations import RecordsByKey
+from holdfast_log.broker.ownership.resources import Entry, Requester, Resource, Waiter
+from holdfast_log.broker.ownership.rules import ClaimRefused, Shared, Verdict, judge_access
+from holdfast_log.broker.ownership.state import TableState
+from holdfast_log.broker.ownership.table import OwnershipTable
+from holdfast_log.broker.replication import plain_fetch
+from holdfast_log.broker.replication.admission import NO_CONNECTION
+from holdfast_log.broker.replication.appends import Append
+from holdfast_log.broker.replication.conditions import Conditions
+from holdfast_log.broker.replication.reads import Read, read_all
+from holdfast_log.protocol.messages.ownership import Access, LossReason
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 from tests.sim.mutation import Mutation, Patch
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker.log.append_ids import AppendIds
-from broker.log.log import Log
-from broker.log.producer_state import ProducerStates
-from broker.replication import following
-from broker.replication.appends import Append
+from holdfast_log.broker.log.append_ids import AppendIds
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.producer_state import ProducerStates
+from holdfast_log.broker.replication import following
+from holdfast_log.broker.replication.appends import Append
 from tests.sim.mutation import Mutation, Patch
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker.cleaning import cleaner, cleaning_pass, copying
-from broker.cleaning.copying import GroupCopy
-from broker.cleaning.mapping import KeyMapping
-from broker.cleaning.plan import CleaningPlan, plan_of
-from broker.log import names, preparation, recovery, truncation
-from broker.log.disk import DiskFile
-from broker.log.log import Log
-from broker.log.segments import Segments
-from protocol import compaction
-from protocol.batches import whole_batches
-from protocol.compaction import SLOT_BYTES, Filtered, Rules
+from holdfast_log.broker.cleaning import cleaner, cleaning_pass, copying
+from holdfast_log.broker.cleaning.copying import GroupCopy
+from holdfast_log.broker.cleaning.mapping import KeyMapping
+from holdfast_log.broker.cleaning.plan import CleaningPlan, plan_of
+from holdfast_log.broker.log import names, preparation, recovery, truncation
+from holdfast_log.broker.log.disk import DiskFile
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.segments import Segments
+from holdfast_log.protocol import compaction
+from holdfast_log.protocol.batches import whole_batches
+from holdfast_log.protocol.compaction import SLOT_BYTES, Filtered, Rules
 from tests.sim.mutation import Mutation, Patch
 
 

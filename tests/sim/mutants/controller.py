@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from broker.orders.controller_orders import ControllerOrders
-from broker.replication.partition import LeaderAndIsr
-from broker.replication.roles import Roles
-from coordinator.cluster.candidacy import Candidacy
-from coordinator.cluster.membership import ClusterMembership
-from coordinator.controller import election, recovery
-from coordinator.controller import writes as controller_writes
-from coordinator.controller.effects import DecisionSteps
-from coordinator.controller.election import ElectedLeader, ReplicaEnd
-from coordinator.controller.eligible import EligibleReplicas
-from coordinator.controller.isr import InSyncSets
-from coordinator.controller.leaders import Leaders
-from coordinator.controller.machine import Controller
-from coordinator.controller.runtime import ControllerRuntime
-from coordinator.controller.state import LiveBroker
-from coordinator.znodes.topics import PartitionState
-from coordinator.zookeeper.interface import SessionExpired, SetData, ZooKeeperConnectionLost
+from holdfast_log.broker.orders.controller_orders import ControllerOrders
+from holdfast_log.broker.replication.partition import LeaderAndIsr
+from holdfast_log.broker.replication.roles import Roles
+from holdfast_log.coordinator.cluster.candidacy import Candidacy
+from holdfast_log.coordinator.cluster.membership import ClusterMembership
+from holdfast_log.coordinator.controller import election, recovery
+from holdfast_log.coordinator.controller import writes as controller_writes
+from holdfast_log.coordinator.controller.effects import DecisionSteps
+from holdfast_log.coordinator.controller.election import ElectedLeader, ReplicaEnd
+from holdfast_log.coordinator.controller.eligible import EligibleReplicas
+from holdfast_log.coordinator.controller.isr import InSyncSets
+from holdfast_log.coordinator.controller.leaders import Leaders
+from holdfast_log.coordinator.controller.machine import Controller
+from holdfast_log.coordinator.controller.runtime import ControllerRuntime
+from holdfast_log.coordinator.controller.state import LiveBroker
+from holdfast_log.coordinator.znodes.topics import PartitionState
+from holdfast_log.coordinator.zookeeper.interface import SessionExpired, SetData, ZooKeeperConnectionLost
 from tests.sim.mutation import Mutation, Patch
 
 

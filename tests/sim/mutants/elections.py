@@ -7,18 +7,18 @@ from typing import Any
 
 from twisted.python.failure import Failure
 
-from coordinator.cluster.candidacy import Candidacy
-from coordinator.controller import election, reassignments, writes
-from coordinator.controller.channel import ControllerChannel
-from coordinator.controller.deletions import Deletions
-from coordinator.controller.effects import DecisionSteps, StateWrite, StateWritten
-from coordinator.controller.election import ElectedLeader
-from coordinator.controller.isr import InSyncSets
-from coordinator.controller.machine import Controller
-from coordinator.controller.state import LiveBroker, PartitionRecord, Topic
-from coordinator.zookeeper.interface import WatchEvent, ZooKeeperSession
-from protocol.errors import ErrorCode
-from protocol.messages.alter_partition import AlteredPartition, ProposedPartition
+from holdfast_log.coordinator.cluster.candidacy import Candidacy
+from holdfast_log.coordinator.controller import election, reassignments, writes
+from holdfast_log.coordinator.controller.channel import ControllerChannel
+from holdfast_log.coordinator.controller.deletions import Deletions
+from holdfast_log.coordinator.controller.effects import DecisionSteps, StateWrite, StateWritten
+from holdfast_log.coordinator.controller.election import ElectedLeader
+from holdfast_log.coordinator.controller.isr import InSyncSets
+from holdfast_log.coordinator.controller.machine import Controller
+from holdfast_log.coordinator.controller.state import LiveBroker, PartitionRecord, Topic
+from holdfast_log.coordinator.zookeeper.interface import WatchEvent, ZooKeeperSession
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.alter_partition import AlteredPartition, ProposedPartition
 from tests.sim.mutation import Mutation, Patch
 
 # Elections

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker.ownership import fences
-from broker.ownership.fences import FenceGuard
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.broker.ownership import fences
+from holdfast_log.broker.ownership.fences import FenceGuard
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from tests.sim.mutants.leases import at_door
 from tests.sim.mutation import Mutation, Patch
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from broker.log import flush_job, flusher
-from broker.log.disk import DiskFile
-from broker.log.flush_job import FlushJob
-from broker.log.log import Log
+from holdfast_log.broker.log import flush_job, flusher
+from holdfast_log.broker.log.disk import DiskFile
+from holdfast_log.broker.log.flush_job import FlushJob
+from holdfast_log.broker.log.log import Log
 from tests.sim.mutation import Mutation, Patch
 from tests.sim.plan import SINGLE
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker.log import truncation
-from broker.log.epochs import LeaderEpochs
-from broker.log.log import Log
-from broker.replication import fetcher, following
-from broker.replication.fetch_sessions import FIRST_EPOCH
-from broker.replication.fetcher_session import FetcherSession
-from broker.replication.following import FetchOutcome
-from broker.replication.partition import LeaderAndIsr, Partition
-from broker.replication.roles import Roles
-from protocol.errors import ErrorCode, error_for
-from protocol.messages.fetch import FetchPartition, PartitionData
+from holdfast_log.broker.log import truncation
+from holdfast_log.broker.log.epochs import LeaderEpochs
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.replication import fetcher, following
+from holdfast_log.broker.replication.fetch_sessions import FIRST_EPOCH
+from holdfast_log.broker.replication.fetcher_session import FetcherSession
+from holdfast_log.broker.replication.following import FetchOutcome
+from holdfast_log.broker.replication.partition import LeaderAndIsr, Partition
+from holdfast_log.broker.replication.roles import Roles
+from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.messages.fetch import FetchPartition, PartitionData
 from tests.sim.mutation import Mutation, Patch
 
 # Divergence of logs

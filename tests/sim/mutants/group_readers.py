@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.ownership import standings
-from broker.ownership.guards import ReaderGuard
-from broker.ownership.readers import AttachReader
-from broker.ownership.service import OwnershipService
-from broker.ownership.state import TableState
-from coordinator.ownership.records import ResourceKey
-from protocol.messages.ownership import ResourceStanding
+from holdfast_log.broker.ownership import standings
+from holdfast_log.broker.ownership.guards import ReaderGuard
+from holdfast_log.broker.ownership.readers import AttachReader
+from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.broker.ownership.state import TableState
+from holdfast_log.coordinator.ownership.records import ResourceKey
+from holdfast_log.protocol.messages.ownership import ResourceStanding
 from tests.sim.mutation import Mutation, Patch
 
 

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from broker.groups.partition_log import PartitionLog
-from broker.log.log import Log, LogRead
-from broker.replication.partition import Partition
-from coordinator.groups import hosted_shard
-from coordinator.groups.classic_group import ClassicGroup
-from coordinator.groups.effects import ShardResult
-from coordinator.groups.hosted_shard import HostedShard, HostState
-from coordinator.groups.managed_group import ManagedGroup
-from coordinator.groups.partitions import OFFSETS_TOPIC
-from coordinator.groups.service import GroupService
-from coordinator.groups.shard import GroupShard
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.broker.groups.partition_log import PartitionLog
+from holdfast_log.broker.log.log import Log, LogRead
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.coordinator.groups import hosted_shard
+from holdfast_log.coordinator.groups.classic_group import ClassicGroup
+from holdfast_log.coordinator.groups.effects import ShardResult
+from holdfast_log.coordinator.groups.hosted_shard import HostedShard, HostState
+from holdfast_log.coordinator.groups.managed_group import ManagedGroup
+from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
+from holdfast_log.coordinator.groups.service import GroupService
+from holdfast_log.coordinator.groups.shard import GroupShard
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from tests.sim.mutation import Mutation, Patch
 
 

@@ -8,15 +8,15 @@ from typing import Any
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.failure import Failure
 
-from broker.first_update import FirstUpdate
-from broker.log import flush_job, log, manager, open_files, scrubber
-from broker.log.checkpoint_writer import CheckpointWriter
-from broker.log.directory import LogDirectory, write_files
-from broker.log.flusher import Flusher
-from broker.log.log import Log
-from coordinator.controller import reads
-from coordinator.controller.deletions import Deletions
-from coordinator.znodes.json_values import BadZnode
+from holdfast_log.broker.cluster.first_update import FirstUpdate
+from holdfast_log.broker.log import flush_job, log, manager, open_files, scrubber
+from holdfast_log.broker.log.checkpoint_writer import CheckpointWriter
+from holdfast_log.broker.log.directory import LogDirectory, write_files
+from holdfast_log.broker.log.flusher import Flusher
+from holdfast_log.broker.log.log import Log
+from holdfast_log.coordinator.controller import reads
+from holdfast_log.coordinator.controller.deletions import Deletions
+from holdfast_log.coordinator.znodes.json_values import BadZnode
 from tests.sim.mutation import Mutation, Patch
 
 

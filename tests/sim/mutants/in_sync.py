@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker.log.timestamps import TimestampOffset
-from broker.replication.appends import ACKS_ALL, ACKS_LEADER, Append
-from broker.replication.isr_proposals import IsrProposals
-from broker.replication.leadership import IsrProposal, Leadership
-from broker.replication.partition import LATEST, NO_TIMESTAMP, Partition
-from coordinator.controller.isr import InSyncSets
-from coordinator.controller.leaders import Leaders
-from coordinator.znodes.brokers import NO_EPOCH
-from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from holdfast_log.broker.log.timestamps import TimestampOffset
+from holdfast_log.broker.replication.appends import ACKS_ALL, ACKS_LEADER, Append
+from holdfast_log.broker.replication.isr_proposals import IsrProposals
+from holdfast_log.broker.replication.leadership import IsrProposal, Leadership
+from holdfast_log.broker.replication.partition import LATEST, NO_TIMESTAMP, Partition
+from holdfast_log.coordinator.controller.isr import InSyncSets
+from holdfast_log.coordinator.controller.leaders import Leaders
+from holdfast_log.coordinator.znodes.brokers import NO_EPOCH
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.sim.mutation import Mutation, Patch
 
 

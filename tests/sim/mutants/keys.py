@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker.log import key_reading, key_versions
-from broker.log.key_runs import KeyRun
-from broker.log.key_versions import KeyVersions, MergingJob
-from broker.log.log import Log
-from broker.replication import conditions
+from holdfast_log.broker.log import key_reading, key_versions
+from holdfast_log.broker.log.key_runs import KeyRun
+from holdfast_log.broker.log.key_versions import KeyVersions, MergingJob
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.replication import conditions
 from tests.sim.mutation import Mutation, Patch
 
 

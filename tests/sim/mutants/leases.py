@@ -7,25 +7,25 @@ from typing import Any, cast
 
 from twisted.internet.defer import Deferred
 
-from broker.network.connection import ServerConnection
-from broker.orders.controller_orders import ControllerOrders
-from broker.outages import ZooKeeperOutages
-from broker.ownership.answers import Answers, Standings
-from broker.ownership.guards import ReaderGuard
-from broker.ownership.operations import Operation
-from broker.ownership.resources import NamedGrant, Requester
-from broker.ownership.service import OwnershipService
-from broker.ownership.standings import outcome
-from broker.replication.admission import Origin
-from broker.replication.appends import Append
-from broker.replication.conditions import Conditions
-from broker.replication.partition import Partition
-from broker.replication.right_to_confirm import RightToConfirm
-from coordinator.cluster.lease import MembershipLease
-from coordinator.controller.yields import Yields
-from protocol.errors import BrokerError, OffsetMismatchError
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from protocol.messages.ownership import ResourceStanding
+from holdfast_log.broker.network.connection import ServerConnection
+from holdfast_log.broker.orders.controller_orders import ControllerOrders
+from holdfast_log.broker.ownership.answers import Answers, Standings
+from holdfast_log.broker.ownership.guards import ReaderGuard
+from holdfast_log.broker.ownership.operations import Operation
+from holdfast_log.broker.ownership.resources import NamedGrant, Requester
+from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.broker.ownership.standings import outcome
+from holdfast_log.broker.replication.admission import Origin
+from holdfast_log.broker.replication.appends import Append
+from holdfast_log.broker.replication.conditions import Conditions
+from holdfast_log.broker.replication.outages import ZooKeeperOutages
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
+from holdfast_log.coordinator.cluster.lease import MembershipLease
+from holdfast_log.coordinator.controller.yields import Yields
+from holdfast_log.protocol.errors import BrokerError, OffsetMismatchError
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from holdfast_log.protocol.messages.ownership import ResourceStanding
 from tests.sim.mutation import Mutation, Patch
 
 

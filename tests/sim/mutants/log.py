@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker.log import epoch_recovery, recovery, scan, snapshots
-from broker.log.directory import LogDirectory
-from broker.log.disk import Disk
-from broker.log.log import Log
-from broker.log.manager import LogManager
-from broker.log.producer_state import ProducerStates
-from broker.log.segment_indexes import SegmentIndexes
+from holdfast_log.broker.log import epoch_recovery, recovery, scan, snapshots
+from holdfast_log.broker.log.directory import LogDirectory
+from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.log.producer_state import ProducerStates
+from holdfast_log.broker.log.segment_indexes import SegmentIndexes
 from tests.sim.mutation import Mutation, Patch
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.ownership import forgetting
-from broker.ownership.resources import NO_ZNODE, Resource
-from broker.ownership.state import TableState
-from coordinator.ownership.records import NameKey, ResourceKey
+from holdfast_log.broker.ownership import forgetting
+from holdfast_log.broker.ownership.resources import NO_ZNODE, Resource
+from holdfast_log.broker.ownership.state import TableState
+from holdfast_log.coordinator.ownership.records import NameKey, ResourceKey
 from tests.sim.mutation import Mutation, Patch
 
 

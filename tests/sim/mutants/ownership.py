@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from broker.ownership import claims, fence_commits, operations, rules
-from broker.ownership.claims import Claim
-from broker.ownership.decided import DecidedResources
-from broker.ownership.effects import Write
-from broker.ownership.fence_commits import FenceCommits
-from broker.ownership.guards import WriterGuard
-from broker.ownership.record_writing import RecordWriting
-from broker.ownership.resources import Entry, Requester, Resource
-from broker.ownership.rules import ClaimRefused, Granted, Verdict, judge_claim
-from broker.ownership.state import TableState
-from broker.ownership.table import OwnershipTable
-from broker.replication.appends import Append
-from broker.replication.conditions import Conditions
-from coordinator.ownership.records import NO_OFFSET, Grant, History, OwnershipRecord
-from coordinator.ownership.store import FoundRecord, Replacement
-from protocol.errors import ErrorCode
-from protocol.messages.ownership import LossReason
+from holdfast_log.broker.ownership import claims, fence_commits, operations, rules
+from holdfast_log.broker.ownership.claims import Claim
+from holdfast_log.broker.ownership.decided import DecidedResources
+from holdfast_log.broker.ownership.effects import Write
+from holdfast_log.broker.ownership.fence_commits import FenceCommits
+from holdfast_log.broker.ownership.guards import WriterGuard
+from holdfast_log.broker.ownership.record_writing import RecordWriting
+from holdfast_log.broker.ownership.resources import Entry, Requester, Resource
+from holdfast_log.broker.ownership.rules import ClaimRefused, Granted, Verdict, judge_claim
+from holdfast_log.broker.ownership.state import TableState
+from holdfast_log.broker.ownership.table import OwnershipTable
+from holdfast_log.broker.replication.appends import Append
+from holdfast_log.broker.replication.conditions import Conditions
+from holdfast_log.coordinator.ownership.records import NO_OFFSET, Grant, History, OwnershipRecord
+from holdfast_log.coordinator.ownership.store import FoundRecord, Replacement
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.ownership import LossReason
 from tests.sim.mutation import Mutation, Patch
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from broker.dispatch import ChargedCall
-from broker.network.connection import ServerConnection
-from broker.quotas.buckets import Buckets
-from broker.quotas.client_quotas import ClientQuotas
-from broker.quotas.keys import QuotaKey
-from broker.quotas.limits import QuotaLimits
-from broker.quotas.precedence import Allowance, QuotaTable
-from broker.wiring.quotas import BROKER_CLIENT_ID
-from coordinator.cluster.dynamic_configs import DynamicConfigs
-from coordinator.znodes.configs import CONFIG_CHANGES
-from coordinator.zookeeper.interface import ZooKeeperSession
-from protocol.api import Response
-from protocol.messages.fetch import FetchResponse
+from holdfast_log.broker.network.connection import ServerConnection
+from holdfast_log.broker.quotas.buckets import Buckets
+from holdfast_log.broker.quotas.client_quotas import ClientQuotas
+from holdfast_log.broker.quotas.keys import QuotaKey
+from holdfast_log.broker.quotas.limits import QuotaLimits
+from holdfast_log.broker.quotas.precedence import Allowance, QuotaTable
+from holdfast_log.broker.requests.dispatch import ChargedCall
+from holdfast_log.broker.wiring.quotas import BROKER_CLIENT_ID
+from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
+from holdfast_log.coordinator.znodes.configs import CONFIG_CHANGES
+from holdfast_log.coordinator.zookeeper.interface import ZooKeeperSession
+from holdfast_log.protocol.api import Response
+from holdfast_log.protocol.messages.fetch import FetchResponse
 from tests.sim.mutation import Mutation, Patch
 
 _FOR_EVER_MS = 10**9

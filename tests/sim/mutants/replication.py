@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker.process import hand_over
-from broker.replication import fetcher, following, isr_proposals
-from broker.replication.appends import Append
-from broker.replication.leadership import Leadership
-from broker.replication.partition import LeaderAndIsr, Partition
-from broker.replication.replicas import LastWrites, Replicas
-from coordinator.controller.isr import InSyncSets
-from protocol.errors import ErrorCode
-from protocol.messages.alter_partition import AlteredPartition, ProposedPartition
-from protocol.messages.fetch import PartitionData
+from holdfast_log.broker.process import hand_over
+from holdfast_log.broker.replication import fetcher, following, isr_proposals
+from holdfast_log.broker.replication.appends import Append
+from holdfast_log.broker.replication.leadership import Leadership
+from holdfast_log.broker.replication.partition import LeaderAndIsr, Partition
+from holdfast_log.broker.replication.replicas import LastWrites, Replicas
+from holdfast_log.coordinator.controller.isr import InSyncSets
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.alter_partition import AlteredPartition, ProposedPartition
+from holdfast_log.protocol.messages.fetch import PartitionData
 from tests.sim.mutation import Mutation, Patch
 from tests.sim.plan import RESTARTS, SINGLE
 

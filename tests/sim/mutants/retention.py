@@ -8,16 +8,16 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 
-from broker.log import after_checkpoint, epoch_recovery, manager, names, recovery, segment_times
-from broker.log.directory import LogDirectory
-from broker.log.log import Log
-from broker.log.retention import Removal, SegmentFacts, removal
-from broker.log.segment import Segment
-from broker.log.segments import Segments
-from broker.log.truncation import SEGMENTS_AT_ONCE, discard_before_start
-from broker.replication import retention
-from broker.replication.partition import Partition
-from broker.replication.retention import Retention
+from holdfast_log.broker.log import after_checkpoint, epoch_recovery, manager, names, recovery, segment_times
+from holdfast_log.broker.log.directory import LogDirectory
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.retention import Removal, SegmentFacts, removal
+from holdfast_log.broker.log.segment import Segment
+from holdfast_log.broker.log.segments import Segments
+from holdfast_log.broker.log.truncation import SEGMENTS_AT_ONCE, discard_before_start
+from holdfast_log.broker.replication import retention
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.retention import Retention
 from tests.sim.mutation import Mutation, Patch
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker.log import producer_state
-from broker.log.log import Log
-from broker.log.producer_state import ProducerStates
-from broker.replication import following
-from coordinator.cluster.producer_ids import ProducerIds
+from holdfast_log.broker.log import producer_state
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.producer_state import ProducerStates
+from holdfast_log.broker.replication import following
+from holdfast_log.coordinator.cluster.producer_ids import ProducerIds
 from tests.sim.mutation import Mutation, Patch
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.internet.defer import succeed
 
-from broker.log import (
+from holdfast_log.broker.log import (
     epoch_recovery,
     index_checks,
     inspection,
@@ -21,28 +21,28 @@ from broker.log import (
     snapshots,
     truncation,
 )
-from broker.log.checkpoints import OffsetEntry
-from broker.log.damage import SuspectSegment
-from broker.log.directory import LogDirectory
-from broker.log.disk import DiskFile
-from broker.log.epochs import LeaderEpochs
-from broker.log.flush_job import FlushJob
-from broker.log.index import OffsetIndex, TimeIndex
-from broker.log.inspection import Inspection
-from broker.log.loading import LoadRequest
-from broker.log.manager import LogManager
-from broker.log.producer_state import ProducerStates
-from broker.log.scrubber import Scrubber
-from broker.log.segment import Extent, Segment
-from broker.log.segment_copy import SegmentCopy
-from broker.log.settings import LogSettings
-from broker.orders.strays import Strays
-from broker.process import log_directories
-from broker.replication import following
-from broker.replication.partition import Partition
-from coordinator.controller.requests import FULL
-from protocol.batches import BatchHeader
-from protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from holdfast_log.broker.log.checkpoints import OffsetEntry
+from holdfast_log.broker.log.damage import SuspectSegment
+from holdfast_log.broker.log.directory import LogDirectory
+from holdfast_log.broker.log.disk import DiskFile
+from holdfast_log.broker.log.epochs import LeaderEpochs
+from holdfast_log.broker.log.flush_job import FlushJob
+from holdfast_log.broker.log.index import OffsetIndex, TimeIndex
+from holdfast_log.broker.log.inspection import Inspection
+from holdfast_log.broker.log.loading import LoadRequest
+from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.log.producer_state import ProducerStates
+from holdfast_log.broker.log.scrubber import Scrubber
+from holdfast_log.broker.log.segment import Extent, Segment
+from holdfast_log.broker.log.segment_copy import SegmentCopy
+from holdfast_log.broker.log.settings import LogSettings
+from holdfast_log.broker.orders.strays import Strays
+from holdfast_log.broker.process import log_directories
+from holdfast_log.broker.replication import following
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.coordinator.controller.requests import FULL
+from holdfast_log.protocol.batches import BatchHeader
+from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from tests.sim.mutation import Mutation, Patch
 from tests.sim.plan import SINGLE
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from broker.log.manager import LogManager
-from broker.replication.replicas import Replicas
-from broker.replication.right_to_confirm import RightToConfirm
-from coordinator.cluster.log_dir_events import LogDirEvents
-from coordinator.znodes.brokers import NO_EPOCH
-from coordinator.zookeeper.interface import ZooKeeperSession
+from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
+from holdfast_log.coordinator.cluster.log_dir_events import LogDirEvents
+from holdfast_log.coordinator.znodes.brokers import NO_EPOCH
+from holdfast_log.coordinator.zookeeper.interface import ZooKeeperSession
 
 _log = logging.getLogger(__name__)
 

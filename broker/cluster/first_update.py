@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 
-from broker.metadata import MetadataCache
-from coordinator.clock import Clock, DelayedCall
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.coordinator.clock import Clock, DelayedCall
 
 HELD_BACK_S_MAX = 10.0
 """Maximum waiting time in seconds, counted from the first request that waits. Then the broker answers all

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
-from protocol.messages.update_metadata import (
+from holdfast_log.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
     UpdateMetadataRequest,

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from broker.network.connection import ANONYMOUS, ServerConnection
-from broker.quotas.keys import QuotaKey
-from protocol.api import Request, Response
-from protocol.errors import BrokerError
+from holdfast_log.broker.network.connection import ANONYMOUS, ServerConnection
+from holdfast_log.broker.quotas.keys import QuotaKey
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.errors import BrokerError
 
 Q = TypeVar("Q", bound=Request[Any])
 R = TypeVar("R", bound=Response)

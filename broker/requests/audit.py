@@ -1,6 +1,6 @@
 """One log line for each change that a client makes: to topics, settings, leaders or replicas, and by whom.
 
-The logger is `broker.audit`. If a broker creates a topic for one of its clients, the line names that broker.
+The logger is `broker.requests.audit`. If a broker creates a topic for one of its clients, the line names that broker.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from broker.handler import RequestContext
-from protocol.configs import ResourceType
+from holdfast_log.broker.requests.handler import RequestContext
+from holdfast_log.protocol.configs import ResourceType
 
 _log = logging.getLogger(__name__)
 

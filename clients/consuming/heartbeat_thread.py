@@ -11,7 +11,7 @@ import threading
 import weakref
 from typing import Protocol
 
-from clients.errors import ClientError
+from holdfast_log.clients.errors import ClientError
 
 _AFTER_ERROR_MS = 1_000
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from clients.errors import ConcurrentUseError, ForkedConsumerError
+from holdfast_log.clients.errors import ConcurrentUseError, ForkedConsumerError
 
 
 class ConsumerUse:

@@ -7,12 +7,12 @@ from typing import TypeVar
 
 from twisted.internet.defer import Deferred, fail
 
-from broker.dispatch import Dispatcher
-from broker.network.interfaces import Address, Network
-from broker.network.outbound import BrokerChannel, ChannelLost, ChannelSettings
-from coordinator.clock import Clock
-from coordinator.cluster.candidacy import Candidacy
-from protocol.api import Request, Response
+from holdfast_log.broker.network.interfaces import Address, Network
+from holdfast_log.broker.network.outbound import BrokerChannel, ChannelLost, ChannelSettings
+from holdfast_log.broker.requests.dispatch import Dispatcher
+from holdfast_log.coordinator.clock import Clock
+from holdfast_log.coordinator.cluster.candidacy import Candidacy
+from holdfast_log.protocol.api import Request, Response
 
 R = TypeVar("R", bound=Response)
 

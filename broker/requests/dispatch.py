@@ -14,16 +14,16 @@ from typing import Any, Protocol, TypeAlias
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from broker.handler import Handler, RequestContext
-from broker.network.connection import ReplySlot, ServerConnection
-from broker.quotas.client_quotas import ClientQuotas
-from broker.quotas.keys import QuotaKey
-from coordinator.repeated_log import RepeatedLog
-from protocol.api import API_VERSIONS_KEY, Api, Request, Response
-from protocol.catalog import APIS
-from protocol.errors import BrokerError, ErrorCode
-from protocol.headers import RequestHeader, decode_request_header, encode_response
-from protocol.schema import (
+from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
+from holdfast_log.broker.quotas.client_quotas import ClientQuotas
+from holdfast_log.broker.quotas.keys import QuotaKey
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.protocol.api import API_VERSIONS_KEY, Api, Request, Response
+from holdfast_log.protocol.catalog import APIS
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.headers import RequestHeader, decode_request_header, encode_response
+from holdfast_log.protocol.schema import (
     InvalidMessage,
     MalformedMessage,
     TooManyElements,

@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from clients.feedback.events import Events, LeaderMoved
-from protocol.errors import BrokerError, ErrorCode, error_for
-from protocol.messages.metadata import (
+from holdfast_log.clients.feedback.events import Events, LeaderMoved
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.schema import ZERO_UUID
+from holdfast_log.protocol.schema import ZERO_UUID
 
 NO_NODE = -1
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.handler import RequestContext
-from broker.metadata import MetadataCache
-from broker.quotas.client_quotas import ClientQuotas
-from broker.quotas.keys import QuotaKey
-from protocol.errors import BrokerError, ErrorCode
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.quotas.client_quotas import ClientQuotas
+from holdfast_log.broker.quotas.keys import QuotaKey
+from holdfast_log.broker.requests.handler import RequestContext
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 DEFAULT = -1
 """Number of partitions in a request that leaves it to the broker."""

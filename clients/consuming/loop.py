@@ -11,28 +11,33 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from clients.config import Properties, consumer_settings
-from clients.connection.connection import Connection
-from clients.connection.link import Call, Reply
-from clients.connection.network import ClientNetwork
-from clients.consumer_use import ConsumerUse
-from clients.errors import ClosedError, ConfigError
-from clients.feedback.events import OnEvent
-from clients.fence import OwnerFence
-from clients.fetching.deserialization import DeadLetter, Deserialization, Deserializer, Unreadable
-from clients.fetching.fetcher import Fetcher
-from clients.fetching.partition_discovery import PartitionDiscovery
-from clients.fetching.record_buffer import RecordBuffer
-from clients.fetching.settings import fetch_settings
-from clients.fetching.unknown_topics import UnknownTopics
-from clients.groups.listener import RebalanceListener
-from clients.heartbeat_thread import HeartbeatThread
-from clients.settings import Settings
-from protocol.topic_partition import TopicPartition
+from holdfast_log.clients.config import Properties, consumer_settings
+from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.connection.network import ClientNetwork
+from holdfast_log.clients.consuming.heartbeat_thread import HeartbeatThread
+from holdfast_log.clients.errors import ClosedError, ConfigError
+from holdfast_log.clients.feedback.events import OnEvent
+from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.clients.fetching.consumer_use import ConsumerUse
+from holdfast_log.clients.fetching.deserialization import (
+    DeadLetter,
+    Deserialization,
+    Deserializer,
+    Unreadable,
+)
+from holdfast_log.clients.fetching.fetcher import Fetcher
+from holdfast_log.clients.fetching.partition_discovery import PartitionDiscovery
+from holdfast_log.clients.fetching.record_buffer import RecordBuffer
+from holdfast_log.clients.fetching.settings import fetch_settings
+from holdfast_log.clients.fetching.unknown_topics import UnknownTopics
+from holdfast_log.clients.groups.listener import RebalanceListener
+from holdfast_log.clients.settings import Settings
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from clients.groups.membership import OwnerTokens
-    from clients.groups.session import GroupSession
+    from holdfast_log.clients.groups.membership import OwnerTokens
+    from holdfast_log.clients.groups.session import GroupSession
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +105,9 @@ def consumer_parts(
     buffer = RecordBuffer(fetcher, deserialization)
     group = None
     if settings["group.id"] is not None:
-        from clients.groups.session_builder import build_session  # Slow to import; only groups need it.
+        from holdfast_log.clients.groups.session_builder import (
+            build_session,  # Slow to import; only groups need it.
+        )
 
         listener = rebalance_listener or RebalanceListener()
         group = build_session(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clients.feedback.snapshots import ConnectionFeedback, ConsumerFeedback
-from clients.fetching.positions import Position
-from clients.message import OffsetAndMetadata
+from holdfast_log.clients.feedback.snapshots import ConnectionFeedback, ConsumerFeedback
+from holdfast_log.clients.fetching.positions import Position
+from holdfast_log.clients.message import OffsetAndMetadata
 
 if TYPE_CHECKING:
-    from clients.fetching.fetcher import Fetcher
-    from clients.fetching.record_buffer import RecordBuffer
-    from clients.groups.session import GroupSession
+    from holdfast_log.clients.fetching.fetcher import Fetcher
+    from holdfast_log.clients.fetching.record_buffer import RecordBuffer
+    from holdfast_log.clients.groups.session import GroupSession
 
 
 def consumer_feedback(

@@ -1,6 +1,6 @@
 """The public API of Holdfast.
 
-    from holdfast import Admin, Consumer, Message, NewTopic, Producer
+    from holdfast_log import Admin, Consumer, Message, NewTopic, Producer
 
 The names here come from the top-level packages `clients` and `protocol` of this installation. Another package
 with one of these common names may come first on the import path; then `import holdfast` raises an ImportError
@@ -14,12 +14,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clients.admin import Admin, NewTopic
-    from clients.connection.connection import ANY_NODE, CONTROLLER, Connection
-    from clients.connection.link import Call, Reply
-    from clients.consumer import Consumer
-    from clients.dead_letter import DeadLetterTopic
-    from clients.errors import (
+    from holdfast_log.clients.admin import Admin, NewTopic
+    from holdfast_log.clients.connection.connection import ANY_NODE, CONTROLLER, Connection
+    from holdfast_log.clients.connection.link import Call, Reply
+    from holdfast_log.clients.consumer import Consumer
+    from holdfast_log.clients.dead_letter import DeadLetterTopic
+    from holdfast_log.clients.errors import (
         BufferFullError,
         ClientError,
         ClosedError,
@@ -47,19 +47,25 @@ if TYPE_CHECKING:
         UnreachableError,
         UnsupportedRequestError,
     )
-    from clients.exclusive_consumer import ExclusiveConsumer
-    from clients.exclusive_producer import ExclusiveProducer
-    from clients.fence import OwnerFence
-    from clients.fetching.fetched import EncodedBatch, FetchedBatch
-    from clients.groups.listener import RebalanceListener
-    from clients.message import NO_VERSION, ConsumerRecord, Message, OffsetAndMetadata, RecordMetadata
-    from clients.ownership.claim import FOR_EVER
-    from clients.ownership.claim_requests import Writer
-    from clients.ownership.events import ClaimState, OwnershipEvent, TenureState
-    from clients.ownership.lease import Lease
-    from clients.producer import Producer
-    from clients.sending.responses import BulkResponse, SendResponse
-    from protocol.errors import (
+    from holdfast_log.clients.exclusive_consumer import ExclusiveConsumer
+    from holdfast_log.clients.exclusive_producer import ExclusiveProducer
+    from holdfast_log.clients.fence import OwnerFence
+    from holdfast_log.clients.fetching.fetched import EncodedBatch, FetchedBatch
+    from holdfast_log.clients.groups.listener import RebalanceListener
+    from holdfast_log.clients.message import (
+        NO_VERSION,
+        ConsumerRecord,
+        Message,
+        OffsetAndMetadata,
+        RecordMetadata,
+    )
+    from holdfast_log.clients.ownership.claim import FOR_EVER
+    from holdfast_log.clients.ownership.claim_requests import Writer
+    from holdfast_log.clients.ownership.events import ClaimState, OwnershipEvent, TenureState
+    from holdfast_log.clients.ownership.lease import Lease
+    from holdfast_log.clients.producer import Producer
+    from holdfast_log.clients.sending.responses import BulkResponse, SendResponse
+    from holdfast_log.protocol.errors import (
         AuthenticationError,
         AuthorizationError,
         BrokerError,
@@ -98,9 +104,9 @@ if TYPE_CHECKING:
         UnknownTopicOrPartitionError,
         UnsupportedVersionError,
     )
-    from protocol.messages.ownership import IF_FREE, Access, LossReason
-    from protocol.messages.producer_access import ProducerAccessMode
-    from protocol.topic_partition import TopicPartition
+    from holdfast_log.protocol.messages.ownership import IF_FREE, Access, LossReason
+    from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
+    from holdfast_log.protocol.topic_partition import TopicPartition
 
 __all__ = [
     "Access", "Admin", "ANY_NODE", "AuthenticationError", "AuthorizationError", "BrokerError",
@@ -126,11 +132,11 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = {
-    "clients.admin": ("Admin", "NewTopic"),
-    "clients.connection.connection": ("ANY_NODE", "CONTROLLER", "Connection"),
-    "clients.consumer": ("Consumer",),
-    "clients.dead_letter": ("DeadLetterTopic",),
-    "clients.errors": (
+    "holdfast_log.clients.admin": ("Admin", "NewTopic"),
+    "holdfast_log.clients.connection.connection": ("ANY_NODE", "CONTROLLER", "Connection"),
+    "holdfast_log.clients.consumer": ("Consumer",),
+    "holdfast_log.clients.dead_letter": ("DeadLetterTopic",),
+    "holdfast_log.clients.errors": (
         "BufferFullError",
         "ClientError",
         "ClosedError",
@@ -158,11 +164,11 @@ _MODULES = {
         "UnreachableError",
         "UnsupportedRequestError",
     ),
-    "clients.fence": ("OwnerFence",),
-    "clients.fetching.fetched": ("EncodedBatch", "FetchedBatch"),
-    "clients.groups.listener": ("RebalanceListener",),
-    "clients.connection.link": ("Call", "Reply"),
-    "clients.message": (
+    "holdfast_log.clients.fence": ("OwnerFence",),
+    "holdfast_log.clients.fetching.fetched": ("EncodedBatch", "FetchedBatch"),
+    "holdfast_log.clients.groups.listener": ("RebalanceListener",),
+    "holdfast_log.clients.connection.link": ("Call", "Reply"),
+    "holdfast_log.clients.message": (
         "ConsumerRecord",
         "Message",
         "NO_VERSION",
@@ -170,15 +176,15 @@ _MODULES = {
         "RecordMetadata",
         "TopicPartition",
     ),
-    "clients.ownership.events": ("ClaimState", "OwnershipEvent", "TenureState"),
-    "clients.exclusive_producer": ("ExclusiveProducer",),
-    "clients.ownership.lease": ("Lease",),
-    "clients.exclusive_consumer": ("ExclusiveConsumer",),
-    "clients.ownership.claim": ("FOR_EVER",),
-    "clients.ownership.claim_requests": ("Writer",),
-    "clients.producer": ("Producer",),
-    "clients.sending.responses": ("BulkResponse", "SendResponse"),
-    "protocol.errors": (
+    "holdfast_log.clients.ownership.events": ("ClaimState", "OwnershipEvent", "TenureState"),
+    "holdfast_log.clients.exclusive_producer": ("ExclusiveProducer",),
+    "holdfast_log.clients.ownership.lease": ("Lease",),
+    "holdfast_log.clients.exclusive_consumer": ("ExclusiveConsumer",),
+    "holdfast_log.clients.ownership.claim": ("FOR_EVER",),
+    "holdfast_log.clients.ownership.claim_requests": ("Writer",),
+    "holdfast_log.clients.producer": ("Producer",),
+    "holdfast_log.clients.sending.responses": ("BulkResponse", "SendResponse"),
+    "holdfast_log.protocol.errors": (
         "AuthenticationError",
         "AuthorizationError",
         "BrokerError",
@@ -217,8 +223,8 @@ _MODULES = {
         "UnknownTopicOrPartitionError",
         "UnsupportedVersionError",
     ),
-    "protocol.messages.ownership": ("Access", "IF_FREE", "LossReason"),
-    "protocol.messages.producer_access": ("ProducerAccessMode",),
+    "holdfast_log.protocol.messages.ownership": ("Access", "IF_FREE", "LossReason"),
+    "holdfast_log.protocol.messages.producer_access": ("ProducerAccessMode",),
 }
 _MODULE_OF = {name: home for home, names in _MODULES.items() for name in names}
 _ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))

@@ -8,9 +8,13 @@ from collections.abc import Callable, Sequence
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from coordinator.repeated_log import RepeatedLog
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 
 _log = logging.getLogger(__name__)
 
