@@ -4,7 +4,7 @@ from setuptools import Extension, setup
 
 setup(
     ext_modules=[
-        Extension(f"protocol.{name}", [f"protocol/{name}.c"], optional=True)
+        Extension(f"holdfast_log.protocol.{name}", [f"protocol/{name}.c"], optional=True)
         for name in ("_arrow_columns", "_compaction", "_key_hash", "_record_codec")
     ]
 )

@@ -1,5 +1,7 @@
-"""`python -m holdfast_log.broker config/server.properties [--override key=value]…`: one broker, until SIGTERM or
-SIGINT."""
+"""One broker, until SIGTERM or SIGINT.
+
+`python -m holdfast_log.broker config/server.properties [--override key=value]…`
+"""
 
 from __future__ import annotations
 

@@ -2,141 +2,135 @@
 
     from holdfast_log import Admin, Consumer, Message, NewTopic, Producer
 
-The names here come from the top-level packages `clients` and `protocol` of this installation. Another package
-with one of these common names may come first on the import path; then `import holdfast` raises an ImportError
-that names it.
+The name differs from the project's because another distribution already installs a package named `holdfast`.
+Everything that is not listed here may change between versions.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
 from typing import TYPE_CHECKING, Any
 
+# For type checkers. At run time `_MODULES` names the same modules: tests/clients/test_public_api.py compares.
 if TYPE_CHECKING:
-    from holdfast_log.clients.admin import Admin, NewTopic
-    from holdfast_log.clients.connection.connection import ANY_NODE, CONTROLLER, Connection
-    from holdfast_log.clients.connection.link import Call, Reply
-    from holdfast_log.clients.consumer import Consumer
-    from holdfast_log.clients.dead_letter import DeadLetterTopic
+    from holdfast_log.clients.admin import Admin as Admin, NewTopic as NewTopic
+    from holdfast_log.clients.connection.connection import (
+        ANY_NODE as ANY_NODE,
+        CONTROLLER as CONTROLLER,
+        Connection as Connection,
+    )
+    from holdfast_log.clients.connection.link import Call as Call, Reply as Reply
+    from holdfast_log.clients.consumer import Consumer as Consumer
+    from holdfast_log.clients.dead_letter import DeadLetterTopic as DeadLetterTopic
     from holdfast_log.clients.errors import (
-        BufferFullError,
-        ClientError,
-        ClosedError,
-        CommitFailedError,
-        ConcurrentUseError,
-        ConfigError,
-        ConnectionFailedError,
-        ConnectionProblem,
-        DeliveryTimeoutError,
-        ForkedConsumerError,
-        ForkedError,
-        GuardElsewhereError,
-        GuardMismatchError,
-        InsideCallbackError,
-        LogTruncatedError,
-        Loss,
-        NoBrokerError,
-        NoGroupError,
-        NoOffsetError,
-        RecordDeserializationError,
-        RecordTooLargeError,
-        RequestTimeoutError,
-        TopicRecreatedError,
-        UndeliveredError,
-        UnreachableError,
-        UnsupportedRequestError,
+        BufferFullError as BufferFullError,
+        ClientError as ClientError,
+        ClosedError as ClosedError,
+        CommitFailedError as CommitFailedError,
+        ConcurrentUseError as ConcurrentUseError,
+        ConfigError as ConfigError,
+        ConnectionFailedError as ConnectionFailedError,
+        ConnectionProblem as ConnectionProblem,
+        DeliveryTimeoutError as DeliveryTimeoutError,
+        ForkedConsumerError as ForkedConsumerError,
+        ForkedError as ForkedError,
+        GuardElsewhereError as GuardElsewhereError,
+        GuardMismatchError as GuardMismatchError,
+        InsideCallbackError as InsideCallbackError,
+        LogTruncatedError as LogTruncatedError,
+        Loss as Loss,
+        NoBrokerError as NoBrokerError,
+        NoGroupError as NoGroupError,
+        NoOffsetError as NoOffsetError,
+        RecordDeserializationError as RecordDeserializationError,
+        RecordTooLargeError as RecordTooLargeError,
+        RequestTimeoutError as RequestTimeoutError,
+        TopicRecreatedError as TopicRecreatedError,
+        UndeliveredError as UndeliveredError,
+        UnreachableError as UnreachableError,
+        UnsupportedRequestError as UnsupportedRequestError,
     )
-    from holdfast_log.clients.exclusive_consumer import ExclusiveConsumer
-    from holdfast_log.clients.exclusive_producer import ExclusiveProducer
-    from holdfast_log.clients.fence import OwnerFence
-    from holdfast_log.clients.fetching.fetched import EncodedBatch, FetchedBatch
-    from holdfast_log.clients.groups.listener import RebalanceListener
+    from holdfast_log.clients.exclusive_consumer import ExclusiveConsumer as ExclusiveConsumer
+    from holdfast_log.clients.exclusive_producer import ExclusiveProducer as ExclusiveProducer
+    from holdfast_log.clients.fence import OwnerFence as OwnerFence
+    from holdfast_log.clients.fetching.fetched import (
+        EncodedBatch as EncodedBatch,
+        FetchedBatch as FetchedBatch,
+    )
+    from holdfast_log.clients.groups.listener import RebalanceListener as RebalanceListener
     from holdfast_log.clients.message import (
-        NO_VERSION,
-        ConsumerRecord,
-        Message,
-        OffsetAndMetadata,
-        RecordMetadata,
+        NO_VERSION as NO_VERSION,
+        ConsumerRecord as ConsumerRecord,
+        Message as Message,
+        OffsetAndMetadata as OffsetAndMetadata,
+        RecordMetadata as RecordMetadata,
     )
-    from holdfast_log.clients.ownership.claim import FOR_EVER
-    from holdfast_log.clients.ownership.claim_requests import Writer
-    from holdfast_log.clients.ownership.events import ClaimState, OwnershipEvent, TenureState
-    from holdfast_log.clients.ownership.lease import Lease
-    from holdfast_log.clients.producer import Producer
-    from holdfast_log.clients.sending.responses import BulkResponse, SendResponse
+    from holdfast_log.clients.ownership.claim import FOR_EVER as FOR_EVER
+    from holdfast_log.clients.ownership.claim_requests import Writer as Writer
+    from holdfast_log.clients.ownership.events import (
+        ClaimState as ClaimState,
+        OwnershipEvent as OwnershipEvent,
+        TenureState as TenureState,
+    )
+    from holdfast_log.clients.ownership.lease import Lease as Lease
+    from holdfast_log.clients.producer import Producer as Producer
+    from holdfast_log.clients.sending.responses import (
+        BulkResponse as BulkResponse,
+        SendResponse as SendResponse,
+    )
     from holdfast_log.protocol.errors import (
-        AuthenticationError,
-        AuthorizationError,
-        BrokerError,
-        ClaimQueuedError,
-        CorruptMessageError,
-        ErrorCode,
-        FencedInstanceIdError,
-        FencedLeaderEpochError,
-        GroupNotEmptyError,
-        GroupNotFoundError,
-        GroupRebalanceError,
-        InvalidConfigError,
-        InvalidRecordError,
-        InvalidRequestError,
-        InvalidTopicError,
-        KeyVersionMismatchError,
-        LeaderNotAvailableError,
-        MessageTooLargeError,
-        NotControllerError,
-        NotCoordinatorError,
-        NotEnoughReplicasError,
-        NotLeaderOrFollowerError,
-        OffsetMismatchError,
-        OffsetOutOfRangeError,
-        OperationNotAttemptedError,
-        OutOfOrderSequenceError,
-        OwnershipDetachedError,
-        OwnershipFencedError,
-        OwnershipRefusedError,
-        ProducerFencedError,
-        QuotaExceededError,
-        RequestTimedOutError,
-        StorageError,
-        TopicExistsError,
-        UnknownLeaderEpochError,
-        UnknownTopicOrPartitionError,
-        UnsupportedVersionError,
+        AuthenticationError as AuthenticationError,
+        AuthorizationError as AuthorizationError,
+        BrokerError as BrokerError,
+        ClaimQueuedError as ClaimQueuedError,
+        CorruptMessageError as CorruptMessageError,
+        ErrorCode as ErrorCode,
+        FencedInstanceIdError as FencedInstanceIdError,
+        FencedLeaderEpochError as FencedLeaderEpochError,
+        GroupNotEmptyError as GroupNotEmptyError,
+        GroupNotFoundError as GroupNotFoundError,
+        GroupRebalanceError as GroupRebalanceError,
+        InvalidConfigError as InvalidConfigError,
+        InvalidRecordError as InvalidRecordError,
+        InvalidRequestError as InvalidRequestError,
+        InvalidTopicError as InvalidTopicError,
+        KeyVersionMismatchError as KeyVersionMismatchError,
+        LeaderNotAvailableError as LeaderNotAvailableError,
+        MessageTooLargeError as MessageTooLargeError,
+        NotControllerError as NotControllerError,
+        NotCoordinatorError as NotCoordinatorError,
+        NotEnoughReplicasError as NotEnoughReplicasError,
+        NotLeaderOrFollowerError as NotLeaderOrFollowerError,
+        OffsetMismatchError as OffsetMismatchError,
+        OffsetOutOfRangeError as OffsetOutOfRangeError,
+        OperationNotAttemptedError as OperationNotAttemptedError,
+        OutOfOrderSequenceError as OutOfOrderSequenceError,
+        OwnershipDetachedError as OwnershipDetachedError,
+        OwnershipFencedError as OwnershipFencedError,
+        OwnershipRefusedError as OwnershipRefusedError,
+        ProducerFencedError as ProducerFencedError,
+        QuotaExceededError as QuotaExceededError,
+        RequestTimedOutError as RequestTimedOutError,
+        StorageError as StorageError,
+        TopicExistsError as TopicExistsError,
+        UnknownLeaderEpochError as UnknownLeaderEpochError,
+        UnknownTopicOrPartitionError as UnknownTopicOrPartitionError,
+        UnsupportedVersionError as UnsupportedVersionError,
     )
-    from holdfast_log.protocol.messages.ownership import IF_FREE, Access, LossReason
-    from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
-    from holdfast_log.protocol.topic_partition import TopicPartition
-
-__all__ = [
-    "Access", "Admin", "ANY_NODE", "AuthenticationError", "AuthorizationError", "BrokerError",
-    "BufferFullError", "BulkResponse", "Call", "ClaimQueuedError", "ClaimState", "ClientError", "ClosedError",
-    "CommitFailedError", "ConcurrentUseError", "ConfigError", "Connection", "ConnectionFailedError",
-    "ConnectionProblem", "Consumer", "ConsumerRecord", "CONTROLLER", "CorruptMessageError", "DeadLetterTopic",
-    "DeliveryTimeoutError", "EncodedBatch", "ErrorCode", "ExclusiveConsumer", "ExclusiveProducer",
-    "FencedInstanceIdError", "FencedLeaderEpochError", "FetchedBatch", "FOR_EVER", "ForkedConsumerError",
-    "ForkedError", "GroupNotEmptyError", "GroupNotFoundError", "GroupRebalanceError", "GuardElsewhereError",
-    "GuardMismatchError", "IF_FREE", "InsideCallbackError", "InvalidConfigError", "InvalidRecordError",
-    "InvalidRequestError", "InvalidTopicError", "KeyVersionMismatchError", "LeaderNotAvailableError", "Lease",
-    "LogTruncatedError", "Loss", "LossReason", "Message", "MessageTooLargeError", "NewTopic", "NO_VERSION",
-    "NoBrokerError", "NoGroupError", "NoOffsetError", "NotControllerError", "NotCoordinatorError",
-    "NotEnoughReplicasError", "NotLeaderOrFollowerError", "OffsetAndMetadata", "OffsetMismatchError",
-    "OffsetOutOfRangeError", "OperationNotAttemptedError", "OutOfOrderSequenceError", "OwnerFence",
-    "OwnershipDetachedError", "OwnershipEvent", "OwnershipFencedError", "OwnershipRefusedError", "Producer",
-    "ProducerAccessMode", "ProducerFencedError", "QuotaExceededError", "RebalanceListener",
-    "RecordDeserializationError", "RecordMetadata", "RecordTooLargeError", "Reply", "RequestTimedOutError",
-    "RequestTimeoutError", "SendResponse", "StorageError", "TenureState", "TopicExistsError",
-    "TopicPartition", "TopicRecreatedError", "UndeliveredError", "UnknownLeaderEpochError",
-    "UnknownTopicOrPartitionError", "UnreachableError", "UnsupportedRequestError", "UnsupportedVersionError",
-    "Writer",
-]  # fmt: skip
+    from holdfast_log.protocol.messages.ownership import (
+        IF_FREE as IF_FREE,
+        Access as Access,
+        LossReason as LossReason,
+    )
+    from holdfast_log.protocol.messages.producer_access import ProducerAccessMode as ProducerAccessMode
+    from holdfast_log.protocol.topic_partition import TopicPartition as TopicPartition
 
 _MODULES = {
-    "holdfast_log.clients.admin": ("Admin", "NewTopic"),
-    "holdfast_log.clients.connection.connection": ("ANY_NODE", "CONTROLLER", "Connection"),
-    "holdfast_log.clients.consumer": ("Consumer",),
-    "holdfast_log.clients.dead_letter": ("DeadLetterTopic",),
-    "holdfast_log.clients.errors": (
+    "clients.admin": ("Admin", "NewTopic"),
+    "clients.connection.connection": ("ANY_NODE", "CONTROLLER", "Connection"),
+    "clients.consumer": ("Consumer",),
+    "clients.dead_letter": ("DeadLetterTopic",),
+    "clients.errors": (
         "BufferFullError",
         "ClientError",
         "ClosedError",
@@ -164,27 +158,26 @@ _MODULES = {
         "UnreachableError",
         "UnsupportedRequestError",
     ),
-    "holdfast_log.clients.fence": ("OwnerFence",),
-    "holdfast_log.clients.fetching.fetched": ("EncodedBatch", "FetchedBatch"),
-    "holdfast_log.clients.groups.listener": ("RebalanceListener",),
-    "holdfast_log.clients.connection.link": ("Call", "Reply"),
-    "holdfast_log.clients.message": (
+    "clients.fence": ("OwnerFence",),
+    "clients.fetching.fetched": ("EncodedBatch", "FetchedBatch"),
+    "clients.groups.listener": ("RebalanceListener",),
+    "clients.connection.link": ("Call", "Reply"),
+    "clients.message": (
         "ConsumerRecord",
         "Message",
         "NO_VERSION",
         "OffsetAndMetadata",
         "RecordMetadata",
-        "TopicPartition",
     ),
-    "holdfast_log.clients.ownership.events": ("ClaimState", "OwnershipEvent", "TenureState"),
-    "holdfast_log.clients.exclusive_producer": ("ExclusiveProducer",),
-    "holdfast_log.clients.ownership.lease": ("Lease",),
-    "holdfast_log.clients.exclusive_consumer": ("ExclusiveConsumer",),
-    "holdfast_log.clients.ownership.claim": ("FOR_EVER",),
-    "holdfast_log.clients.ownership.claim_requests": ("Writer",),
-    "holdfast_log.clients.producer": ("Producer",),
-    "holdfast_log.clients.sending.responses": ("BulkResponse", "SendResponse"),
-    "holdfast_log.protocol.errors": (
+    "clients.ownership.events": ("ClaimState", "OwnershipEvent", "TenureState"),
+    "clients.exclusive_producer": ("ExclusiveProducer",),
+    "clients.ownership.lease": ("Lease",),
+    "clients.exclusive_consumer": ("ExclusiveConsumer",),
+    "clients.ownership.claim": ("FOR_EVER",),
+    "clients.ownership.claim_requests": ("Writer",),
+    "clients.producer": ("Producer",),
+    "clients.sending.responses": ("BulkResponse", "SendResponse"),
+    "protocol.errors": (
         "AuthenticationError",
         "AuthorizationError",
         "BrokerError",
@@ -223,34 +216,24 @@ _MODULES = {
         "UnknownTopicOrPartitionError",
         "UnsupportedVersionError",
     ),
-    "holdfast_log.protocol.messages.ownership": ("Access", "IF_FREE", "LossReason"),
-    "holdfast_log.protocol.messages.producer_access": ("ProducerAccessMode",),
+    "protocol.messages.ownership": ("Access", "IF_FREE", "LossReason"),
+    "protocol.messages.producer_access": ("ProducerAccessMode",),
+    "protocol.topic_partition": ("TopicPartition",),
 }
-_MODULE_OF = {name: home for home, names in _MODULES.items() for name in names}
-_ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = list(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use, so that a consumer does not load the admin client."""
-    home = _MODULE_OF.get(name)
-    if home is None:
+    module = _MODULE_OF.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     globals()[name] = value
     return value
 
 
-def _check_not_shadowed(packages: tuple[str, ...]) -> None:
-    """Raise ImportError if another installation's package shadows one of `packages`."""
-    for name in packages:
-        module = importlib.import_module(name)
-        places = [os.path.realpath(place) for place in getattr(module, "__path__", ())]
-        if os.path.join(_ROOT, name) not in places:
-            found = module.__file__ or ", ".join(places)
-            raise ImportError(
-                f"holdfast needs its own package {name!r}, but {found} comes before it on the import path: "
-                "rename it, or remove its directory from the path"
-            )
-
-
-_check_not_shadowed(("protocol", "clients"))
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-_HOME = Path(__file__).parent.parent
+_HOME = Path(__file__).parents[2]
 _INSTALLED = ("site-packages", "dist-packages")
 """Folders that Python finds by itself. As a path they would hide packages of another environment."""
 

@@ -15,8 +15,8 @@ FIRST_OWN_KEY = 30000
 _INTRODUCTION = """\
 # The protocol
 
-Holdfast speaks Kafka's wire protocol. `python -m holdfast_log.protocol.describe` generates these tables from the
-declarations in `protocol/messages/`, which also have the fields of each message.
+Holdfast speaks Kafka's wire protocol. `python -m holdfast_log.protocol.describe` generates these tables from
+the declarations in `protocol/messages/`, which also have the fields of each message.
 
 *Versions* can be encoded and decoded. *Advertised* versions are in the ApiVersions response of a broker
 that has a handler for the API. *Flexible* versions have compact lengths and tagged fields (KIP-482).

@@ -1,5 +1,6 @@
 """Packages import in one direction: broker from coordinator and clients, pipeline from clients, all from
-protocol. The folders inside a package do not import each other in a circle.
+protocol. The folders inside a package do not import each other in a circle. All of them are folders of
+one package, holdfast_log, and are imported through it.
 
 The tests read imports from the sources, so that imports in functions or under TYPE_CHECKING count too.
 """
@@ -23,19 +24,19 @@ MAY_IMPORT = {
     "clients": {"protocol"},
     "coordinator": {"protocol"},
     "broker": {"protocol", "clients", "coordinator"},
-    "pipeline": {"clients", "protocol", "holdfast"},
-    "holdfast": {"clients", "protocol"},
-    "checker": {"protocol", "clients", "coordinator", "broker", "holdfast"},
-    "benchmarks": {"protocol", "clients", "coordinator", "broker", "pipeline", "holdfast"},
+    "pipeline": {"clients", "protocol", "holdfast_log"},
+    "holdfast_log": {"clients", "protocol"},
+    "checker": {"protocol", "clients", "coordinator", "broker", "holdfast_log"},
+    "benchmarks": {"protocol", "clients", "coordinator", "broker", "pipeline", "holdfast_log"},
 }
-"""The packages of the project that each package may import besides itself."""
+"""What each package may import besides itself; of holdfast_log its public names only."""
+
+ONE_PACKAGE = "holdfast_log"
+INSTALLED = set(MAY_IMPORT) - {ONE_PACKAGE, "benchmarks"}
+"""The folders that are installed, and imported, as parts of the one package."""
 
 # The broker shares the settings and the clock with the clients; the rest is for applications.
-BROKER_MAY_IMPORT_OF_CLIENTS = (
-    "holdfast_log.clients.settings",
-    "holdfast_log.clients.config",
-    "holdfast_log.clients.boot_clock",
-)
+BROKER_MAY_IMPORT_OF_CLIENTS = ("clients.settings", "clients.config", "clients.boot_clock")
 
 TWISTED_ALLOWED_IN_COORDINATOR = (
     "twisted.internet.defer",
@@ -49,7 +50,7 @@ REACTOR_ROOMS = ("broker/process/process.py", "broker/__main__.py", "benchmarks/
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One imported module, with the file and line that import it."""
+    """One imported module, with the file and line that import it. Ours begin with a folder."""
 
     path: str
     line: int
@@ -79,18 +80,29 @@ def imports_of(package: str) -> Iterator[Import]:
 
 def imports_in(path: str, text: str) -> Iterator[Import]:
     """Every module that the source `text` of `path` imports; `from a import b` yields a.b."""
+    for line, module in _imports(path, text):
+        yield Import(path, line, _from_its_folder(module))
+
+
+def _from_its_folder(module: str) -> str:
+    """`module` without the name of the one package, unless it is one of that package's public names."""
+    _, _, rest = module.partition(f"{ONE_PACKAGE}.")
+    return rest if rest.partition(".")[0] in INSTALLED else module
+
+
+def _imports(path: str, text: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Import(names=names):
                 for name in names:
-                    yield Import(path, node.lineno, name.name)
+                    yield node.lineno, name.name
             case ast.ImportFrom(module=module, names=names, level=level):
                 base = module or ""
                 if level:
                     folder = path.removesuffix(".py").split("/")[:-level]
                     base = ".".join([*folder, *([base] if base else [])])
                 for name in names:
-                    yield Import(path, node.lineno, f"{base}.{name.name}")
+                    yield node.lineno, f"{base}.{name.name}"
 
 
 def room_of(module: str) -> str:
@@ -124,6 +136,25 @@ def test_the_folders_of_a_package_do_not_import_each_other_in_a_circle(package: 
         pytest.fail(f"these folders import each other in a circle: {error.args[1]}")
 
 
+def test_every_folder_of_the_installed_package_is_a_link_to_the_one_beside_it() -> None:
+    links = {path.name: path.readlink() for path in (HOME / ONE_PACKAGE).iterdir() if path.is_symlink()}
+
+    assert links == {name: Path("..", name) for name in INSTALLED}
+
+
+def test_every_import_goes_through_the_one_package() -> None:
+    """A folder imported by its bare name would be a second copy, which installations do not have."""
+    wrong = [
+        f"{path}:{line} imports {module}"
+        for path in (*MAY_IMPORT, "tests", "docs")
+        for source in sources(path)
+        for line, module in _imports(str(source.relative_to(HOME)), source.read_text())
+        if module.partition(".")[0] in INSTALLED
+    ]
+
+    assert not wrong
+
+
 def test_every_top_level_package_is_in_the_table_of_imports() -> None:
     packages = {found.parent.name for found in HOME.glob("*/__init__.py")}
 
@@ -151,7 +182,7 @@ def test_only_one_file_imports_kazoo() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("package", ["protocol", "clients", "holdfast", "pipeline"])
+@pytest.mark.parametrize("package", ["protocol", "clients", "holdfast_log", "pipeline"])
 def test_a_package_for_applications_does_not_import_twisted(package: str) -> None:
     wrong = [
         str(found) for found in imports_of(package) if is_under(found.module, "twisted", "zope", "autobahn")
@@ -184,7 +215,7 @@ def test_only_modules_that_wire_a_process_import_the_global_reactor() -> None:
 def test_importing_the_clients_loads_no_heavy_package() -> None:
     heavy = ["click", "rich", "pyarrow", "pandas", "numpy", "kazoo", "twisted", "pyspark"]
     code = (
-        "import sys, clients, holdfast\n"
+        "import sys\n"
         "from holdfast_log import Producer, Consumer, Admin\n"
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )
@@ -210,8 +241,8 @@ def test_imports_in_yields_every_form_of_import() -> None:
 
     assert sorted(found) == [
         "broker.app",
-        "holdfast_log.broker.log.segment",
-        "holdfast_log.coordinator.znodes",
+        "broker.log.segment",
+        "coordinator.znodes",
         "kazoo.client",
         "twisted.internet.reactor",
     ]

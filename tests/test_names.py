@@ -8,7 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HOME = Path(__file__).parent.parent
-PACKAGES = ("protocol", "clients", "coordinator", "broker", "pipeline", "holdfast", "benchmarks", "checker")
+PACKAGES = (
+    "protocol",
+    "clients",
+    "coordinator",
+    "broker",
+    "pipeline",
+    "holdfast_log",
+    "benchmarks",
+    "checker",
+)
 
 
 def public_types(text: str) -> Iterator[str]:

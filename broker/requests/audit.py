@@ -1,6 +1,7 @@
 """One log line for each change that a client makes: to topics, settings, leaders or replicas, and by whom.
 
-The logger is `broker.requests.audit`. If a broker creates a topic for one of its clients, the line names that broker.
+The logger is `holdfast_log.broker.requests.audit`. If a broker creates a topic for one of its
+clients, the line names that broker.
 """
 
 from __future__ import annotations

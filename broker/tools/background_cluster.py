@@ -20,7 +20,7 @@ START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 120.0
 _POLL_S = 0.1
 _MODULE = "holdfast_log.broker.tools.local_cluster"
-_CHECKOUT = Path(__file__).parent.parent.parent
+_CHECKOUT = Path(__file__).parents[3]
 
 directory_option = click.option(
     "--directory",

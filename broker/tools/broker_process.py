@@ -25,7 +25,8 @@ START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 90.0
 _POLL_S = 0.02
 _METADATA_VERSION = 1
-CHECKOUT = Path(__file__).parent.parent.parent
+CHECKOUT = Path(__file__).parents[3]
+"""Where this program imports Holdfast from: the checkout, or the installation's directory of packages."""
 
 
 class BrokerProcessError(Exception):
@@ -36,8 +37,8 @@ class BackgroundBroker:
     """One broker in `directory`, on a loopback port.
 
     `properties` are added to those that every such broker has: its id, its listener, its log directory,
-    ZooKeeper's address, and an offsets topic with one replica. `python_arguments` go before `-m holdfast_log.broker`, for
-    a profiler. For a broker with an address of its own, `host` is that address and `launcher` the command
+    ZooKeeper's address, and an offsets topic with one replica. `python_arguments` go before `-m`, for a
+    profiler. For a broker with an address of its own, `host` is that address and `launcher` the command
     that starts a program where the address exists. `checkout` has the sources to run, by default these.
     """
 
@@ -106,7 +107,15 @@ class BackgroundBroker:
         path = os.pathsep.join(filter(None, [str(self._checkout), os.environ.get("PYTHONPATH")]))
         with open(self.log_path, "ab") as log:
             self._process = subprocess.Popen(
-                [*self._launcher, sys.executable, "-P", *self._python_arguments, "-m", "broker", str(config)],
+                [
+                    *self._launcher,
+                    sys.executable,
+                    "-P",
+                    *self._python_arguments,
+                    "-m",
+                    "holdfast_log.broker",
+                    str(config),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

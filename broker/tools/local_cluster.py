@@ -1,7 +1,8 @@
 """A cluster on this machine: ZooKeeper and brokers on free loopback ports.
 
-`python -m holdfast_log.broker.tools.local_cluster [options] [-- command…]` runs a cluster until Ctrl-C or until the
-command ends. The command gets the brokers' addresses in HOLDFAST_BOOTSTRAP. All processes stop at the end.
+`python -m holdfast_log.broker.tools.local_cluster [options] [-- command…]` runs a cluster until Ctrl-C or
+until the command ends. The command gets the brokers' addresses in HOLDFAST_BOOTSTRAP. All processes stop at
+the end.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class LocalCluster:
     """ZooKeeper and `brokers` brokers below `directory`; a context manager that starts and stops them.
 
     It reuses the ports of the last cluster in that directory if they are free. `properties` are settings for
-    every broker. `python_arguments` go before `-m holdfast_log.broker`, for a profiler; `checkout` has the sources that
+    every broker. `python_arguments` go before `-m`, for a profiler; `checkout` has the sources that
     the brokers run, by default these.
 
     For faults: `zookeepers` are the servers of ZooKeeper, not started yet, by default one.

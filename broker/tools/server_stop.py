@@ -42,7 +42,7 @@ def _is_broker(pid: int) -> bool:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    return b"broker" in command
+    return b"holdfast_log.broker" in command
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """Runs the real ZooKeeper server, from the jars that PySpark contains.
 
-`python -m holdfast_log.coordinator.tools.zookeeper_server start [-daemon] zookeeper.properties` becomes the server;
-`… stop [zookeeper.properties]` stops the server whose process id is in that file's `dataDir`.
+`python -m holdfast_log.coordinator.tools.zookeeper_server start [-daemon] zookeeper.properties` becomes the
+server; `… stop [zookeeper.properties]` stops the server whose process id is in that file's `dataDir`.
 
 This is the only file that finds Java and the jars; the shell scripts, the local cluster and the tests all
 start their servers with `server_command`.

@@ -1,6 +1,7 @@
 """The tour of scripts/quickstart.sh: write real data, read it, copy it with Spark, and check every count.
 
-It takes the brokers' addresses from HOLDFAST_BOOTSTRAP, which `python -m holdfast_log.broker.tools.local_cluster` sets.
+It takes the brokers' addresses from HOLDFAST_BOOTSTRAP, which
+`python -m holdfast_log.broker.tools.local_cluster` sets.
 """
 
 from __future__ import annotations

@@ -110,7 +110,8 @@ def load_command(
     """Topics to Parquet, or to a Delta table: each run adds what is new.
 
     The folder _holdfast beside the data has small files that say which offsets and data files count. Read a
-    table of Parquet files by holdfast_log.pipeline.jobs.tables.read_table, which leaves out what killed runs left behind.
+    table of Parquet files by holdfast_log.pipeline.jobs.tables.read_table, which leaves out what killed runs
+    left behind.
     """
     shape = TableShape(_text(schema), bad_records == "keep", _names(partition_by))
     given = _source(**source) | {"includeHeaders": str(headers and schema is None).lower()}

@@ -48,8 +48,8 @@ def place(broker: BackgroundBroker, request: pytest.FixtureRequest) -> Place:
 
 def command(tool: str, place: Place, *arguments: str) -> list[str]:
     return [
-        sys.executable, "-m", f"holdfast_log.clients.tools.console_{tool}", "--bootstrap-server", place.bootstrap,
-        "--topic", place.topic, *arguments,
+        sys.executable, "-m", f"holdfast_log.clients.tools.console_{tool}",
+        "--bootstrap-server", place.bootstrap, "--topic", place.topic, *arguments,
     ]  # fmt: skip
 
 

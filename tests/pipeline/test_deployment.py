@@ -13,7 +13,8 @@ import pyspark
 from holdfast_log import Admin, Message, NewTopic, Producer
 
 HOME = Path(__file__).parents[2]
-PACKAGES = ("protocol", "clients", "holdfast", "pipeline")
+PACKAGE = HOME / "holdfast_log"
+FOLDERS = ("protocol", "clients", "pipeline")
 RECORDS = 40
 TIMEOUT_S = 500
 
@@ -29,7 +30,8 @@ pipeline.register(spark)
 options = {"kafka.bootstrap.servers": bootstrap, "subscribe": "deployed", "startingOffsets": "earliest"}
 
 def where(batches):
-    import pipeline, pyarrow
+    import pyarrow
+    from holdfast_log import pipeline
     rows = sum(batch.num_rows for batch in batches)
     yield pyarrow.RecordBatch.from_pylist([{"rows": rows, "parent": os.getppid(), "file": pipeline.__file__}])
 
@@ -60,12 +62,13 @@ def fill(bootstrap: str) -> None:
 
 
 def zip_of_holdfast(folder: Path) -> Path:
-    """Holdfast's packages as one file for --py-files."""
+    """The part of Holdfast that Spark needs, as one file for --py-files."""
     archive = folder / "holdfast.zip"
     with zipfile.ZipFile(archive, "w") as zipped:
         for path in (
             HOME / "pyspark_holdfast.py",
-            *(p for name in PACKAGES for p in (HOME / name).rglob("*.py")),
+            PACKAGE / "__init__.py",
+            *(path for folder in FOLDERS for path in (PACKAGE / folder).rglob("*.py")),
         ):
             zipped.write(path, path.relative_to(HOME))
     return archive
@@ -104,4 +107,4 @@ def test_spark_submit_carries_the_data_source_to_executors_in_other_processes(
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[:5000]}"
     found = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     assert (found["rows"], found["streamed"], found["executors"]) == (str(RECORDS), str(RECORDS), "2")
-    assert found["files"].endswith("holdfast.zip/pipeline/__init__.py"), found["files"]
+    assert found["files"].endswith("holdfast.zip/holdfast_log/pipeline/__init__.py"), found["files"]

@@ -62,10 +62,12 @@ def test_spark_finds_the_installed_data_source(program: str, tmp_path: Path) -> 
 
 def test_spark_finds_the_data_source_of_a_wheel(program: str, tmp_path: Path) -> None:
     source = tmp_path / "source"  # Building leaves files beside the source.
-    shutil.copytree(HOME, source, ignore=shutil.ignore_patterns(".*", "build", "tests", "benchmarks"))
+    shutil.copytree(
+        HOME, source, symlinks=True, ignore=shutil.ignore_patterns(".*", "build", "tests", "benchmarks")
+    )
     wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, source]
     subprocess.run(wheel, check=True, timeout=TIMEOUT_S)
-    (built,) = tmp_path.glob("holdfast-*.whl")
+    (built,) = tmp_path.glob("holdfast_log-*.whl")
     installed = tmp_path / "installed"
     with zipfile.ZipFile(built) as archive:
         archive.extractall(installed)
@@ -73,4 +75,4 @@ def test_spark_finds_the_data_source_of_a_wheel(program: str, tmp_path: Path) ->
 
     *_, count, module = run(program, tmp_path, PYTHONPATH=str(installed))
 
-    assert (count, module) == (str(RECORDS), str(installed / "pipeline" / "__init__.py"))
+    assert (count, module) == (str(RECORDS), str(installed / "holdfast_log" / "pipeline" / "__init__.py"))

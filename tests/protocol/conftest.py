@@ -28,8 +28,10 @@ def extension(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Modul
     assert "warning" not in done.stderr, done.stderr
 
     def load(name: str) -> ModuleType:
-        (library,) = (place / "protocol").glob(f"{name}*{sysconfig.get_config_var('EXT_SUFFIX')}")
-        spec = importlib.util.spec_from_file_location(f"protocol.{name}", library)
+        (library,) = (place / "holdfast_log" / "protocol").glob(
+            f"{name}*{sysconfig.get_config_var('EXT_SUFFIX')}"
+        )
+        spec = importlib.util.spec_from_file_location(f"holdfast_log.protocol.{name}", library)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)

@@ -19,8 +19,9 @@ def _set_timers_with_the_clock() -> Sequence[Patch]:
         for call in clock.getDelayedCalls():
             is_own = isinstance(call, ProcessCall) and call.process is self.process
             # Neither models of the machine's devices nor calls of this turn of the reactor.
-            room = str(getattr(call._function, "__module__", "")).partition(".")[0]
-            if is_own and room in ("broker", "coordinator") and call.due_s > clock.rightNow:
+            module = str(getattr(call._function, "__module__", ""))
+            is_program = module.startswith(("holdfast_log.broker.", "holdfast_log.coordinator."))
+            if is_own and is_program and call.due_s > clock.rightNow:
                 call.delay(-step_s)
 
     return [(Machine, "set_clock", mutant)]
