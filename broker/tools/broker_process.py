@@ -21,6 +21,8 @@ from holdfast_log.protocol.frames import SIZE, join_parts
 from holdfast_log.protocol.headers import decode_response, encode_request
 from holdfast_log.protocol.messages.metadata import MetadataRequest
 
+PROGRAM = "holdfast_log.broker"
+"""The module that runs a broker."""
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 90.0
 _POLL_S = 0.02
@@ -113,7 +115,7 @@ class BackgroundBroker:
                     "-P",
                     *self._python_arguments,
                     "-m",
-                    "holdfast_log.broker",
+                    PROGRAM,
                     str(config),
                 ],
                 stdin=subprocess.DEVNULL,

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast_log.broker.log.settings import log_directories
@@ -19,6 +20,14 @@ _WAIT_S = 60.0
 
 class StopError(Exception):
     """No broker is running, or it did not stop in time; the message says which."""
+
+
+def stop_broker_of(properties: str, overrides: Sequence[str]) -> int:
+    """Stop the broker that was started with these properties and overrides, and return its process id.
+
+    Raises `StopError`, `SettingError` or OSError.
+    """
+    return stop(pid_file.path_of(log_directories(read_settings(properties, overrides))))
 
 
 def stop(path: Path) -> int:
@@ -51,8 +60,7 @@ def main() -> int:
     parser.add_argument("--override", action="append", default=[], metavar="key=value")
     arguments = parser.parse_args()
     try:
-        settings = read_settings(arguments.properties, arguments.override)
-        pid = stop(pid_file.path_of(log_directories(settings)))
+        pid = stop_broker_of(arguments.properties, arguments.override)
     except (SettingError, StopError, OSError) as error:
         print(f"Cannot stop: {error}", file=sys.stderr)
         return 1

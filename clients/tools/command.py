@@ -33,15 +33,17 @@ bootstrap_option = click.option(
 )
 
 
-def run(command: click.Command) -> None:
+def run(command: click.Command, program: str | None = None) -> None:
     """Run a program, then exit the process with the program's status.
+
+    `program` is its name in messages, by default that of the shell script that starts `command`.
 
     0 for success, 1 for a failure explained on standard error, 2 for wrong usage, 130 if interrupted by
     Ctrl-C.
     """
     try:
-        program = (command.name or "").replace("_", "-") + ".sh"
-        status = command.main(standalone_mode=False, prog_name=program)
+        name = program or (command.name or "").replace("_", "-") + ".sh"
+        status = command.main(standalone_mode=False, prog_name=name)
     except click.exceptions.Abort:
         status = 130
     except click.ClickException as error:

@@ -164,7 +164,7 @@ def test_an_invalid_setting_ends_the_start_with_one_line(
 ) -> None:
     properties = tmp_path / "server.properties"
     properties.write_text("zookeeper.connect=127.0.0.1:1\n")
-    ended = run_module("broker", str(properties), "--override", override)
+    ended = run_module("holdfast_log.broker", str(properties), "--override", override)
     assert ended.returncode == 1
     assert expected in ended.stderr
     assert len(ended.stderr.splitlines()) == 1

@@ -21,7 +21,7 @@ def command(zookeeper: str, directory: Path, *more: str) -> list[str]:
     properties.write_text(
         f"zookeeper.connect={zookeeper}\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={directory / 'data'}\n"
     )
-    return [sys.executable, "-m", "broker", str(properties), *more]
+    return [sys.executable, "-m", "holdfast_log.broker", str(properties), *more]
 
 
 def start(zookeeper: str, directory: Path) -> tuple[subprocess.Popen[str], dict[str, object]]:

@@ -1,0 +1,149 @@
+"""`holdfast COMMAND …`: runs the command that a row of `COMMANDS` names, and imports nothing else."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+import click
+
+from holdfast_log.clients.tools.command import CONTEXT, run
+
+DISTRIBUTION = "holdfast-log"
+"""The name under which pip installs this."""
+PACKAGES_OF = {"server": ("twisted", "kazoo"), "spark": ("pyspark", "pyarrow"), "": ()}
+"""The packages that a command needs, by the extra that installs them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A subcommand: the click command `attribute` of a module, one line of help, the extra that it needs."""
+
+    module: str
+    attribute: str
+    help: str
+    extra: str = ""
+
+
+SECTIONS: dict[str, dict[str, Command]] = {
+    "Servers": {
+        "quickstart": Command(
+            "command.quickstart", "quickstart", "Start a cluster, move data through it, stop it.", "server"
+        ),
+        "server": Command("command.server", "server", "Run a broker.", "server"),
+        "server-stop": Command("command.server", "server_stop", "Stop a broker.", "server"),
+        "zookeeper": Command("command.zookeeper", "zookeeper", "Run a ZooKeeper server."),
+        "zookeeper-stop": Command("command.zookeeper", "zookeeper_stop", "Stop a ZooKeeper server."),
+        "cluster": Command(
+            "command.cluster", "cluster", "A cluster on this machine: start, stop, status, run.", "server"
+        ),
+    },
+    "Data": {
+        "topics": Command("clients.tools.topics", "topics", "Create, list, describe, alter, delete topics."),
+        "produce": Command("clients.tools.console_producer", "console_producer", "Send lines of input."),
+        "consume": Command("clients.tools.console_consumer", "console_consumer", "Print records."),
+        "groups": Command(
+            "clients.tools.consumer_groups", "consumer_groups", "List, describe, reset, delete groups."
+        ),
+        "owners": Command("clients.tools.owners", "owners", "Show who owns what; take it away."),
+        "configs": Command("clients.tools.configs", "configs", "Show and alter settings and quotas."),
+        "offsets": Command("clients.tools.get_offsets", "get_offsets", "Print offsets of partitions."),
+        "delete-records": Command(
+            "clients.tools.delete_records", "delete_records", "Delete records before given offsets."
+        ),
+        "pipeline": Command(
+            "pipeline.jobs.__main__", "main", "Spark jobs that load topics and files.", "spark"
+        ),
+    },
+    "Operating": {
+        "reassign-partitions": Command(
+            "clients.tools.reassign_partitions", "reassign_partitions", "Move replicas between brokers."
+        ),
+        "leader-election": Command(
+            "clients.tools.leader_election", "leader_election", "Elect preferred leaders."
+        ),
+        "log-dirs": Command("clients.tools.log_dirs", "log_dirs", "Show the sizes of replicas on disks."),
+        "dump-log": Command("broker.tools.dump_log", "main", "Print the files of a log.", "server"),
+        "api-versions": Command(
+            "clients.tools.broker_api_versions", "broker_api_versions", "Show what brokers support."
+        ),
+    },
+    "Measuring": {
+        "produce-perf": Command(
+            "clients.tools.producer_perf_test", "producer_perf_test", "Measure a producer."
+        ),
+        "consume-perf": Command(
+            "clients.tools.consumer_perf_test", "consumer_perf_test", "Measure a consumer."
+        ),
+        "verifiable-producer": Command(
+            "clients.tools.verifiable_producer", "verifiable_producer", "Send numbers, report as JSON."
+        ),
+        "verifiable-consumer": Command(
+            "clients.tools.verifiable_consumer", "verifiable_consumer", "Read in a group, report as JSON."
+        ),
+        "check-history": Command(
+            "checker.check_history",
+            "main",
+            "Judge a cluster under faults: is anything lost or stale?",
+            "server",
+        ),
+    },
+    "This program": {
+        "completion": Command("command.completion", "completion", "Print a script for shell completion."),
+    },
+}
+COMMANDS = {name: command for section in SECTIONS.values() for name, command in section.items()}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are used: `holdfast topics` starts without Twisted."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command = COMMANDS.get(cmd_name)
+        return None if command is None else _imported(cmd_name, command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, command.help) for name, command in commands.items()])
+
+
+def _imported(name: str, command: Command) -> click.Command:
+    """The click command. Raises click.ClickException that names the extra if a package is missing."""
+    missing = [package for package in PACKAGES_OF[command.extra] if find_spec(package) is None]
+    if missing:
+        raise click.ClickException(
+            f"holdfast {name} needs {' and '.join(missing)}, which this Python does not have: "
+            f"pip install '{DISTRIBUTION}[{command.extra}]'"
+        )
+    module = importlib.import_module(f"holdfast_log.{command.module}")
+    found: click.Command = getattr(module, command.attribute)
+    return found
+
+
+def installed_version() -> str:
+    """The version of the installed distribution, or "unknown" in a checkout that is not installed."""
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@click.command(cls=LazyGroup, context_settings=CONTEXT)
+@click.version_option(installed_version(), prog_name="holdfast")
+def holdfast() -> None:
+    """A replicated log broker, its tools and its jobs. `holdfast COMMAND --help` explains a command."""
+
+
+def main() -> None:
+    """Run the command line and exit: the entry point of the program `holdfast`."""
+    run(holdfast, "holdfast")
+
+
+if __name__ == "__main__":
+    main()
