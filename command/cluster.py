@@ -14,5 +14,6 @@ def cluster() -> None:
 
 
 cluster.add_command(background_cluster.start, "start")
+cluster.add_command(background_cluster.status, "status")
 cluster.add_command(background_cluster.stop, "stop")
 cluster.add_command(local_cluster.main, "run")

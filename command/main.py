@@ -18,7 +18,7 @@ PACKAGES_OF = {"server": ("twisted", "kazoo"), "spark": ("pyspark", "pyarrow"), 
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class Subcommand:
     """A subcommand: the click command `attribute` of a module, one line of help, the extra that it needs."""
 
     module: str
@@ -27,63 +27,65 @@ class Command:
     extra: str = ""
 
 
-SECTIONS: dict[str, dict[str, Command]] = {
+SECTIONS: dict[str, dict[str, Subcommand]] = {
     "Servers": {
-        "quickstart": Command(
+        "quickstart": Subcommand(
             "command.quickstart", "quickstart", "Start a cluster, move data through it, stop it.", "server"
         ),
-        "server": Command("command.server", "server", "Run a broker.", "server"),
-        "server-stop": Command("command.server", "server_stop", "Stop a broker.", "server"),
-        "zookeeper": Command("command.zookeeper", "zookeeper", "Run a ZooKeeper server."),
-        "zookeeper-stop": Command("command.zookeeper", "zookeeper_stop", "Stop a ZooKeeper server."),
-        "cluster": Command(
+        "server": Subcommand("command.server", "server", "Run a broker.", "server"),
+        "server-stop": Subcommand("command.server", "server_stop", "Stop a broker.", "server"),
+        "zookeeper": Subcommand("command.zookeeper", "zookeeper", "Run a ZooKeeper server."),
+        "zookeeper-stop": Subcommand("command.zookeeper", "zookeeper_stop", "Stop a ZooKeeper server."),
+        "cluster": Subcommand(
             "command.cluster", "cluster", "A cluster on this machine: start, stop, status, run.", "server"
         ),
     },
     "Data": {
-        "topics": Command("clients.tools.topics", "topics", "Create, list, describe, alter, delete topics."),
-        "produce": Command("clients.tools.console_producer", "console_producer", "Send lines of input."),
-        "consume": Command("clients.tools.console_consumer", "console_consumer", "Print records."),
-        "groups": Command(
+        "topics": Subcommand(
+            "clients.tools.topics", "topics", "Create, list, describe, alter, delete topics."
+        ),
+        "produce": Subcommand("clients.tools.console_producer", "console_producer", "Send lines of input."),
+        "consume": Subcommand("clients.tools.console_consumer", "console_consumer", "Print records."),
+        "groups": Subcommand(
             "clients.tools.consumer_groups", "consumer_groups", "List, describe, reset, delete groups."
         ),
-        "owners": Command("clients.tools.owners", "owners", "Show who owns what; take it away."),
-        "configs": Command("clients.tools.configs", "configs", "Show and alter settings and quotas."),
-        "offsets": Command("clients.tools.get_offsets", "get_offsets", "Print offsets of partitions."),
-        "delete-records": Command(
+        "owners": Subcommand("clients.tools.owners", "owners", "Show who owns what; take it away."),
+        "configs": Subcommand("clients.tools.configs", "configs", "Show and alter settings and quotas."),
+        "offsets": Subcommand("clients.tools.get_offsets", "get_offsets", "Print offsets of partitions."),
+        "delete-records": Subcommand(
             "clients.tools.delete_records", "delete_records", "Delete records before given offsets."
         ),
-        "pipeline": Command(
+        "pipeline": Subcommand(
             "pipeline.jobs.__main__", "main", "Spark jobs that load topics and files.", "spark"
         ),
     },
     "Operating": {
-        "reassign-partitions": Command(
+        "reassign-partitions": Subcommand(
             "clients.tools.reassign_partitions", "reassign_partitions", "Move replicas between brokers."
         ),
-        "leader-election": Command(
+        "leader-election": Subcommand(
             "clients.tools.leader_election", "leader_election", "Elect preferred leaders."
         ),
-        "log-dirs": Command("clients.tools.log_dirs", "log_dirs", "Show the sizes of replicas on disks."),
-        "dump-log": Command("broker.tools.dump_log", "main", "Print the files of a log.", "server"),
-        "api-versions": Command(
+        "log-dirs": Subcommand("clients.tools.log_dirs", "log_dirs", "Show the sizes of replicas on disks."),
+        "dump-log": Subcommand("broker.tools.dump_log", "main", "Print the files of a log.", "server"),
+        "api-versions": Subcommand(
             "clients.tools.broker_api_versions", "broker_api_versions", "Show what brokers support."
         ),
     },
     "Measuring": {
-        "produce-perf": Command(
+        "produce-perf": Subcommand(
             "clients.tools.producer_perf_test", "producer_perf_test", "Measure a producer."
         ),
-        "consume-perf": Command(
+        "consume-perf": Subcommand(
             "clients.tools.consumer_perf_test", "consumer_perf_test", "Measure a consumer."
         ),
-        "verifiable-producer": Command(
+        "verifiable-producer": Subcommand(
             "clients.tools.verifiable_producer", "verifiable_producer", "Send numbers, report as JSON."
         ),
-        "verifiable-consumer": Command(
+        "verifiable-consumer": Subcommand(
             "clients.tools.verifiable_consumer", "verifiable_consumer", "Read in a group, report as JSON."
         ),
-        "check-history": Command(
+        "check-history": Subcommand(
             "checker.check_history",
             "main",
             "Judge a cluster under faults: is anything lost or stale?",
@@ -91,7 +93,7 @@ SECTIONS: dict[str, dict[str, Command]] = {
         ),
     },
     "This program": {
-        "completion": Command("command.completion", "completion", "Print a script for shell completion."),
+        "completion": Subcommand("command.completion", "completion", "Print a script for shell completion."),
     },
 }
 COMMANDS = {name: command for section in SECTIONS.values() for name, command in section.items()}
@@ -113,7 +115,7 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name, command.help) for name, command in commands.items()])
 
 
-def _imported(name: str, command: Command) -> click.Command:
+def _imported(name: str, command: Subcommand) -> click.Command:
     """The click command. Raises click.ClickException that names the extra if a package is missing."""
     missing = [package for package in PACKAGES_OF[command.extra] if find_spec(package) is None]
     if missing:

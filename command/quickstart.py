@@ -39,7 +39,7 @@ What to try next:
 """
 
 
-class QuickstartError(Exception):
+class TourError(Exception):
     """A step did not see what it should."""
 
 
@@ -58,7 +58,7 @@ def quickstart() -> None:
                     f"ZooKeeper and a broker run ({time.monotonic() - started:.1f} s): {cluster.bootstrap}"
                 )
                 _tour(cluster.bootstrap)
-        except (BrokerProcessError, ZooKeeperServerError, QuickstartError) as error:
+        except (BrokerProcessError, ZooKeeperServerError, TourError) as error:
             raise click.ClickException(str(error)) from None
     click.echo(f"Everything has stopped after {time.monotonic() - started:.1f} s.\n\n{_NEXT}", nl=False)
 
@@ -67,7 +67,7 @@ def _tour(bootstrap: str) -> None:
     sent = _write(bootstrap)
     read = _read(bootstrap, sent)
     if read != sent:
-        raise QuickstartError(f"{sent:,} messages were acknowledged, but {read:,} were read")
+        raise TourError(f"{sent:,} messages were acknowledged, but {read:,} were read")
     _contend(bootstrap)
 
 
@@ -124,7 +124,7 @@ def _contend(bootstrap: str) -> None:
         except BrokerError as error:
             refused = error
         else:
-            raise QuickstartError("a second writer could write to a topic that has an owner")
+            raise TourError("a second writer could write to a topic that has an owner")
         finally:
             stranger.close()
     click.echo(f"Owned:   one writer has the topic journal; a second one got {type(refused).__name__}")

@@ -1,4 +1,4 @@
-"""A local cluster in the background: `cluster-start.sh [-n 3]`, and `cluster-stop.sh` to end it.
+"""A local cluster in the background: `cluster-start.sh [-n 3]`, `cluster-status.sh`, `cluster-stop.sh`.
 
 The cluster is a `broker.tools.local_cluster` in a process session of its own. Its process id, log and data
 are in one directory, by default var/cluster of the checkout; the next start uses the same data.
@@ -6,15 +6,26 @@ are in one directory, by default var/cluster of the checkout; the next start use
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import click
+
+from holdfast_log.broker.tools.broker_process import known_brokers
+from holdfast_log.broker.tools.supervision import (
+    ClusterState,
+    LocalBroker,
+    ask_to_start,
+    is_asked_to_start,
+    read_state,
+)
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 120.0
@@ -38,12 +49,21 @@ directory_option = click.option(
 @click.option(
     "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting for every broker."
 )
-def start(brokers: int, directory: Path, overrides: tuple[str, ...]) -> None:
+@click.option(
+    "--broker",
+    type=int,
+    metavar="ID",
+    help="Start this broker of the running cluster again, after it has ended, and nothing else.",
+)
+def start(brokers: int, directory: Path, overrides: tuple[str, ...], broker: int | None) -> None:
     """Start ZooKeeper and brokers on free loopback ports, and return once all of them serve.
 
     The first line of output has the brokers' addresses. The next start uses the same data.
     """
     directory = directory.resolve()
+    if broker is not None:
+        _start_again(directory, broker)
+        return
     running = _running(directory)
     if running is not None:
         raise click.ClickException(f"a cluster already runs in {directory} (process {running})")
@@ -72,6 +92,63 @@ def start(brokers: int, directory: Path, overrides: tuple[str, ...]) -> None:
         raise
     click.echo("".join(line for line in said if "Ctrl-C" not in line), nl=False)
     click.echo(f"Started {brokers} brokers; logs and data are in {directory}. cluster-stop.sh stops them.")
+
+
+def _start_again(directory: Path, broker_id: int) -> None:
+    """Have a broker of the running cluster started. Raises click.ClickException if it does not serve."""
+    broker = _broker_of(_state_of(directory), broker_id)
+    if broker.pid is not None:
+        raise click.ClickException(f"broker {broker_id} already runs (process {broker.pid})")
+    ask_to_start(directory, broker_id)
+    host, _, port = broker.address.rpartition(":")
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while is_asked_to_start(directory, broker_id) or not known_brokers(host, int(port)):
+        ended = not is_asked_to_start(directory, broker_id) and _has_ended_again(directory, broker)
+        if ended or time.monotonic() > deadline:
+            raise click.ClickException(f"broker {broker_id} did not start; its log is {broker.log}")
+        time.sleep(_POLL_S)
+    pid = _broker_of(_state_of(directory), broker_id).pid
+    click.echo(f"Broker {broker_id} serves again at {broker.address} (process {pid}).")
+
+
+def _has_ended_again(directory: Path, before: LocalBroker) -> bool:
+    """Whether the broker has ended since it was started again. Its state is written shortly after a start."""
+    now = _broker_of(_state_of(directory), before.id)
+    return now.pid is None and now.starts > before.starts
+
+
+def _state_of(directory: Path) -> ClusterState:
+    """The state of the running cluster. Raises click.ClickException if none runs."""
+    state = read_state(directory)
+    if _running(directory) is None or state is None:
+        raise click.ClickException(f"no cluster runs in {directory}: cluster-start.sh starts one")
+    return state
+
+
+def _broker_of(state: ClusterState, broker_id: int) -> LocalBroker:
+    found = next((broker for broker in state.brokers if broker.id == broker_id), None)
+    if found is None:
+        ids = ", ".join(str(broker.id) for broker in state.brokers)
+        raise click.ClickException(f"this cluster has no broker {broker_id}, only {ids}")
+    return found
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@directory_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+def status(directory: Path, as_json: bool) -> None:
+    """Show the brokers of the cluster, and which of them have ended. Exits with status 1 if any has."""
+    state = _state_of(directory.resolve())
+    if as_json:
+        click.echo(json.dumps(asdict(state), indent=2))
+    else:
+        click.echo(f"bootstrap.servers={state.bootstrap}")
+        click.echo(f"zookeeper.connect={state.zookeeper}")
+        for broker in state.brokers:
+            runs = f"runs (process {broker.pid})" if broker.pid is not None else f"has ended ({broker.ended})"
+            click.echo(f"broker {broker.id} at {broker.address} {runs}; its log is {broker.log}")
+    if any(broker.pid is None for broker in state.brokers):
+        sys.exit(1)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -123,4 +200,4 @@ def _running(directory: Path) -> int | None:
 
 if __name__ == "__main__":
     command = sys.argv[1]
-    {"start": start, "stop": stop}[command](sys.argv[2:], prog_name=f"cluster-{command}.sh")
+    {"start": start, "status": status, "stop": stop}[command](sys.argv[2:], prog_name=f"cluster-{command}.sh")

@@ -89,6 +89,12 @@ class BackgroundBroker:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def exit_status(self) -> int | None:
+        """The status with which the process has ended by itself, a negative signal number if it was killed;
+        None while it runs, and before the first start."""
+        return None if self._process is None else self._process.poll()
+
+    @property
     def pid(self) -> int:
         """The id of the running process."""
         assert self._process is not None, "the broker is not running"
@@ -132,7 +138,7 @@ class BackgroundBroker:
         Raises `BrokerProcessError`, with the end of its log, if it ends or takes longer than `timeout_s`.
         """
         deadline = time.monotonic() + timeout_s
-        while _known_brokers(self.host, self.port) < brokers:
+        while known_brokers(self.host, self.port) < brokers:
             if not self.running:
                 raise BrokerProcessError(f"broker {self.broker_id} ended while starting:\n{self.log[-3000:]}")
             if time.monotonic() > deadline:
@@ -192,7 +198,7 @@ class BackgroundBroker:
             self._process = None
 
 
-def _known_brokers(host: str, port: int) -> int:
+def known_brokers(host: str, port: int) -> int:
     """Number of live brokers that the broker at this address knows; 0 if it does not answer yet."""
     request = join_parts(encode_request(MetadataRequest(topics=[]), _METADATA_VERSION, 0, "local-cluster"))
     try:

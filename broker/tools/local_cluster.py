@@ -31,6 +31,7 @@ from holdfast_log.broker.tools.broker_process import (
 )
 from holdfast_log.broker.tools.machine import Machine
 from holdfast_log.broker.tools.place import Place, on_loopback
+from holdfast_log.broker.tools.supervision import Supervision
 from holdfast_log.clients.settings import read_properties
 from holdfast_log.coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess, start_all
 from holdfast_log.coordinator.tools.zookeeper_server import ZooKeeperServerError
@@ -175,6 +176,7 @@ def _former_port(directory: Path) -> int | None:
 def main(brokers: int, directory: Path | None, overrides: tuple[str, ...], command: tuple[str, ...]) -> None:
     """Run ZooKeeper and brokers on free loopback ports, until Ctrl-C or while COMMAND runs.
 
+    A broker that ends is reported, and the others go on; but while a COMMAND runs, everything ends with it.
     COMMAND finds the brokers' addresses in the environment variable HOLDFAST_BOOTSTRAP.
 
     \b
@@ -203,9 +205,12 @@ def main(brokers: int, directory: Path | None, overrides: tuple[str, ...], comma
                 click.echo(f"bootstrap.servers={cluster.bootstrap}")
                 click.echo(f"zookeeper.connect={cluster.zookeeper_connect}")
                 click.echo(f"Logs and data are in {directory}. Ctrl-C stops everything.")
+                supervision = Supervision(
+                    cluster.directory, cluster.bootstrap, cluster.zookeeper_connect, cluster.brokers, _say
+                )
                 while True:
+                    supervision.look()
                     time.sleep(_WATCH_S)
-                    cluster.check()
         except KeyboardInterrupt:
             status = 130
         except (BrokerProcessError, ZooKeeperServerError) as error:
@@ -227,6 +232,11 @@ def _run(command: Sequence[str], cluster: LocalCluster) -> int:
         if child.poll() is None:
             child.terminate()
             child.wait()
+
+
+def _say(line: str) -> None:
+    click.echo(line)
+    sys.stdout.flush()
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -74,7 +74,9 @@ def test_sigterm_to_the_front_process_ends_all_processes(
     assert processes_naming(tmp_path) == {}
 
 
-def test_a_broker_that_exits_ends_the_whole_cluster(running: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_broker_that_exits_while_a_command_runs_ends_the_whole_cluster(
+    running: subprocess.Popen[str], tmp_path: Path
+) -> None:
     (broker,) = [pid for pid, line in processes_naming(tmp_path).items() if "-m holdfast_log.broker " in line]
 
     os.kill(broker, signal.SIGKILL)
