@@ -25,8 +25,8 @@ from benchmarks.pairs import Ratio, in_turns, median_ratio
 from benchmarks.raw_client import RECORD_BYTES
 from benchmarks.results import Result, print_json, print_table
 from benchmarks.targets import Target
-from holdfast_log.broker.tools.broker_process import CHECKOUT
 from holdfast_log.broker.tools.local_cluster import LocalCluster
+from holdfast_log.coordinator.tools.directories import IMPORT_ROOT
 
 CASES = (
     Case("raw", "produce", RECORD_BYTES, 16 * KB, 1, "1"),
@@ -64,7 +64,7 @@ def main(beside: Path | None, seconds: float, rounds: int, only: str) -> None:
     cases = [case for case in CASES if only in case.name]
     if not cases:
         raise click.BadParameter(f"no case has {only!r} in its name", param_hint="--only")
-    checkouts = {"here": CHECKOUT} | ({} if beside is None else {"beside": beside})
+    checkouts = {"here": IMPORT_ROOT} | ({} if beside is None else {"beside": beside})
     with contextlib.ExitStack() as stack:
         directory = Path(tempfile.mkdtemp(prefix="holdfast-cost-"))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)

@@ -23,8 +23,8 @@ from benchmarks.load_error import LoadError
 from benchmarks.pairs import median_ratio
 from benchmarks.results import percentiles, print_json, print_table
 from benchmarks.targets import Target, cpu_seconds, create_topic, delete_topic
-from holdfast_log.broker.tools.broker_process import CHECKOUT
 from holdfast_log.broker.tools.local_cluster import LocalCluster
+from holdfast_log.coordinator.tools.directories import IMPORT_ROOT
 from holdfast_log.protocol.frames import SIZE, join_parts
 from holdfast_log.protocol.headers import encode_request
 from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -197,7 +197,7 @@ def main(
     beside: Path | None, peer: str | None, seconds: float, rounds: int, consumers: tuple[int, ...]
 ) -> None:
     """Measure the time from a produce to its delivery to 50 and 200 consumers that wait."""
-    checkouts = {"here": CHECKOUT} | ({} if beside is None else {"beside": beside})
+    checkouts = {"here": IMPORT_ROOT} | ({} if beside is None else {"beside": beside})
     counts = consumers or CONSUMERS
     runs: dict[tuple[int, str], list[FanOut]] = {}
     with contextlib.ExitStack() as stack:

@@ -27,7 +27,8 @@ from benchmarks.broker import PROPERTIES
 from benchmarks.cases import KB
 from benchmarks.results import print_json, print_table
 from benchmarks.targets import Target, create_topic
-from holdfast_log.broker.tools.broker_process import CHECKOUT, BackgroundBroker
+from holdfast_log.broker.tools.broker_process import BackgroundBroker
+from holdfast_log.coordinator.tools.directories import IMPORT_ROOT
 from holdfast_log.coordinator.tools.zookeeper_process import ZooKeeperProcess
 
 _START_TIMEOUT_S = 600.0
@@ -96,7 +97,7 @@ def main(beside: Path | None, only: str) -> None:
     cases = [case for case in CASES if only in case.name]
     if not cases:
         raise click.BadParameter(f"no case has {only!r} in its name", param_hint="--only")
-    checkouts = {"here": CHECKOUT} | ({} if beside is None else {"beside": beside})
+    checkouts = {"here": IMPORT_ROOT} | ({} if beside is None else {"beside": beside})
     counts: dict[str, list[int]] = {}
     for name, checkout in checkouts.items():
         with _counted_broker(checkout) as counted:

@@ -16,7 +16,8 @@ from holdfast_log.broker.tools.broker_process import PROGRAM
 from holdfast_log.broker.tools.server_stop import StopError, stop_broker_of
 from holdfast_log.clients.settings import SettingError
 from holdfast_log.clients.tools.command import CONTEXT
-from holdfast_log.command.places import brought, import_root, override_option, state_directory
+from holdfast_log.command.installed_config import installed, override_option
+from holdfast_log.coordinator.tools.directories import import_path, state_directory
 
 _POLL_S = 0.1
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -36,8 +37,8 @@ config_option = click.option(
 @click.option(
     "--log-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory of the log file server-ID.log. Default: standard output, and with --daemon $LOG_DIR or "
-    "logs in the state directory of the user.",
+    help="Directory of the log file server-ID.log. Default: standard output, and with --daemon $LOG_DIR, or "
+    "log in the directory of the user's state.",
 )
 @click.option(
     "--log-level", type=click.Choice(_LOG_LEVELS), help="The least urgent lines to log. Default: INFO."
@@ -61,7 +62,7 @@ def server(
     holdfast server --override log.dirs=/var/lib/holdfast
     holdfast server --config server.properties --daemon
     """
-    given = [str(config or brought("server.properties"))]
+    given = [str(config or installed("server.properties"))]
     for override in overrides:
         given += ["--override", override]
     if log_level is not None:
@@ -69,23 +70,19 @@ def server(
     if daemon:
         if ready_file is not None:
             raise click.UsageError("--daemon waits until the broker serves; it takes no --ready-file")
-        _start_in_background(given, log_dir or Path(os.environ.get("LOG_DIR") or state_directory() / "logs"))
+        _start_in_background(given, log_dir or Path(os.environ.get("LOG_DIR") or state_directory() / "log"))
         return
     if log_dir is not None:
         given += ["--log-dir", str(log_dir)]
     if ready_file is not None:
         given += ["--ready-file", str(ready_file)]
-    os.environ["PYTHONPATH"] = _import_path()
+    os.environ["PYTHONPATH"] = import_path()
     os.execv(sys.executable, _command(given))
 
 
 def _command(given: Sequence[str]) -> list[str]:
     """The command line of a broker. -P keeps the caller's directory off the import path."""
     return [sys.executable, "-P", "-m", PROGRAM, *given]
-
-
-def _import_path() -> str:
-    return os.pathsep.join(filter(None, [import_root(), os.environ.get("PYTHONPATH")]))
 
 
 def _start_in_background(given: Sequence[str], log_dir: Path) -> None:
@@ -99,7 +96,7 @@ def _start_in_background(given: Sequence[str], log_dir: Path) -> None:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, "PYTHONPATH": _import_path()},
+                env={**os.environ, "PYTHONPATH": import_path()},
                 start_new_session=True,
             )
         while not (ready.exists() and ready.stat().st_size):
@@ -137,7 +134,7 @@ def _end(path: Path) -> str:
 def server_stop(config: Path | None, overrides: tuple[str, ...]) -> None:
     """Stop the broker that runs with the properties file --config, and wait for its end."""
     try:
-        pid = stop_broker_of(str(config or brought("server.properties")), overrides)
+        pid = stop_broker_of(str(config or installed("server.properties")), overrides)
     except (SettingError, StopError, OSError) as error:
         raise click.ClickException(f"cannot stop: {error}") from None
     click.echo(f"Stopped the broker (process {pid})")

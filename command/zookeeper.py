@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from holdfast_log.clients.tools.command import CONTEXT, pairs
-from holdfast_log.command.places import brought, override_option
+from holdfast_log.command.installed_config import installed, override_option
 from holdfast_log.coordinator.tools.zookeeper_server import ZooKeeperServerError, start, stop
 
 config_option = click.option(
@@ -30,7 +30,7 @@ def zookeeper(config: Path | None, overrides: tuple[str, ...], daemon: bool) -> 
     KAFKA_HEAP_OPTS has options for the Java virtual machine, such as -Xmx512m (default: -Xmx256m).
     """
     try:
-        start(config or brought("zookeeper.properties"), pairs(overrides), daemon=daemon)
+        start(config or installed("zookeeper.properties"), pairs(overrides), daemon=daemon)
     except ZooKeeperServerError as error:
         raise click.ClickException(str(error)) from None
 
@@ -40,6 +40,6 @@ def zookeeper(config: Path | None, overrides: tuple[str, ...], daemon: bool) -> 
 def zookeeper_stop(config: Path | None) -> None:
     """Stop the ZooKeeper server that runs with the dataDir of the properties file --config."""
     try:
-        stop(config or brought("zookeeper.properties"))
+        stop(config or installed("zookeeper.properties"))
     except ZooKeeperServerError as error:
         raise click.ClickException(str(error)) from None

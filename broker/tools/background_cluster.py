@@ -1,7 +1,7 @@
 """A local cluster in the background: `cluster-start.sh [-n 3]`, `cluster-status.sh`, `cluster-stop.sh`.
 
 The cluster is a `broker.tools.local_cluster` in a process session of its own. Its process id, log and data
-are in one directory, by default var/cluster of the checkout; the next start uses the same data.
+are in one directory, by default var/cluster of a checkout; the next start uses the same data.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from holdfast_log.broker.tools.supervision import (
     is_asked_to_start,
     read_state,
 )
+from holdfast_log.coordinator.tools.directories import import_path, state_directory
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 120.0
 _POLL_S = 0.1
 _MODULE = "holdfast_log.broker.tools.local_cluster"
-_CHECKOUT = Path(__file__).parents[3]
 
 directory_option = click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
-    default=_CHECKOUT / "var" / "cluster",
-    help="Directory of data, logs and process id; by default var/cluster in the checkout.",
+    default=state_directory() / "cluster",
+    help="Directory of data, logs and process id; by default var/cluster in a checkout, otherwise "
+    "~/.local/state/holdfast/cluster.",
 )
 
 
@@ -72,14 +73,13 @@ def start(brokers: int, directory: Path, overrides: tuple[str, ...], broker: int
     command = [sys.executable, "-P", "-m", _MODULE, "--brokers", str(brokers), "--directory", str(directory)]
     for override in overrides:
         command += ["--override", override]
-    path = os.pathsep.join(filter(None, [str(_CHECKOUT), os.environ.get("PYTHONPATH")]))
     with open(log_path, "wb") as log:
         cluster = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": import_path()},
             start_new_session=True,
         )
     try:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import javaproperties
 
+from holdfast_log.coordinator.tools.directories import IMPORT_ROOT
 from holdfast_log.coordinator.tools.zookeeper_process import HOST, die_with_parent, free_port, stand_still
 from holdfast_log.protocol.frames import SIZE, join_parts
 from holdfast_log.protocol.headers import decode_response, encode_request
@@ -27,8 +28,6 @@ START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 90.0
 _POLL_S = 0.02
 _METADATA_VERSION = 1
-CHECKOUT = Path(__file__).parents[3]
-"""Where this program imports Holdfast from: the checkout, or the installation's directory of packages."""
 
 
 class BrokerProcessError(Exception):
@@ -55,7 +54,7 @@ class BackgroundBroker:
         launcher: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         python_arguments: Sequence[str] = (),
-        checkout: Path = CHECKOUT,
+        checkout: Path = IMPORT_ROOT,
     ) -> None:
         self.directory = Path(directory)
         self.broker_id = broker_id

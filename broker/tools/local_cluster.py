@@ -24,7 +24,6 @@ from typing import Self
 import click
 
 from holdfast_log.broker.tools.broker_process import (
-    CHECKOUT,
     START_TIMEOUT_S,
     BackgroundBroker,
     BrokerProcessError,
@@ -33,6 +32,7 @@ from holdfast_log.broker.tools.machine import Machine
 from holdfast_log.broker.tools.place import Place, on_loopback
 from holdfast_log.broker.tools.supervision import Supervision
 from holdfast_log.clients.settings import read_properties
+from holdfast_log.coordinator.tools.directories import IMPORT_ROOT
 from holdfast_log.coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess, start_all
 from holdfast_log.coordinator.tools.zookeeper_server import ZooKeeperServerError
 
@@ -62,7 +62,7 @@ class LocalCluster:
         brokers: int = 1,
         properties: Mapping[str, str] | None = None,
         python_arguments: Sequence[str] = (),
-        checkout: Path = CHECKOUT,
+        checkout: Path = IMPORT_ROOT,
         zookeepers: Sequence[ZooKeeperProcess] = (),
         place: Callable[[int, str], Place] | None = None,
         machines: Sequence[Machine] = (),

@@ -12,8 +12,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-CACHE_VARIABLE = "HOLDFAST_CACHE"
-"""Environment variable: the directory of downloads, by default holdfast in the user's cache directory."""
+from holdfast_log.coordinator.tools.directories import cache_directory
+
 _DOWNLOAD_TIMEOUT_S = 60
 
 
@@ -91,13 +91,6 @@ def package_folder(name: str) -> str | None:
     spec = importlib.util.find_spec(name)
     locations = spec.submodule_search_locations if spec else None
     return next(iter(locations), None) if locations else None
-
-
-def cache_directory() -> Path:
-    """Where downloads are kept: $HOLDFAST_CACHE, or holdfast in $XDG_CACHE_HOME or ~/.cache."""
-    if given := os.environ.get(CACHE_VARIABLE):
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast"
 
 
 def _cached(jar: Jar) -> Path:

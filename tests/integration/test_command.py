@@ -99,12 +99,12 @@ def test_servers_run_from_the_properties_that_are_installed(holdfast: Shell) -> 
     assert started.startswith("ZooKeeper started")
     try:
         said = holdfast.done("server", "--daemon", *broker)
-        assert (
-            said.startswith("The broker has started") and str(holdfast.directory / "state" / "logs") in said
-        )
-        listed = holdfast.done("topics", "--bootstrap-server", f"127.0.0.1:{port}", "--list")
-        assert listed == ""
-        assert holdfast.done("server-stop", *broker).startswith("Stopped the broker")
+        try:
+            assert said.startswith("The broker has started")
+            assert str(holdfast.directory / "state" / "log") in said
+            assert holdfast.done("topics", "--bootstrap-server", f"127.0.0.1:{port}", "--list") == ""
+        finally:
+            assert holdfast.done("server-stop", *broker).startswith("Stopped the broker")
     finally:
         properties.write_text(f"dataDir={holdfast.directory / 'zookeeper'}\n")
         assert holdfast.done("zookeeper-stop", "--config", str(properties)).startswith("Stopped ZooKeeper")

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast_log.coordinator.tools import zookeeper_jars
+from holdfast_log.coordinator.tools.directories import CACHE_VARIABLE
 from holdfast_log.coordinator.tools.zookeeper_jars import JARS, Jar, JarsError, find_jars
 
 CONTENT = b"a jar"
@@ -53,7 +54,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty cache, on a machine without PySpark, for a server that needs one jar."""
     monkeypatch.setattr(zookeeper_jars, "package_folder", lambda name: None)
     monkeypatch.setattr(zookeeper_jars, "JARS", (JAR,))
-    monkeypatch.setenv(zookeeper_jars.CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     return tmp_path / "cache" / "zookeeper" / JAR.file_name
 
 

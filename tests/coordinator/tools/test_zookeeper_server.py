@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast_log.coordinator.tools import zookeeper_jars, zookeeper_server
+from holdfast_log.coordinator.tools.directories import CACHE_VARIABLE
 from holdfast_log.coordinator.tools.zookeeper_process import (
     HOST,
     ZooKeeperProcess,
@@ -96,7 +97,7 @@ def test_wrong_usage_is_explained(tmp_path: Path, capfd: pytest.CaptureFixture[s
 def test_missing_jars_are_named_in_the_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "jars").mkdir()
     monkeypatch.setattr(zookeeper_jars, "package_folder", lambda name: None)
-    monkeypatch.setenv(zookeeper_jars.CACHE_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
     monkeypatch.setitem(sys.modules, "jgo.maven", None)
     with pytest.raises(ZooKeeperServerError, match=r"jgo, which is not installed: pip install .*\[server\]"):
         server_command("zookeeper.properties")

@@ -27,8 +27,8 @@ import click
 from pyspark.sql import SparkSession
 
 from holdfast_log import Admin
-from holdfast_log.broker.tools.broker_process import CHECKOUT
 from holdfast_log.broker.tools.local_cluster import LocalCluster
+from holdfast_log.coordinator.tools.directories import IMPORT_ROOT
 from holdfast_log.coordinator.tools.zookeeper_process import die_with_parent
 from holdfast_log.pipeline.sink.options import AT_LEAST_ONCE, EXACTLY_ONCE
 from tests.pipeline.sink.drill_query import (
@@ -126,7 +126,7 @@ def driver(place: Place, fault: str) -> Iterator[subprocess.Popen[bytes]]:
     arguments = [place.bootstrap, place.topic, str(place.directory), place.delivery, fault]
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "tests.pipeline.sink.driver", *arguments],
-        cwd=CHECKOUT,
+        cwd=IMPORT_ROOT,
         start_new_session=True,
         preexec_fn=die_with_parent,
         stderr=subprocess.PIPE,
