@@ -210,6 +210,7 @@ class ExclusiveProducer(ProducerFace):
         guards: Mapping[TopicPartition, int] = NO_GUARDS,
         append_id: bytes | uuid.UUID | None = None,
         topic_id: uuid.UUID = ZERO_UUID,
+        unused_before: int | None = None,
     ) -> SendResponse:
         """As `Producer.send_at`. Raises ValueError as `send` does."""
         for message in messages:
@@ -221,6 +222,7 @@ class ExclusiveProducer(ProducerFace):
             guards=guards,
             append_id=append_id,
             topic_id=topic_id,
+            unused_before=unused_before,
         )
 
     def send_many(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from holdfast_log.protocol.batches import TimestampType
 from holdfast_log.protocol.records import Headers
@@ -39,6 +40,9 @@ class Message:
     `partition` the partitioner chooses one. `timestamp` is in ms since the epoch; None means now. `offset` is
     the offset at which the message must be written (KIP-27), -1 for any. `expected_version` is the offset at
     which the last record with the message's key must be, `NO_VERSION` if there must be none, None for any.
+    `topic_id` is the id of the topic to which that offset belongs, as `Admin.describe_topics` returns it: if
+    the topic was deleted and created again since, the message fails with TopicRecreatedError. None means the
+    topic that has the name when the producer first sends a conditional message to the partition.
     """
 
     topic: str
@@ -49,6 +53,7 @@ class Message:
     headers: Headers = ()
     offset: int = UNKNOWN_OFFSET
     expected_version: int | None = None
+    topic_id: UUID | None = None
 
 
 class ConsumerRecord(NamedTuple):

@@ -79,6 +79,7 @@ if TYPE_CHECKING:
         SendResponse as SendResponse,
     )
     from holdfast_log.protocol.errors import (
+        AppendIdUnknownError as AppendIdUnknownError,
         AuthenticationError as AuthenticationError,
         AuthorizationError as AuthorizationError,
         BrokerError as BrokerError,
@@ -178,6 +179,7 @@ _MODULES = {
     "clients.producer": ("Producer",),
     "clients.sending.responses": ("BulkResponse", "SendResponse"),
     "protocol.errors": (
+        "AppendIdUnknownError",
         "AuthenticationError",
         "AuthorizationError",
         "BrokerError",

@@ -202,6 +202,11 @@ class ErrorCode(IntEnum):
     OFFSET_MISMATCH = 10_005, FATAL, "The log does not end at the expected offset."
     OWNERSHIP_DETACHED = 10_006, FATAL, "The owner has lost its connection: resume on this one."
     KEY_VERSION_MISMATCH = 10_007, FATAL, "The last record with a key is not at the expected offset."
+    APPEND_ID_UNKNOWN = (
+        10_008,
+        FATAL,
+        "The broker cannot tell whether the log has an append with this id; nothing was appended.",
+    )
 
 
 class BrokerError(Exception):
@@ -341,7 +346,9 @@ class OffsetMismatchError(BrokerError):
     """The log did not end at the expected offset, and nothing was appended (KIP-27).
 
     `next_offset` is the offset where it ends; everything before it is committed. `last_leader_epoch` is the
-    leader epoch of its last record. Both are -1 if the broker did not say.
+    leader epoch of its last record. `append_ids_from`, for an append with an id: the broker remembers the ids
+    of all appends from this offset on, and so knows that this one is not there. All are -1 if the broker did
+    not say.
     """
 
     def __init__(
@@ -350,10 +357,36 @@ class OffsetMismatchError(BrokerError):
         message: str | None = None,
         next_offset: int = -1,
         last_leader_epoch: int = -1,
+        append_ids_from: int = -1,
     ) -> None:
         super().__init__(code, message)
         self.next_offset = next_offset
         self.last_leader_epoch = last_leader_epoch
+        self.append_ids_from = append_ids_from
+
+
+class AppendIdUnknownError(BrokerError):
+    """The broker cannot tell whether the log has an append with this id, and nothing was appended.
+
+    It remembers the ids of all appends from offset `append_ids_from` on, and this one is not among them. It
+    may be before: look for it there, in the header `holdfast.append.id` of the records from the append's
+    `unused_before` on. If it is not there, send the append again with `unused_before=append_ids_from`. The
+    log ends at `next_offset`, and everything before that is committed; the leader epoch of its last record is
+    `last_leader_epoch`.
+    """
+
+    def __init__(
+        self,
+        code: ErrorCode = ErrorCode.APPEND_ID_UNKNOWN,
+        message: str | None = None,
+        next_offset: int = -1,
+        last_leader_epoch: int = -1,
+        append_ids_from: int = -1,
+    ) -> None:
+        super().__init__(code, message)
+        self.next_offset = next_offset
+        self.last_leader_epoch = last_leader_epoch
+        self.append_ids_from = append_ids_from
 
 
 class KeyVersionMismatchError(BrokerError):
@@ -464,6 +497,7 @@ _EXCEPTIONS: dict[ErrorCode, type[BrokerError]] = {
     ErrorCode.INVALID_GENERATION: OwnershipRefusedError,
     ErrorCode.CLAIM_QUEUED: ClaimQueuedError,
     ErrorCode.OFFSET_MISMATCH: OffsetMismatchError,
+    ErrorCode.APPEND_ID_UNKNOWN: AppendIdUnknownError,
     ErrorCode.KEY_VERSION_MISMATCH: KeyVersionMismatchError,
     ErrorCode.OWNERSHIP_DETACHED: OwnershipDetachedError,
 }

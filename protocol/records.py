@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import repeat
 from types import ModuleType
 from typing import NamedTuple
@@ -56,6 +57,7 @@ _codec = _fastest_codec()
 APPEND_ID_HEADER = "holdfast.append.id"
 """Key of the header of a batch's first record that holds the batch's append id."""
 APPEND_ID_SIZE = 16
+CONTENT_DIGEST_SIZE = 8
 
 TYPICAL_OVERHEAD = 14
 """Bytes of an average record besides its key and value: short varints and the attributes."""
@@ -248,10 +250,39 @@ def decode_columns(
 def append_id_of(buffer: Buffer, header: BatchHeader) -> bytes | None:
     """The append id of a batch that is marked to have one (`BatchHeader.has_append_id`): 16 bytes in a header
     of its first record. None if the mark is wrong. Raises as `decode_columns` does."""
+    return _append_id_in(decode_columns(buffer, header))
+
+
+def named_append_of(buffer: Buffer, header: BatchHeader) -> tuple[bytes, bytes | None] | None:
+    """The append id of a marked batch, as `append_id_of` has it, and the digest of its records, None if some
+    of them are gone. None if the mark is wrong. Raises as `decode_columns` does."""
     columns = decode_columns(buffer, header)
+    append_id = _append_id_in(columns)
+    if append_id is None:
+        return None
+    is_whole = len(columns) == header.last_offset_delta + 1
+    return append_id, _digest_of(columns) if is_whole else None
+
+
+def content_digest(buffer: Buffer, header: BatchHeader) -> bytes:
+    """A digest of the keys, values and headers of a batch's records: equal for batches that another process
+    has made of the same messages, at another time or with another codec. Raises as `decode_columns` does."""
+    return _digest_of(decode_columns(buffer, header))
+
+
+def _append_id_in(columns: Columns) -> bytes | None:
     first = dict(columns.headers[0]) if columns.headers else {}
     append_id = first.get(APPEND_ID_HEADER)
     return append_id if append_id is not None and len(append_id) == APPEND_ID_SIZE else None
+
+
+def _digest_of(columns: Columns) -> bytes:
+    count = len(columns)
+    tails = None
+    if columns.headers:
+        tails = [encode_headers(headers) if headers else NO_HEADERS for headers in columns.headers]
+    encoded = _codec.encode(0, [0] * count, columns.keys, columns.values, tails)
+    return blake2b(encoded, digest_size=CONTENT_DIGEST_SIZE).digest()
 
 
 def records_of(buffer: Buffer, header: BatchHeader, *, limit: int = DEFAULT_LIMIT) -> Buffer:

@@ -33,6 +33,7 @@ from holdfast_log.broker.replication.key_reads import KeyReads
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.requests.handler import Answer, Handler, RequestContext
 from holdfast_log.protocol.errors import (
+    AppendIdUnknownError,
     BrokerError,
     ErrorCode,
     InvalidRecordError,
@@ -202,7 +203,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         response = PartitionProduceResponse(
             index=append.index, error_code=error.code, base_offset=-1, error_message=error.message
         )
-        if isinstance(error, OffsetMismatchError):
+        if isinstance(error, OffsetMismatchError | AppendIdUnknownError):
             response.next_offset, response.last_leader_epoch = append.log_end()
             response.append_ids_from = append.ids_known_from()
         if isinstance(error, KeyVersionMismatchError):
@@ -270,4 +271,5 @@ def _condition(data: PartitionProduceData) -> Condition:
         data.expected_topic_id,
         data.expected_versions,
         append_id,
+        data.id_unused_before,
     )

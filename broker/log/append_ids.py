@@ -1,43 +1,90 @@
 """The ids of a log's conditional appends, by which a repeated append is recognised.
 
-An id is in the log: in a header of the append's first record (`protocol.records.append_id_of`). So every
-replica that has the batch knows the id, and can lead. A log remembers its last ids, at most `append.ids.max`,
-in about 400 bytes each. Snapshots of producer state hold them too, so that a log is opened without being read
-from its beginning.
+An id is in the log: in a header of the append's first record (`protocol.records.named_append_of`). So every
+replica that has the batch knows the id, and can lead. Memory is bounded, so ids are forgotten:
+
+- A producer has at most `append.ids.max.per.producer`: one more takes the place of its own oldest.
+- All producers together have at most `append.ids.max`. One more takes the place of the oldest id if that is
+  older than `append.ids.retention.ms`, else of the oldest of the producer that has the most.
+
+So an id survives any number of appends by another producer: a producer keeps the last `append.ids.max`
+divided by the number of producers in any case. Without need nothing is forgotten, however old.
+
+Clients must be able to tell "not in the log" from "forgotten". `known_from` is the offset from which
+on every id is remembered. It rises where an id is forgotten, and where a replica cannot have seen the ids:
+before the records with which it began, where compaction has left a gap, and where a batch cannot be read.
+Snapshots of producer state hold the ids and `known_from`, so that a log is opened without being read from its
+beginning.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
-APPEND_IDS_MAX = 1000
-"""Ids that a log remembers unless `append.ids.max` is set."""
+from holdfast_log.protocol.records import CONTENT_DIGEST_SIZE
 
-_MARK = -2
-"""Stands where a remembered batch has its producer id. Readers that know no append ids skip such rows,
-because no producer has this id."""
-_ROWS = struct.Struct(">q16sqqqi12x")
+NO_DIGEST = bytes(CONTENT_DIGEST_SIZE)
+"""Stands for the digest of an append whose records are not all there any more."""
+
+_ID_MARK = -2
+_ORIGIN_MARK = -3
+_BOUND_MARK = -4
+"""A mark stands where a remembered batch has its producer id. Readers that do not know a mark skip the row,
+because no producer has such an id. A snapshot without `_BOUND_MARK` is one of Kafka, or of a version that did
+not know from where on it remembered all ids."""
+_ID_ROWS = struct.Struct(">q16sqqqi12x")
 """Two rows of the size of a remembered batch: mark, id, first offset; mark, timestamp, last offset delta."""
+_ORIGIN_ROW = struct.Struct(">qqq8s")
+"""The row after those of an id: mark, producer id, time in ms when it was remembered, digest."""
+_BOUND_ROW = struct.Struct(">qq16x")
 ROW_SIZE = 32
 
 
+@dataclass(frozen=True, slots=True)
+class AppendIdLimits:
+    """How many ids a log remembers: of all producers, of each, and the age in ms from which on an id is the
+    first to be forgotten. 0 ids: none are remembered."""
+
+    ids_max: int = 10_000
+    ids_max_per_producer: int = 5_000
+    retention_ms: int = 86_400_000
+
+
 class NamedAppend(NamedTuple):
-    """Where the batch of an append id is, and its largest timestamp in ms."""
+    """Where the batch of an append id is, its largest timestamp in ms, and the producer that wrote it.
+
+    `remembered_ms`: when this broker first saw the batch. `digest`: `protocol.records.content_digest` of its
+    records; NO_DIGEST if some of them are gone.
+    """
 
     first_offset: int
     last_offset_delta: int
     timestamp: int
+    producer_id: int = -1
+    remembered_ms: int = 0
+    digest: bytes = NO_DIGEST
 
 
 class AppendIds:
-    """The last append ids of one log, at most `ids_max`, oldest first."""
+    """The append ids that one log remembers."""
 
-    __slots__ = ("_appends", "ids_max")
+    __slots__ = ("_appends", "_by_count", "_count_max", "_of_producer", "known_from", "limits")
 
-    def __init__(self, ids_max: int = APPEND_IDS_MAX) -> None:
-        self.ids_max = ids_max
+    def __init__(self, limits: AppendIdLimits | None = None) -> None:
+        self.limits = limits or AppendIdLimits()
+        self.known_from = 0
+        """The offset from which on every append id of the log is remembered."""
         self._appends: dict[bytes, NamedAppend] = {}
+        """Oldest first."""
+        self._of_producer: dict[int, dict[bytes, None]] = {}
+        """The ids of each producer, oldest first."""
+        self._by_count: dict[int, dict[int, None]] = {}
+        """The producers by the number of ids that they have."""
+        self._count_max = 0
+        """The largest key of `_by_count`."""
 
     def __len__(self) -> int:
         return len(self._appends)
@@ -47,50 +94,109 @@ class AppendIds:
         return self._appends.get(append_id)
 
     def add(self, append_id: bytes, append: NamedAppend) -> None:
-        """Remember an append that is in the log; the oldest beyond `ids_max` are forgotten."""
-        self._appends.pop(append_id, None)
+        """Remember an append that is in the log. One beyond the limits is forgotten, perhaps another
+        producer's."""
+        if append_id in self._appends:
+            self._remove(append_id)
         self._appends[append_id] = append
-        self._trim()
+        ids = self._of_producer.setdefault(append.producer_id, {})
+        ids[append_id] = None
+        self._count(append.producer_id, len(ids) - 1, len(ids))
+        if len(ids) > self.limits.ids_max_per_producer:
+            self._forget(next(iter(ids)))
+        while len(self._appends) > self.limits.ids_max:
+            self._forget(self._least_needed(append))
+
+    def skip_to(self, offset: int) -> None:
+        """Note that appends before `offset` may have ids that this log does not remember."""
+        self.known_from = max(self.known_from, offset)
 
     def first_offsets(self) -> list[int]:
         """The first offset of each remembered append, in ascending order."""
         return sorted(append.first_offset for append in self._appends.values())
 
-    def known_from(self, end_offset: int) -> int:
-        """The offset from which on every append id of the log, which ends at `end_offset`, is remembered."""
-        oldest = next(iter(self._appends.values()), None)
-        return end_offset if oldest is None else oldest.first_offset
-
-    def clear(self) -> None:
+    def clear(self, known_from: int) -> None:
+        """Forget all ids: the log has no batches before `known_from`, or they have not been read."""
         self._appends.clear()
+        self._of_producer.clear()
+        self._by_count.clear()
+        self._count_max = 0
+        self.known_from = known_from
+
+    def _least_needed(self, newest: NamedAppend) -> bytes:
+        """The id to forget for `newest`: an old one, else one of the producer with the most, which is the
+        producer of `newest` if no other has more."""
+        oldest, append = next(iter(self._appends.items()))
+        if newest.remembered_ms - append.remembered_ms >= self.limits.retention_ms:
+            return oldest
+        most = self._by_count[self._count_max]
+        is_one_of_them = newest.producer_id in most and self._count_max > 1
+        producer_id = newest.producer_id if is_one_of_them else next(iter(most))
+        return next(iter(self._of_producer[producer_id]))
+
+    def _forget(self, append_id: bytes) -> None:
+        self.skip_to(self._remove(append_id).first_offset + 1)
+
+    def _remove(self, append_id: bytes) -> NamedAppend:
+        append = self._appends.pop(append_id)
+        ids = self._of_producer[append.producer_id]
+        del ids[append_id]
+        self._count(append.producer_id, len(ids) + 1, len(ids))
+        if not ids:
+            del self._of_producer[append.producer_id]
+        return append
+
+    def _count(self, producer_id: int, before: int, after: int) -> None:
+        """Move a producer whose number of ids has changed by one."""
+        if before:
+            del self._by_count[before][producer_id]
+        if after:
+            self._by_count.setdefault(after, {})[producer_id] = None
+        self._count_max = max(self._count_max, after)
+        if before and not self._by_count[before]:
+            del self._by_count[before]
+            if before == self._count_max:
+                self._count_max = after
+
+    # Snapshots ----------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        """All ids as rows of a snapshot of producer state."""
-        return b"".join(
-            _ROWS.pack(
-                _MARK, append_id, append.first_offset, _MARK, append.timestamp, append.last_offset_delta
+        """All ids and `known_from`, as rows of a snapshot of producer state."""
+        return b"".join(self._rows())
+
+    def _rows(self) -> Iterator[bytes]:
+        yield _BOUND_ROW.pack(_BOUND_MARK, self.known_from)
+        for append_id, append in self._appends.items():
+            yield _ID_ROWS.pack(
+                _ID_MARK, append_id, append.first_offset, _ID_MARK, append.timestamp, append.last_offset_delta
             )
-            for append_id, append in self._appends.items()
-        )
+            yield _ORIGIN_ROW.pack(_ORIGIN_MARK, append.producer_id, append.remembered_ms, append.digest)
 
-    def restore(self, rows: memoryview) -> None:
-        """Replace all ids by those among a snapshot's rows, which may hold other rows before them. Raises
-        ValueError for rows that no snapshot has."""
+    def restore(self, rows: memoryview, end_offset: int) -> None:
+        """Replace all ids by those among the rows of a snapshot for `end_offset`, which may hold other rows
+        before them. Raises ValueError for rows that no snapshot has."""
         appends: dict[bytes, NamedAppend] = {}
+        known_from = end_offset
         position = 0
+        latest = b""
         while position < len(rows):
-            if int.from_bytes(rows[position : position + 8], "big", signed=True) != _MARK:
-                position += ROW_SIZE
-                continue
+            mark = int.from_bytes(rows[position : position + 8], "big", signed=True)
             try:
-                _, append_id, first_offset, _, timestamp, delta = _ROWS.unpack_from(rows, position)
-            except struct.error:
+                if mark == _ID_MARK:
+                    _, latest, first_offset, _, timestamp, delta = _ID_ROWS.unpack_from(rows, position)
+                    appends[latest] = NamedAppend(first_offset, delta, timestamp)
+                    position += _ID_ROWS.size
+                    continue
+                if mark == _ORIGIN_MARK:
+                    _, producer_id, remembered_ms, digest = _ORIGIN_ROW.unpack_from(rows, position)
+                    appends[latest] = appends[latest]._replace(
+                        producer_id=producer_id, remembered_ms=remembered_ms, digest=digest
+                    )
+                elif mark == _BOUND_MARK:
+                    _, known_from = _BOUND_ROW.unpack_from(rows, position)
+            except (struct.error, KeyError):
                 raise ValueError("the last append id of the snapshot is cut off") from None
-            appends[append_id] = NamedAppend(first_offset, delta, timestamp)
-            position += _ROWS.size
-        self._appends = appends
-        self._trim()
-
-    def _trim(self) -> None:
-        while len(self._appends) > self.ids_max:
-            del self._appends[next(iter(self._appends))]
+            position += ROW_SIZE
+        self.clear(known_from)
+        for append_id, append in appends.items():
+            self.add(append_id, append)

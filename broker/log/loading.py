@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast_log.broker.log.append_ids import APPEND_IDS_MAX
+from holdfast_log.broker.log.append_ids import AppendIdLimits
 from holdfast_log.broker.log.checkpoints import topic_tag
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.epochs import LeaderEpochs
@@ -41,7 +41,7 @@ class LoadRequest:
     cut_short: Callable[[], None] = _nothing
     topic_id: uuid.UUID | None = None
     producer_expiration_ms: int = 86_400_000
-    append_ids_max: int = APPEND_IDS_MAX
+    append_id_limits: AppendIdLimits = field(default_factory=AppendIdLimits)
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def of_topic(self, topic_id: uuid.UUID | None) -> LoadRequest:

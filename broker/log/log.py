@@ -189,12 +189,18 @@ class Log:
         if index is not None and (index.end_offset != self.log_end_offset or not index.has_room):
             index = None
         self.log_end_offset = last_offset + 1
+        producers = self.producers
         for header, base_offset in zip(headers, base_offsets, strict=True):
+            if base_offset > producers.map_end_offset:
+                producers.append_ids.skip_to(base_offset)  # The leader has compacted what was between.
+            producers.map_end_offset = base_offset + header.last_offset_delta + 1
             if header.producer_id >= 0:
-                self.producers.update(header, base_offset, now_ms)
+                producers.update(header, base_offset, now_ms)
             if header.attributes & HAS_APPEND_ID:
-                self.producers.remember_id(records, header, base_offset)
-        self.producers.map_end_offset = last_offset + 1
+                producers.remember_id(records, header, base_offset, now_ms)
+            elif header.record_count <= header.last_offset_delta:
+                # Compaction has removed records, and with the first of them an id.
+                producers.append_ids.skip_to(base_offset + 1)
         if last_offset + 1 - self.recovery_point >= self.settings.flush_messages:
             self.events.flush_due(self)
         if was_durable:

@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 
 from holdfast_log.broker.log import names
 from holdfast_log.broker.log.after_checkpoint import remove_before_start, settle
-from holdfast_log.broker.log.append_ids import APPEND_IDS_MAX
+from holdfast_log.broker.log.append_ids import AppendIdLimits
 from holdfast_log.broker.log.checkpoint_writer import CheckpointWriter
 from holdfast_log.broker.log.directory import LogDirectory
 from holdfast_log.broker.log.disk import Disk
@@ -57,11 +57,20 @@ _PRESSURE_LOG_MS = 10_000
 @settings_group(BROKER_SETTINGS)
 @dataclass(frozen=True, slots=True)
 class ManagerLimits:
-    """How many workers recover a log directory at once, and how long the sequences of producers are kept."""
+    """How many workers recover a log directory at once, how long the sequences of producers are kept, and
+    which append ids."""
 
     num_recovery_threads_per_data_dir: Annotated[int, "num.recovery.threads.per.data.dir"] = 1
     producer_id_expiration_ms: Annotated[int, "producer.id.expiration.ms"] = 86_400_000
-    append_ids_max: Annotated[int, "append.ids.max"] = APPEND_IDS_MAX
+    append_ids_max: Annotated[int, "append.ids.max"] = 10_000
+    append_ids_max_per_producer: Annotated[int, "append.ids.max.per.producer"] = 5_000
+    append_ids_retention_ms: Annotated[int, "append.ids.retention.ms"] = 86_400_000
+
+    @property
+    def append_ids(self) -> AppendIdLimits:
+        return AppendIdLimits(
+            self.append_ids_max, self.append_ids_max_per_producer, self.append_ids_retention_ms
+        )
 
 
 class LogManager:
@@ -217,7 +226,7 @@ class LogManager:
             cut_short=directory.unmark,
             topic_id=topic_id,
             producer_expiration_ms=self._limits.producer_id_expiration_ms,
-            append_ids_max=self._limits.append_ids_max,
+            append_id_limits=self._limits.append_ids,
         )
 
     def _loaded(self, directory: LogDirectory, log: Log) -> None:

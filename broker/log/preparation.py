@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast_log.broker.log.append import AppendOrigin, PreparedAppend, check_batches, check_keys
-from holdfast_log.broker.log.append_ids import NamedAppend
+from holdfast_log.broker.log.append_ids import NO_DIGEST, NamedAppend
 from holdfast_log.broker.log.key_versions import keys_of
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.producer_state import AppendedBatch
@@ -11,6 +11,7 @@ from holdfast_log.broker.log.recompression import recompressed
 from holdfast_log.broker.log.settings import KEEP_PRODUCERS_CODEC
 from holdfast_log.protocol.batches import NO_SEQUENCE, BatchHeader
 from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.records import content_digest
 
 
 def prepare_append(
@@ -26,7 +27,7 @@ def prepare_append(
     `records` is writable: offsets will be assigned in it. Raises BrokerError as `check_batches` and
     `ProducerStates.check` do, and NOT_LEADER_OR_FOLLOWER after a truncation until its checkpoint is durable;
     INVALID_RECORD for a record without a key if the topic is compacted; INVALID_REQUEST if the append with
-    this `append_id` has another number of records.
+    this `append_id` has other records.
     """
     if log.failure is not None or log.settling:
         log.check_may_grow()
@@ -60,6 +61,12 @@ def _prepare_repeat(
             ErrorCode.INVALID_REQUEST,
             f"the append with this id wrote {append.last_offset_delta + 1} records at offset "
             f"{append.first_offset}, and this batch has {header.record_count}: give it an id of its own",
+        )
+    if append.digest not in (NO_DIGEST, content_digest(records, header)):
+        raise error_for(
+            ErrorCode.INVALID_REQUEST,
+            f"the append with this id, at offset {append.first_offset}, wrote records with other keys, "
+            "values or headers: give this append an id of its own",
         )
     retried = log.producers.find(header)
     if retried is not None:

@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast_log.broker.log.append_ids import APPEND_IDS_MAX, AppendIds, NamedAppend
+from holdfast_log.broker.log.append_ids import NO_DIGEST, AppendIdLimits, AppendIds, NamedAppend
 from holdfast_log.protocol.batches import BatchHeader
 from holdfast_log.protocol.checksum import crc32c
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
-from holdfast_log.protocol.records import append_id_of
+from holdfast_log.protocol.records import named_append_of
 
 REMEMBERED_BATCHES = 5
 MAX_PRODUCERS = 100_000
@@ -103,7 +103,7 @@ class ProducerStates:
         self,
         expiration_ms: int = 86_400_000,
         max_producers: int = MAX_PRODUCERS,
-        append_ids_max: int = APPEND_IDS_MAX,
+        append_id_limits: AppendIdLimits | None = None,
     ) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self._max_producers = max_producers
@@ -112,7 +112,7 @@ class ProducerStates:
         """All batches below this offset are included in the state."""
         self.is_complete = True
         """Whether they really are: a damaged segment may have hidden some."""
-        self.append_ids = AppendIds(append_ids_max)
+        self.append_ids = AppendIds(append_id_limits)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -183,16 +183,26 @@ class ProducerStates:
         entry = self._entries.get(header.producer_id)
         return None if entry is None else entry.find(header)
 
-    def remember_id(self, batch: memoryview, header: BatchHeader, base_offset: int) -> None:
-        """Remember the append id of a batch that is in the log at `base_offset`. A batch whose
-        records cannot be read is left out."""
+    def remember_id(self, batch: memoryview, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+        """Remember the append id of a batch that is in the log at `base_offset`. If its records cannot be
+        read, or compaction has removed the first of them, the id is unknown."""
         try:
-            append_id = append_id_of(batch, header)
+            named = named_append_of(batch, header)
         except BrokerError:
+            named = None
+        if named is None:
+            self.append_ids.skip_to(base_offset + 1)
             return
-        if append_id is not None:
-            append = NamedAppend(base_offset, header.last_offset_delta, header.max_timestamp)
-            self.append_ids.add(append_id, append)
+        append_id, digest = named
+        append = NamedAppend(
+            base_offset,
+            header.last_offset_delta,
+            header.max_timestamp,
+            header.producer_id,
+            now_ms,
+            digest or NO_DIGEST,
+        )
+        self.append_ids.add(append_id, append)
 
     @property
     def first_open_transaction(self) -> int | None:
@@ -213,8 +223,9 @@ class ProducerStates:
         return len(expired)
 
     def clear(self, map_end_offset: int) -> None:
+        """Forget everything: the log has no batches before `map_end_offset`, or they have not been read."""
         self._entries.clear()
-        self.append_ids.clear()
+        self.append_ids.clear(map_end_offset)
         self.map_end_offset = map_end_offset
         self.is_complete = True
 
@@ -250,7 +261,8 @@ class ProducerStates:
         """Replace the state by that of a snapshot. Raises ValueError for a damaged snapshot."""
         entries = decode_snapshot(data)
         count = _COUNT.unpack_from(data, _HEAD.size)[0]
-        self.append_ids.restore(memoryview(data)[_HEAD.size + _COUNT.size + count * _ENTRY.size :])
+        rows = memoryview(data)[_HEAD.size + _COUNT.size + count * _ENTRY.size :]
+        self.append_ids.restore(rows, map_end_offset)
         # Oldest first, whichever program wrote the file.
         self._entries = {
             entry.producer_id: entry for entry in sorted(entries, key=lambda entry: entry.last_write_ms)

@@ -48,6 +48,8 @@ def _empty_log(disk: Disk, request: LoadRequest) -> Log:
     offset = request.log_start_offset
     epochs = LeaderEpochs()
     epochs.is_dirty = True
+    producers = _no_producers(request)
+    producers.clear(offset)
     return Log(
         request.partition,
         request.directory,
@@ -57,9 +59,13 @@ def _empty_log(disk: Disk, request: LoadRequest) -> Log:
         log_start_offset=offset,
         recovery_point=offset,
         epochs=epochs,
-        producers=ProducerStates(request.producer_expiration_ms, append_ids_max=request.append_ids_max),
+        producers=producers,
         topic_id=request.topic_id,
     )
+
+
+def _no_producers(request: LoadRequest) -> ProducerStates:
+    return ProducerStates(request.producer_expiration_ms, append_id_limits=request.append_id_limits)
 
 
 def write_partition_metadata(disk: Disk, directory: str, topic_id: uuid.UUID) -> None:
@@ -83,7 +89,7 @@ def load_log(disk: Disk, request: LoadRequest) -> Log:
     log_start_offset, end_offset = _settle_bounds(loading)
     _compare_with_checkpoints(loading, end_offset)
     load_epochs(loading, log_start_offset, end_offset)
-    producers = ProducerStates(request.producer_expiration_ms, append_ids_max=request.append_ids_max)
+    producers = _no_producers(request)
     _drop_stray_snapshots(loading, end_offset)
     restore_producers(
         disk,

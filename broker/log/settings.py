@@ -310,11 +310,25 @@ _OWN_BROKER_SETTINGS = (
         minimum=1,
     ),
     Setting(
-        "append.ids.max", SettingType.INT, 1000,
-        "Maximum number of append ids that a broker remembers of each partition: those of the last "
-        "conditional appends with an id, in about 400 bytes of memory each. A producer that repeats one of "
-        "these appends gets the offset of the first. 0: no ids are remembered. Set it alike on all brokers, "
-        "because any of them may lead.",
+        "append.ids.max", SettingType.INT, 10_000,
+        "Maximum number of append ids that a broker remembers of each partition, in about 500 bytes of "
+        "memory each. A conditional append that repeats one of these ids gets the offset of the first. "
+        "Beyond the maximum the broker forgets the oldest id if that is older than append.ids.retention.ms, "
+        "otherwise the oldest of the producer with the most ids. An append whose id it may have forgotten is "
+        "refused with APPEND_ID_UNKNOWN. 0: no ids are remembered. Set it alike on all brokers, because any "
+        "of them may lead.",
+        minimum=0,
+    ),
+    Setting(
+        "append.ids.max.per.producer", SettingType.INT, 5_000,
+        "Maximum number of append ids that a broker remembers of each producer (producer id) of a partition. "
+        "Beyond it the broker forgets the producer's own oldest.",
+        minimum=1,
+    ),
+    Setting(
+        "append.ids.retention.ms", SettingType.LONG, _DAY_MS,
+        "Age in ms from which on an append id is forgotten first where a partition has more than "
+        "append.ids.max. While there are fewer, none is forgotten for its age.",
         minimum=0,
     ),
     Setting(

@@ -72,6 +72,7 @@ def restore_producers(
                 logger.warning("Ignoring %s: %s", path, error)
         disk.remove(path)
     unread = []
+    ids, read_to = producers.append_ids, producers.map_end_offset
     for segment in segments:
         if segment.next_offset <= producers.map_end_offset:
             continue
@@ -85,13 +86,20 @@ def restore_producers(
             end = header.end
             # A batch that the log start lies in counts: its last records are in the log.
             if header.last_offset >= producers.map_end_offset:
+                if header.base_offset > read_to:
+                    ids.skip_to(header.base_offset)  # Compaction has removed what was between.
+                read_to = header.next_offset
                 producers.update(header, header.base_offset, now_ms)
                 if header.has_append_id:
                     batch = memoryview(segment.file().pread(header.size, header.position))
                     in_batch = header._replace(position=0)
-                    producers.remember_id(batch, in_batch, header.base_offset)
+                    producers.remember_id(batch, in_batch, header.base_offset, now_ms)
+                elif header.record_count <= header.last_offset_delta:
+                    ids.skip_to(header.base_offset + 1)
         if end < segment.size or segment.damage is not None:
             unread.append(segment)
+    if unread or read_to < end_offset:
+        ids.skip_to(end_offset)
     producers.map_end_offset = end_offset
     producers.is_complete = not unread
     return unread

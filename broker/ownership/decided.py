@@ -21,6 +21,7 @@ from holdfast_log.broker.ownership.table import OwnershipTable
 from holdfast_log.broker.replication.leadership import Leadership
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.coordinator.clock import Clock, now_ms
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
 from holdfast_log.coordinator.ownership.records import NameKey, Owner, PartitionKey, ResourceKey, topic_owner
 from holdfast_log.coordinator.ownership.store import (
@@ -43,6 +44,10 @@ forgotten."""
 
 _GROUPS_AT_A_TIME = 50
 """Maximum number of groups whose names are read at the same time, for a request about all groups."""
+
+NAMES_LOADED_AT_ONCE = 200
+"""Names taken into the table in one turn of the reactor, a few ms: the broker must renew its lease
+meanwhile."""
 
 
 @dataclass(slots=True)
@@ -75,14 +80,14 @@ class DecidedResources:
         table: OwnershipTable,
         store: OwnershipStore,
         names_partition: Callable[[str], int | None],
-        now_ms: Callable[[], int],
+        clock: Clock,
         table_changed: Callable[[], None],
     ) -> None:
         self._replicas = replicas
         self._table = table
         self._store = store
         self._names_partition = names_partition
-        self._now_ms = now_ms
+        self._clock = clock
         self._table_changed = table_changed
         self._led: dict[TopicPartition, _LedPartition] = {}
         self._prepared: dict[PartitionKey, FoundRecord] = {}
@@ -332,13 +337,32 @@ class DecidedResources:
         if led.groups.get(group) is not loading:
             return  # This broker has stopped coordinating the group; the requests that waited were answered.
         self._table.count_from(found.incarnations_from)
-        for each in found.records:
-            self._load(each)
+        ensureDeferred(self._load_in_turns(found.records, led, group, loading))
+
+    async def _load_in_turns(
+        self, records: Sequence[FoundRecord], led: _LedPartition, group: str, loading: _NamedGroup
+    ) -> None:
+        """Take over the names of a group. Requests about them wait until the last one is known."""
+        for start in range(0, len(records), NAMES_LOADED_AT_ONCE):
+            if start:
+                await self._next_turn()
+                if led.groups.get(group) is not loading:
+                    return
+            for each in records[start : start + NAMES_LOADED_AT_ONCE]:
+                self._load(each)
+            self._table_changed()
         loading.is_read = True
-        self._table_changed()
         waiting, loading.waiting = loading.waiting, []
         for done in waiting:
             done.callback(None)
+
+    def _next_turn(self) -> Deferred[None]:
+        turn: Deferred[None] = Deferred()
+        self._clock.callLater(0, turn.callback, None)
+        return turn
+
+    def _now_ms(self) -> int:
+        return now_ms(self._clock)
 
     def _names_unread(self, failure: Failure, led: _LedPartition, group: str, loading: _NamedGroup) -> None:
         if failure.check(SessionExpired) is None:

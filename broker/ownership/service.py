@@ -89,7 +89,7 @@ class OwnershipService:
         self._store = store
         self.table = OwnershipTable(self._log_end, self.last_heard_ms, date_ms, settings)
         self.decided = DecidedResources(
-            replicas, self.table, self._store, names_partition, self.now_ms, self._perform
+            replicas, self.table, self._store, names_partition, clock, self._perform
         )
         self._writing = RecordWriting(store, self.table, self.decided, self.now_ms, self._perform)
         self._answers = Answers(clock, self._give_up, right.may_confirm_any)

@@ -53,6 +53,9 @@ from holdfast_log.coordinator.ownership.records import (
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.messages.ownership import LossReason, ResourceStanding
 
+DEADLINES_AT_ONCE = 200
+"""Maximum number of sessions and waits that one `tick` ends, in a few ms. The sessions of all owners that a
+broker has read from ZooKeeper may end together, and the broker must renew its lease meanwhile."""
 _FLUSHED_TOGETHER = 50
 """Maximum number of resources in one write for which no request waits."""
 _FLUSHED_MAX = 1000
@@ -506,9 +509,13 @@ class OwnershipTable:
             writer.counts.fenced_appends += 1
 
     def tick(self, now_ms: int) -> None:
-        """End the sessions and the waits that have run out."""
+        """End the sessions and the waits that have run out, `DEADLINES_AT_ONCE` at most. If there are more,
+        the next deadline is past."""
         deadlines = self._state.deadlines
-        while (due := deadlines.pop_due(now_ms)) is not None:
+        for _ in range(DEADLINES_AT_ONCE):
+            due = deadlines.pop_due(now_ms)
+            if due is None:
+                break
             if isinstance(due, NamesDeadline):
                 self._look_for_names(now_ms)
                 continue

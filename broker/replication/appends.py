@@ -15,7 +15,7 @@ from holdfast_log.broker.log.preparation import prepare_append
 from holdfast_log.broker.replication.admission import Origin, RequestFence
 from holdfast_log.broker.replication.leadership import Leadership
 from holdfast_log.broker.replication.partition import Partition
-from holdfast_log.protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
+from holdfast_log.protocol.errors import AppendIdUnknownError, BrokerError, ErrorCode, OffsetMismatchError
 from holdfast_log.protocol.messages.produce import KeyVersion
 from holdfast_log.protocol.schema import ZERO_UUID
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -26,6 +26,7 @@ ACKS_NONE = 0
 NO_EXPECTATION = -1
 """Expected offset of a client that sets no condition."""
 ANY_EPOCH = -1
+UNSAID = -1
 UNNUMBERED = -1
 """Attempt of a client that does not number its attempts."""
 
@@ -36,7 +37,8 @@ class Condition(NamedTuple):
     that it expects of records' keys.
 
     `append_id`: if the log has an append with this id, the batch is a repetition, and the condition is not
-    judged.
+    judged. `id_unused_before`: the client knows that the log has none before this offset; `UNSAID` for a
+    client that decides by itself what a refusal without the id means.
     """
 
     expected_offset: int
@@ -45,6 +47,7 @@ class Condition(NamedTuple):
     topic_id: UUID = ZERO_UUID
     versions: Sequence[KeyVersion] = ()
     append_id: bytes | None = None
+    id_unused_before: int = UNSAID
 
 
 class Append:
@@ -222,8 +225,7 @@ class Append:
         -1 for an append without."""
         if self.partition is None or self.condition is None or self.condition.append_id is None:
             return NO_EXPECTATION
-        log = self.partition.log
-        return log.producers.append_ids.known_from(log.log_end_offset)
+        return self.partition.log.producers.append_ids.known_from
 
     def log_end(self) -> tuple[int, int]:
         """(end offset, leader epoch of the record before it), for the response to a condition.
@@ -231,7 +233,7 @@ class Append:
         The end offset is the one after this append's last record, or the log's if nothing was appended.
         """
         error, partition = self.error, self.partition
-        if isinstance(error, OffsetMismatchError):
+        if isinstance(error, OffsetMismatchError | AppendIdUnknownError):
             return error.next_offset, error.last_leader_epoch
         assert partition is not None
         if self.result is not None:

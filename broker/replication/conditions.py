@@ -14,8 +14,9 @@ append that depends on versions of keys does not make later ones of the connecti
 independent of it.
 
 An append whose id the log has already is not judged: it is answered with the offset of the first, once that
-is committed. A refusal of an unknown id says something about the present as well, because the log of a
-replaced leader may lack the append.
+is committed. If the broker may have forgotten the id, the append is refused with APPEND_ID_UNKNOWN, whatever
+the log's end: otherwise the client would append it a second time. A refusal says something about the present
+as well, because the log of a replaced leader may lack the append.
 """
 
 from __future__ import annotations
@@ -32,16 +33,23 @@ from holdfast_log.broker.replication.appends import (
     ANY_EPOCH,
     NO_EXPECTATION,
     UNNUMBERED,
+    UNSAID,
     Append,
     Condition,
 )
 from holdfast_log.broker.replication.partition import Partition
-from holdfast_log.protocol.errors import BrokerError, ErrorCode, KeyVersionMismatchError, OffsetMismatchError
+from holdfast_log.protocol.errors import (
+    AppendIdUnknownError,
+    BrokerError,
+    ErrorCode,
+    KeyVersionMismatchError,
+    OffsetMismatchError,
+)
 from holdfast_log.protocol.messages.produce import KeyVersion
 from holdfast_log.protocol.schema import ZERO_UUID
 from holdfast_log.protocol.topic_partition import TopicPartition
 
-_MISMATCHES = (OffsetMismatchError, KeyVersionMismatchError)
+_MISMATCHES = (OffsetMismatchError, AppendIdUnknownError, KeyVersionMismatchError)
 """Refusals that say where the log, or a key's last record, is at present."""
 
 REFUSALS_MAX = 10_000
@@ -186,8 +194,8 @@ class Conditions:
             )
         if append.is_repeat:
             return None
-        error: BrokerError | None = None
-        if condition.expected_offset != NO_EXPECTATION:
+        error: BrokerError | None = _unknown_id_refusal(append, partition, condition)
+        if error is None and condition.expected_offset != NO_EXPECTATION:
             error = self._offset_refusal(append, partition, condition, origin)
         if error is None and condition.versions:
             error = _version_refusal(append, partition, condition.versions)
@@ -276,6 +284,26 @@ def _counts_lost_records(append: Append) -> bool:
     if partition.log.log_end_offset < expected:
         return True
     return not _has_expected_epoch(partition.log, condition)
+
+
+def _unknown_id_refusal(append: Append, partition: Partition, condition: Condition) -> BrokerError | None:
+    """The error if the log may have an append with this id that it does not remember."""
+    log = partition.log
+    known_from = log.producers.append_ids.known_from
+    is_asked = condition.append_id is not None and condition.id_unused_before != UNSAID
+    if not is_asked or known_from <= condition.id_unused_before:
+        return None
+    append.settles_at = end_offset = log.log_end_offset
+    return AppendIdUnknownError(
+        ErrorCode.APPEND_ID_UNKNOWN,
+        f"nothing was appended to {append.topic}-{append.index}: the broker remembers the append ids from "
+        f"offset {known_from} on, and this one may have been used between {condition.id_unused_before} and "
+        f"there. Look for it in these records (header holdfast.append.id); if it is not there, send the "
+        f"append again with unused_before={known_from}",
+        end_offset,
+        log.epochs.epoch_at(end_offset - 1),
+        known_from,
+    )
 
 
 def _has_expected_epoch(log: Log, condition: Condition) -> bool:

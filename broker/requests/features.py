@@ -10,7 +10,7 @@ FEATURES: Mapping[str, tuple[int, int]] = {
     "holdfast.producer.access": (1, 1),
     "holdfast.expected.offset": (1, 1),
     "holdfast.key.versions": (1, 1),
-    "holdfast.append.ids": (1, 1),
+    "holdfast.append.ids": (1, 2),
     "holdfast.single.reader": (1, 1),
     "holdfast.tokens": (1, 1),
     "holdfast.fences": (1, 1),

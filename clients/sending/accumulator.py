@@ -10,7 +10,7 @@ from holdfast_log.clients.connection.network import ClientNetwork
 from holdfast_log.clients.errors import BufferFullError, ClosedError, RecordTooLargeError
 from holdfast_log.clients.sending.batch import Batch
 from holdfast_log.clients.sending.columns import RecordColumns
-from holdfast_log.clients.sending.expectations import Expectation
+from holdfast_log.clients.sending.expectations import Expectation, KeyExpectation
 from holdfast_log.clients.sending.partitioner import Partitioner
 from holdfast_log.clients.sending.queues import BULK_OVERHEAD, RECORD_OVERHEAD, UNPLACED, Queues, TopicQueues
 from holdfast_log.clients.sending.record import SerializedRecord
@@ -108,7 +108,7 @@ class RecordAccumulator:
         return [RecordResponse(batch, first + index) for index in range(len(records))]
 
     def enqueue_versioned(
-        self, topic: str, partition: int | None, expected_version: int, record: SerializedRecord
+        self, topic: str, partition: int | None, expected: KeyExpectation, record: SerializedRecord
     ) -> RecordResponse:
         """As `enqueue`, for a record that depends on the last record with its key."""
         if partition is not None and partition < 0:
@@ -124,10 +124,10 @@ class RecordAccumulator:
                     # All writers of a key must agree on its partition, so a batch may not go to any.
                     raise ValueError(f"{topic}: a message with an expected version needs a partition")
             if partition is None:
-                batch = self._queues.append_unplaced(of_topic, record, now_ms, expected_version)
+                batch = self._queues.append_unplaced(of_topic, record, now_ms, expected)
             else:
                 queue = of_topic.queue(partition)
-                batch = self._queues.append_versioned(queue, expected_version, record, now_ms)
+                batch = self._queues.append_versioned(queue, expected, record, now_ms)
         self._network.wake()
         return RecordResponse(batch, 0)
 

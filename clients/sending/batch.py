@@ -47,6 +47,7 @@ class Batch:
         "expected_offset",
         "expected_version",
         "guards",
+        "id_unused_before",
         "is_closed",
         "is_done",
         "is_repeat",
@@ -98,6 +99,8 @@ class Batch:
         self.append_id = b""
         """With a condition: the id by which the broker recognises its append if it is repeated; empty: none.
         Such a batch is one unit."""
+        self.id_unused_before = 0
+        """With an append id: an offset before which the log has no append with this id."""
         self.unit_starts: list[int] = []
         """With a condition: the indices at which records begin that are written all or none."""
         self.attempt = -1

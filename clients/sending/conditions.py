@@ -25,6 +25,7 @@ from holdfast_log.clients.sending.batch import Batch
 from holdfast_log.clients.sending.expectations import Guard
 from holdfast_log.clients.sending.queues import PartitionQueue, Queues
 from holdfast_log.protocol.errors import (
+    AppendIdUnknownError,
     BrokerError,
     ErrorCode,
     InvalidRecordError,
@@ -39,6 +40,8 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 FEATURE = "holdfast.expected.offset"
 KEY_VERSIONS_FEATURE = "holdfast.key.versions"
 APPEND_IDS_FEATURE = "holdfast.append.ids"
+APPEND_IDS_VERSION = 2
+"""Brokers of version 1 append again what they have forgotten."""
 NO_EXPECTATION = -1
 
 Rows = Mapping[tuple[str, int], PartitionProduceResponse]
@@ -50,7 +53,19 @@ def refusal(row: PartitionProduceResponse) -> BrokerError:
     versions of keys."""
     if row.error_code == ErrorCode.OFFSET_MISMATCH:
         return OffsetMismatchError(
-            ErrorCode.OFFSET_MISMATCH, row.error_message, row.next_offset, row.last_leader_epoch
+            ErrorCode.OFFSET_MISMATCH,
+            row.error_message,
+            row.next_offset,
+            row.last_leader_epoch,
+            row.append_ids_from,
+        )
+    if row.error_code == ErrorCode.APPEND_ID_UNKNOWN:
+        return AppendIdUnknownError(
+            ErrorCode.APPEND_ID_UNKNOWN,
+            row.error_message,
+            row.next_offset,
+            row.last_leader_epoch,
+            row.append_ids_from,
         )
     if row.error_code == ErrorCode.KEY_VERSION_MISMATCH:
         return KeyVersionMismatchError(
@@ -139,8 +154,8 @@ def _is_recreated(queue: PartitionQueue, meant: UUID, metadata: Metadata) -> boo
 def _recreated_error(batch: Batch, topic: str) -> TopicRecreatedError:
     return TopicRecreatedError(
         f"a conditional message for {batch.topic}-{batch.partition} is not in its log: topic {topic} was "
-        "deleted and created again, so the expected offset is one of another log. Find where the log ends, "
-        "and send the message again if it still applies"
+        "deleted and created again, so the expected offset or version is one of another log. Read the new "
+        "one, and send the message again if it still applies"
     )
 
 

@@ -12,6 +12,7 @@ from holdfast_log.clients.fence import OwnerFence
 from holdfast_log.clients.sending.batch import Batch
 from holdfast_log.clients.sending.conditions import (
     APPEND_IDS_FEATURE,
+    APPEND_IDS_VERSION,
     FEATURE,
     KEY_VERSIONS_FEATURE,
     misplaced,
@@ -102,9 +103,10 @@ class Departures:
                 f"broker {node} does not support messages with an expected version ({KEY_VERSIONS_FEATURE}): "
                 "send without one"
             )
-        elif batch.append_id and not self._has_feature(node, APPEND_IDS_FEATURE):
+        elif batch.append_id and not self._has_feature(node, APPEND_IDS_FEATURE, APPEND_IDS_VERSION):
             error = UnsupportedRequestError(
-                f"broker {node} does not support append ids ({APPEND_IDS_FEATURE}): send without one"
+                f"broker {node} does not support append ids ({APPEND_IDS_FEATURE}, version "
+                f"{APPEND_IDS_VERSION}): upgrade it, or send without one"
             )
         else:
             error = recreated(self._queues, batch, self._metadata) or misplaced(batch, node, self._metadata)
@@ -131,9 +133,9 @@ class Departures:
         """Whether this broker supports messages that expect an offset."""
         return self._has_feature(node, FEATURE)
 
-    def _has_feature(self, node: int, feature: str) -> bool:
+    def _has_feature(self, node: int, feature: str, version: int = 1) -> bool:
         conversation = self._connection.conversation(node)
-        return conversation is not None and feature in conversation.features
+        return conversation is not None and conversation.features.get(feature, 0) >= version
 
     def _may_write(self, queue: PartitionQueue) -> bool:
         return self._access is None or self._access.may_send(queue.topic, queue.partition)

@@ -35,13 +35,23 @@ class Guard:
 
 class Expectation(NamedTuple):
     """The offset at which a log must end, the leader epoch of its last record, guards, the id by which a
-    broker recognises the append if it is repeated (empty: none), and the id of the topic that is meant
-    (ZERO_UUID: the topic that has the name when the message is first sent)."""
+    broker recognises the append if it is repeated (empty: none), the id of the topic that is meant
+    (ZERO_UUID: the topic that has the name when the message is first sent), and an offset before which the
+    log has no append with the id."""
 
     offset: int
     last_leader_epoch: int = ANY_EPOCH
     guards: tuple[Guard, ...] = ()
     append_id: bytes = b""
+    topic_id: UUID = ZERO_UUID
+    id_unused_before: int = 0
+
+
+class KeyExpectation(NamedTuple):
+    """The offset at which the last record with a key must be, and the id of the topic that is meant
+    (ZERO_UUID: the topic that has the name when the message is first sent)."""
+
+    version: int
     topic_id: UUID = ZERO_UUID
 
 

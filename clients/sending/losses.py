@@ -23,12 +23,12 @@ from holdfast_log.clients.errors import (
     UndeliveredError,
     is_fenced,
 )
-from holdfast_log.protocol.errors import BrokerError, OffsetMismatchError
+from holdfast_log.protocol.errors import AppendIdUnknownError, BrokerError, OffsetMismatchError
 
 if TYPE_CHECKING:
     from holdfast_log.clients.sending.batch import Batch
 
-_OF_CONDITIONS = (OffsetMismatchError, GuardMismatchError, GuardElsewhereError)
+_OF_CONDITIONS = (OffsetMismatchError, AppendIdUnknownError, GuardMismatchError, GuardElsewhereError)
 
 
 class LossCount:

@@ -12,7 +12,13 @@ from holdfast_log.clients.errors import ConfigError
 from holdfast_log.clients.message import NO_VERSION, UNKNOWN_OFFSET, Message
 from holdfast_log.clients.sending.columns import RecordColumns, as_bytes, in_chunks
 from holdfast_log.clients.sending.engine import SendingEngine
-from holdfast_log.clients.sending.expectations import ANY_EPOCH, NO_GUARDS, Expectation, guards_in
+from holdfast_log.clients.sending.expectations import (
+    ANY_EPOCH,
+    NO_GUARDS,
+    Expectation,
+    KeyExpectation,
+    guards_in,
+)
 from holdfast_log.clients.sending.record import SerializedRecord
 from holdfast_log.clients.sending.responses import BulkResponse, GroupResponse, SendResponse, SpanResponse
 from holdfast_log.protocol.record_codec import encode_headers
@@ -84,9 +90,15 @@ class MessageSender:
             return GroupResponse(tuple([self.send(message) for message in messages]))
         message = messages[0]
         if message.offset != UNKNOWN_OFFSET:
-            return self._send_at(Expectation(message.offset), messages)[0]
+            expected = Expectation(message.offset, topic_id=message.topic_id or ZERO_UUID)
+            return self._send_at(expected, messages)[0]
         if message.expected_version is not None:
             return self._send_versioned(message, message.expected_version)
+        if message.topic_id is not None:
+            raise ValueError(
+                f"{message.topic}: topic_id says to which topic an offset belongs: give the message an "
+                "offset or an expected_version too"
+            )
         topic, key, value, headers = message.topic, message.key, message.value, message.headers
         if self._has_serializers or type(value) is not bytes or key is not None:
             # Plain names, because they are faster to call than attributes.
@@ -113,6 +125,7 @@ class MessageSender:
         guards: Mapping[TopicPartition, int] = NO_GUARDS,
         append_id: bytes | UUID | None = None,
         topic_id: UUID = ZERO_UUID,
+        unused_before: int | None = None,
     ) -> SendResponse:
         """Queue messages of one partition, to be written only if its log ends at `expected_offset` (KIP-27).
 
@@ -132,8 +145,14 @@ class MessageSender:
 
         `append_id`, 16 bytes, names this append for ever. If any process has already appended with this id,
         nothing is written: the response succeeds with the offset of that append, and `is_repeat` is true. The
-        partition remembers its last ids (`append.ids.max`); with an older one, the condition is judged as
-        without an id. The first message gets a header `holdfast.append.id`.
+        first message gets a header `holdfast.append.id`. The messages must be the same each time: with other
+        keys, values or headers the broker answers INVALID_REQUEST.
+
+        A broker forgets old ids (`append.ids.max`). `unused_before` is an offset before which the partition
+        has no append with this id, for example the end of the log when the id was made; without it the whole
+        log counts. If the broker does not remember all ids from there on, it cannot tell whether the id was
+        used: the messages are not written, and fail with AppendIdUnknownError. So after OffsetMismatchError
+        the same append may be sent at the error's `next_offset`, with the same `unused_before`.
 
         `topic_id` is the id of the topic to which the expected offset belongs, as `Admin.describe_topics`
         returns it. If the topic was deleted and created again since then, the messages fail with
@@ -149,7 +168,10 @@ class MessageSender:
         topic, partition = messages[0].topic, messages[0].partition
         all_guards = () if partition is None else guards_in(TopicPartition(topic, partition), guards)
         name = _append_id(append_id)
-        expected = Expectation(expected_offset, last_leader_epoch, all_guards, name, topic_id)
+        _check_unused_before(unused_before, expected_offset, name)
+        expected = Expectation(
+            expected_offset, last_leader_epoch, all_guards, name, topic_id, unused_before or 0
+        )
         responses = self._send_at(expected, messages)
         return responses[0] if len(responses) == 1 else GroupResponse(tuple(responses))
 
@@ -179,7 +201,8 @@ class MessageSender:
                 f"{message.topic}: a message that expects version {expected_version} needs a key, and a "
                 f"version is an offset or {NO_VERSION}"
             )
-        return self._accumulator.enqueue_versioned(message.topic, message.partition, expected_version, record)
+        expected = KeyExpectation(expected_version, message.topic_id or ZERO_UUID)
+        return self._accumulator.enqueue_versioned(message.topic, message.partition, expected, record)
 
     def _record(self, message: Message) -> SerializedRecord:
         key = as_bytes(message.topic, self._key_serializer(message.topic, message.key))
@@ -234,6 +257,19 @@ def _append_id(append_id: bytes | UUID | None) -> bytes:
     if len(name) != APPEND_ID_SIZE:
         raise ValueError(f"an append id has {APPEND_ID_SIZE} bytes, not {len(name)}")
     return name
+
+
+def _check_unused_before(unused_before: int | None, expected_offset: int, append_id: bytes) -> None:
+    """Raises ValueError for an offset that is none, or that no append needs."""
+    if unused_before is None:
+        return
+    if not append_id:
+        raise ValueError("unused_before says something about an append_id, and there is none")
+    if not 0 <= unused_before <= expected_offset:
+        raise ValueError(
+            f"unused_before={unused_before}: it is where the log ended when the append id was made, or "
+            f"before, and at most the expected offset {expected_offset}"
+        )
 
 
 def _size_of_headers(topic: str, headers: Headers) -> int:

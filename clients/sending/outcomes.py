@@ -16,6 +16,7 @@ from holdfast_log.protocol.errors import BrokerError, ErrorCode
 _LOST_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 _NOT_WRITTEN = (
     ErrorCode.OFFSET_MISMATCH,
+    ErrorCode.APPEND_ID_UNKNOWN,
     ErrorCode.KEY_VERSION_MISMATCH,
     ErrorCode.OPERATION_NOT_ATTEMPTED,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from holdfast_log.clients.sending.batch import Batch, ReplacementSpan
 from holdfast_log.clients.sending.columns import RecordColumns
-from holdfast_log.clients.sending.expectations import ANY_EPOCH, Expectation
+from holdfast_log.clients.sending.expectations import ANY_EPOCH, Expectation, KeyExpectation
 from holdfast_log.clients.sending.losses import Losses
 from holdfast_log.clients.sending.producer_lock import ProducerLock
 from holdfast_log.clients.sending.record import SerializedRecord
@@ -46,12 +46,12 @@ def keyless_partition_of(partition_count: int) -> int:
 
 
 class UnplacedRecord(NamedTuple):
-    """A record whose topic's partitions are unknown, the batch of its own that its response watches, and the
-    version that it expects of its key; None for any."""
+    """A record whose topic's partitions are unknown, the batch of its own that its response watches, and what
+    it expects of its key; None for nothing."""
 
     record: SerializedRecord
     batch: Batch
-    expected_version: int | None = None
+    expected: KeyExpectation | None = None
 
 
 def _check_name(topic: object) -> None:
@@ -287,7 +287,7 @@ class Queues:
             batch, _ = self._begin_batch(topic, queue.partition, queue.batches, now_ms)
             batch.expected_offset, batch.expected_epoch = expected.offset, expected.last_leader_epoch
             batch.guards, batch.append_id = expected.guards, expected.append_id
-            batch.topic_id = expected.topic_id
+            batch.topic_id, batch.id_unused_before = expected.topic_id, expected.id_unused_before
             batch.is_closed = True
             builder = batch.builder
             assert builder is not None
@@ -302,13 +302,13 @@ class Queues:
         return batch, first, should_wake
 
     def append_versioned(
-        self, queue: PartitionQueue, expected_version: int, record: SerializedRecord, now_ms: int
+        self, queue: PartitionQueue, expected: KeyExpectation, record: SerializedRecord, now_ms: int
     ) -> Batch:
         """Add a record that depends on the last record with its key. It has a batch of its own, because a
         broker that refuses it refuses its whole batch. The batch does not linger."""
         topic = self.topics[queue.topic]
         batch, _ = self._begin_batch(topic, queue.partition, queue.batches, now_ms)
-        batch.expected_version = expected_version
+        batch.expected_version, batch.topic_id = expected
         batch.is_closed = True
         assert batch.builder is not None
         batch.builder.append(*record[:4])
@@ -360,7 +360,7 @@ class Queues:
         topic: TopicQueues,
         record: SerializedRecord,
         now_ms: int,
-        expected_version: int | None = None,
+        expected: KeyExpectation | None = None,
     ) -> Batch:
         """Add a record while the topic's partitions are unknown.
 
@@ -372,16 +372,16 @@ class Queues:
         builder.append(timestamp, key, value, headers)
         batch.cost = size + UNPLACED_OVERHEAD
         self.used += batch.cost
-        topic.unplaced.append(UnplacedRecord(record, batch, expected_version))
+        topic.unplaced.append(UnplacedRecord(record, batch, expected))
         self.waiting[topic] = None
         return batch
 
     def place_first(self, topic: TopicQueues, partition: int) -> list[Callable[[], object]]:
         """Give the first record that waits for its topic a partition; the callbacks to run now."""
-        record, alone, version = topic.unplaced.popleft()
+        record, alone, expected = topic.unplaced.popleft()
         self.used -= alone.cost
-        if version is not None:
-            placed = self.append_versioned(topic.queue(partition), version, record, alone.created_ms)
+        if expected is not None:
+            placed = self.append_versioned(topic.queue(partition), expected, record, alone.created_ms)
             return alone.hand_over((ReplacementSpan(0, placed, 0),))
         batch, index, _ = self.append(topic, partition, record, lambda: alone.created_ms)
         return alone.hand_over((ReplacementSpan(0, batch, index),))

@@ -77,7 +77,9 @@ def produce_request(
                 data.expected_leader_epoch = batch.expected_epoch
                 data.attempt = batch.attempt
                 data.expected_topic_id = batch.topic_id
-                data.append_id = batch.append_id
+                if batch.append_id:
+                    data.append_id = batch.append_id
+                    data.id_unused_before = batch.id_unused_before
         if batch.expected_version is not None:
             data.expected_versions = [KeyVersion(record=0, version=batch.expected_version)]
             data.expected_topic_id = batch.topic_id

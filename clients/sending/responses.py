@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from holdfast_log.clients.errors import RequestTimeoutError
 from holdfast_log.clients.message import UNKNOWN_OFFSET, RecordMetadata
 from holdfast_log.clients.sending.batch import Batch, whereabouts
+from holdfast_log.clients.sending.waiting import wait_while_awake
 
 Callback: TypeAlias = "Callable[[SendResponse], object]"
 
@@ -69,13 +70,15 @@ class SendResponse:
         """Wait for the outcome and return where the message is.
 
         Raises the error if it failed, and RequestTimeoutError if the outcome is unknown after `timeout_ms`.
+        Time during which the process stood still does not count, so that a process that was stopped gets
+        ProducerFencedError, and not this.
         While it is unknown, raises InsideCallbackError in the producer's thread, and ForkedError in a fork.
         """
         if not self.done:
             self._check_may_wait("result()")
             event = threading.Event()
             self.on_completion(lambda _: event.set())
-            if not event.wait(None if timeout_ms is None else timeout_ms / 1000):
+            if not wait_while_awake(event, timeout_ms):
                 raise RequestTimeoutError(f"the outcome is not known after {timeout_ms} ms")
         return self._outcome()
 

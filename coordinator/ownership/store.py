@@ -60,6 +60,9 @@ from holdfast_log.coordinator.zookeeper.pipelined import outcomes, read_all
 from holdfast_log.coordinator.zookeeper.sessions import on_any_session
 
 NO_ZNODE = -1
+READ_AT_ONCE = 200
+"""Records read by one request and decoded in one turn of the reactor, a few ms. A group may have 100,000
+names, and the broker must renew its lease meanwhile."""
 WRITE_BYTES_MAX = 900_000
 """Maximum bytes in one write. ZooKeeper closes a connection that sends a request of 1 MB."""
 _log = logging.getLogger(__name__)
@@ -315,17 +318,20 @@ async def _catch_up(session: ZooKeeperSession) -> int:
 
 async def _read(session: ZooKeeperSession, keys: Sequence[ResourceKey]) -> list[FoundRecord]:
     found = []
-    data = await read_all(session, [key.path for key in keys])
-    for key, there in zip(keys, data, strict=True):
-        if there is None:
-            continue
-        record = None
-        try:
-            record = decode_ownership(key.path, there[0])
-        except BadZnode as error:
-            _log.error("The ownership record of %s cannot be decoded; no client can claim it: %s", key, error)
-        found.append(FoundRecord(key, record, there[1].version))
+    for start in range(0, len(keys), READ_AT_ONCE):
+        some = keys[start : start + READ_AT_ONCE]
+        data = await read_all(session, [key.path for key in some])
+        found += [_decoded(key, *there) for key, there in zip(some, data, strict=True) if there is not None]
     return found
+
+
+def _decoded(key: ResourceKey, data: bytes, stat: Stat) -> FoundRecord:
+    record = None
+    try:
+        record = decode_ownership(key.path, data)
+    except BadZnode as error:
+        _log.error("The ownership record of %s cannot be decoded; no client can claim it: %s", key, error)
+    return FoundRecord(key, record, stat.version)
 
 
 async def _written(session: ZooKeeperSession, replacements: Sequence[Replacement]) -> list[int] | None:

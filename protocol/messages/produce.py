@@ -89,6 +89,9 @@ class PartitionProduceData:
 
     `append_id` (16 bytes, empty: none; feature `holdfast.append.ids`) names the append of a condition. The
     batch must have it too, in a header of its first record, and be marked (`protocol.records.append_id_of`).
+    `id_unused_before` (version 2 of the feature): the client knows that no append with this id is in the log
+    before this offset. A broker that does not remember all ids from there on refuses with APPEND_ID_UNKNOWN.
+    -1: the client decides by itself, from the answer's `append_ids_from`.
 
     `owner_token` and `owner_secret` are a fence, for brokers with the feature `holdfast.fences`: the batch is
     appended only while the grant with this incarnation is in force, whichever connection the request uses.
@@ -105,6 +108,7 @@ class PartitionProduceData:
     append_id: bytes = wire("9+", tag=FIRST_OWN_TAG + 5)
     owner_token: Int64 = wire("9+", default=-1, tag=FIRST_OWN_TAG + 6)
     owner_secret: bytes = wire("9+", tag=FIRST_OWN_TAG + 7)
+    id_unused_before: Int64 = wire("9+", default=-1, tag=FIRST_OWN_TAG + 8)
 
 
 @struct

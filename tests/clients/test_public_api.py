@@ -38,7 +38,11 @@ def example_of(kind: type[Exception]) -> Exception:
         case "GuardMismatchError":
             return client_errors.GuardMismatchError("mismatch", {TopicPartition("t", 0): 5})
         case "OffsetMismatchError":
-            return protocol_errors.OffsetMismatchError(message="mismatch", next_offset=5, last_leader_epoch=2)
+            return protocol_errors.OffsetMismatchError(
+                message="mismatch", next_offset=5, last_leader_epoch=2, append_ids_from=3
+            )
+        case "AppendIdUnknownError":
+            return protocol_errors.AppendIdUnknownError(message="unknown", next_offset=5, append_ids_from=3)
         case "KeyVersionMismatchError":
             return protocol_errors.KeyVersionMismatchError(message="mismatch", versions=[(0, 5)])
         case "UndeliveredError":

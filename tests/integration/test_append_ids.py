@@ -8,7 +8,7 @@ import pytest
 
 from holdfast_log.clients.message import Message
 from holdfast_log.clients.producer import Producer
-from holdfast_log.protocol.errors import OffsetMismatchError
+from holdfast_log.protocol.errors import AppendIdUnknownError, InvalidRequestError, OffsetMismatchError
 from tests.cluster import Cluster
 from tests.integration.clients import consume, create_topic
 
@@ -17,12 +17,16 @@ ID = uuid.uuid4()
 
 
 def _append(
-    bootstrap: str, expected: int, *values: str, append_id: uuid.UUID = ID
+    bootstrap: str,
+    expected: int,
+    *values: str,
+    append_id: uuid.UUID = ID,
+    unused_before: int | None = None,
 ) -> tuple[int | None, bool]:
     """(offset of the last message, whether it was there already), by a producer of its own."""
     with Producer({"bootstrap.servers": bootstrap}) as producer:
         messages = [Message("ledger", value=value, partition=0) for value in values]
-        response = producer.send_at(expected, *messages, append_id=append_id)
+        response = producer.send_at(expected, *messages, append_id=append_id, unused_before=unused_before)
         return response.result(WAIT_MS).offset, response.is_repeat
 
 
@@ -44,15 +48,26 @@ def test_an_append_is_written_once_although_each_leader_is_killed_before_it_is_r
     assert consume(cluster.bootstrap, "ledger", 2) == [b"a", b"b"]
 
 
-def test_an_id_is_unknown_once_enough_others_were_used(cluster: Cluster) -> None:
+def test_an_append_is_not_written_twice_although_its_id_is_forgotten(cluster: Cluster) -> None:
+    """The recipe: after OffsetMismatchError, the same id at the error's `next_offset`."""
     (broker,) = cluster.start(1, {"append.ids.max": "2"})
     create_topic(cluster.bootstrap, "ledger")
-    first, second, third = (uuid.uuid4() for _ in range(3))
+    first, second, third, fourth = (uuid.uuid4() for _ in range(4))
     for offset, append_id in enumerate((first, second, third)):
-        assert _append(cluster.bootstrap, offset, "x", append_id=append_id) == (offset, False)
+        written = _append(cluster.bootstrap, offset, "x", append_id=append_id, unused_before=offset)
+        assert written == (offset, False)
     broker.kill()
     broker.start()
     broker.wait_ready(1)
     assert _append(cluster.bootstrap, 1, "x", append_id=second) == (1, True)
-    with pytest.raises(OffsetMismatchError):
-        _append(cluster.bootstrap, 0, "x", append_id=first)
+    for expected in (0, 3):
+        with pytest.raises(AppendIdUnknownError) as unknown:
+            _append(cluster.bootstrap, expected, "x", append_id=first)
+        assert (unknown.value.next_offset, unknown.value.append_ids_from) == (3, 1)
+    with pytest.raises(OffsetMismatchError) as mismatch:
+        _append(cluster.bootstrap, 2, "x", append_id=fourth, unused_before=1)
+    assert (mismatch.value.next_offset, mismatch.value.append_ids_from) == (3, 1)
+    assert _append(cluster.bootstrap, 3, "y", append_id=fourth, unused_before=1) == (3, False)
+    with pytest.raises(InvalidRequestError, match="an id of its own"):
+        _append(cluster.bootstrap, 3, "z", append_id=fourth, unused_before=1)
+    assert consume(cluster.bootstrap, "ledger", 4) == [b"x", b"x", b"x", b"y"]

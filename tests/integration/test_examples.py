@@ -8,16 +8,20 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
+import uuid
 from pathlib import Path
 
 import pytest
 
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
-from holdfast_log.clients.admin import Admin, TokenCheck
+from holdfast_log.clients.admin import Admin, NewTopic, TokenCheck
 from holdfast_log.clients.consumer import Consumer
-from holdfast_log.clients.message import ConsumerRecord
+from holdfast_log.clients.message import NO_VERSION, ConsumerRecord, Message
 from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.errors import TopicExistsError
 from holdfast_log.protocol.topic_partition import TopicPartition
+from tests.cluster import Cluster
 from tests.integration import clients
 
 HOME = Path(__file__).parents[2]
@@ -245,6 +249,42 @@ def test_a_key_value_store_loses_no_acknowledged_command_when_its_leader_is_kill
     assert sorted(reader.splitlines()) == [f"get {key}: {value}" for key, value in values.items()]
 
 
+def test_payments_are_written_once_although_the_broker_forgets_their_ids(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    (broker,) = cluster.start(1, {"append.ids.max": "3"})
+    clients.create_topic(broker.address, "payments")
+    arguments = ("payments.py", broker.address, "payments", tmp_path / "notes.sqlite")
+    assert run(*arguments, commands="1 100 to Anna\n2 50 to Ben\n") == (
+        "payment 1 is at offset 0\npayment 2 is at offset 1\n"
+    )
+
+    # The process has crashed between the broker's answer and its note, and others write.
+    notes = sqlite3.connect(tmp_path / "notes.sqlite", isolation_level=None)
+    notes.execute("UPDATE notes SET offset = NULL")
+    _write_with_ids(broker.address, "payments", range(2, 4))
+    again = run(*arguments)
+    assert again == "payment 1 is at offset 0\npayment 2 is at offset 1\n"
+
+    # One that was noted and not sent is not in the log, which the broker cannot know.
+    notes.execute("UPDATE notes SET offset = NULL WHERE number = '1'")
+    notes.execute("INSERT INTO notes VALUES ('3', '70 to Carl', 1, NULL)")
+    _write_with_ids(broker.address, "payments", range(4, 10))
+    again = run(*arguments)
+    assert again == "payment 1 is at offset 0\npayment 3 is at offset 10\n"
+    values = [record.value for record in records_of(broker, "payments", 11)]
+    assert values == [b"100 to Anna", b"50 to Ben", *[b"of another"] * 8, b"70 to Carl"]
+    notes.close()
+
+
+def _write_with_ids(address: str, topic: str, offsets: range) -> None:
+    """Append one record at each of these offsets, each by a process of its own."""
+    for offset in offsets:
+        with Producer({"bootstrap.servers": address}) as producer:
+            message = Message(topic, value="of another", partition=0)
+            producer.send_at(offset, message, append_id=uuid.uuid4(), unused_before=offset).result(WAIT_MS)
+
+
 def test_registers_lose_no_change_of_processes_that_change_the_same_keys(broker: BackgroundBroker) -> None:
     clients.create_topic(broker.address, "registers", config={"key.versions": "true"})
     processes = [start("registers.py", broker.address, "registers") for _ in range(3)]
@@ -258,6 +298,81 @@ def test_registers_lose_no_change_of_processes_that_change_the_same_keys(broker:
         assert process.returncode == 0, errors
 
     assert run("registers.py", broker.address, "registers", commands="get a\nget b\n") == "120\n120\n"
+
+
+def test_registers_are_deleted_and_set_again_after_their_tombstones_are_gone(cluster: Cluster) -> None:
+    """The version of a key is the offset of its tombstone, also once the tombstone is gone; without the files
+    of the index it is that of a key that was never there."""
+    (broker,) = cluster.start(1, {"log.cleaner.backoff.ms": "50"})
+    config = {
+        "key.versions": "true",
+        "cleanup.policy": "compact",
+        "delete.retention.ms": "0",
+        "segment.bytes": "2000",
+        "min.cleanable.dirty.ratio": "0.01",
+    }
+    clients.create_topic(broker.address, "registers", config=config)
+    old = start("registers.py", broker.address, "registers")
+    commands = ("set a 1", "set b 1", "get a", "del a", "del b", "get a", "add a 2", "del a")
+    _say(old, *commands)
+    assert [_hear(old) for _ in commands] == ["1", "1", "1", "", "", "", "2", ""]
+    _wait_until_gone(broker, {b"a", b"b"})
+
+    assert run("registers.py", broker.address, "registers", commands="add a 5\nget b\n") == "5\n\n"
+    _say(old, "add a 1", "del a", "del b")
+    assert [_hear(old) for _ in range(3)] == ["6", "", ""]
+    _wait_until_gone(broker, {b"a", b"b"})
+    broker.stop()
+    for file in broker.directory.rglob("*.keys"):
+        file.unlink()
+    broker.start()
+    broker.wait_ready(1)
+    with Producer({"bootstrap.servers": broker.address}) as producer:
+        # It was created and deleted twice since, and is absent as before: NO_VERSION fits.
+        created = Message("registers", key="b", value="7", partition=0, expected_version=NO_VERSION)
+        producer.send(created).result(WAIT_MS)
+    _say(old, "add a 1", "add b 1")
+    assert [_hear(old) for _ in range(2)] == ["1", "8"]
+    _, errors = old.communicate(timeout=TIMEOUT_S)
+    assert old.returncode == 0, errors
+
+
+def _wait_until_gone(broker: BackgroundBroker, keys: set[bytes]) -> None:
+    """Write records of other keys until compaction has removed all records of these."""
+    for _ in range(600):
+        with Producer({"bootstrap.servers": broker.address}) as producer:
+            noise = [Message("registers", key=f"n{n}", value="x" * 400, partition=0) for n in range(8)]
+            producer.send(*noise).result(WAIT_MS)
+        if not keys & {record.key for record in records_of(broker, "registers", 1)}:
+            return
+    raise AssertionError(f"compaction did not remove {keys}")
+
+
+def test_registers_begin_anew_with_a_topic_that_was_created_again(broker: BackgroundBroker) -> None:
+    """Without the topic's id the version of the old topic would fit the record of the new one."""
+    clients.create_topic(broker.address, "remade", config={"key.versions": "true"})
+    process = start("registers.py", broker.address, "remade")
+    _say(process, "set a 100")
+    assert _hear(process) == "100"
+    clients.delete_topic(broker.address, "remade")
+    _create_once_gone(broker.address, "remade")
+    assert run("registers.py", broker.address, "remade", commands="set a 1\n") == "1\n"
+    _say(process, "add a 1")
+    assert _hear(process) == "2"
+    process.communicate(timeout=TIMEOUT_S)
+
+
+def _create_once_gone(address: str, topic: str) -> None:
+    """Create a topic again that is being deleted."""
+    with Admin({"bootstrap.servers": address}) as admin:
+        for _ in range(600):
+            try:
+                admin.create_topics([NewTopic(topic, 1, 1, {"key.versions": "true"})])
+            except TopicExistsError:
+                time.sleep(0.1)
+            else:
+                return
+    raise AssertionError(f"{topic} was not deleted")
 
 
 def test_a_paused_leader_of_a_key_value_store_resumes_as_a_standby(broker: BackgroundBroker) -> None:

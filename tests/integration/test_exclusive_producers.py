@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 import queue
+import signal
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -24,6 +29,7 @@ from holdfast_log.protocol.errors import (
 )
 from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 from tests.integration import clients
+from tests.integration.programs import HOME
 from tests.models.cuttable import CuttableNetwork
 
 WAIT_MS = 60_000
@@ -211,3 +217,42 @@ def test_access_is_granted_to_a_whole_topic_or_to_chosen_partitions(broker: Back
 def test_an_exclusive_producer_requires_acks_all(broker: BackgroundBroker) -> None:
     with pytest.raises(ConfigError, match="acks=all"):
         ExclusiveProducer({"bootstrap.servers": broker.address, "acks": "1"}, "any")
+
+
+LEADER = """
+import sys
+from holdfast_log import ExclusiveProducer, Message, ProducerAccessMode
+
+address, topic = sys.argv[1:]
+producer = ExclusiveProducer(
+    {"bootstrap.servers": address}, topic, ProducerAccessMode.EXCLUSIVE, session_timeout_ms=1500
+)
+try:
+    while True:
+        producer.send(Message(topic, value="I lead")).result(timeout_ms=300)
+        print("written", flush=True)
+except Exception as error:
+    print(type(error).__name__, flush=True)
+"""
+
+
+def test_a_leader_that_was_stopped_learns_in_result_that_it_is_fenced(
+    broker: BackgroundBroker, topic: str
+) -> None:
+    """Its wait has run out when it goes on, and the refusal of the broker is not read yet."""
+    leader = subprocess.Popen(
+        [sys.executable, "-c", LEADER, broker.address, topic],
+        cwd=HOME,
+        env={**os.environ, "PYTHONPATH": str(HOME)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert leader.stdout is not None
+    assert leader.stdout.readline() == "written\n"
+    leader.send_signal(signal.SIGSTOP)
+    with producer_on(broker, topic, FENCING) as successor:
+        successor.send(Message(topic, value="now I lead")).result(WAIT_MS)
+        time.sleep(1)  # Longer than the leader's wait for its last message.
+        leader.send_signal(signal.SIGCONT)
+        *_, last = leader.communicate(timeout=WAIT_MS / 1000)[0].splitlines()
+    assert last == "ProducerFencedError"

@@ -141,7 +141,7 @@ class FakePartition:
     def _remember(self, batch: memoryview, header: BatchHeader, offset: int) -> None:
         self.producers.update(header, offset, now_ms=0)
         if header.has_append_id:
-            self.producers.remember_id(batch, header, offset)
+            self.producers.remember_id(batch, header, offset, now_ms=0)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch up to `epoch` that has records, and the offset after its last one."""

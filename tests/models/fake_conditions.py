@@ -42,7 +42,7 @@ class FakeConditions:
                 answers[place] = PartitionProduceResponse(
                     index=data.index, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, base_offset=-1
                 )
-            elif data.expected_offset >= 0 and data.expected_topic_id != broker.cluster.topic_ids[place[0]]:
+            elif _is_conditional(data) and data.expected_topic_id != broker.cluster.topic_ids[place[0]]:
                 answers[place] = PartitionProduceResponse(
                     index=data.index, error_code=ErrorCode.INCONSISTENT_TOPIC_ID, base_offset=-1
                 )
@@ -56,6 +56,17 @@ class FakeConditions:
                         key_versions=mismatched,
                     )
             elif data.expected_offset >= 0 and not _is_duplicate(partition, data):
+                ids_from = partition.producers.append_ids.known_from
+                if data.append_id and ids_from > data.id_unused_before >= 0:
+                    answers[place] = PartitionProduceResponse(
+                        index=data.index,
+                        error_code=ErrorCode.APPEND_ID_UNKNOWN,
+                        base_offset=-1,
+                        next_offset=partition.end_offset,
+                        last_leader_epoch=partition.leader_epoch,
+                        append_ids_from=ids_from,
+                    )
+                    continue
                 is_poisoned = data.attempt <= self.refused.get(place, -1)
                 if is_poisoned or data.expected_offset != partition.end_offset:
                     answers[place] = PartitionProduceResponse(
@@ -64,8 +75,9 @@ class FakeConditions:
                         base_offset=-1,
                         next_offset=partition.end_offset,
                         last_leader_epoch=partition.leader_epoch,
+                        append_ids_from=ids_from if data.append_id else -1,
                     )
-        if not any(rows[place].expected_offset >= 0 or rows[place].expected_versions for place in answers):
+        if not any(_is_conditional(rows[place]) for place in answers):
             return {}
         for place, data in rows.items():
             partition = broker.cluster.partition(*place)
@@ -78,6 +90,10 @@ class FakeConditions:
                 place, PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
             )
         return answers
+
+
+def _is_conditional(data: PartitionProduceData) -> bool:
+    return data.expected_offset >= 0 or bool(data.expected_versions)
 
 
 def _mismatched(partition: FakePartition, data: PartitionProduceData) -> list[KeyVersion]:

@@ -53,6 +53,9 @@ def _actors(plan: Plan) -> Iterator[str]:
     if plan.blind_writers:
         more = ", deleted keys, and tried records without keys" if plan.has_tombstones else ""
         yield f"{_count(plan.blind_writers, 'client')} wrote records with keys to compacted-0{more}."
+    if plan.payers:
+        payers = _count(plan.payers, "application")
+        yield f"{payers} wrote payments to {plan.payers_topic}-0, with append ids."
     if plan.quotas is not None:
         changes = _listed([f"{change} after {change.at_s:.1f} s" for change in plan.quotas.changes])
         yield f"mw0 and mw1 wrote to metered-0, and mr0 read it, under quotas: {changes}."

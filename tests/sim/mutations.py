@@ -69,6 +69,8 @@ RARE: tuple[Mutation, ...] = (
     *group_readers.RARE,
     *hangs.RARE,
     *access.RARE,
+    *append_ids.RARE,
+    *names.RARE,
     *fences.RARE,
     *leases.RARE,
     *ownership.RARE,

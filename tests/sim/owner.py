@@ -234,6 +234,7 @@ class Owner(Tenant):
             expected_offset=-1 if owned.expected_offset is None else owned.expected_offset,
             expected_topic_id=owned.batch.topic_id,
             append_id=owned.append_id,
+            id_unused_before=owned.id_unused_before,
         )
         topics = [TopicProduceData(name=self.at[0], partition_data=[data])]
         guard = self._guard(address)
@@ -346,7 +347,7 @@ class Owner(Tenant):
             self._expected = max(self._expected, row.base_offset + len(batch.values))
             self._queue.remove(sent)
             self.told.was_appended(owned)
-        elif code == ErrorCode.OFFSET_MISMATCH:
+        elif code in (ErrorCode.OFFSET_MISMATCH, ErrorCode.APPEND_ID_UNKNOWN):
             owned.is_refused = True
             self.told.mismatched(owned, row.next_offset, sent.sent_s)
             self._expected = row.next_offset

@@ -76,6 +76,11 @@ class OwnedBatch:
     is_refused: bool = False
     """Whether a broker answered that the batch will never be in the log."""
 
+    @property
+    def id_unused_before(self) -> int:
+        """An offset before which the log has no append with this id; -1 without an id."""
+        return self.expected_offset if self.append_id and self.expected_offset is not None else -1
+
 
 @dataclass(frozen=True, slots=True)
 class Guard:
@@ -96,6 +101,8 @@ class OwnerHistory:
     history: History
     has_resets: bool = False
     names_forgotten_after_s: float | None = None
+    has_forgotten_ids: bool = False
+    """Whether brokers remember so few append ids that they forget some."""
     grants: list[Told] = field(default_factory=list)
     batches: list[OwnedBatch] = field(default_factory=list)
     queues: QueueHistory = field(init=False)

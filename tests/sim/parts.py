@@ -40,6 +40,8 @@ def _surroundings(plan: Plan) -> Iterator[str]:
     yield from (change.name.lower() for change in plan.changes)
     yield from plan.producers
     yield from list(plan.consumers)[1:]
+    if plan.payers:
+        yield "payers"
     if plan.weather != _CALM:
         yield "weather"
     if plan.work_ms_max > _FAST_WORK_MS or plan.result_ms_max:
@@ -65,6 +67,7 @@ def without(plan: Plan, names: Collection[str]) -> Plan:
         tenants=None if plan.tenants is None else _tenants(plan.tenants, names),
         weather=_CALM if "weather" in names else plan.weather,
         work_ms_max=_FAST_WORK_MS if "slow-workers" in names else plan.work_ms_max,
+        payers=0 if "payers" in names else plan.payers,
         result_ms_max=0.0 if "slow-workers" in names else plan.result_ms_max,
         quotas=None if METERED in names else plan.quotas,
         zookeeper_delay_ms_max=(

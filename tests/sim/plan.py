@@ -74,6 +74,7 @@ _RETAINED_SHARE = 0.25
 _COMPACTED_SHARE = 0.25
 _QUOTAS_SHARE = 0.15
 _TOMBSTONES_SHARE = 0.6
+_PAYERS_SHARE = 0.3
 _DEFAULT_QUOTAS_SHARE = 0.5
 QUOTA_WINDOWS = 3
 """Value of quota.window.num in seeds with quotas; a window takes one second. A client may save up what it
@@ -222,6 +223,9 @@ class Plan:
     """Longest time in milliseconds that a request to ZooKeeper, or its answer, takes on the network."""
     quotas: QuotasPlan | None = None
     """The quotas of clients that read and write the topic `METERED`."""
+    payers: int = 0
+    """Number of applications that write payments with append ids to `payers_topic`."""
+    payers_topic: str = ""
     result_ms_max: float = 0.0
     """Longest time in ms from the end of a worker thread's job to the moment at which the broker has the
     result. The log may grow, or be truncated, in between."""
@@ -239,6 +243,9 @@ def draw(shape: Shape, kinds: Sequence[Kind], streams: Callable[[str], random.Ra
     rng = streams("plan of tombstones")
     if plan.blind_writers and rng.random() < _TOMBSTONES_SHARE:
         plan = _with_tombstones(plan, rng)
+    rng = streams("plan of payers")
+    if rng.random() < _PAYERS_SHARE:
+        plan = _with_payers(plan, rng)
     rng = streams("plan of an unfollowed leader")
     if plan.tenants is not None and not _has_long_fault(plan) and rng.random() < _UNFOLLOWED_SHARE:
         plan = _with_undisturbed_fault(plan, UNFOLLOWED_LEADER, rng)
@@ -462,6 +469,21 @@ def _quota_change(at_s: float, client: str | None, rng: random.Random) -> QuotaC
     key = QuotaKey.FETCH if client == METERED_READER else QuotaKey.PRODUCE
     limit = rng.choice([500.0, 1000.0, 2000.0, None] if at_s else [500.0, 1000.0])
     return QuotaChange(at_s, client, key, limit, is_of_user=rng.random() < 0.3)
+
+
+def _with_payers(plan: Plan, rng: random.Random) -> Plan:
+    """The plan with applications that write payments with append ids. In some of these seeds brokers remember
+    only a few ids, and so forget some of them, or do not know them, because they began their replicas after
+    earlier records had been deleted."""
+    names = [topic.name for topic in plan.topics if topic.name == "t" or topic.is_trimmed]
+    settings = dict(plan.settings)
+    if rng.random() < 0.7:
+        settings["append.ids.max"] = rng.choice([2, 6, 20])
+        settings["append.ids.max.per.producer"] = rng.choice([1, 4, 5000])
+        settings["append.ids.retention.ms"] = rng.choice([0, 1000, 86_400_000])
+    return dataclasses.replace(
+        plan, payers=rng.randint(2, 3), payers_topic=rng.choice(names), settings=settings
+    )
 
 
 def _with_many_names(plan: Plan, tenants: TenantsPlan, rng: random.Random) -> Plan:

@@ -4,7 +4,8 @@ Such a process stands for one that was started after the first had crashed: it h
 and no producer id. Again and again it asks about an append: one that was acknowledged, one that is still
 under way, or one without an outcome. It asks about some as soon as they are sent: a broker may have appended
 them, and must not answer before they are committed. It asks about old appends too, because a broker must know
-the ids of appends that are in earlier segments, or that an earlier leader wrote.
+the ids of appends that are in earlier segments, or that an earlier leader wrote. A broker that has forgotten
+ids may answer APPEND_ID_UNKNOWN instead.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ class Repeater(Client):
             expected_offset=_NEVER,
             expected_topic_id=batch.topic_id,
             append_id=owned.append_id,
+            id_unused_before=owned.id_unused_before,
         )
         topics = [TopicProduceData(name=batch.at[0], partition_data=[part])]
 
@@ -94,7 +96,7 @@ class Repeater(Client):
                 self._told.was_repeated(owned, row.base_offset, is_repeat=row.is_repeat)
                 return
             is_unknown = row.error_code == ErrorCode.OFFSET_MISMATCH
-            if row.error_code in NOT_THE_WRITER and asked.is_current:
+            if row.error_code in NOT_THE_WRITER and asked.is_current and not self._told.has_forgotten_ids:
                 # A broker that knows the id answers before it checks who may write. One that was replaced may
                 # not know it: another broker may have got the append.
                 now = self._judge_knows(address, batch.at)

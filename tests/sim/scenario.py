@@ -33,6 +33,7 @@ from tests.sim.long_faults import LongFaults
 from tests.sim.member import SESSION_TIMEOUT_MS
 from tests.sim.operator import Operator
 from tests.sim.owner_history import OwnerHistory
+from tests.sim.payer import Payer
 from tests.sim.plan import (
     METERED,
     METERED_READER,
@@ -41,6 +42,7 @@ from tests.sim.plan import (
     THREE,
     Plan,
     Shape,
+    Topic,
     draw,
 )
 from tests.sim.producer import Producer
@@ -110,6 +112,12 @@ def run_plan(plan: Plan, seed: int, luck: int = 0, *, keep_lines: int | None = 4
     # Unhandled failures are reported when the last reference to them is gone.
     verdict.violations += [problem for problem in world.problems if problem not in verdict.violations]
     return verdict
+
+
+def _remembers_all(plan: Plan, topic: Topic) -> bool:
+    """Whether every replica of a topic has seen all append ids, and has room for them."""
+    loses_bits = any(strike.kind == "bit rot" for strike in plan.strikes)
+    return "append.ids.max" not in plan.settings and not topic.is_trimmed and not loses_bits
 
 
 @contextmanager
@@ -198,6 +206,7 @@ class Story:
         self.groups = [GroupLife(around, group, told) for group in plan.groups]
         tenants = plan.tenants
         self.owned = OwnerHistory(self.history, has_resets=tenants is not None and tenants.has_resets)
+        self.owned.has_forgotten_ids = "append.ids.max" in plan.settings
         if tenants is not None and tenants.names_kept:
             self.owned.names_forgotten_after_s = NAMES_RETENTION_MS / 1000
         self.tenants = None if tenants is None else TenantLife(around, tenants, self.owned)
@@ -221,6 +230,17 @@ class Story:
             if topic.is_compacted
             for number in range(plan.blind_writers)
         ]
+        payers_topic = next((topic for topic in topics if topic.name == plan.payers_topic), None)
+        self.payers = [
+            Payer(
+                around,
+                f"payer{number}",
+                (payers_topic.name, 0),
+                remembers_all=_remembers_all(plan, payers_topic),
+            )
+            for number in range(plan.payers)
+            if payers_topic is not None
+        ]
         self.cluster.network.weather = plan.weather
         self._disasters = LongFaults(self)
 
@@ -228,7 +248,7 @@ class Story:
     def clients(self) -> list[Client]:
         members = [member for group in self.groups for member in group.members]
         tenants = self.tenants.tenants if self.tenants is not None else ()
-        writers = [*self.producers, *self.keyed_writers]
+        writers = [*self.producers, *self.keyed_writers, *self.payers]
         metered = [each for each in (self.quota_setter, self.metered_reader) if each is not None]
         return [self.operator, self.watcher, *writers, *self.consumers, *metered, *members, *tenants]
 
@@ -242,7 +262,7 @@ class Story:
             self._found.append("the cluster was not whole 30 s after its start")
             return
         cluster.zookeeper.delay_ms_max = self.plan.zookeeper_delay_ms_max
-        for producer in (*self.producers, *self.keyed_writers):
+        for producer in (*self.producers, *self.keyed_writers, *self.payers):
             producer.start()
         for consumer in self.consumers:
             consumer.start()
@@ -281,7 +301,7 @@ class Story:
         for group in self.groups:
             group.end()
         world.run(2.0)
-        writers = (*self.producers, *self.keyed_writers)
+        writers = (*self.producers, *self.keyed_writers, *self.payers)
         for writer in writers:
             writer.is_making = False
         for consumer in self._readers():

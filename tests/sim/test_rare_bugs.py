@@ -17,6 +17,7 @@ from tests.broker import test_outages as of_outages
 from tests.broker.cleaning import test_cleaner as of_cleaner
 from tests.broker.cleaning import test_crashes as of_crashes
 from tests.broker.groups import test_owner_commits as of_commits
+from tests.broker.log import test_append_ids as of_append_ids
 from tests.broker.log import test_damage as of_damage
 from tests.broker.log import test_disk_faults as of_disks
 from tests.broker.log import test_key_versions as of_index
@@ -26,9 +27,11 @@ from tests.broker.log import test_recovery as of_recovery
 from tests.broker.ownership import test_fencing as of_fences
 from tests.broker.ownership import test_group_readers as of_members
 from tests.broker.ownership import test_handover as of_handovers
+from tests.broker.ownership import test_limits as of_limits
 from tests.broker.ownership import test_lost_lease as of_leases
 from tests.broker.ownership import test_own_api as of_claims
 from tests.broker.ownership.machine import Machine
+from tests.broker.ownership.world import OwnershipWorld
 from tests.broker.quotas import test_store as of_quotas
 from tests.broker.replication import test_conditions as of_offsets
 from tests.broker.replication import test_following as of_followers
@@ -83,6 +86,11 @@ def _mark_in_recovered_segment() -> None:
     )
 
 
+def _read_many_names(path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patches:
+        of_limits.test_a_broker_reads_many_names_in_many_turns_of_the_reactor(OwnershipWorld(path), patches)
+
+
 def _ask_before_the_first_update() -> None:
     broker = of_metadata.TestBeforeTheFirstUpdate()
     broker.setup_method()
@@ -109,6 +117,19 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
         of_recovery.test_the_epoch_of_a_truncated_record_does_not_take_the_record_that_follows()
     ),
     "damage-passed-over": lambda path: of_damage.test_a_read_before_damage_says_that_it_ends_there(1),
+    "append-id-of-deleted-record-denied": lambda path: (
+        of_append_ids.test_a_replica_that_begins_behind_deleted_records_does_not_know_their_ids()
+    ),
+    "append-id-forgotten-for-strangers": lambda path: (
+        of_append_ids.test_beyond_the_limit_for_all_the_producer_with_the_most_ids_forgets_one()
+    ),
+    "append-id-bound-stays": lambda path: (
+        of_append_ids.test_a_follower_does_not_know_the_ids_in_a_gap_that_compaction_has_left()
+    ),
+    "names-loaded-in-one-turn": _read_many_names,
+    "sessions-ended-in-one-turn": lambda path: (
+        of_limits.test_the_sessions_of_many_owners_end_in_many_turns_of_the_reactor()
+    ),
     "key-version-before-commit": _with_world(
         of_conditions.test_a_refusal_waits_until_the_record_that_it_names_is_committed
     ),

@@ -13,19 +13,21 @@ from twisted.internet.task import Clock
 
 from holdfast_log.broker.cleaning.cleaner import Cleaner
 from holdfast_log.broker.cleaning.settings import SETTINGS, CleanerSettings
+from holdfast_log.broker.log.append_ids import AppendIdLimits
 from holdfast_log.broker.log.copying import append_as_follower
 from holdfast_log.broker.log.damage import Damage
 from holdfast_log.broker.log.flush_job import flush_at_once
 from holdfast_log.broker.log.loading import LoadRequest
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.log_events import LogEvents
+from holdfast_log.broker.log.preparation import prepare_append
 from holdfast_log.broker.log.recovery import create_log
 from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.broker.log.time_search import offset_for_timestamp
-from holdfast_log.broker.log.truncation import move_log_start, truncate_to
+from holdfast_log.broker.log.truncation import move_log_start, restore_log_producers, truncate_to
 from holdfast_log.broker.setting_groups import Live
 from holdfast_log.protocol.batches import split
-from holdfast_log.protocol.records import BatchBuilder
+from holdfast_log.protocol.records import APPEND_ID_HEADER, BatchBuilder
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.compaction import compact, records_of
 from tests.models.logs import NOW_MS, append_as_leader, look_up_at_once, new_log, read_all, sim_disk
@@ -408,6 +410,29 @@ def test_a_copy_of_a_compacted_log_knows_the_last_sequence_of_each_producer() ->
     assert rows(log) == [(b"k", b"last")]
     sequences = {entry.producer_id: entry.last_sequence for entry in copied(log).producers.entries()}
     assert sequences == {0: 1, 1: 1}
+
+
+def test_a_copy_of_a_compacted_log_knows_the_append_ids_that_are_left_and_that_others_were_there() -> None:
+    room = Room()
+    log = room.log("t", min_cleanable_dirty_ratio=0.0)
+    log.producers.append_ids.limits = AppendIdLimits(ids_max=2)
+    for number in range(4):
+        builder = BatchBuilder()
+        builder.append(NOW_MS, b"k", b"x" * 90, ((APPEND_ID_HEADER, number.to_bytes(16)),))
+        batch = memoryview(builder.build(has_append_id=True))
+        prepared = prepare_append(log, batch, now_ms=NOW_MS, append_id=number.to_bytes(16))
+        log.append_prepared(prepared, 0, now_ms=NOW_MS)
+    room.write(log, (b"k", b"last"))
+    compact(log, room.disk, NOW_MS)
+
+    copy = copied(log)
+    for reads_again in (False, True):
+        if reads_again:
+            restore_log_producers(copy, NOW_MS)
+        ids = copy.producers.append_ids
+        found = [ids.find(number.to_bytes(16)) is not None for number in range(4)]
+        assert found == [False, False, True, True]
+        assert ids.known_from == log.producers.append_ids.known_from == 2
 
 
 def test_a_copy_of_a_compacted_log_knows_where_each_leader_epoch_began() -> None:

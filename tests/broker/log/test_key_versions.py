@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,6 +31,7 @@ from holdfast_log.broker.log.truncation import advance_log_start, truncate_to
 from holdfast_log.protocol.batches import split
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.records import BatchBuilder, decode_columns
+from tests.models.compaction import compact
 from tests.models.disk import SimDisk
 from tests.models.logs import NOW_MS, append_as_leader, new_log, read_all, reopen, sim_disk
 from tests.models.workers import ImmediateWorkers
@@ -54,7 +56,7 @@ def indexed(log: Log, workers: ImmediateWorkers | None = None) -> Log:
     return log
 
 
-def new_indexed_log(keys_in_memory: int = 3, seed: int = 0, **config: int) -> Log:
+def new_indexed_log(keys_in_memory: int = 3, seed: int = 0, **config: Any) -> Log:
     return indexed(
         new_log(
             sim_disk(seed),
@@ -561,3 +563,36 @@ def test_without_the_setting_no_key_has_a_version() -> None:
         last_offset_of_key(log, digest_of(b"a"))
 
     assert refused.value.code == ErrorCode.POLICY_VIOLATION
+
+
+def append_record(log: Log, key: bytes, value: bytes | None) -> int:
+    builder = BatchBuilder()
+    builder.append(NOW_MS, key, value)
+    return append_as_leader(log, memoryview(builder.build()), 0, now_ms=NOW_MS).first_offset
+
+
+def test_a_key_whose_tombstone_is_gone_has_its_offset_as_version_until_the_index_is_built_again() -> None:
+    """No other record of the key is there in either case: it is absent, and no offset is given again."""
+    log = new_indexed_log(
+        keys_in_memory=100,
+        cleanup_policy=("compact",),
+        segment_bytes=200,
+        delete_retention_ms=1000,
+        min_cleanable_dirty_ratio=0.0,
+    )
+    append_record(log, b"a", b"1")
+    tombstone = append_record(log, b"a", None)
+    for number in range(9):
+        append_record(log, b"%d" % number, b"x")
+    flush_at_once(log)
+    for at_ms in (5000, 6000):
+        log.cleaned_offset = 0
+        compact(log, log.disk, NOW_MS + at_ms)
+    assert b"a" not in versions_in(log)
+    assert version(log, b"a") == tombstone
+
+    assert log.keys is not None
+    log.keys.reset(log.log_start_offset)
+    assert version(log, b"a") == -1
+    assert append_record(log, b"a", b"2") == 11
+    assert version(log, b"a") == 11

@@ -199,7 +199,8 @@ class Machine(TableHost):
                 client.heard()
             self.table.tick(self.now_ms)
             self.perform()
-            if self.now_ms == until_ms:
+            due_ms = self.table.next_deadline_ms
+            if self.now_ms == until_ms and (due_ms is None or due_ms > until_ms):
                 return
 
     def grow(self, key: PartitionKey, records: int = 1, *, committed: bool = True) -> None:

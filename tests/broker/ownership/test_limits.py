@@ -3,19 +3,31 @@ by requests."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from holdfast_log.broker.ownership import limits, resources
+from holdfast_log.broker.ownership.decided import NAMES_LOADED_AT_ONCE, DecidedResources
 from holdfast_log.broker.ownership.effects import Notify
 from holdfast_log.broker.ownership.record_writing import WRITES_MAX
 from holdfast_log.broker.ownership.renewals import _SEEN_MAX, Renewals
 from holdfast_log.broker.ownership.settings import OwnershipSettings
-from holdfast_log.coordinator.ownership.records import NameKey, PartitionKey
+from holdfast_log.broker.ownership.table import DEADLINES_AT_ONCE, OwnershipTable
+from holdfast_log.coordinator.ownership import store
+from holdfast_log.coordinator.ownership.records import (
+    NameKey,
+    OwnershipRecord,
+    PartitionKey,
+    decode_ownership,
+    encode_ownership,
+)
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.ownership import Access, ReleaseRequest, ResourceStanding
 from holdfast_log.protocol.messages.ownership_sight import DescribeOwnersRequest
-from tests.broker.ownership.machine import NAME, P0, Machine
+from tests.broker.ownership.machine import NAME, P0, SESSION_MS, Machine
 from tests.broker.ownership.world import OwnershipWorld
 
 T = "t"
@@ -70,6 +82,81 @@ def test_connections_that_close_while_names_are_loaded_leave_no_state_behind(wor
     service = world.ownership.service
     assert (service._tickets, service._renewals._seen, service._renewals._waiting) == ({}, {}, {})
     assert service.table._state.names == 0
+
+
+def test_a_broker_reads_many_names_in_many_turns_of_the_reactor(
+    world: OwnershipWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one turn, 30,000 names would keep it from renewing its lease for seconds."""
+    count = 3 * NAMES_LOADED_AT_ONCE + 1
+    record = encode_ownership(named_record())
+    for number in range(count):
+        world.zookeeper.znodes[NameKey("app", f"n{number}").path] = (record, 0)
+    world.lead(OFFSETS)
+    loaded, decoded = [0], [0]
+    table, load, decode = world.ownership.service.table, OwnershipTable.load, store.decode_ownership
+
+    def counted_load(*arguments: Any) -> None:
+        loaded[-1] += 1
+        load(*arguments)
+
+    def counted_decode(*arguments: Any) -> OwnershipRecord:
+        decoded[-1] += 1
+        return decode(*arguments)
+
+    next_turn = DecidedResources._next_turn
+
+    def counted_turn(self: DecidedResources) -> Deferred[None]:
+        loaded.append(0)
+        return next_turn(self)
+
+    monkeypatch.setattr(DecidedResources, "_next_turn", counted_turn)
+    monkeypatch.setattr(OwnershipTable, "load", counted_load)
+    monkeypatch.setattr(store, "decode_ownership", counted_decode)
+    world.zookeeper.is_held = True
+    anna = world.owner("anna")
+    anna.ask(anna.claim_request("mine", partition=-1))
+    for _ in range(50):
+        requests, world.zookeeper.requests = world.zookeeper.requests, []
+        for request in requests:
+            world.zookeeper._instant.carry_out(request)
+        decoded.append(0)
+        world.clock.advance(0)
+    world.zookeeper.release()
+
+    assert (sum(loaded), sum(decoded)) == (count, count)
+    assert max(loaded) <= NAMES_LOADED_AT_ONCE and max(decoded) <= store.READ_AT_ONCE
+    assert table._state.names == count + 1
+
+
+def test_the_sessions_of_many_owners_end_in_many_turns_of_the_reactor() -> None:
+    count = 2 * DEADLINES_AT_ONCE + 1
+    machine = Machine()
+    for number in range(count):
+        machine.table.load(NameKey("app", f"n{number}"), named_record(), 0, machine.now_ms)
+    machine.now_ms += SESSION_MS
+    turns = 0
+    while (due_ms := machine.table.next_deadline_ms) is not None and due_ms <= machine.now_ms:
+        before = owned_names(machine)
+        machine.table.tick(machine.now_ms)
+        assert before - owned_names(machine) <= DEADLINES_AT_ONCE
+        turns += 1
+    assert (owned_names(machine), turns) == (0, 3)
+
+
+def owned_names(machine: Machine) -> int:
+    return sum(
+        entry.grant is not None
+        for resource in machine.table.resources()
+        for entry in resource.entries.values()
+    )
+
+
+def named_record() -> OwnershipRecord:
+    """The record of a name that has an owner."""
+    machine = Machine()
+    machine.client("ben").claim(NAME)
+    return decode_ownership(NAME.path, machine.znodes[NAME][0])
 
 
 def test_a_limited_number_of_writes_is_sent_to_zookeeper_at_a_time(world: OwnershipWorld) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast_log.broker.log.append_ids import AppendIdLimits, AppendIds
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.produce import PartitionProduceResponse
 from holdfast_log.protocol.records import APPEND_ID_HEADER, BatchBuilder
@@ -64,18 +65,79 @@ def test_an_unknown_id_is_judged_by_the_expected_offset(world: World) -> None:
     assert values_in(world) == 1
 
 
-def test_the_refusal_of_an_unknown_id_says_from_where_on_all_ids_are_remembered(world: World) -> None:
-    one(world.client(), 0)
-    assert append(world.client(), 0).append_ids_from == 1
-    append(world.client(), 1)
-    one(world.client(), 2)
+def remember(world: World, ids_max: int) -> AppendIds:
+    """Have the broker remember at most `ids_max` ids of the partition."""
+    ids = world.replicas.partition(T, 0).log.producers.append_ids
+    ids.limits = AppendIdLimits(ids_max=ids_max)
+    return ids
 
-    other = bytes(reversed(ID))
-    (refused,) = produce(world.client(), part(named(append_id=other), 0, append_id=other))
+
+def with_id(world: World, number: int, expected: int, unused_before: int = -1) -> PartitionProduceResponse:
+    """The answer to an append with the id `number`."""
+    append_id = number.to_bytes(16, "big")
+    fields = {"append_id": append_id, "id_unused_before": unused_before}
+    (answer,) = produce(world.client(), part(named(append_id=append_id), expected, **fields))
+    return answer
+
+
+def test_the_refusal_of_an_unknown_id_says_from_where_on_all_ids_are_remembered(world: World) -> None:
+    remember(world, 1)
+    one(world.client(), 0)
+    assert with_id(world, 1, 0).append_ids_from == 0
+    with_id(world, 1, 1)
+    with_id(world, 2, 2)
+
+    refused = with_id(world, 3, 0)
     (without,) = produce(world.client(), part(batch(b"x"), 0))
 
     assert (refused.error_code, refused.next_offset) == (ErrorCode.OFFSET_MISMATCH, 3)
-    assert (refused.append_ids_from, without.append_ids_from) == (1, -1)
+    assert (refused.append_ids_from, without.append_ids_from) == (2, -1)
+
+
+@pytest.mark.parametrize("expected", [0, 2])
+def test_an_append_whose_id_the_broker_may_have_forgotten_is_refused(world: World, expected: int) -> None:
+    """Also where the log ends as expected: the append would be there twice."""
+    remember(world, 1)
+    for number in range(2):
+        with_id(world, number, number, unused_before=number)
+
+    refused = with_id(world, 0, expected, unused_before=0)
+
+    assert refused.error_code == ErrorCode.APPEND_ID_UNKNOWN
+    assert (refused.next_offset, refused.append_ids_from, refused.base_offset) == (2, 1, -1)
+    assert "unused_before=1" in (refused.error_message or "")
+    assert values_in(world) == 2
+
+
+def test_an_unknown_id_that_was_made_after_all_forgotten_ones_is_appended(world: World) -> None:
+    remember(world, 1)
+    for number in range(3):
+        assert with_id(world, number, number, unused_before=number).error_code == 0
+    assert with_id(world, 3, 1, unused_before=2).error_code == ErrorCode.OFFSET_MISMATCH
+    assert with_id(world, 3, 3, unused_before=2).base_offset == 3
+
+
+def test_a_refusal_for_its_id_is_answered_once_what_it_names_is_committed(world: World) -> None:
+    remember(world, 1)
+    with_id(world, 0, 0, unused_before=0)
+    with_id(world, 1, 1, unused_before=1)
+    world.assign(T, leader_epoch=1, replicas=(1, 2))
+    asking = world.client()
+    append_id = bytes(16)
+    asking.ask(request(part(named(append_id=append_id), 0, append_id=append_id, id_unused_before=0)))
+    assert asking.answers() == []
+    follow(world, 2)
+    assert only_produced(asking.answers()[0]).error_code == ErrorCode.APPEND_ID_UNKNOWN
+
+
+def test_other_records_with_a_known_id_are_refused(world: World) -> None:
+    append(world.client(), 0, b"100 to Anna")
+    for values in ((b"900 to Anna",), (b"100 to Anna", b"100 to Ben")):
+        refused = append(world.client(), 1, *values)
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        assert "an id of its own" in (refused.error_message or "")
+    assert values_in(world) == 1
+    assert append(world.client(), 0, b"100 to Anna").is_repeat
 
 
 def test_a_repetition_succeeds_although_a_guard_fails(world: World) -> None:

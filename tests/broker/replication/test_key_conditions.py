@@ -39,10 +39,11 @@ def world(tmp_path: Path) -> World:
 
 
 def part(*keys: bytes | None, index: int = 0, **fields: Any) -> PartitionProduceData:
-    """A batch with these keys. `expected` has versions by the index of the record."""
+    """A batch with these keys. `expected` has versions by the index of the record; `values` are b"value"
+    unless they are given."""
     builder = BatchBuilder()
-    for key in keys:
-        builder.append(1000, key, b"value")
+    for key, value in zip(keys, fields.pop("values", [b"value"] * len(keys)), strict=True):
+        builder.append(1000, key, value)
     sequence = fields.pop("sequence", -1)
     records = (
         builder.build(producer_id=7, producer_epoch=0, base_sequence=sequence) if sequence >= 0 else None
@@ -276,3 +277,14 @@ def test_a_waiting_request_that_fails_does_not_block_those_behind_it(
     (failed,), (written,) = client.answers(), other.answers()
     assert outcome(failed.responses[0].partition_responses[0]) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1)
     assert outcome(written.responses[0].partition_responses[0]) == (0, 2)
+
+
+def test_a_key_that_was_changed_back_or_deleted_and_set_again_has_another_version(world: World) -> None:
+    """Offsets are given once: a writer that was away cannot take the third record for the first."""
+    late, other = world.client(), world.client()
+    assert outcome(one(late, KEY, expected={0: NONE})) == (0, 0)
+    one(other, KEY, values=[None], expected={0: 0})
+    one(other, KEY, expected={0: 1})
+
+    assert versions_in(one(late, KEY, expected={0: 0})) == {0: 2}
+    assert versions_in(one(late, KEY, expected={0: NONE})) == {0: 2}

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from holdfast_log.broker.log.append_ids import AppendIdLimits
 from holdfast_log.clients.errors import UnsupportedRequestError
 from holdfast_log.clients.message import Message
 from holdfast_log.clients.producer import Producer
-from holdfast_log.clients.sending.conditions import APPEND_IDS_FEATURE, FEATURE
+from holdfast_log.clients.sending.conditions import APPEND_IDS_FEATURE, APPEND_IDS_VERSION, FEATURE
 from holdfast_log.clients.sending.responses import SendResponse
 from holdfast_log.protocol.batches import split
-from holdfast_log.protocol.errors import OffsetMismatchError
+from holdfast_log.protocol.errors import AppendIdUnknownError, OffsetMismatchError
 from holdfast_log.protocol.messages.produce import ProduceRequest
 from tests.clients.sending.settling import settle
 from tests.models.fake_cluster import FakeCluster
@@ -26,7 +27,7 @@ ID = uuid.UUID(int=1)
 @pytest.fixture
 def cluster() -> FakeCluster:
     cluster = FakeCluster()
-    cluster.brokers[1].features |= {FEATURE: 1, APPEND_IDS_FEATURE: 1}
+    cluster.brokers[1].features |= {FEATURE: 1, APPEND_IDS_FEATURE: APPEND_IDS_VERSION}
     cluster.add_topic(LOG, 1)
     return cluster
 
@@ -45,11 +46,23 @@ def result(producer: Producer, response: SendResponse) -> tuple[int | None, bool
 
 
 def append(
-    cluster: FakeCluster, expected: int, *values: str, append_id: bytes | uuid.UUID | None = ID
+    cluster: FakeCluster,
+    expected: int,
+    *values: str,
+    append_id: bytes | uuid.UUID | None = ID,
+    unused_before: int | None = None,
 ) -> tuple[int | None, bool]:
     """The result of an append by a new process."""
     producer = producer_on(cluster)
-    return result(producer, producer.send_at(expected, *messages(*values), append_id=append_id))
+    response = producer.send_at(
+        expected, *messages(*values), append_id=append_id, unused_before=unused_before
+    )
+    return result(producer, response)
+
+
+def forgetful(cluster: FakeCluster) -> None:
+    """Have the partition's leader remember one id."""
+    cluster.topics[LOG][0].producers.append_ids.limits = AppendIdLimits(ids_max=1)
 
 
 def messages(*values: str) -> list[Message]:
@@ -124,6 +137,58 @@ def test_an_append_with_an_id_shares_its_batch_with_no_other(cluster: FakeCluste
 def test_a_broker_that_knows_no_append_ids_gets_no_such_append(cluster: FakeCluster) -> None:
     del cluster.brokers[1].features[APPEND_IDS_FEATURE]
     with pytest.raises(UnsupportedRequestError, match="append ids"):
+        append(cluster, 0, "a")
+
+
+def test_the_refusal_by_offset_says_from_where_on_the_ids_are_known(cluster: FakeCluster) -> None:
+    forgetful(cluster)
+    for number in range(3):
+        append(cluster, number, "x", append_id=uuid.UUID(int=number), unused_before=number)
+    with pytest.raises(OffsetMismatchError) as raised:
+        append(cluster, 2, "y", append_id=uuid.UUID(int=9), unused_before=2)
+    assert (raised.value.next_offset, raised.value.append_ids_from) == (3, 2)
+
+
+def test_an_append_whose_id_may_be_forgotten_is_not_sent_twice_by_the_recipe(cluster: FakeCluster) -> None:
+    """After OffsetMismatchError, the same id is sent at the error's `next_offset`."""
+    forgetful(cluster)
+    append(cluster, 0, "a")
+    for number in (1, 2):
+        append(cluster, number, "x", append_id=uuid.UUID(int=10 + number), unused_before=number)
+
+    for expected in (0, 3):
+        with pytest.raises(AppendIdUnknownError) as raised:
+            append(cluster, expected, "a")
+        assert (raised.value.next_offset, raised.value.append_ids_from) == (3, 2)
+
+    assert values_in(cluster) == [b"a", b"x", b"x"]
+
+
+def test_a_refusal_for_its_id_leaves_the_producer_with_its_sequence_numbers(cluster: FakeCluster) -> None:
+    forgetful(cluster)
+    for number in range(3):
+        append(cluster, number, "x", append_id=uuid.UUID(int=number), unused_before=number)
+    producer = producer_on(cluster)
+    with pytest.raises(AppendIdUnknownError):
+        result(producer, producer.send_at(3, *messages("a"), append_id=ID))
+    assert result(producer, producer.send_at(3, *messages("b"))) == (3, False)
+    assert split(cluster.topics[LOG][0].batches[-1])[0].base_sequence == 0
+
+
+@pytest.mark.parametrize(
+    ("append_id", "unused_before", "match"),
+    [(None, 0, "there is none"), (ID, -1, "expected offset 5"), (ID, 6, "expected offset 5")],
+)
+def test_an_offset_before_which_an_id_is_unused_is_checked(
+    cluster: FakeCluster, append_id: uuid.UUID | None, unused_before: int, match: str
+) -> None:
+    with pytest.raises(ValueError, match=match):
+        append(cluster, 5, "a", append_id=append_id, unused_before=unused_before)
+
+
+def test_a_broker_that_appends_again_what_it_has_forgotten_gets_no_such_append(cluster: FakeCluster) -> None:
+    cluster.brokers[1].features[APPEND_IDS_FEATURE] = 1
+    with pytest.raises(UnsupportedRequestError, match="version 2"):
         append(cluster, 0, "a")
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from holdfast_log.clients.errors import ConfigError, UnsupportedRequestError
+from holdfast_log.clients.errors import ConfigError, TopicRecreatedError, UnsupportedRequestError
 from holdfast_log.clients.message import NO_VERSION, Message
 from holdfast_log.clients.producer import Producer
-from holdfast_log.clients.sending.conditions import KEY_VERSIONS_FEATURE
+from holdfast_log.clients.sending.conditions import FEATURE, KEY_VERSIONS_FEATURE
 from holdfast_log.protocol.errors import KeyVersionMismatchError
 from holdfast_log.protocol.messages.produce import ProduceRequest
 from tests.clients.sending.settling import settle
@@ -118,3 +119,41 @@ def test_a_producer_without_idempotence_sends_no_conditions(cluster: FakeCluster
 
     with pytest.raises(ConfigError):
         producer.send(message("k", NO_VERSION))
+
+
+@pytest.mark.parametrize("partition", [0, None])
+def test_a_version_of_a_topic_that_was_created_again_is_refused_by_a_process_that_names_the_topic(
+    cluster: FakeCluster, partition: int | None
+) -> None:
+    """A process that has kept a version from an earlier run, before or after it knows the topic's partitions.
+    The new topic has another record at that offset."""
+    earlier = cluster.topic_id(LOG)
+    cluster.add_topic(LOG, 2)
+    other = producer_on(cluster)
+    other.send(message("k", None, "new", partition))
+    settle(other, 10_000)
+
+    producer = producer_on(cluster)
+    kept = replace(message("k", 0, "old", partition), topic_id=earlier)
+    refused = producer.send(kept)
+    assert settle(producer, 10_000)
+    accepted = producer.send(replace(kept, topic_id=cluster.topic_id(LOG)))
+    assert settle(producer, 10_000)
+
+    assert isinstance(refused.error, TopicRecreatedError)
+    assert accepted.error is None
+
+
+def test_an_offset_may_name_the_topic_that_it_belongs_to(cluster: FakeCluster) -> None:
+    cluster.brokers[1].features[FEATURE] = 1
+    earlier = cluster.topic_id(LOG)
+    cluster.add_topic(LOG, 2)
+    producer = producer_on(cluster)
+    refused = producer.send(Message(LOG, value="x", partition=0, offset=0, topic_id=earlier))
+    assert settle(producer, 10_000)
+    assert isinstance(refused.error, TopicRecreatedError)
+
+
+def test_a_topic_id_without_an_offset_means_nothing(cluster: FakeCluster) -> None:
+    with pytest.raises(ValueError, match="an expected_version too"):
+        producer_on(cluster).send(Message(LOG, value="x", topic_id=cluster.topic_id(LOG)))

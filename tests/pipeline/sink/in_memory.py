@@ -28,10 +28,13 @@ class Batch:
 
 @dataclass
 class MemoryLog:
-    """A log that remembers `ids_max` append ids, and says so if `says_reach`."""
+    """A log that remembers `ids_max` append ids, and says so if `says_reach`. If it `compares_rows`, it
+    refuses another content under a known id, as a broker does unless compaction has removed a part of the
+    first."""
 
     ids_max: int = 1000
     says_reach: bool = True
+    compares_rows: bool = True
     batches: list[Batch] = field(default_factory=list)
 
     @property
@@ -47,6 +50,11 @@ class MemoryLog:
         if not self.says_reach:
             return UNKNOWN_REACH
         return self.remembered[0].first_offset if self.remembered else self.end
+
+    def refuses(self, known: Batch, step: AppendChunk) -> bool:
+        """Whether a chunk has another content than the batch with its id."""
+        rows = list(step.rows)
+        return len(known.rows) != len(rows) or (self.compares_rows and known.rows != rows)
 
     def append(self, rows: Iterable[SinkRow], name: bytes | None = None) -> Batch:
         batch = Batch(self.end, list(rows), name)
@@ -91,7 +99,7 @@ class Attempt:
 
     def _append(self, step: AppendChunk, loses_answer: bool) -> None:
         known = next((batch for batch in self.log.remembered if batch.name == step.name), None)
-        if known is not None and len(known.rows) != len(step.rows):
+        if known is not None and self.log.refuses(known, step):
             if not loses_answer:
                 self.line.contested()
         elif known is not None:

@@ -160,6 +160,7 @@ _MOVES = st.lists(
     data=st.data(),
     ids_max=st.sampled_from([1, 2, 3, 1000]),
     says_reach=st.booleans(),
+    compares_rows=st.booleans(),
     before=st.integers(0, 3),
 )
 def test_each_row_is_written_exactly_once(
@@ -169,9 +170,10 @@ def test_each_row_is_written_exactly_once(
     data: st.DataObject,
     ids_max: int,
     says_reach: bool,
+    compares_rows: bool,
     before: int,
 ) -> None:
-    log = MemoryLog(ids_max, says_reach)
+    log = MemoryLog(ids_max, says_reach, compares_rows)
     for number in range(before):
         log.append(rows_of("before"), None if number % 2 else number.to_bytes(16))
     start = log.end

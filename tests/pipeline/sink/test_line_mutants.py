@@ -19,7 +19,7 @@ def rows_are_exact(seed: int) -> bool:
     """Random attempts, crashes, zombies and other writers: whether each row is in the log once at the end."""
     chance = random.Random(seed)
     wanted = [(None, chance.choice("abcd").encode(), ()) for _ in range(chance.randrange(1, 9))]
-    log = MemoryLog(chance.choice([1, 2, 1000]), chance.random() < 0.5)
+    log = MemoryLog(chance.choice([1, 2, 1000]), chance.random() < 0.5, chance.random() < 0.5)
 
     def attempt() -> Attempt:
         return Attempt(log, chance.sample(wanted, len(wanted)), rows_max=chance.randrange(1, 4))

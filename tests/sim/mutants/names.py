@@ -1,10 +1,10 @@
-"""Bugs of names that are forgotten."""
+"""Bugs of names: of those that are forgotten, and of many at once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast_log.broker.ownership import forgetting
+from holdfast_log.broker.ownership import decided, forgetting, table
 from holdfast_log.broker.ownership.resources import NO_ZNODE, Resource
 from holdfast_log.broker.ownership.state import TableState
 from holdfast_log.coordinator.ownership.records import NameKey, ResourceKey
@@ -38,6 +38,14 @@ def _forget_names_in_use() -> Sequence[Patch]:
     return [(TableState, "_not_free", mutant), (forgetting, "_is_forgettable", is_forgettable)]
 
 
+def _load_at_once() -> Sequence[Patch]:
+    return [(decided, "NAMES_LOADED_AT_ONCE", 10**9)]
+
+
+def _end_at_once() -> Sequence[Patch]:
+    return [(table, "DEADLINES_AT_ONCE", 10**9)]
+
+
 MUTATIONS = (
     Mutation(
         "forgotten-name-begins-at-one",
@@ -45,4 +53,17 @@ MUTATIONS = (
         _begin_at_one,
     ),
     Mutation("owned-name-forgotten", "a name is forgotten while it has an owner", _forget_names_in_use),
+)
+
+RARE = (
+    Mutation(
+        "names-loaded-in-one-turn",
+        "a broker takes all names of a group into its table in one turn of the reactor",
+        _load_at_once,
+    ),
+    Mutation(
+        "sessions-ended-in-one-turn",
+        "a broker ends all sessions that have run out in one turn of the reactor",
+        _end_at_once,
+    ),
 )
