@@ -1,7 +1,8 @@
 """Checkpoints of log directories. Worker threads write them periodically, and when a log loses records.
 
 The files of recovery points and log start offsets cover all logs of a directory, so each directory has at
-most one write of them at a time. All requests that arrive while it is running share the next write.
+most one write of them at a time. All requests that arrive while it is running share the next write. High
+watermarks are written in the order of the requests: no slow write may replace the last one of a clean stop.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.log.directory import LogDirectory, write_files
@@ -29,10 +30,11 @@ class DirectoryFailed(Protocol):
 
 @dataclass(slots=True)
 class _Turn:
-    """The writes of one directory's recovery points and log start offsets."""
+    """The writes of one directory's recovery points and log start offsets, and of its high watermarks."""
 
     is_running: bool = False
     waiting: list[Deferred[None]] = field(default_factory=list)
+    high_watermarks: DeferredLock = field(default_factory=DeferredLock)
 
 
 class CheckpointWriter:
@@ -74,10 +76,13 @@ class CheckpointWriter:
     def write_last(self, directory: LogDirectory, offsets: Mapping[TopicPartition, int]) -> Deferred[None]:
         """Write all checkpoints of a directory whose logs are closed, after any write that is still running.
         `offsets` are high watermarks. Fails with OSError."""
-        running = self._request(directory) if self._turns[directory.path].is_running else succeed(None)
+        turn = self._turns[directory.path]
+        running = self._request(directory) if turn.is_running else succeed(None)
         return running.addCallback(
-            lambda _: self._write(
-                directory, directory.offset_checkpoints() | directory.high_watermark_checkpoint(offsets)
+            lambda _: turn.high_watermarks.run(
+                self._write,
+                directory,
+                directory.offset_checkpoints() | directory.high_watermark_checkpoint(offsets),
             )
         )
 
@@ -87,7 +92,10 @@ class CheckpointWriter:
     def _write_high_watermarks(
         self, directory: LogDirectory, offsets: Mapping[TopicPartition, int]
     ) -> Deferred[None]:
-        written = self._write(directory, directory.high_watermark_checkpoint(offsets))
+        turn = self._turns[directory.path]
+        written: Deferred[None] = turn.high_watermarks.run(
+            self._write, directory, directory.high_watermark_checkpoint(offsets)
+        )
         return written.addErrback(lambda failure: self._failed(directory, failure))
 
     def _request(self, directory: LogDirectory) -> Deferred[None]:

@@ -35,8 +35,9 @@ class LogDirectory:
         self.spares: dict[TopicPartition, Log] = {}
         """Logs of partitions for which another directory's log is used."""
         self.high_watermarks: dict[TopicPartition, OffsetEntry] = {}
-        """Checkpointed offsets of the last run."""
+        """The last known high watermarks: of the last run, until a later one is known."""
         self.recovery_points: dict[TopicPartition, OffsetEntry] = {}
+        """Checkpointed offsets of the last run, like the following ones."""
         self.log_start_offsets: dict[TopicPartition, OffsetEntry] = {}
         self.cleaned_offsets: dict[TopicPartition, OffsetEntry] = {}
         self._recovery_point_lines = OffsetsEncoder()
@@ -229,12 +230,24 @@ class LogDirectory:
             files[self.path_of(names.CLEANED_OFFSETS)] = self._cleaned_offset_lines.encode(cleaned_offsets)
         return files
 
+    def know_high_watermark(self, partition: TopicPartition, offset: int) -> None:
+        """Remember the high watermark of a log here: from now on each checkpoint has it, or a later one."""
+        self.high_watermarks[partition] = _entry(self.logs[partition], offset)
+
     def high_watermark_checkpoint(self, offsets: Mapping[TopicPartition, int]) -> dict[str, bytes]:
-        """Path → content of the high watermark checkpoint, with only those `offsets` whose log is here."""
+        """Path → content of the high watermark checkpoint of the logs here. `offsets` are the present ones.
+
+        A log without a present one keeps its last: this broker may have no role for it yet, or none any more,
+        because it is about to stop. Without the entry, the next process would not know what is committed, and
+        as a leader without followers it would serve nothing."""
+        for partition, offset in offsets.items():
+            if partition in self.logs:
+                self.know_high_watermark(partition, offset)
+        logs = {**self.spares, **self.logs}
         here = {
-            partition: _entry(self.logs[partition], offset)
-            for partition, offset in sorted(offsets.items())
-            if partition in self.logs
+            partition: entry
+            for partition, entry in sorted(self.high_watermarks.items())
+            if partition in logs and entry.may_be_of(logs[partition].topic_id)
         }
         return {self.path_of(names.HIGH_WATERMARKS): self._high_watermark_lines.encode(here)}
 

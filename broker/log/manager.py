@@ -353,13 +353,20 @@ class LogManager:
         log.has_new_metadata = True
 
     def high_watermark(self, partition: TopicPartition) -> int:
-        """The checkpointed high watermark of the last run; 0 where there is none."""
+        """The last known high watermark of the partition's log; 0 where there is none."""
         for directory in self.live_directories:
             log = directory.logs.get(partition)
             if log is not None:
                 entry = directory.high_watermarks.get(partition)
                 return entry.offset if entry is not None and entry.may_be_of(log.topic_id) else 0
         return 0
+
+    def know_high_watermark(self, partition: TopicPartition, offset: int) -> None:
+        """Remember the high watermark of a log whose replica has ended, for the checkpoints and for the next
+        replica. No effect without such a log."""
+        log = self.find(partition)
+        if log is not None:
+            self._directory_of(log).know_high_watermark(partition, offset)
 
     def delete(self, partition: TopicPartition) -> None:
         """Remove the partition's log at once, and its files after `file.delete.delay.ms`.
@@ -390,6 +397,7 @@ class LogManager:
         """Remove a log and rename its directory; returns the new path."""
         partition, directory = log.topic_partition, self._directory_of(log)
         del directory.logs[partition]
+        directory.high_watermarks.pop(partition, None)
         self._flush_schedule.forget(log)
         self.damaged.pop(log, None)
         # The log has left the directory: errors with its files must not take the directory offline.

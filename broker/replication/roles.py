@@ -272,6 +272,7 @@ class Roles:
             partition.is_deleted = state.leader_epoch == EPOCH_DURING_DELETE
             self._replicas.role_changed(partition)
             self._replicas.remove(partition)
+            self._logs.know_high_watermark(partition.key, partition.high_watermark)
             self._replicas.wake_all(partition)
         if state.delete_partition:
             try:

@@ -422,6 +422,18 @@ class TestListOffsets:
         found = self.ask(led, -3)
         assert (found.offset, found.timestamp) == (1, start_ms + 5)
 
+    @pytest.mark.parametrize("is_latest", [True, False])
+    def test_no_record_is_found_by_its_time_before_it_is_committed(
+        self, world: World, *, is_latest: bool
+    ) -> None:
+        world.assign("t", replicas=(1, 2))
+        start_ms = int(START_S * 1000)
+        world.client().call(produce_request("t", batch(b"x", timestamp=start_ms), acks=1))
+        timestamp = -3 if is_latest else start_ms
+        assert self.ask(world, timestamp).offset == -1
+        world.client().call(fetch_request(world.topic_id("t"), 1, replica_id=2))
+        assert self.ask(world, timestamp).offset == 0
+
     def test_an_offset_query_for_an_unknown_partition_is_an_error(self, world: World) -> None:
         assert self.ask(world, -1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -52,7 +52,8 @@ class KeyedHistory:
 
     def sent(self, write: KeyedWrite) -> None:
         """Record that a request is being sent."""
-        write.floor = self._known.get((write.place, write.key), NONE)
+        if write.place.at[0] not in self.history.may_lose:
+            write.floor = self._known.get((write.place, write.key), NONE)
         self.writes.append(write)
 
     def written(self, write: KeyedWrite, offset: int) -> None:

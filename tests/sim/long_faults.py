@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from holdfast_log.broker.replication.leadership import Leadership
 from holdfast_log.coordinator.znodes.controller import CONTROLLER
 from holdfast_log.coordinator.zookeeper.interface import Delete
-from tests.sim.client import Client
+from tests.sim.client import Client, Surroundings
 from tests.sim.cluster import Machine
 from tests.sim.faults import LOOK_S, End, Faults, Kind
+from tests.sim.lone_leader import leave_alone
 from tests.sim.tenant import Tenant
 
 _UNFOLLOWED_S = (2.5, 3.5)
@@ -28,10 +29,15 @@ _ANSWERS_S = (2.0, 4.0)
 class LongFaults(Faults):
     """The faults of a plan, those of many steps among them."""
 
+    @property
+    def around(self) -> Surroundings:
+        """What a client that takes part in a fault is constructed with."""
+        return self._story.around
+
     def kind(self, name: str) -> Kind:
         return _LONG_BY_NAME.get(name) or super().kind(name)
 
-    def _take(self, steps: Iterator[None], *machines: Machine) -> End:
+    def take(self, steps: Iterator[None], *machines: Machine) -> End:
         """Take the steps of a fault, one after another. Whenever they yield, the next one has to wait. The
         end of the fault ends the steps, and starts these machines."""
         is_over = False
@@ -79,7 +85,7 @@ class LongFaults(Faults):
         leaders = [each for each in self.cluster.machines if each not in (follower, *controllers)]
         if len(leaders) != 1 or not leaders[0].is_running or not follower.is_running:
             return None
-        return self._take(self._steps_to_outdated_proposal(follower, leaders[0], controllers[0]), follower)
+        return self.take(self._steps_to_outdated_proposal(follower, leaders[0], controllers[0]), follower)
 
     def _steps_to_outdated_proposal(
         self, follower: Machine, leader: Machine, controller: Machine
@@ -131,7 +137,7 @@ class LongFaults(Faults):
         if roles is None:
             return None
         leader, next_leader, follower = roles
-        return self._take(self._steps_to_divergence(at, leader, next_leader, follower), leader, next_leader)
+        return self.take(self._steps_to_divergence(at, leader, next_leader, follower), leader, next_leader)
 
     def _steps_to_divergence(
         self, at: tuple[str, int], leader: Machine, next_leader: Machine, follower: Machine
@@ -157,7 +163,7 @@ class LongFaults(Faults):
         if not owned:
             return None
         sleeping: list[Client] = []
-        end_steps = self._take(self._steps_to_unfollowed(owned[0], sleeping), *self.cluster.machines)
+        end_steps = self.take(self._steps_to_unfollowed(owned[0], sleeping), *self.cluster.machines)
 
         def end() -> None:
             end_steps()
@@ -205,7 +211,7 @@ class LongFaults(Faults):
         if self._story.tenants is None:
             return None
         cut_off: list[Machine] = []
-        end_steps = self._take(self._steps_to_unnoticed(cut_off))
+        end_steps = self.take(self._steps_to_unnoticed(cut_off))
 
         def end() -> None:
             end_steps()
@@ -324,5 +330,6 @@ OUTDATED_PROPOSAL = Kind("outdated proposal", 0, (13.0, 16.0), LongFaults.outdat
 DIVERGENCE = Kind("divergence", 0, (18.0, 24.0), LongFaults.diverge)
 UNFOLLOWED_LEADER = Kind("unfollowed leader", 0, (17.0, 22.0), LongFaults.replace_unfollowed)
 UNNOTICED_SUCCESSION = Kind("unnoticed succession", 0, (17.0, 22.0), LongFaults.replace_unnoticed)
-LONG_KINDS = (OUTDATED_PROPOSAL, DIVERGENCE, UNFOLLOWED_LEADER, UNNOTICED_SUCCESSION)
+LONE_LEADER = Kind("lone leader", 0, (14.0, 18.0), leave_alone)
+LONG_KINDS = (OUTDATED_PROPOSAL, DIVERGENCE, UNFOLLOWED_LEADER, UNNOTICED_SUCCESSION, LONE_LEADER)
 _LONG_BY_NAME = {kind.name: kind for kind in LONG_KINDS}

@@ -1,8 +1,8 @@
 """The parts of a plan by name, and plans without some of them.
 
 Faults are named by their numbers (fault3), clients and topics by their names, and conditions of the whole
-cluster by words (weather, slow-workers, slow-zookeeper). Without any part, a plan still has a cluster with
-one topic and one consumer, which the judges need, on a good network and without faults.
+cluster by words (weather, slow-workers, slow-zookeeper, last-sequences). Without any part, a plan still has a
+cluster with one topic and one consumer, which the judges need, on a good network and without faults.
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ def _surroundings(plan: Plan) -> Iterator[str]:
     yield from list(plan.consumers)[1:]
     if plan.payers:
         yield "payers"
+    if plan.reads_times:
+        yield "times"
+    if plan.first_sequence:
+        yield "last-sequences"
     if plan.weather != _CALM:
         yield "weather"
     if plan.work_ms_max > _FAST_WORK_MS or plan.result_ms_max:
@@ -70,6 +74,8 @@ def without(plan: Plan, names: Collection[str]) -> Plan:
         payers=0 if "payers" in names else plan.payers,
         result_ms_max=0.0 if "slow-workers" in names else plan.result_ms_max,
         quotas=None if METERED in names else plan.quotas,
+        reads_times=plan.reads_times and "times" not in names,
+        first_sequence=0 if "last-sequences" in names else plan.first_sequence,
         zookeeper_delay_ms_max=(
             NORMAL_DELAY_MS_MAX if "slow-zookeeper" in names else plan.zookeeper_delay_ms_max
         ),

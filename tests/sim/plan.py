@@ -23,12 +23,13 @@ from tests.sim.consumer import IDS_VERSION, NAMES_VERSION
 from tests.sim.faults import POWER_LOSS, Kind, Strike
 from tests.sim.long_faults import (
     DIVERGENCE,
+    LONE_LEADER,
     LONG_KINDS,
     OUTDATED_PROPOSAL,
     UNFOLLOWED_LEADER,
     UNNOTICED_SUCCESSION,
 )
-from tests.sim.producer import ProducerHabits
+from tests.sim.producer import SEQUENCES, ProducerHabits
 
 
 class Change(enum.Enum):
@@ -63,6 +64,10 @@ _OUTDATED_SHARE = 0.05
 _DIVERGENCE_SHARE = 0.3
 _UNFOLLOWED_SHARE = 0.2
 _UNNOTICED_SHARE = 0.3
+_LONE_SHARE = 0.15
+_TIMES_SHARE = 0.3
+_LAST_SEQUENCES_SHARE = 0.2
+_UNCLEAN_SHARE = 0.5
 _POWER_LOSSES_SHARE = 0.3
 _MANY_NAMES_SHARE = 0.4
 NAMES_KEPT = 3
@@ -226,6 +231,10 @@ class Plan:
     payers: int = 0
     """Number of applications that write payments with append ids to `payers_topic`."""
     payers_topic: str = ""
+    first_sequence: int = 0
+    """The sequence with which idempotent producers begin."""
+    reads_times: bool = False
+    """Whether a client looks records up by their times."""
     result_ms_max: float = 0.0
     """Longest time in ms from the end of a worker thread's job to the moment at which the broker has the
     result. The log may grow, or be truncated, in between."""
@@ -246,13 +255,24 @@ def draw(shape: Shape, kinds: Sequence[Kind], streams: Callable[[str], random.Ra
     rng = streams("plan of payers")
     if rng.random() < _PAYERS_SHARE:
         plan = _with_payers(plan, rng)
+    rng = streams("plan of unclean compaction")
+    if plan.blind_writers and not plan.has_tombstones and rng.random() < _UNCLEAN_SHARE:
+        plan = _with_unclean_compaction(plan, rng)
     rng = streams("plan of an unfollowed leader")
     if plan.tenants is not None and not _has_long_fault(plan) and rng.random() < _UNFOLLOWED_SHARE:
         plan = _with_undisturbed_fault(plan, UNFOLLOWED_LEADER, rng)
     rng = streams("plan of an unnoticed succession")
     if plan.tenants is not None and not _has_long_fault(plan) and rng.random() < _UNNOTICED_SHARE:
         plan = _with_undisturbed_fault(plan, UNNOTICED_SUCCESSION, rng)
-    return plan
+    rng = streams("plan of a lone leader")
+    if shape.brokers > 2 and not _has_long_fault(plan) and rng.random() < _LONE_SHARE:
+        plan = _with_undisturbed_fault(plan, LONE_LEADER, rng)
+    rng = streams("plan of the last sequences")
+    if rng.random() < _LAST_SEQUENCES_SHARE:
+        # A broker accepts any sequence as a producer's first (KIP-360). These soon reach the last one.
+        plan = dataclasses.replace(plan, first_sequence=SEQUENCES - rng.randint(1, 20))
+    reads_times = streams("plan of readers by time").random() < _TIMES_SHARE
+    return dataclasses.replace(plan, reads_times=reads_times)
 
 
 def _draw(shape: Shape, kinds: Sequence[Kind], rng: random.Random) -> Plan:
@@ -461,6 +481,21 @@ def _with_tombstones(plan: Plan, rng: random.Random) -> Plan:
         for topic in plan.topics
     )
     return dataclasses.replace(plan, topics=topics, settings=settings, has_tombstones=True)
+
+
+def _with_unclean_compaction(plan: Plan, rng: random.Random) -> Plan:
+    """The plan with unclean elections for the compacted topic, after which followers truncate what a pass may
+    be compacting, and with slow passes. Then acknowledged records may be lost, and the judges of tombstones
+    would not know which of them are: the topic has none."""
+    more = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+    topics = tuple(
+        dataclasses.replace(topic, configs=tuple({**dict(topic.configs), **more}.items()), may_lose=True)
+        if topic.is_compacted
+        else topic
+        for topic in plan.topics
+    )
+    settings = {**plan.settings, "log.cleaner.io.max.bytes.per.second": rng.choice([500, 2000, 10_000])}
+    return dataclasses.replace(plan, topics=topics, settings=settings)
 
 
 def _quota_change(at_s: float, client: str | None, rng: random.Random) -> QuotaChange:

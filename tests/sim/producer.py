@@ -50,16 +50,20 @@ class ProducerHabits:
     in_flight_max: int = 1
 
 
+SEQUENCES = 2**31
+"""How many sequences there are: after the last one comes 0 again (KIP-98)."""
+
+
 class _Lane:
     """One partition's batches in a producer, in order. After a failure it sends those in flight again."""
 
-    def __init__(self, at: TopicPartition, topic_id: uuid.UUID) -> None:
+    def __init__(self, at: TopicPartition, topic_id: uuid.UUID, first_sequence: int) -> None:
         self.at = at
         self.topic_id = topic_id
         self.queue: deque[Batch] = deque()
         self.encoded: dict[Batch, bytearray] = {}
         self.in_flight: dict[Batch, None] = {}
-        self.next_sequence = 0
+        self.next_sequence = first_sequence
         self.acked_ends: dict[int, float] = {}
         """Number → offset after the batches acknowledged under the present producer id; infinite where the
         offset is not known."""
@@ -92,12 +96,20 @@ class _Lane:
 
 
 class Producer(Client):
-    """Makes batches for all partitions of the topics in `follows` while `is_making`, and sends them all."""
+    """Makes batches for all partitions of the topics in `follows` while `is_making`, and sends them all. The
+    sequences of an idempotent producer begin at `first_sequence` under each id."""
 
     def __init__(
-        self, around: Surroundings, name: str, *, follows: Sequence[str], habits: ProducerHabits
+        self,
+        around: Surroundings,
+        name: str,
+        *,
+        follows: Sequence[str],
+        habits: ProducerHabits,
+        first_sequence: int = 0,
     ) -> None:
         super().__init__(around, name)
+        self._first_sequence = first_sequence
         self.habits = habits
         self.is_making = True
         self._follows = follows
@@ -123,7 +135,7 @@ class Producer(Client):
                 at = (name, number)
                 lane = self._lanes.get(at)
                 if topic is not None and (lane is None or lane.topic_id != topic.topic_id):
-                    new = self._lanes[at] = _Lane(at, topic.topic_id)
+                    new = self._lanes[at] = _Lane(at, topic.topic_id, self._first_sequence)
                     if lane is not None:
                         lane.end()
                         new.next_sequence = lane.next_sequence
@@ -185,7 +197,7 @@ class Producer(Client):
             for batch in [batch for batch in lane.queue if batch.sends]:
                 batch.outcome = Outcome.UNKNOWN
                 lane.forget(batch)
-            lane.next_sequence = 0
+            lane.next_sequence = self._first_sequence
             lane.acked_ends.clear()
             lane.is_recovering = False
         self._producer_id = None
@@ -244,7 +256,7 @@ class Producer(Client):
                 encoded = builder.build(
                     producer_id=producer_id, producer_epoch=epoch, base_sequence=lane.next_sequence
                 )
-                lane.next_sequence += len(batch.values)
+                lane.next_sequence = (lane.next_sequence + len(batch.values)) % SEQUENCES
             lane.encoded[batch] = encoded
         return encoded
 

@@ -17,6 +17,7 @@ from holdfast_log.broker.replication.leadership import Leadership
 from tests.models.network import Weather
 from tests.models.world import StandsStill, World
 from tests.sim.checkers import StoredLog, check_all
+from tests.sim.checkpoint_judge import CheckpointJudge
 from tests.sim.client import Client, Surroundings
 from tests.sim.cluster import Cluster, logs_in_trace
 from tests.sim.committed_judge import CommittedJudge
@@ -25,6 +26,7 @@ from tests.sim.end_watcher import EndWatcher
 from tests.sim.faults import KINDS
 from tests.sim.group_history import GroupHistory
 from tests.sim.group_life import GroupLife
+from tests.sim.high_watermark_judge import HighWatermarkJudge
 from tests.sim.history import NO_ID, History, Incarnation
 from tests.sim.in_sync_judge import InSyncJudge
 from tests.sim.keyed_history import KeyedHistory
@@ -33,6 +35,7 @@ from tests.sim.long_faults import LongFaults
 from tests.sim.member import SESSION_TIMEOUT_MS
 from tests.sim.operator import Operator
 from tests.sim.owner_history import OwnerHistory
+from tests.sim.pass_judge import PassJudge
 from tests.sim.payer import Payer
 from tests.sim.plan import (
     METERED,
@@ -52,6 +55,7 @@ from tests.sim.recovery_times import RECOVERY_S_MAX, RecoveryTimes
 from tests.sim.retention_judge import RetentionJudge
 from tests.sim.stored_reads import misread, without_indexes
 from tests.sim.tenant_life import TenantLife
+from tests.sim.time_reader import TimeReader
 from tests.sim.told_offsets import ToldOffsets
 from tests.sim.tombstone_judge import TombstoneJudge
 
@@ -100,6 +104,9 @@ def run_plan(plan: Plan, seed: int, luck: int = 0, *, keep_lines: int | None = 4
             with (
                 story.in_sync_judge.watching(),
                 story.committed_judge.watching(),
+                story.high_watermark_judge.watching(),
+                story.checkpoint_judge.watching(),
+                story.pass_judge.watching(),
                 story.retention_judge.watching(),
                 story.quota_judge.watching(),
                 story.tombstone_judge.watching(),
@@ -159,6 +166,9 @@ class Story:
         )
         self.in_sync_judge = InSyncJudge(self.cluster, self.history.violation)
         self.committed_judge = CommittedJudge(self.cluster, self.history)
+        self.high_watermark_judge = HighWatermarkJudge(self.cluster, self.history)
+        self.checkpoint_judge = CheckpointJudge(self.cluster, self.history)
+        self.pass_judge = PassJudge(self.cluster, self.history)
         self.retention_judge = RetentionJudge(self.cluster, self.history, topics)
         self.quota_judge = QuotaJudge(self.cluster, self.history, plan.quotas)
         self.tombstone_judge = TombstoneJudge(self.cluster, self.history, topics)
@@ -166,7 +176,7 @@ class Story:
         self.faults: Counter[str] = Counter()
         self.is_faulty = False
         self._found: list[str] = []
-        around = Surroundings(
+        around = self.around = Surroundings(
             world,
             self.cluster.network,
             self.history,
@@ -182,7 +192,8 @@ class Story:
         ]
         self.operator = Operator(around, "admin", plan.topics, plan.changes, plan.shape.brokers)
         self.producers = [
-            Producer(around, name, follows=free, habits=habits) for name, habits in plan.producers.items()
+            Producer(around, name, follows=free, habits=habits, first_sequence=plan.first_sequence)
+            for name, habits in plan.producers.items()
         ]
         quotas = plan.quotas
         self.quota_setter = None if quotas is None else QuotaSetter(around, "quotas", quotas)
@@ -202,6 +213,7 @@ class Story:
         # about the old and the new topic would look alike.
         lasting = [topic.name for topic in plan.topics if not topic.is_remade]
         self.watcher = EndWatcher(around, "ends", follows=lasting, told=ends)
+        self.time_reader = TimeReader(around, "times", follows=lasting) if plan.reads_times else None
         told = GroupHistory(self.history)
         self.groups = [GroupLife(around, group, told) for group in plan.groups]
         tenants = plan.tenants
@@ -249,8 +261,8 @@ class Story:
         members = [member for group in self.groups for member in group.members]
         tenants = self.tenants.tenants if self.tenants is not None else ()
         writers = [*self.producers, *self.keyed_writers, *self.payers]
-        metered = [each for each in (self.quota_setter, self.metered_reader) if each is not None]
-        return [self.operator, self.watcher, *writers, *self.consumers, *metered, *members, *tenants]
+        some = [each for each in (self.quota_setter, self.metered_reader, self.time_reader) if each]
+        return [self.operator, self.watcher, *writers, *self.consumers, *some, *members, *tenants]
 
     # The course of events
 
@@ -267,6 +279,8 @@ class Story:
         for consumer in self.consumers:
             consumer.start()
         self.watcher.start()
+        if self.time_reader is not None:
+            self.time_reader.start()
         if self.quota_setter is not None and self.metered_reader is not None:
             self.quota_setter.start()
             self.metered_reader.start()

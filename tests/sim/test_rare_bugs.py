@@ -50,6 +50,8 @@ from tests.sim import test_fence_followed as of_successions
 from tests.sim import test_grown_topic as of_grown_topics
 from tests.sim import test_last_replica as of_last_replicas
 from tests.sim import test_replaced_decider as of_deciders
+from tests.sim import test_stop as of_stops
+from tests.sim import test_unclean_compaction as of_unclean
 from tests.sim import test_unreadable_znodes as of_unreadable
 from tests.sim.cluster import logs_in_trace
 from tests.sim.mutation import Mutation, mutated
@@ -77,6 +79,15 @@ def _commit_under_check(path: Path) -> None:
 
 def _with_world(scenario: Callable[[of_conditions.World], None]) -> Callable[[Path], None]:
     return lambda path: scenario(of_conditions.world_with(path))
+
+
+def _cut_off_what_a_pass_copies(path: Path) -> None:
+    world = World(of_unclean.WORLD_SEED)
+    with logs_in_trace(world), pytest.MonkeyPatch.context() as patches:
+        scene = of_unclean.Scene(world)
+        of_unclean.hold_passes(scene, patches)
+        with scene.judge.watching(), scene.checkpoint_judge.watching():
+            of_unclean.test_a_pass_ends_when_an_unclean_election_has_cut_off_what_it_copies(scene)
 
 
 def _mark_in_recovered_segment() -> None:
@@ -235,6 +246,17 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "failed-flush-unanswered": lambda path: (
         of_disks.test_no_error_of_the_disk_leaves_a_caller_without_an_answer()
     ),
+    "high-watermarks-overtaken": lambda path: (
+        of_managers.test_a_slow_write_of_high_watermarks_does_not_replace_a_later_one()
+    ),
+    "last-record-expires": lambda path: (
+        of_cleaner.test_the_last_record_of_a_log_stays_even_if_it_is_an_expired_tombstone()
+    ),
+    "snapshots-beyond-truncation": _simulated(
+        1,
+        of_stops.test_a_leader_that_stops_while_it_is_cut_off_knows_no_producer_of_what_it_truncates,
+    ),
+    "pass-over-truncated-log": _cut_off_what_a_pass_copies,
     "checkpoint-on-reactor": lambda path: of_managers.test_truncations_of_many_logs_share_their_checkpoint(),
     "metadata-before-first-update": lambda path: _ask_before_the_first_update(),
     "pressure-fails-directory": lambda path: (

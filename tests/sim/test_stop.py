@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast_log.broker.replication.partition import Partition
 from tests.models.network import Weather
 from tests.models.world import World
-from tests.sim.cluster import logs_in_trace
+from tests.sim.checkpoint_judge import CheckpointJudge
+from tests.sim.cluster import Machine, logs_in_trace
 from tests.sim.history import Outcome
 from tests.sim.producer import ProducerHabits
 from tests.sim.test_cluster import AT, Stage
@@ -74,3 +76,36 @@ def test_rolling_restarts_lose_no_record_that_only_the_leader_acknowledged(seed:
     assert len(acknowledged) > 100
     assert lost == []
     assert world.problems == []
+
+
+@pytest.mark.parametrize("world", [1, 2], indirect=True)
+def test_a_leader_that_stops_while_it_is_cut_off_knows_no_producer_of_what_it_truncates(world: World) -> None:
+    """Its stop writes a snapshot of the producers at the end of its log. Other brokers lead meanwhile,
+    without its last records."""
+    stage = Stage(world, 3, {"min.insync.replicas": "2"})
+    stage.producer.start()
+    world.run(2)
+    leader, network = stage.cluster.machine(stage.leader()), stage.cluster.network
+    for other in stage.cluster.machines:
+        if other is not leader:
+            network.cut(leader.name, other.name)
+            network.cut(other.name, leader.name)
+    end_offset = partition_of(leader).log.log_end_offset
+    stage.until(lambda: partition_of(leader).log.log_end_offset > end_offset + 1)
+    leader.cut_off_zookeeper()
+    stop(stage, leader.broker_id)
+    network.heal()
+    leader.mend_zookeeper()
+    stage.until(lambda: stage.leader() not in (leader.broker_id, -1))
+    judge = CheckpointJudge(stage.cluster, stage.history)
+    with judge.watching():
+        leader.start()
+        stage.until(stage.cluster.is_whole)
+    assert any("Truncated the log of t-0" in line for line in world.trace.lines)
+    assert stage.history.violations == []
+
+
+def partition_of(machine: Machine) -> Partition:
+    partition = machine.partition(AT)
+    assert partition is not None
+    return partition

@@ -160,6 +160,21 @@ def test_no_record_from_the_high_watermark_on_is_touched() -> None:
     assert rows(log) == [(b"k", b"2"), (b"k", b"3"), (b"k", b"4"), (b"k", b"5")]
 
 
+def test_no_record_that_is_committed_and_not_yet_durable_is_touched() -> None:
+    room = Room()
+    log = room.log("t", segment_bytes=80)
+    room.write(log, *numbered(3))
+    for _, value in numbered(3):
+        builder = BatchBuilder()
+        builder.append(room.now_ms(), b"k", value)
+        append_as_leader(log, memoryview(builder.build()), 0, now_ms=room.now_ms())
+    log.roll(room.now_ms())
+    assert (room.committed_offset(log), log.recovery_point) == (6, 3)
+    room.start()
+
+    assert rows(log) == [(b"k", b"2"), (b"k", b"0"), (b"k", b"1"), (b"k", b"2")]
+
+
 def test_records_younger_than_the_minimum_lag_stay() -> None:
     room = Room()
     log = room.log("t", min_compaction_lag_ms=30_000)

@@ -156,6 +156,63 @@ def test_a_restart_finds_all_logs(stop: str) -> None:
             assert log.topic_id == TOPIC_ID
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_process_without_roles_keeps_the_high_watermarks_of_the_last_one(*, is_clean: bool) -> None:
+    """It may stop before the controller has told it its roles, or after the controller has ended them."""
+    disk = sim_disk()
+    broker = Broker(disk)
+    for partition in partitions(5):
+        append(broker.logs.get_or_create(partition, TOPIC_ID))
+    broker.logs.know_high_watermark(TopicPartition("flights", 0), 1)
+    present = {partition: 1 for partition in partitions(5) if partition.partition > 0}
+    finished(broker.logs.close(present))
+    for _ in range(2):
+        again = Broker(disk)
+        finished(again.logs.checkpoints.write_high_watermarks({}))
+        if is_clean:
+            finished(again.logs.close({}))
+        disk.kill_process()
+    assert {again.logs.high_watermark(partition) for partition in partitions(5)} == {1}
+
+
+def test_a_slow_write_of_high_watermarks_does_not_replace_a_later_one() -> None:
+    """Worker threads may do the jobs in any order."""
+    disk, workers = sim_disk(), ImmediateWorkers()
+    broker = Broker(disk, ("/d1",), workers=workers)
+    finished(broker.logs.start())
+    partition = TopicPartition("flights", 0)
+    append(broker.logs.get_or_create(partition, TOPIC_ID))
+    workers.is_held = True
+    first = broker.logs.checkpoints.write_high_watermarks({partition: 0})
+    last = broker.logs.checkpoints.write_high_watermarks({partition: 1})
+    while workers.jobs:
+        workers.jobs.reverse()
+        workers.work()
+    assert first.called and last.called
+    assert unsealed(disk, "replication") == b"0\n1\nflights 0 1\n"
+
+
+def test_a_truncated_log_takes_no_append_until_a_checkpoint_has_its_new_recovery_point() -> None:
+    """Recovery would not check what is appended before the old one."""
+    disk, workers = sim_disk(), ImmediateWorkers()
+    broker = Broker(disk, ("/d1",), workers=workers)
+    finished(broker.logs.start())
+    log = broker.logs.get_or_create(TopicPartition("flights", 0), TOPIC_ID)
+    for _ in range(3):
+        append(log)
+    flush_at_once(log)
+    finished(broker.logs.checkpoints.write_offsets())
+    workers.is_held = True
+    truncate_to(log, 1)
+    with pytest.raises(BrokerError):
+        append(log)
+    assert unsealed(disk, "recovery-point") == b"0\n1\nflights 0 3\n"
+    workers.release()
+    assert unsealed(disk, "recovery-point") == b"0\n1\nflights 0 1\n"
+    append(log)
+    assert log.log_end_offset == 2
+
+
 def created_again(disk: SimDisk, partition: TopicPartition, *, records: int) -> Broker:
     """A broker that has deleted a log of 9 records, of which the first 8 had been deleted, and has created
     it again for another topic. The checkpoints are those of the first log."""

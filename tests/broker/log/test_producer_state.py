@@ -50,6 +50,23 @@ def test_sequences_are_consecutive_and_wrap_to_0() -> None:
     assert log.write(3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_the_batch_after_the_last_sequence_begins_at_0() -> None:
+    log = Writer()
+    assert log.write(LAST - 1, 2) == 0
+    assert log.write(0) == 2
+    assert log.write(1) == 3
+
+
+def test_a_batch_over_the_last_sequence_is_recognised_by_its_first_one() -> None:
+    log = Writer()
+    assert log.write(LAST - 1, 4) == 0
+    assert log.write(2) == 4
+    assert log.write(LAST - 1, 4) == 0
+    entry = log.states.get(1)
+    assert entry is not None
+    assert [batch.first_sequence for batch in entry.batches] == [LAST - 1, 2]
+
+
 def test_retries_of_the_last_five_batches_are_recognised() -> None:
     log = Writer()
     offsets = [log.write(2 * number, 2) for number in range(8)]

@@ -398,6 +398,18 @@ class TestStopping:
         led.assign("t", leader_epoch=1)
         assert led.replicas.partition("t", 0).log.log_end_offset == 1
 
+    @pytest.mark.parametrize("is_restarted", [True, False])
+    def test_a_stopped_replica_is_remembered_with_its_high_watermark(
+        self, led: World, tmp_path: Path, *, is_restarted: bool
+    ) -> None:
+        """The controller stops the replicas of a broker that is about to stop."""
+        append(led)
+        stop(led, delete=False)
+        led.logs.close(led.replicas.high_watermarks())
+        again = World(tmp_path) if is_restarted else led
+        again.assign("t", replicas=(1, 2), leader_epoch=1)
+        assert again.replicas.partition("t", 0).high_watermark == 1
+
     def test_a_late_stop_request_does_not_stop_a_reassigned_replica(self, world: World) -> None:
         world.assign("t", leader_epoch=4)
         assert stop(world, leader_epoch=3) == ErrorCode.FENCED_LEADER_EPOCH
@@ -465,6 +477,22 @@ def test_high_watermarks_are_restored_after_a_restart(world: World, tmp_path: Pa
     again.assign("t", replicas=(1, 2), leader_epoch=1)
     partition = again.replicas.partition("t", 0)
     assert (partition.high_watermark, partition.log.log_end_offset) == (1, 2)
+
+
+def test_a_checkpointed_high_watermark_before_the_log_start_is_raised_to_it(
+    world: World, tmp_path: Path
+) -> None:
+    """The checkpoint of log starts is written at once, that of high watermarks now and then."""
+    world.assign("t", replicas=(1, 2))
+    for _ in range(3):
+        append(world)
+    follow(world, 2, 2)
+    world.replicas.partition("t", 0).delete_records(2)
+    world.logs.close({TopicPartition("t", 0): 1})
+    again = World(tmp_path)
+    again.assign("t", replicas=(1, 2), leader_epoch=1)
+    partition = again.replicas.partition("t", 0)
+    assert (partition.log.log_start_offset, partition.high_watermark) == (2, 2)
 
 
 class Refusing:

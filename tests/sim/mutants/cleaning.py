@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 from holdfast_log.broker.cleaning import cleaner, cleaning_pass, copying
+from holdfast_log.broker.cleaning.cleaning_pass import CleaningPass
 from holdfast_log.broker.cleaning.copying import GroupCopy
 from holdfast_log.broker.cleaning.mapping import KeyMapping
 from holdfast_log.broker.cleaning.plan import CleaningPlan, plan_of
-from holdfast_log.broker.log import names, preparation, recovery, truncation
+from holdfast_log.broker.log import names, preparation, recovery, replacement, truncation
 from holdfast_log.broker.log.disk import DiskFile
 from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.replacement import is_current
+from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.log.segments import Segments
 from holdfast_log.protocol import compaction
 from holdfast_log.protocol.batches import whole_batches
@@ -153,7 +157,40 @@ def _end_segments_without_the_last_epoch() -> Sequence[Patch]:
     return [(GroupCopy, "_finish", mutant)]
 
 
+def _go_on_after_a_truncation() -> Sequence[Patch]:
+    def mutant(log: Log, segments: Sequence[Segment], truncations: int) -> bool:
+        return is_current(log, segments, log.truncations)
+
+    return [(cleaning_pass, "is_current", mutant), (replacement, "is_current", mutant)]
+
+
+def _take_unflushed_for_durable() -> Sequence[Patch]:
+    def plan(log: Log, committed_offset: int, now_ms: int) -> CleaningPlan | None:
+        durable, log.recovery_point = log.recovery_point, log.log_end_offset
+        try:
+            return plan_of(log, committed_offset, now_ms)
+        finally:
+            log.recovery_point = durable
+
+    return [(cleaner, "plan_of", plan)]
+
+
+def _let_the_last_record_expire() -> Sequence[Patch]:
+    clean = CleaningPass._clean_group
+
+    async def mutant(self: CleaningPass, group: Sequence[Segment], *more: Any) -> None:
+        with mock.patch.object(cleaning_pass, "_NEVER_MS", self._around.date_ms()):
+            await clean(self, group, *more)
+
+    return [(CleaningPass, "_clean_group", mutant)]
+
+
 MUTATIONS = (
+    Mutation(
+        "unflushed-taken-for-durable",
+        "a record is superseded by one that is committed, but not durable on this machine",
+        _take_unflushed_for_durable,
+    ),
     Mutation("tombstone-removed-at-once", "delete.retention.ms has no effect", _expire_at_once),
     Mutation(
         "deleted-key-alive-again",
@@ -170,6 +207,16 @@ MUTATIONS = (
 )
 
 RARE = (
+    Mutation(
+        "last-record-expires",
+        "a tombstone at the end of the log is removed once it has expired",
+        _let_the_last_record_expire,
+    ),
+    Mutation(
+        "pass-over-truncated-log",
+        "a pass goes on over a log that was truncated and written again meanwhile",
+        _go_on_after_a_truncation,
+    ),
     Mutation(
         "compacted-beyond-high-watermark",
         "records that are not committed supersede committed ones",

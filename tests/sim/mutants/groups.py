@@ -11,7 +11,7 @@ from holdfast_log.broker.log.log import Log, LogRead
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.coordinator.groups import hosted_shard
 from holdfast_log.coordinator.groups.classic_group import ClassicGroup
-from holdfast_log.coordinator.groups.effects import ShardResult
+from holdfast_log.coordinator.groups.effects import RecordsRefused, ShardResult
 from holdfast_log.coordinator.groups.hosted_shard import HostedShard, HostState
 from holdfast_log.coordinator.groups.managed_group import ManagedGroup
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
@@ -55,6 +55,16 @@ def _keep_what_the_log_refused() -> Sequence[Patch]:
         answers = ShardResult()
         for request, answer in result.replies:
             answers.reply(request, answer)
+        return answers
+
+    return [(GroupShard, "refused", mutant)]
+
+
+def _answer_a_refusal_without_undoing() -> Sequence[Patch]:
+    def mutant(self: GroupShard, result: ShardResult, error: ErrorCode, now_ms: int) -> ShardResult:
+        answers = ShardResult()
+        for request, _ in result.replies:
+            answers.reply(request, RecordsRefused(error))
         return answers
 
     return [(GroupShard, "refused", mutant)]
@@ -120,6 +130,11 @@ MUTATIONS = (
         "keep-what-the-log-refused",
         "a result whose records the log refused is answered as a success and kept in memory",
         _keep_what_the_log_refused,
+    ),
+    Mutation(
+        "refused-commit-stays",
+        "a commit whose records the log refused is answered with the error, and stays in memory",
+        _answer_a_refusal_without_undoing,
     ),
     Mutation(
         "groups-not-loaded",

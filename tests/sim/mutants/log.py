@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast_log.broker.log import epoch_recovery, recovery, scan, snapshots
+from holdfast_log.broker.log import after_checkpoint, epoch_recovery, recovery, scan, snapshots, truncation
 from holdfast_log.broker.log.directory import LogDirectory
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.log import Log
@@ -67,7 +67,26 @@ def _create_no_index_files() -> Sequence[Patch]:
     return [(SegmentIndexes, "create", SegmentIndexes.begin_empty)]
 
 
+def _keep_snapshots_beyond_the_end() -> Sequence[Patch]:
+    def mutant(disk: Disk, directory: str, *, beyond: int) -> None:
+        pass
+
+    return [(truncation, "remove_snapshots", mutant), (snapshots, "remove_snapshots", mutant)]
+
+
+def _append_while_settling() -> Sequence[Patch]:
+    return [
+        (after_checkpoint, "begin_settling", lambda log: None),
+        (after_checkpoint, "settled", lambda log: None),
+    ]
+
+
 MUTATIONS = (
+    Mutation(
+        "appended-while-settling",
+        "a log takes appends although the checkpoint still has the recovery point from before a truncation",
+        _append_while_settling,
+    ),
     Mutation(
         "recovery-trusts-headers",
         "recovery does not compare the checksums of batches",
@@ -104,3 +123,14 @@ MUTATIONS = (
         _create_no_index_files,
     ),
 )
+
+RARE = (
+    Mutation(
+        "snapshots-beyond-truncation",
+        "a truncation leaves snapshots of producers beyond the end of the log",
+        _keep_snapshots_beyond_the_end,
+    ),
+)
+"""A bug that a campaign rarely catches: the snapshots at the beginnings of segments go with these. One at the
+end of a log is written only by a clean stop, and a broker that could hand its partitions over has nothing to
+truncate afterwards."""

@@ -57,7 +57,16 @@ def _reserve_ids_blindly() -> Sequence[Patch]:
     return [(ProducerIds, "_take_block", mutant)]
 
 
+def _wrap_at_2_to_the_32() -> Sequence[Patch]:
+    return [(producer_state, "_SEQUENCE_MASK", 2**32 - 1)]
+
+
 MUTATIONS = (
+    Mutation(
+        "sequences-wrap-late",
+        "a leader expects sequence 2^31 after the last one, instead of 0",
+        _wrap_at_2_to_the_32,
+    ),
     Mutation(
         "any-sequence",
         "a leader accepts a batch although an earlier batch of the producer is missing",
