@@ -20,6 +20,7 @@ from holdfast_log.clients.settings import (
     SettingType,
     read_properties,
 )
+from holdfast_log.protocol.assignment import AssignmentStrategy
 from holdfast_log.protocol.compression import codec_named
 
 Properties: TypeAlias = Mapping[str, Any] | str | os.PathLike[str]
@@ -285,7 +286,7 @@ _GROUP_ROWS = (
     Setting(
         "group.remote.assignor", STRING, "",
         "Assignor of a managed group that this consumer creates; empty for the coordinator's default.",
-        choices=("", "range", "roundrobin", "sticky"),
+        choices=("", *AssignmentStrategy),
     ),
     Setting(
         "group.single.reader", BOOLEAN, False,

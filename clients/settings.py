@@ -17,6 +17,16 @@ class SettingError(ValueError):
     """A setting has a value that is not allowed; the message names the key, the value and what is allowed."""
 
 
+class InvalidValue(SettingError):
+    """The value of one setting is not allowed."""
+
+    def __init__(self, name: str, shown: str, allowed: str) -> None:
+        super().__init__(f"{name}={shown} is not allowed: expected {allowed}")
+        self.name = name
+        self.shown = shown
+        self.allowed = allowed
+
+
 class SettingType(enum.Enum):
     """The type to which a setting's text is converted."""
 
@@ -86,7 +96,7 @@ class Setting:
         except ValueError as error:
             allowed = str(error) or self.allowed()
             shown = "(hidden)" if self.type is SettingType.PASSWORD else repr(value)
-            raise SettingError(f"{self.name}={shown} is not allowed: expected {allowed}") from None
+            raise InvalidValue(self.name, shown, allowed) from None
         return parsed
 
     def _convert(self, value: Any) -> Any:

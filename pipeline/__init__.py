@@ -21,8 +21,15 @@ def register(spark: SparkSession) -> None:
     On a cluster, Holdfast must be installed where the executors run, like any package that tasks import. The
     workers of a local session get the import path of this process.
     """
+    from pyspark.errors import AnalysisException
+
     from holdfast_log.pipeline.session import show_workers
     from holdfast_log.pipeline.source import HoldfastDataSource
 
     show_workers(spark)
-    spark.dataSource.register(HoldfastDataSource)
+    try:
+        spark.dataSource.register(HoldfastDataSource)
+    except AnalysisException as error:
+        # Spark 4.0 does not replace a source that it has found by itself.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise

@@ -22,6 +22,20 @@ class DataLossError(Exception):
     """Requested records no longer exist. With failOnDataLoss=false the job reads the remaining ones."""
 
 
+class PartitionsGoneError(DataLossError):
+    """Partitions to read were deleted with their topic."""
+
+    def __init__(self, partitions: Sequence[TopicPartition]) -> None:
+        self.partitions = tuple(sorted(partitions))
+        super().__init__(
+            f"{', '.join(map(str, self.partitions))} no longer exists: the topic was deleted. To continue "
+            "without it, set failOnDataLoss to false."
+        )
+
+    def __reduce__(self) -> tuple[type[PartitionsGoneError], tuple[Sequence[TopicPartition]]]:
+        return PartitionsGoneError, (self.partitions,)
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
     """Records of one partition: from offset `start` up to, and not including, `end`."""

@@ -7,17 +7,25 @@ reader and partitions, so all of them are plain data.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-    InputPartition,
-)
+import pyspark
+
+try:
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+        InputPartition,
+    )
+except ImportError:
+    raise ImportError(
+        f"Holdfast's data source needs PySpark 4.0 or later, and this is PySpark {pyspark.__version__}, "
+        "which has no data sources in Python: install a later version (docs/spark-source.md)"
+    ) from None
 from pyspark.sql.types import StructType
 
 from holdfast_log.pipeline.arrow import spark_schema
@@ -50,8 +58,8 @@ class HoldfastDataSource(DataSource):
         self._must_be_own(schema)
         try:
             from holdfast_log.pipeline.stream_reader import HoldfastStreamReader
-        except ImportError as error:
-            raise OptionError(f"readStream needs PySpark 4.2 or later ({error})") from None
+        except ImportError:
+            return UnsupportedStreamReader()
         return HoldfastStreamReader(dict(self.options))
 
     def _must_be_own(self, schema: StructType) -> None:
@@ -62,15 +70,41 @@ class HoldfastDataSource(DataSource):
         try:
             from holdfast_log.pipeline.sink.writers import BatchSink
         except ImportError as error:
-            raise OptionError(f"writing needs PySpark 4.1 or later ({error})") from None
+            raise OptionError(_needs("writing", "4.1")) from error
         return BatchSink(dict(self.options), schema, is_overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         try:
             from holdfast_log.pipeline.sink.writers import StreamSink
         except ImportError as error:
-            raise OptionError(f"writing needs PySpark 4.1 or later ({error})") from None
+            raise OptionError(_needs("writing", "4.1")) from error
         return StreamSink(dict(self.options), schema, is_overwrite=overwrite)
+
+
+def _needs(what: str, version: str) -> str:
+    return (
+        f"{what} needs PySpark {version} or later, and this is PySpark {pyspark.__version__}: install a "
+        "later version of Spark and PySpark (docs/spark-source.md)"
+    )
+
+
+class UnsupportedStreamReader(DataSourceStreamReader):
+    """Refuses a streaming query once Spark asks it for an offset.
+
+    If `streamReader` itself raised an error, PySpark 4.0 and 4.1 would report an UnboundLocalError instead.
+    """
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise OptionError(_needs("readStream", "4.2"))
+
+    def latestOffset(self, *_: Any) -> dict[str, Any]:
+        raise OptionError(_needs("readStream", "4.2"))
+
+    def partitions(self, start: Any, end: Any) -> Sequence[InputPartition]:
+        raise OptionError(_needs("readStream", "4.2"))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        raise OptionError(_needs("readStream", "4.2"))
 
 
 class HoldfastReader(DataSourceReader):

@@ -15,6 +15,7 @@ from holdfast_log.pipeline.offsets import (
     DataLossError,
     Lookup,
     OffsetRange,
+    PartitionsGoneError,
     checked,
     cut,
     partitions_of,
@@ -127,7 +128,12 @@ class StreamOffsets:
         deadline = self._clock() + IDLE_WAIT_S
         pause = _LONGEST_PAUSE_S if self._was_idle else _FIRST_PAUSE_S
         while True:
-            end = self._admitted(start, partitions, limits)
+            try:
+                end = self._admitted(start, partitions, limits)
+            except PartitionsGoneError as error:
+                # Deleted since the topics were looked up.
+                partitions = self._left(partitions, error)
+                continue
             self._was_idle = end == start
             if not self._was_idle or self._target is not None or self._clock() >= deadline:
                 return end
@@ -144,9 +150,22 @@ class StreamOffsets:
         if not ranges:
             return []
         partitions = [found.partition for found in ranges]
-        earliest, latest = self._earliest(partitions), self._latest(partitions)
+        try:
+            earliest, latest = self._earliest(partitions), self._latest(partitions)
+        except PartitionsGoneError as error:
+            left = self._left(partitions, error)
+            return self.ranges(start, {partition: end[partition] for partition in left})
         kept = [checked(found, earliest, latest, self._read) for found in ranges]
         return cut([found for found in kept if found.start < found.end], self._read)
+
+    def _left(self, partitions: Sequence[TopicPartition], error: PartitionsGoneError) -> list[TopicPartition]:
+        """The partitions that still exist. Raises the error if the query must not continue without them."""
+        if self._read.fail_on_data_loss:
+            raise error
+        _log.warning("The query continues without deleted partitions (failOnDataLoss=false): %s", error)
+        if self._target is not None:
+            self._target = {at: end for at, end in self._target.items() if at not in error.partitions}
+        return [partition for partition in partitions if partition not in error.partitions]
 
     def _admitted(
         self, start: Positions, partitions: Sequence[TopicPartition], limits: BatchLimits

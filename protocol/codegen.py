@@ -146,7 +146,7 @@ class _EncoderSource(_Source):
     def _differs(self, field: Field, value: str) -> str:
         """The condition that a field differs from its default."""
         match field.type, field.default:
-            case _, None if not isinstance(field.type, Struct):
+            case _, None if field.may_be_null or not isinstance(field.type, Struct):
                 return f"{value} is not None"
             case Array(), _:
                 return value
@@ -159,6 +159,8 @@ class _EncoderSource(_Source):
         match type_:
             case Fixed():
                 self._run.append((type_.code, f"{value}.bytes" if type_ is UUID128 else value))
+            case Struct() if nullable:
+                self._nullable_struct(type_, value)
             case Struct():
                 self.struct(type_, value)
             case _ if nullable:
@@ -169,6 +171,19 @@ class _EncoderSource(_Source):
                 self._variable(type_, value)
             case Array():
                 self._array(type_.element, value)
+
+    def _nullable_struct(self, type_: Struct, value: str) -> None:
+        """A byte before the struct says whether it is there (KIP-893)."""
+        _require_flexible(type_, self.flexible)
+        held = self.name("value")
+        self.flush()
+        self.line(f"{held} = {value}")
+        with self.block(f"if {held} is None:"):
+            self.line(f"{self._put}({struct.pack('>b', _NULL_STRUCT)!r})")
+        with self.block("else:"):
+            self._run.append(("b", str(_PRESENT_STRUCT)))
+            self.struct(type_, held)
+            self.flush()
 
     def _nullable(self, type_: WireType, value: str) -> None:
         held = self.name("value")
@@ -294,7 +309,7 @@ class _DecoderSource(_Source):
         match field.type, field.default:
             case Array(), ():
                 self.line(f"{target} = []")
-            case Struct() as nested, _:
+            case Struct() as nested, _ if not field.may_be_null:
                 new = self.constant("new", object.__new__)
                 self.line(f"{target} = {new}({self.constant(nested.cls.__name__, nested.cls)})")
                 for inner in nested.fields:
@@ -306,12 +321,25 @@ class _DecoderSource(_Source):
         match type_:
             case Fixed():
                 self._fixed(type_, target)
+            case Struct() if nullable:
+                self._nullable_struct(type_, target, path)
             case Struct():
                 self.struct(type_, target, path)
             case Variable():
                 self._variable(type_, target, nullable, path)
             case Array():
                 self._array(type_.element, target, nullable, path)
+
+    def _nullable_struct(self, type_: Struct, target: str, path: str) -> None:
+        _require_flexible(type_, self.flexible)
+        presence = self.name("presence")
+        self._run.append(("b", presence))
+        self.flush()
+        with self.block(f"if {presence} < 0:"):
+            self.line(f"{target} = None")
+        with self.block("else:"):
+            self.struct(type_, target, path)
+            self.flush()
 
     def _fixed(self, type_: Fixed, target: str) -> None:
         if type_ is not UUID128:
@@ -435,6 +463,12 @@ class _DecoderSource(_Source):
 
 
 _INT32 = struct.Struct(">i")
+_NULL_STRUCT, _PRESENT_STRUCT = -1, 1
+
+
+def _require_flexible(type_: Struct, flexible: bool) -> None:
+    if not flexible:
+        raise SchemaError(f"{type_.cls.__qualname__} may be null in a version that is not flexible")
 
 
 def _length_code(type_: WireType) -> str:

@@ -123,8 +123,8 @@ class Field:
     """One field of one struct, in all versions.
 
     `default` is the value in versions without the field. For an array, an empty tuple stands for a new
-    list; for a struct it is None. `tag` is the number of a tagged field. An `ignorable` field is dropped in
-    versions without it; any other field must then have its default.
+    list; for a struct that may not be null, None stands for a new one. `tag` is the number of a tagged
+    field. An `ignorable` field is dropped in versions without it; any other field must then have its default.
     """
 
     name: str
@@ -134,6 +134,11 @@ class Field:
     default: Any
     tag: int | None
     ignorable: bool
+
+    @property
+    def may_be_null(self) -> bool:
+        """Whether the field may be null in any version."""
+        return self.nullable.first <= self.nullable.last
 
 
 FIELDS_ATTRIBUTE = "__wire_fields__"
@@ -210,4 +215,10 @@ def minimum_size(type_: WireType, version: int, flexible: bool) -> int:
             return 1 if flexible else 4
         case Struct():
             present = (f for f in type_.fields if version in f.versions and f.tag is None)
-            return sum(minimum_size(f.type, version, flexible) for f in present) + int(flexible)
+            return sum(_minimum_field_size(f, version, flexible) for f in present) + int(flexible)
+
+
+def _minimum_field_size(field: Field, version: int, flexible: bool) -> int:
+    if isinstance(field.type, Struct) and version in field.nullable:
+        return 1
+    return minimum_size(field.type, version, flexible)

@@ -100,8 +100,9 @@ def wire(
     """What a field's annotation cannot say.
 
     `versions` and `nullable` are in Kafka's notation ("3", "0-5", "4+"). A field annotated `X | None` may be
-    null in all its versions, or in those of `nullable`. Without a `default` Kafka's holds: zero, empty or
-    false. A field with a `tag` is a tagged field, left out where it holds its default. To encode a version
+    null in all its versions, or in those of `nullable`; a struct may be null in flexible versions only
+    (KIP-893). Without a `default` Kafka's holds: zero, empty or false, and null for a struct that may be
+    null. A field with a `tag` is a tagged field, left out where it holds its default. To encode a version
     without the field is an UnsupportedField, unless the field holds its default or is `ignorable`.
     """
     null_versions = None if nullable is None else Versions.parse(nullable)
@@ -125,8 +126,8 @@ def _field(cls: type, name: str, hint: object) -> Field:
         type_, nullable = wire_type(hint)
     except SchemaError as error:
         raise SchemaError(f"{cls.__qualname__}.{name}: {error}") from None
-    if nullable and isinstance(type_, Fixed | Struct):
-        raise SchemaError(f"{cls.__qualname__}.{name}: structs and numbers cannot be null")
+    if nullable and isinstance(type_, Fixed):
+        raise SchemaError(f"{cls.__qualname__}.{name}: numbers cannot be null")
     declared = vars(cls).get(name, _IMPLICIT)
     if not isinstance(declared, _Wire):
         declared = _Wire(ALL_VERSIONS, declared, None, None, False)
@@ -141,7 +142,7 @@ def _dataclass_field(owner: type, field: Field) -> Any:
     match field.type, field.default:
         case Array(), ():
             return dataclasses.field(default_factory=list)
-        case Struct(cls=cls), _:
+        case Struct(cls=cls), _ if not field.may_be_null:
             try:
                 cls()
             except TypeError as error:

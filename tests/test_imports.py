@@ -156,6 +156,25 @@ def test_every_import_goes_through_the_one_package() -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("package", ["broker", "clients", "coordinator", "protocol", "pipeline", "checker"])
+def test_the_modules_of_a_package_do_not_import_each_other_in_a_circle(package: str) -> None:
+    modules = {
+        str(source.relative_to(HOME)).removesuffix(".py").replace("/", ".")
+        for source in sources(package)
+        if source.name != "__init__.py"
+    }
+    arrows: dict[str, set[str]] = {}
+    for found in imports_of(package):
+        imported = found.module if found.module in modules else found.module.rpartition(".")[0]
+        if found.name in modules and imported in modules and imported != found.name:
+            arrows.setdefault(found.name, set()).add(imported)
+
+    try:
+        TopologicalSorter(arrows).prepare()
+    except CycleError as error:
+        pytest.fail(f"these modules import each other in a circle: {error.args[1]}")
+
+
 def test_every_top_level_package_is_in_the_table_of_imports() -> None:
     packages = {found.parent.name for found in HOME.glob("*/__init__.py")}
 

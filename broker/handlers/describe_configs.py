@@ -102,5 +102,5 @@ def _entry(request: DescribeConfigsRequest, entry: EffectiveSetting) -> Describe
             for synonym in synonyms
         ],
         config_type=entry.type,
-        documentation=entry.row.doc if request.include_documentation else None,
+        documentation=(entry.row.doc or None) if request.include_documentation else None,
     )

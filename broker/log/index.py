@@ -58,6 +58,11 @@ class _PairFile:
         count = len(self) if written is None else written + len(self._first)
         return count >= self._max_count
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether entries are only in memory."""
+        return bool(self._first)
+
     def use_files(self, files: OpenFiles) -> None:
         """Open the file through `files` from now on."""
         self._files = files

@@ -71,7 +71,7 @@ class Log:
         producers: ProducerStates,
         cleaned_offset: int = 0,
         topic_id: uuid.UUID | None = None,
-        events: LogEvents | None = None,
+        events: LogEvents[Log] | None = None,
         roll_jitter_ms: int = 0,
     ) -> None:
         self.topic_partition = partition
@@ -87,7 +87,7 @@ class Log:
         recovery point."""
         self.epochs = epochs
         self.producers = producers
-        self.events = events or LogEvents()
+        self.events: LogEvents[Log] = events or LogEvents()
         self.last_flush_ms = 0
         self.is_new = False
         """Whether the directory entry of the log may be lost in a power failure."""
@@ -205,6 +205,8 @@ class Log:
             self.events.flush_due(self)
         if was_durable:
             self.events.unflushed(self)
+        if self.segments.active.indexes.are_ahead:
+            self.events.indexed(self)
         if index is not None:
             self._index_keys(index, records, headers, base_offsets, keys)
 
@@ -222,6 +224,16 @@ class Log:
             index.add([(digest, base_offset + delta) for digest, delta in entries], last_offset + 1)
         if index.is_full:
             self.events.keys_full(self)
+
+    def write_indexes(self) -> None:
+        """Write the entries of the active segment's indexes that are only in memory. An error counts as that
+        of an append, and is not raised."""
+        if self.failure is not None:
+            return
+        try:
+            self.segments.active.indexes.write()
+        except OSError as error:
+            self.refused(error)
 
     def _must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         active, settings = self.segments.active, self.settings

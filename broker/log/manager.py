@@ -265,6 +265,7 @@ class LogManager:
             start_moved=partial(remove_before_start, self.checkpoints, directory),
             flush_due=self.flusher.flush,
             unflushed=self._flush_schedule.note,
+            indexed=self._flush_schedule.note_indexed,
             recovery_point_lowered=partial(settle, self.checkpoints, directory),
             pressed=self._pressed,
             suspected=self.scrubber.examine,
@@ -457,7 +458,7 @@ class LogManager:
         self._key_indexing.settings_changed(log)
 
     def flush_due(self) -> None:
-        """Start to flush the logs whose `flush.ms` has passed."""
+        """Start to flush the logs whose `flush.ms` has passed, and write new entries of indexes."""
         self._flush_schedule.run(now_ms(self._clock))
 
     def expire_producers(self) -> None:
@@ -497,7 +498,13 @@ class LogManager:
         if directory.failure is not None:
             return
         directory.failure = error
-        logger.error("Log directory %s is offline: %s", directory.path, error)
+        # One line, however many logs: log-dirs.sh lists them.
+        logger.error(
+            "Log directory %s is offline, with the logs of %s: %s",
+            directory.path,
+            names.shortened(sorted(directory.logs)) or "no partition",
+            error,
+        )
         # The system may have dropped writes that failed, so the run mark must go. If its removal fails as
         # well, nothing more can be done on this disk.
         self._workers.run(directory.unmark_run).addErrback(_expect_os_error)

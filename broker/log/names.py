@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -51,6 +52,12 @@ def parse_directory(name: str) -> TopicPartition | None:
     """The partition whose directory has this name; None for any other name."""
     match = _DIRECTORY.fullmatch(name)
     return TopicPartition(match[1], int(match[2])) if match else None
+
+
+def shortened(partitions: Sequence[TopicPartition]) -> str:
+    """The names of the first three partitions, and how many more there are, for one line of the log."""
+    named = ", ".join(map(str, partitions[:3]))
+    return f"{named} and {len(partitions) - 3} more partitions" if len(partitions) > 3 else named
 
 
 def deleted_directory(partition: TopicPartition, unique: uuid.UUID) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from holdfast_log.broker.log import suspicion
 from holdfast_log.broker.log.damage import SuspectSegment
-
-if TYPE_CHECKING:
-    from holdfast_log.broker.log.segment import Segment
+from holdfast_log.broker.log.segment_view import SegmentView
 
 
 class SegmentEnd(NamedTuple):
@@ -18,7 +16,7 @@ class SegmentEnd(NamedTuple):
     next_offset: int
 
 
-def end_before(segment: Segment, offset: int) -> SegmentEnd | None:
+def end_before(segment: SegmentView, offset: int) -> SegmentEnd | None:
     """The end of a segment without the batch with `offset` and all later ones; None if damage lies before
     that end, or an index leads to a wrong batch. Raises OSError."""
     if segment.damage is not None and segment.damage.offset < offset:
@@ -42,7 +40,7 @@ def end_before(segment: Segment, offset: int) -> SegmentEnd | None:
     return SegmentEnd(end, next_offset if end < segment.size else segment.next_offset)
 
 
-def readable_end_before(segment: Segment, offset: int) -> SegmentEnd:
+def readable_end_before(segment: SegmentView, offset: int) -> SegmentEnd:
     """The end of a segment that is damaged before `offset`: after the last batch that can be read, from the
     first one on. Raises OSError."""
     end = SegmentEnd(0, segment.base_offset)

@@ -6,16 +6,12 @@ were indexed when they were appended or from the file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from holdfast_log.broker.log import suspicion
 from holdfast_log.broker.log.index import OffsetIndex, TimeIndex
 from holdfast_log.broker.log.open_files import OpenFiles
+from holdfast_log.broker.log.segment_view import SegmentView
 from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.protocol.batches import NO_TIMESTAMP
-
-if TYPE_CHECKING:
-    from holdfast_log.broker.log.segment import Segment
 
 
 class SegmentIndexes:
@@ -96,6 +92,16 @@ class SegmentIndexes:
         if position and (last is None or last[1] < position) and not self.offsets.is_full:
             self.offsets.append(last_offset, position)
 
+    @property
+    def are_ahead(self) -> bool:
+        """Whether entries are only in memory."""
+        return self.offsets.is_ahead
+
+    def write(self) -> None:
+        """Write the entries that are only in memory."""
+        self.offsets.write()
+        self.times.write()
+
     def finish(self) -> None:
         """Write the final indexes: no batch follows."""
         self._note_max_timestamp()
@@ -131,7 +137,7 @@ class SegmentIndexes:
         self.max_timestamp = None
 
 
-def largest_timestamp(segment: Segment) -> tuple[int, int]:
+def largest_timestamp(segment: SegmentView) -> tuple[int, int]:
     """The largest timestamp of a segment, in ms, and the last offset of the first batch that has it; -1 and
     the base offset if no record has a timestamp.
 

@@ -6,19 +6,14 @@ batch that it passes. `SuspectSegment` says what is wrong, and `broker.log.scrub
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from holdfast_log.broker.log.damage import SuspectSegment
+from holdfast_log.broker.log.segment_view import SegmentView
 from holdfast_log.protocol.batches import BatchHeader
-
-if TYPE_CHECKING:
-    from holdfast_log.broker.log.segment import Segment
-
 
 # Checks: they return or raise `SuspectSegment`.
 
 
-def checked(segment: Segment, position: int) -> int:
+def checked(segment: SegmentView, position: int) -> int:
     """A position that the offset index names."""
     if not 0 <= position < max(segment.size, 1):
         raise SuspectSegment(
@@ -27,7 +22,7 @@ def checked(segment: Segment, position: int) -> int:
     return position
 
 
-def check_expected(segment: Segment, header: BatchHeader, offset: int) -> None:
+def check_expected(segment: SegmentView, header: BatchHeader, offset: int) -> None:
     """Check that a batch may be the first one that ends at or after `offset`."""
     if (header.base_offset > offset and segment.is_dense) or header.last_offset >= segment.next_offset:
         raise SuspectSegment(
@@ -36,7 +31,7 @@ def check_expected(segment: Segment, header: BatchHeader, offset: int) -> None:
         )
 
 
-def check_first(segment: Segment, position: int, offset: int) -> None:
+def check_first(segment: SegmentView, position: int, offset: int) -> None:
     """Check the header of the batch at `position`, which is about to be read for `offset`."""
     header = next(segment.headers(position), None)
     if header is None or segment.file().size() < segment.size:
@@ -50,7 +45,7 @@ def check_first(segment: Segment, position: int, offset: int) -> None:
     check_expected(segment, header, max(offset, segment.base_offset))
 
 
-def confirms(segment: Segment, timestamp: int, offset: int) -> bool:
+def confirms(segment: SegmentView, timestamp: int, offset: int) -> bool:
     """Whether the batch with `offset` has this largest timestamp, as an entry of the time index says."""
     try:
         header = segment.header_at(offset)
@@ -62,7 +57,7 @@ def confirms(segment: Segment, timestamp: int, offset: int) -> bool:
 # What a search found: the errors to raise.
 
 
-def misled(segment: Segment, header: BatchHeader, offset: int) -> SuspectSegment:
+def misled(segment: SegmentView, header: BatchHeader, offset: int) -> SuspectSegment:
     """The offset index leads a search for `offset` to the batch of `header`."""
     return SuspectSegment(
         f"{segment.indexes.offsets.path} leads to position {header.position} for offset {offset}, but the "
@@ -70,12 +65,12 @@ def misled(segment: Segment, header: BatchHeader, offset: int) -> SuspectSegment
     )
 
 
-def no_batch(segment: Segment, position: int) -> SuspectSegment:
+def no_batch(segment: SegmentView, position: int) -> SuspectSegment:
     """The file has bytes from `position` on, which are no batch."""
     return SuspectSegment(f"no batch begins at position {position} of {segment.path}")
 
 
-def out_of_order(segment: Segment, header: BatchHeader, next_offset: int) -> SuspectSegment:
+def out_of_order(segment: SegmentView, header: BatchHeader, next_offset: int) -> SuspectSegment:
     """The batch of `header` stands where a batch with `next_offset` was expected, or a later one if the log
     may have gaps."""
     return SuspectSegment(
@@ -83,7 +78,7 @@ def out_of_order(segment: Segment, header: BatchHeader, next_offset: int) -> Sus
     )
 
 
-def wrong_timestamp(segment: Segment, timestamp: int, offset: int) -> SuspectSegment:
+def wrong_timestamp(segment: SegmentView, timestamp: int, offset: int) -> SuspectSegment:
     """The time index has an entry that no batch confirms."""
     return SuspectSegment(
         f"{segment.indexes.times.path} has timestamp {timestamp} at offset {offset}, where it is not"

@@ -1,4 +1,4 @@
-"""The metrics of ownership: one row each, read on demand."""
+"""The metrics of ownership: one row each, read on demand. No broker exports them yet."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred, ensureDeferred, succeed
 
 from holdfast_log.broker.cluster.metadata_cache import ZERO_ID
 from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.log.names import shortened
 from holdfast_log.broker.replication.partition import LeaderAndIsr, Partition
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.coordinator.clock import Clock
@@ -54,6 +55,8 @@ class _Begun:
 
     leading: list[Partition] = field(default_factory=list)
     following: list[Partition] = field(default_factory=list)
+    missing: list[TopicPartition] = field(default_factory=list)
+    """Partitions in which it begins none, because their logs are lost."""
 
 
 class Copier(Protocol):
@@ -127,6 +130,8 @@ class Roles:
                 self._copier.follow(partition)
         if begun.leading:
             _log_leading(begun.leading)
+        if begun.missing:
+            _log_missing(begun.missing)
         return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
 
     def _next_turn(self) -> Deferred[None]:
@@ -170,7 +175,7 @@ class Roles:
         partition = self._replicas.find(topic, index)
         if partition is None:
             if not is_new:
-                self._check_not_lost(TopicPartition(topic, index), topic_id, assignment)
+                self._check_not_lost(TopicPartition(topic, index), topic_id, assignment, begun)
             partition = self._create(topic, topic_id, index, is_new)
         if partition.is_offline:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -208,7 +213,7 @@ class Roles:
         partition.is_withdrawing = False
 
     def _check_not_lost(
-        self, partition: TopicPartition, topic_id: uuid.UUID, assignment: LeaderAndIsr
+        self, partition: TopicPartition, topic_id: uuid.UUID, assignment: LeaderAndIsr, begun: _Begun
     ) -> None:
         """Raises BrokerError with KAFKA_STORAGE_ERROR if this replica leads or is in sync, but lost its log.
 
@@ -220,11 +225,7 @@ class Roles:
         is_counted_on = local_id == assignment.leader or local_id in assignment.isr
         is_alone = assignment.replicas == (local_id,) and bool(logs.lost)
         if is_counted_on and not is_alone and logs.may_have_lost(partition, topic_id):
-            _log.error(
-                "The log of %s is missing, though this replica is in sync: it stays offline until the "
-                "controller removes it from the in-sync set, or its log directory is mounted again",
-                partition,
-            )
+            begun.missing.append(partition)
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _create(self, topic: str, topic_id: uuid.UUID, index: int, is_new: bool) -> Partition:
@@ -282,12 +283,9 @@ class Roles:
         return ErrorCode.NONE
 
     def directory_failed(self, path: str) -> None:
-        """End the roles of all partitions in a failed log directory."""
+        """End the roles of all partitions in a failed log directory. `LogManager` has logged the failure."""
         for partition in list(self._replicas):
             if partition.is_offline and partition.role is not None:
-                _log.error(
-                    "Replica %s-%d is offline: its log directory failed", partition.topic, partition.index
-                )
                 self._copier.forget(partition)
                 partition.stop()
                 self._replicas.role_changed(partition)
@@ -303,3 +301,12 @@ def _log_leading(begun: Sequence[Partition]) -> None:
         _log.debug(
             "Leading %s-%d in leader epoch %d", partition.topic, partition.index, partition.leader_epoch
         )
+
+
+def _log_missing(missing: Sequence[TopicPartition]) -> None:
+    """Log one line for all partitions of a lost directory."""
+    _log.error(
+        "The logs of %s are missing, though these replicas are in sync: they stay offline until the "
+        "controller removes them from the in-sync sets, or their log directory is mounted again",
+        shortened(missing),
+    )

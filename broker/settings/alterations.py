@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from holdfast_log.clients.settings import Setting, SettingError, SettingType
+from holdfast_log.clients.settings import InvalidValue, Setting, SettingError, SettingType
 from holdfast_log.protocol.configs import ConfigOperation
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
@@ -17,6 +18,18 @@ class Alteration:
     name: str
     operation: ConfigOperation
     value: str | None
+
+
+@contextmanager
+def worded_as_in_kafka() -> Iterator[None]:
+    """Raise `InvalidValue` with the words with which Kafka's brokers begin: programs look for them."""
+    try:
+        yield
+    except InvalidValue as error:
+        raise SettingError(
+            f"Invalid value {error.shown.strip(chr(39))} for configuration {error.name}: "
+            f"expected {error.allowed}"
+        ) from None
 
 
 def altered(

@@ -90,7 +90,8 @@ class SettingChanges:
                 BrokerError(ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no settings")
             )
         if name not in self._metadata.topics:
-            return succeed(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            missing = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            return succeed(missing)
         return self._update(TOPICS, name, change, validate_only)
 
     def _update(
@@ -112,7 +113,8 @@ def check_is_this_broker(name: str, local_id: int) -> None:
     """
     if name not in ("", str(local_id)):
         raise BrokerError(
-            ErrorCode.INVALID_REQUEST, f"this is broker {local_id}: send the request to broker {name}"
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {local_id}, but received {name}. Send it to that broker",
         )
 
 

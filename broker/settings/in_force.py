@@ -1,7 +1,8 @@
 """The broker's settings in force: its properties file, overlaid with alterations at run time (KIP-226).
 
 The value in force is the first of: this broker's alteration, the alteration for all brokers, the value in the
-file, the default. Only settings with a dynamic row can be altered.
+file, the default. Only settings with a dynamic row can be altered. As in Kafka, an alteration of a setting
+that brokers do not have is stored and shown, and has no effect: it may be for another version.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast_log.broker.log.settings import LogSettings, topic_defaults
-from holdfast_log.broker.settings.alterations import Alteration, altered
+from holdfast_log.broker.settings.alterations import Alteration, altered, worded_as_in_kafka
 from holdfast_log.clients.settings import Setting, SettingError, Settings, closest_name, shown_value
-from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 _log = logging.getLogger(__name__)
 
@@ -57,46 +57,51 @@ class SettingsInForce(Mapping[str, Any]):
                 error,
             )
             return
+        self._warn_of_unknown({**shared, **own})
         self.own, self.shared = own, shared
         self._altered = self._parsed({**shared, **own})
         self.topic_defaults = topic_defaults(self)
+
+    def _warn_of_unknown(self, altered: Mapping[str, str]) -> None:
+        for name in sorted(altered.keys() - self.rows.keys() - self.own.keys() - self.shared.keys()):
+            closest = closest_name(name, self.rows)
+            hint = f"; did you mean {closest}?" if closest else ""
+            _log.warning(
+                "Brokers have no setting %s, so its value in /config/brokers has no effect%s", name, hint
+            )
 
     def _sound(self, configs: Mapping[str, str]) -> dict[str, str]:
         sound = {}
         for name, value in configs.items():
             try:
                 self.check({name: value})
-            except (SettingError, BrokerError) as error:
+            except SettingError as error:
                 _log.error("Ignoring an invalid setting in /config/brokers: %s", error)
             else:
                 sound[name] = value
         return sound
 
     def _parsed(self, configs: Mapping[str, str]) -> dict[str, Any]:
-        return {name: self.rows[name].parse(value) for name, value in configs.items()}
+        return {name: self.rows[name].parse(value) for name, value in configs.items() if name in self.rows}
 
     # Checks of alterations
 
     def check(self, configs: Mapping[str, str | None]) -> None:
-        """Raises `SettingError` for values that are not allowed, alone or together, and BrokerError
-        INVALID_REQUEST for settings that cannot be altered while the broker runs."""
+        """Raises `SettingError` for values that are not allowed, alone or together, and for settings that
+        cannot be altered while the broker runs. Any value of an unknown setting is allowed."""
         given = {}
         for name, value in configs.items():
             row = self.rows.get(name)
-            if row is None:
-                closest = closest_name(name, self.rows)
-                hint = f"; did you mean {closest}?" if closest else ""
-                raise SettingError(f"brokers have no setting {name}{hint}")
-            if not row.dynamic:
-                raise BrokerError(
-                    ErrorCode.INVALID_REQUEST,
-                    f"{name} cannot be altered while a broker runs: set it in the broker's properties file, "
-                    "and restart the broker",
+            if row is not None and not row.dynamic:
+                raise SettingError(
+                    f"Cannot update these configs dynamically: Set({name}). Set it in the broker's "
+                    "properties file, and restart the broker"
                 )
             if value is None:
                 raise SettingError(f"{name} has no value")
             given[name] = value
-        LogSettings.of({}, topic_defaults({**self.static, **self._parsed(given)}))
+        with worded_as_in_kafka():
+            LogSettings.of({}, topic_defaults({**self.static, **self._parsed(given)}))
 
     def altered(self, own: Mapping[str, str], alterations: Sequence[Alteration]) -> dict[str, str]:
         """`own` with some alterations applied, checked. Raises as `check` does."""

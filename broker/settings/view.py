@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast_log.broker.log.settings import BROKER_SYNONYM, TOPIC_SETTINGS, LogSettings
-from holdfast_log.broker.settings.alterations import Alteration, altered
+from holdfast_log.broker.settings.alterations import Alteration, altered, worded_as_in_kafka
 from holdfast_log.broker.settings.in_force import SettingsInForce
 from holdfast_log.clients.settings import (
     REQUIRED,
@@ -28,6 +28,7 @@ from holdfast_log.protocol.configs import ConfigSource
 class ConfigType(enum.IntEnum):
     """The type of a value, with its code in DescribeConfigs."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -48,14 +49,17 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSetting:
-    """One setting with its value in force, which is also the first of `synonyms`. A password's value is
-    None."""
+    """One setting with its value in force, which is also that of the first synonym, if there is one.
+
+    The value of a password, and of a setting that brokers do not have, is None: it could be a secret.
+    """
 
     row: Setting
     value: str | None
     source: ConfigSource
     read_only: bool
     synonyms: tuple[Synonym, ...]
+    is_known: bool = True
 
     @property
     def name(self) -> str:
@@ -67,7 +71,7 @@ class EffectiveSetting:
 
     @property
     def type(self) -> ConfigType:
-        return ConfigType[self.row.type.name]
+        return ConfigType[self.row.type.name] if self.is_known else ConfigType.UNKNOWN
 
 
 _TOPIC_ROWS = {row.name: row for row in TOPIC_SETTINGS}
@@ -89,10 +93,11 @@ class SettingsView:
             if name not in _TOPIC_ROWS:
                 closest = closest_name(name, _TOPIC_ROWS)
                 hint = f"; did you mean {closest}?" if closest else ""
-                raise SettingError(f"topics have no setting {name}{hint}")
+                raise SettingError(f"Unknown topic config name: {name}{hint}")
             if value is None:
                 raise SettingError(f"{name} has no value")
-        LogSettings.of(configs, self._broker.topic_defaults)
+        with worded_as_in_kafka():
+            LogSettings.of(configs, self._broker.topic_defaults)
 
     def unclean_election_allowed(self, configs: Mapping[str, str]) -> bool:
         """Whether a topic with these own settings allows an out-of-sync replica to lead.
@@ -148,15 +153,13 @@ class SettingsView:
             synonyms.append(Synonym(row.name, own, ConfigSource.DYNAMIC_TOPIC))
         broker_name = BROKER_SYNONYM.get(row.name)
         if broker_name is None:
-            synonyms.append(Synonym(row.name, shown_value(row.default), ConfigSource.DEFAULT))
             return _entry(row, synonyms, read_only=False)
         given = self._given(broker_name)
         in_file = self._broker.static_topic_defaults[row.name]
         if broker_name not in self._broker.static.given and in_file != row.default:
             # Set by one of the coarser units of the same setting, such as log.retention.hours.
             given.append(Synonym(broker_name, shown_value(in_file), ConfigSource.STATIC_BROKER))
-        synonyms += given
-        synonyms.append(Synonym(broker_name, shown_value(row.default), ConfigSource.DEFAULT))
+        synonyms += [*given, *_default(self._broker.rows[broker_name])]
         return _entry(row, synonyms, read_only=False)
 
     # Brokers
@@ -167,23 +170,25 @@ class SettingsView:
         for row in self._broker.rows.values():
             if names is not None and row.name not in names:
                 continue
-            synonyms = self._given(row.name)
-            if row.default is not REQUIRED:
-                synonyms.append(Synonym(row.name, shown_value(row.default), ConfigSource.DEFAULT))
+            synonyms = [*self._given(row.name), *_default(row)]
             entries.append(_entry(row, synonyms, read_only=not row.dynamic))
+        altered = self._broker.own.keys() | self._broker.shared.keys()
+        unknown = sorted(altered - self._broker.rows.keys())
+        entries += [_unknown_entry(self._given(name)) for name in unknown if names is None or name in names]
         return entries
 
     def describe_all_brokers(self, names: Iterable[str] | None = None) -> list[EffectiveSetting]:
         """The alterations for all brokers together."""
-        return [
-            _entry(
-                self._broker.rows[name],
-                [Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)],
-                read_only=False,
+        entries = []
+        for name, value in sorted(self._broker.shared.items()):
+            if names is not None and name not in names:
+                continue
+            synonym = Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+            row = self._broker.rows.get(name)
+            entries.append(
+                _unknown_entry([synonym]) if row is None else _entry(row, [synonym], read_only=False)
             )
-            for name, value in sorted(self._broker.shared.items())
-            if names is None or name in names
-        ]
+        return entries
 
     def _given(self, name: str) -> list[Synonym]:
         """The set values of a broker setting, without its default, the one in force first."""
@@ -199,7 +204,23 @@ class SettingsView:
         return given
 
 
+def _default(row: Setting) -> list[Synonym]:
+    """The default of a broker's setting, if it has one: as in Kafka, None is no default."""
+    if row.default is REQUIRED or row.default is None:
+        return []
+    return [Synonym(row.name, shown_value(row.default), ConfigSource.DEFAULT)]
+
+
 def _entry(row: Setting, synonyms: Sequence[Synonym], *, read_only: bool) -> EffectiveSetting:
     if row.type is SettingType.PASSWORD:
         synonyms = [Synonym(synonym.name, None, synonym.source) for synonym in synonyms]
+    if not synonyms:
+        return EffectiveSetting(row, shown_value(row.default), ConfigSource.DEFAULT, read_only, ())
     return EffectiveSetting(row, synonyms[0].value, synonyms[0].source, read_only, tuple(synonyms))
+
+
+def _unknown_entry(given: Sequence[Synonym]) -> EffectiveSetting:
+    """A setting that brokers do not have, as Kafka shows it: with its sources, without its value."""
+    row = Setting(given[0].name, SettingType.PASSWORD, None, "")
+    hidden = tuple(Synonym(synonym.name, None, synonym.source) for synonym in given)
+    return EffectiveSetting(row, None, hidden[0].source, read_only=True, synonyms=hidden, is_known=False)

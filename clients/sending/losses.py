@@ -14,7 +14,7 @@ partition and kind of error, so that their number is bounded however many record
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from holdfast_log.clients.errors import (
     GuardElsewhereError,
@@ -24,9 +24,6 @@ from holdfast_log.clients.errors import (
     is_fenced,
 )
 from holdfast_log.protocol.errors import AppendIdUnknownError, BrokerError, OffsetMismatchError
-
-if TYPE_CHECKING:
-    from holdfast_log.clients.sending.batch import Batch
 
 _OF_CONDITIONS = (OffsetMismatchError, AppendIdUnknownError, GuardMismatchError, GuardElsewhereError)
 
@@ -50,6 +47,18 @@ class LossCount:
         self._losses.know(error, self.topic, self.partition)
 
 
+class FailedRecords(Protocol):
+    """Records of one partition that failed together: a `clients.sending.batch.Batch`."""
+
+    topic: str
+    partition: int
+    loss: LossCount | None
+
+    def __len__(self) -> int:
+        """The number of records."""
+        ...
+
+
 class Losses:
     """The losses of one producer. The producer's lock must be held for every call."""
 
@@ -60,7 +69,7 @@ class Losses:
         self._follows_conditions: set[tuple[str, int]] = set()
         """The partitions of which the application has looked at a refused condition."""
 
-    def add(self, batch: Batch, error: Exception) -> None:
+    def add(self, batch: FailedRecords, error: Exception) -> None:
         """All records of a batch have failed."""
         if self._is_known(error, batch.topic, batch.partition):
             return

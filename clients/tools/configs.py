@@ -14,7 +14,7 @@ from holdfast_log.clients.admin import (
     ConfigResource,
     ConfigSource,
 )
-from holdfast_log.clients.settings import read_properties
+from holdfast_log.clients.settings import closest_name, read_properties
 from holdfast_log.clients.tools.client_quotas import (
     DEFAULT_NAME,
     ENTITY_TYPES,
@@ -160,8 +160,22 @@ def alter(admin: Admin, resource: ConfigResource, changes: list[ConfigChange]) -
     """Make the changes and print a confirmation. Raises click.UsageError if there are none."""
     if not changes:
         raise click.UsageError("--alter needs --add-config, --add-config-file or --delete-config")
+    if resource.type is ResourceType.BROKER:
+        _warn_of_unknown(admin, resource, [change.name for change in changes if change.value is not None])
     admin.alter_configs({resource: changes})
     click.echo(f"Completed updating config for {resource}.")
+
+
+def _warn_of_unknown(admin: Admin, broker: ConfigResource, names: Sequence[str]) -> None:
+    """Brokers take settings that they do not have, as Kafka's do: the user should know of a misspelt name."""
+    live = [str(node.id) for node in admin.describe_cluster().nodes]
+    asked = ConfigResource(ResourceType.BROKER, broker.name if broker.name in live else live[0])
+    known = {entry.name: entry for entry in admin.describe_configs([asked])[asked]}
+    for name in names:
+        if name not in known:
+            closest = closest_name(name, known)
+            hint = f"; did you mean {closest}?" if closest else ""
+            click.echo(f"Warning: brokers have no setting {name}, so it has no effect{hint}", err=True)
 
 
 _SHORT = {"topic": "topics", "broker": "brokers", "user": "users", "client": "clients", "ip": "ips"}

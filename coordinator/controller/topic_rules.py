@@ -46,15 +46,16 @@ def check_name(name: str, existing: Collection[str], colliding: str | None) -> N
     if not is_legal_name(name):
         raise BrokerError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"{name[:NAME_LENGTH_MAX]!r} is not a valid topic name: use 1 to {NAME_LENGTH_MAX} letters, "
-            "digits, '.', '_' and '-', but not '.' or '..' alone",
+            f"Topic name is invalid: '{name[:NAME_LENGTH_MAX]}' is not of 1 to {NAME_LENGTH_MAX} letters, "
+            "digits, '.', '_' and '-', or is '.' or '..'",
         )
     if name in existing:
-        raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
+        raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if colliding is not None:
         raise BrokerError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic {name!r} differs from {colliding!r} only in '.' and '_', which metrics cannot tell apart",
+            f"Topic '{name}' collides with existing topics: {colliding}. They differ only in '.' and '_', "
+            "which names of metrics cannot tell apart",
         )
 
 
@@ -75,15 +76,17 @@ def assign_new_topic(
         if topic.partition_count != DEFAULT or topic.replication_factor != DEFAULT:
             raise BrokerError(
                 ErrorCode.INVALID_REQUEST,
-                "give either the replicas of each partition or counts of partitions and replicas; "
-                "with replicas, both counts are -1",
+                "Both numPartitions or replicationFactor and replicasAssignments were set. With the replicas "
+                "of each partition, both counts are -1",
             )
         return _checked_assignments(topic.assignments, racks, first=0)
     count = defaults.partition_count if topic.partition_count == DEFAULT else topic.partition_count
     if not 1 <= count <= PARTITION_COUNT_MAX:
         raise BrokerError(
             ErrorCode.INVALID_PARTITIONS,
-            f"a topic has 1 to {PARTITION_COUNT_MAX} partitions, not {count}",
+            f"Number of partitions must be larger than 0. It is {count}, and at most {PARTITION_COUNT_MAX}"
+            if count < 1
+            else f"a topic has 1 to {PARTITION_COUNT_MAX} partitions, not {count}",
         )
     replicas = (
         defaults.replication_factor if topic.replication_factor == DEFAULT else topic.replication_factor
@@ -105,8 +108,9 @@ def assign_more_partitions(
     if growth.count <= have:
         raise BrokerError(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {growth.name!r} has {have} partitions, and their number can only be raised; "
-            f"{growth.count} were requested",
+            f"Topic already has {have} partitions."
+            if growth.count == have
+            else f"Topic currently has {have} partitions, which is higher than the requested {growth.count}.",
         )
     if growth.count > PARTITION_COUNT_MAX:
         raise BrokerError(
@@ -124,7 +128,8 @@ def assign_more_partitions(
     if len(growth.assignments) != new:
         raise BrokerError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"replicas are given for {len(growth.assignments)} partitions, but {new} are to be added",
+            f"Increasing the number of partitions by {new} but {len(growth.assignments)} assignments "
+            "provided.",
         )
     assigned = _checked_assignments(dict(enumerate(growth.assignments, start=have)), racks, first=have)
     if any(len(assignment.replicas) != replicas for assignment in assigned.values()):
@@ -138,13 +143,14 @@ def assign_more_partitions(
 def _check_replication_factor(replicas: int, brokers: int) -> None:
     if replicas < 1:
         raise BrokerError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, f"the replication factor is at least 1, not {replicas}"
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor must be larger than 0. It is {replicas}",
         )
     if replicas > brokers:
         raise BrokerError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{replicas} replicas need {replicas} brokers, and {brokers} are available: "
-            "start more brokers or ask for fewer replicas",
+            f"Replication factor: {replicas} larger than available brokers: {brokers}. "
+            "Start more brokers or ask for fewer replicas",
         )
 
 
@@ -152,11 +158,14 @@ def _checked_assignments(
     assignments: Mapping[int, Sequence[int]], racks: Mapping[int, str | None], *, first: int
 ) -> dict[int, ReplicaAssignment]:
     if sorted(assignments) != list(range(first, first + len(assignments))):
-        raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions are numbered from 0 without gaps")
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
     sizes = {len(replicas) for replicas in assignments.values()}
     if len(sizes) > 1:
         raise BrokerError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "all partitions of a topic need the same number of replicas"
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "All partitions should have the same number of replicas"
         )
     for number, replicas in assignments.items():
         if not replicas or len(set(replicas)) != len(replicas):
@@ -168,6 +177,7 @@ def _checked_assignments(
         if missing:
             raise BrokerError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"partition {number} names broker {missing[0]}, which is not available",
+                f"Unknown broker(s) in replica assignment: {missing[0]}. Partition {number} names it, and it "
+                "is not available",
             )
     return {number: ReplicaAssignment(tuple(assignments[number])) for number in sorted(assignments)}

@@ -73,7 +73,7 @@ class TopicChanges:
             try:
                 if topic.name in twice:
                     raise BrokerError(
-                        ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named more than once"
+                        ErrorCode.INVALID_REQUEST, f"Found multiple entries for topic '{topic.name}'."
                     )
                 assigned = self._check(topic, start)
                 if event.validate_only:
@@ -98,7 +98,7 @@ class TopicChanges:
             try:
                 if growth.name in twice:
                     raise BrokerError(
-                        ErrorCode.INVALID_REQUEST, f"topic {growth.name!r} is named more than once"
+                        ErrorCode.INVALID_REQUEST, f"Duplicate topic '{growth.name}' in request."
                     )
                 topic, added = self._check_growth(growth)
                 if not event.validate_only:
@@ -126,14 +126,14 @@ class TopicChanges:
         if name in self._state.unreadable:
             raise BrokerError(
                 ErrorCode.TOPIC_ALREADY_EXISTS,
-                f"topic {name!r} exists, but ZooKeeper's data of it cannot be read, so it is set aside until "
-                f"that is repaired: {self._state.unreadable[name]}",
+                f"Topic '{name}' already exists. ZooKeeper's data of it cannot be read, so it is set aside "
+                f"until that is repaired: {self._state.unreadable[name]}",
             )
         if name in self._state.deletions:
             waited_for = self._deletions.waits_for(name)
             raise BrokerError(
                 ErrorCode.TOPIC_ALREADY_EXISTS,
-                f"topic {name!r} is still being deleted: its replicas on broker(s) "
+                f"Topic '{name}' is marked for deletion. Its replicas on broker(s) "
                 f"{', '.join(map(str, waited_for))} are not removed yet; start these brokers, and create the "
                 "topic once they have removed their replicas",
             )
@@ -143,19 +143,22 @@ class TopicChanges:
         made = Topic(topic.name, self._new_topic_id(), partitions)
         configs = {key: value for key, value in topic.configs.items() if value is not None}
         if not (yield CreateTopic(topic.name, made.assignment(), configs)):
-            raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists in ZooKeeper")
+            raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
         self._state.add_topic(made)
         return made
 
     def _check_growth(self, growth: MorePartitions) -> tuple[Topic, dict[int, ReplicaAssignment]]:
         topic = self._state.topics.get(growth.name)
         if topic is None or growth.name in self._state.deletions:
-            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {growth.name!r}")
+            raise BrokerError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{growth.name}' does not exist."
+            )
         existing = {number: partition.assignment for number, partition in topic.partitions.items()}
         if any(assignment.is_reassigning for assignment in existing.values()):
             raise BrokerError(
                 ErrorCode.REASSIGNMENT_IN_PROGRESS,
-                f"partitions of topic {growth.name!r} are being reassigned; add partitions afterwards",
+                f"A partition reassignment is in progress for the topic '{growth.name}'. Add partitions "
+                "afterwards",
             )
         return topic, assign_more_partitions(growth, existing, self._state.racks())
 

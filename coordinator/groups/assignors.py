@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
+from holdfast_log.protocol.assignment import AssignmentStrategy
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 MemberAssignments: TypeAlias = dict[str, tuple[TopicPartition, ...]]
@@ -82,13 +83,13 @@ def assign_sticky(
 
 
 ASSIGNORS: dict[str, ServerAssignor] = {
-    "range": assign_range,
-    "roundrobin": assign_round_robin,
-    "sticky": assign_sticky,
+    AssignmentStrategy.RANGE: assign_range,
+    AssignmentStrategy.ROUND_ROBIN: assign_round_robin,
+    AssignmentStrategy.STICKY: assign_sticky,
 }
-"""The strategies by their names in CreateGroup."""
+"""The function of every strategy."""
 
-DEFAULT_ASSIGNMENT_STRATEGY = "range"
+DEFAULT_ASSIGNMENT_STRATEGY = AssignmentStrategy.RANGE
 
 
 def _all(partitions: Mapping[str, int]) -> list[TopicPartition]:

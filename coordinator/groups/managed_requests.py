@@ -58,7 +58,7 @@ class ManagedRequests:
         managed group and keeps its offsets.
         """
         result = ShardResult()
-        strategy = assignment_strategy or DEFAULT_ASSIGNMENT_STRATEGY
+        strategy = assignment_strategy or DEFAULT_ASSIGNMENT_STRATEGY.value
         error = self._check_create(group_id, session_timeout_ms, topics, strategy, single_reader)
         group = self._store.groups.get(group_id)
         if error is not ErrorCode.NONE:

@@ -18,9 +18,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import click
 import javaproperties
 
 from holdfast_log.coordinator.tools.zookeeper_jars import JarsError, find_jars, package_folder
@@ -34,19 +35,6 @@ _JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headl
 _DEFAULT_HEAP = "-Xmx256m"
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 30.0
-_HELP = frozenset({"-h", "--help"})
-_USAGE = """\
-Usage: zookeeper-server-start.sh [-daemon] PROPERTIES [--override KEY=VALUE]...
-       zookeeper-server-stop.sh [PROPERTIES]
-
-Start or stop a ZooKeeper server. PROPERTIES is a file in ZooKeeper's own format; the
-default for stopping is config/zookeeper.properties.
-
-  -daemon               run in the background; return once the server listens
-  --override KEY=VALUE  override a setting of the file; may be given several times
-
-KAFKA_HEAP_OPTS has options for the Java virtual machine, such as -Xmx512m (default: -Xmx256m).
-"""
 
 
 class ZooKeeperServerError(Exception):
@@ -183,7 +171,7 @@ def start(config_path: Path, overrides: Mapping[str, str], *, daemon: bool) -> N
             )
         _write_pid(data_dir, process.pid)
         _wait_until_it_listens(process, address, log_path)
-        print(f"ZooKeeper started (process {process.pid}), its log is {log_path}")
+        click.echo(f"ZooKeeper started (process {process.pid}), its log is {log_path}")
         return
     _write_pid(data_dir, os.getpid())
     os.execv(command[0], command)
@@ -255,48 +243,63 @@ def _running_pid(data_dir: Path) -> int | None:
     return pid if _MAIN_CLASS.encode() in command_line else None
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command line; the exit status is 1 for an explained failure, 2 for wrong usage."""
-    match list(arguments):
-        case ["start", *rest] if rest and not _HELP.intersection(rest):
-            daemon = "-daemon" in rest
-            rest = [argument for argument in rest if argument != "-daemon"]
-            overrides = _parse_overrides(rest[1:]) if rest else None
-            if overrides is None:
-                sys.stderr.write(_USAGE)
-                return 2
-            return _report(lambda: start(Path(rest[0]), overrides, daemon=daemon))
-        case ["stop", config] if config not in _HELP:
-            return _report(lambda: stop(Path(config)))
-        case [_, help_option] if help_option in _HELP:
-            print(_USAGE, end="")
-            return 0
-        case _:
-            sys.stderr.write(_USAGE)
-            return 2
-
-
-def _parse_overrides(arguments: Sequence[str]) -> dict[str, str] | None:
+def _assignments(context: click.Context, parameter: click.Parameter, given: Sequence[str]) -> dict[str, str]:
     overrides = {}
-    words = iter(arguments)
-    for word in words:
-        assignment = next(words, "")
+    for assignment in given:
         key, equals, value = assignment.partition("=")
-        if word != "--override" or not equals:
-            return None
+        if not equals:
+            raise click.BadParameter(f"{assignment!r} is not of the form KEY=VALUE")
         overrides[key] = value
     return overrides
 
 
-def _report(action: Callable[[], None]) -> int:
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def zookeeper_server() -> None:
+    """Start or stop the ZooKeeper server.
+
+    KAFKA_HEAP_OPTS has options for the Java virtual machine, such as -Xmx512m (default: -Xmx256m).
+    """
+
+
+@zookeeper_server.command("start")
+@click.argument("properties", type=click.Path(path_type=Path))
+@click.option(
+    "-daemon", "daemon", is_flag=True, help="Run in the background; return once the server listens."
+)
+@click.option(
+    "--override",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_assignments,
+    help="Override a setting of the file. May be given several times.",
+)
+def start_server(properties: Path, daemon: bool, overrides: dict[str, str]) -> None:
+    """Start ZooKeeper with PROPERTIES, a file in ZooKeeper's own format."""
+    start(properties, overrides, daemon=daemon)
+
+
+@zookeeper_server.command("stop")
+@click.argument("properties", type=click.Path(path_type=Path))
+def stop_server(properties: Path) -> None:
+    """Stop the ZooKeeper that was started with PROPERTIES, and wait until it has stopped."""
+    stop(properties)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line; the exit status is 1 for an explained failure, 2 for wrong usage."""
     try:
-        action()
+        # 0 after --help, None after a command.
+        return zookeeper_server.main(list(arguments), "zookeeper-server", standalone_mode=False) or 0
     except ZooKeeperServerError as error:
-        sys.stderr.write(f"{error}\n")
+        click.echo(f"{error}", err=True)
         return 1
-    return 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return 130
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

@@ -59,7 +59,7 @@ class _Writer:
     ) -> None:
         if is_overwrite:
             raise OptionError(
-                'a topic cannot be overwritten: use .mode("append")'
+                'a topic cannot be overwritten, although Spark offers it: use .mode("append")'
                 if not is_streaming
                 else 'a topic cannot be overwritten: use .outputMode("append") or "update"'
             )

@@ -30,7 +30,7 @@ class CreateGroupRequest(Request[CreateGroupResponse]):
     """To any server. `session_timeout` is in ms.
 
     An `ephemeral` group (named in the client rewrite's table, not in its message) is deleted when its last
-    member leaves. `assignment_strategy` is "range", "roundrobin", "sticky", or empty for the default. Not in
+    member leaves. `assignment_strategy` is one of `AssignmentStrategy`, or empty for the default. Not in
     the client rewrite.
 
     A broker sets `forwarded`, in this request and others to any server, when it forwards a client's request

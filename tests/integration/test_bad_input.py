@@ -546,7 +546,7 @@ class TestTopics:
     def test_an_invalid_topic_name_is_refused(self, broker: BackgroundBroker, name: str) -> None:
         result = create(broker, name)
         assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-        assert "is not a valid topic name: use 1 to 249 letters" in (result.error_message or "")
+        assert "Topic name is invalid: " in (result.error_message or "")
 
     @pytest.mark.parametrize(
         ("partitions", "replicas", "code"),
@@ -573,9 +573,9 @@ class TestTopics:
             ({"retention.msx": "1"}, "did you mean retention.ms?"),
             ({"segment.bytes": "1"}, "from 14 to"),
             ({"cleanup.policy": "burn"}, "expected any of"),
-            ({"retention.ms": "9" * 32_767}, "retention.ms="),
-            ({"n" * 32_767: "1"}, "topics have no setting nnn"),
-            ({"preallocate": "true"}, "topics have no setting preallocate"),
+            ({"retention.ms": "9" * 32_767}, "Invalid value 999"),
+            ({"n" * 32_767: "1"}, "Unknown topic config name: nnn"),
+            ({"preallocate": "true"}, "Unknown topic config name: preallocate"),
         ],
     )
     def test_invalid_topic_settings_are_refused(

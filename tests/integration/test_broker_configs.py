@@ -58,6 +58,9 @@ def test_settings_are_altered_for_one_broker_and_for_all(cluster: Cluster) -> No
     assert deleted.returncode == 0, deleted.stderr
     until(lambda: not is_taken(bootstrap, bytes(5000)))
 
-    fixed = configs(bootstrap, *defaults, "--alter", "--add-config", "num.network.threads=9")
+    unknown = configs(bootstrap, *defaults, "--alter", "--add-config", "num.network.threads=9")
+    assert unknown.returncode == 0, unknown.stderr
+    assert "Warning: brokers have no setting num.network.threads, so it has no effect" in unknown.stderr
+    fixed = configs(bootstrap, *defaults, "--alter", "--add-config", "num.partitions=9")
     assert fixed.returncode != 0
-    assert "brokers have no setting num.network.threads" in fixed.stderr
+    assert "Cannot update these configs dynamically: Set(num.partitions)" in fixed.stderr

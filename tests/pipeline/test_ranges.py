@@ -36,6 +36,7 @@ class ScriptedConsumer:
         self._first = first
         self._clock = clock
         self.sought: list[int] = []
+        self.known = ["log"]
 
     def poll_encoded(self, timeout_ms: int = 0) -> Sequence[EncodedBatch]:
         self._clock.now += timeout_ms / 1000
@@ -57,6 +58,9 @@ class ScriptedConsumer:
         self.sought.append(offset)
         self._position = offset
 
+    def topics(self, timeout_ms: int | None = None) -> Sequence[str]:
+        return self.known
+
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, self._first)
 
@@ -70,6 +74,21 @@ def read(consumer: ScriptedConsumer, clock: Clock, start: int, end: int, **given
     for batch in batches(consumer, OffsetRange(PARTITION, start, end), options(**given), clock):
         found += batch.column("offset").to_pylist()
     return found
+
+
+def test_a_task_ends_soon_after_its_topic_was_deleted() -> None:
+    clock = Clock()
+    consumer = ScriptedConsumer((range(5), 5), clock=clock)
+    consumer.known = []
+
+    with pytest.raises(DataLossError, match="log-0 no longer exists: the topic was deleted"):
+        read(consumer, clock, 0, 12)
+
+    assert clock.now < 10
+    assert read(ScriptedConsumer((range(5), 5), clock=clock), clock, 0, 5) == [0, 1, 2, 3, 4]
+    consumer = ScriptedConsumer((range(5), 5), clock=clock)
+    consumer.known = []
+    assert read(consumer, clock, 0, 12, failOnDataLoss="false") == [0, 1, 2, 3, 4]
 
 
 def test_reading_starts_and_ends_inside_batches() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast_log.clients.errors import UnreachableError
-from holdfast_log.pipeline.offsets import DataLossError, OffsetRange
+from holdfast_log.pipeline.offsets import DataLossError, OffsetRange, PartitionsGoneError
 from holdfast_log.pipeline.option_table import OptionError
 from holdfast_log.pipeline.options import LookupRetries, stream_options
 from holdfast_log.pipeline.repeated_lookup import RepeatedLookup
@@ -40,6 +40,8 @@ class Cluster:
     stale: list[dict[TopicPartition, int]] = field(default_factory=list)
     """Ends that the next look-ups answer instead, as a new leader may."""
     errors: list[Exception] = field(default_factory=list)
+    deleted: set[TopicPartition] = field(default_factory=set)
+    """Partitions that disappear after the next look-up of partitions, before that of offsets."""
 
     def topics(self) -> Sequence[str]:
         return sorted({partition.topic for partition in self.held})
@@ -48,12 +50,20 @@ class Cluster:
         return [partition.partition for partition in self.held if partition.topic == topic]
 
     def earliest(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self._check(partitions)
         return {partition: self.held[partition][0] for partition in partitions}
+
+    def _check(self, partitions: Sequence[TopicPartition]) -> None:
+        for partition in self.deleted:
+            self.held.pop(partition, None)
+        if gone := [partition for partition in partitions if partition not in self.held]:
+            raise PartitionsGoneError(gone)
 
     def latest(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         self.looks += 1
         if self.errors:
             raise self.errors.pop(0)
+        self._check(partitions)
         stale = self.stale.pop(0) if self.stale else {}
         return {partition: stale.get(partition, self.held[partition][1]) for partition in partitions}
 
@@ -104,6 +114,26 @@ def test_a_batch_reads_all_that_is_there() -> None:
 
     assert end == {ZERO: 10, ONE: 3}
     assert offsets.ranges({ZERO: 4, ONE: 3}, end) == [OffsetRange(ZERO, 4, 10)]
+
+
+def test_a_topic_that_is_deleted_between_two_look_ups_fails_the_query_at_once() -> None:
+    cluster = Cluster({ZERO: (0, 10), ONE: (0, 3)}, deleted={ONE})
+    offsets = stream(cluster)
+
+    with pytest.raises(DataLossError, match="flights-1 no longer exists: the topic was deleted"):
+        offsets.latest({ZERO: 4, ONE: 3}, ANY)
+
+    assert cluster.now_s == 100.0, "without a wait"
+
+
+def test_a_query_may_continue_without_a_topic_that_is_deleted_between_two_look_ups() -> None:
+    cluster = Cluster({ZERO: (0, 10), ONE: (0, 3)}, deleted={ONE})
+    offsets = stream(cluster, failOnDataLoss="false")
+
+    assert offsets.latest({ZERO: 4, ONE: 3}, ANY) == {ZERO: 10}
+
+    cluster.deleted = {ZERO}
+    assert offsets.ranges({ZERO: 4}, {ZERO: 10}) == []
 
 
 def test_new_partitions_are_read_from_their_beginning() -> None:

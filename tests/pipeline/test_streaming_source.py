@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -90,6 +91,30 @@ def test_a_query_reads_new_records_and_new_partitions_once_and_reports_its_lag(
     assert progress is not None
     assert json.loads(progress.sources[0].endOffset) == {"live": {"0": 45, "1": 45, "2": 20}}
     assert lag(progress) == {"live-0": 0, "live-1": 0, "live-2": 0}
+
+
+def test_a_topic_that_is_deleted_under_a_query_fails_it_within_seconds(
+    bootstrap: str, stream: Stream, started: Callable[..., StreamingQuery]
+) -> None:
+    create(bootstrap, "doomed", 1)
+    query = started(stream(subscribe="doomed"))
+    wait_until_idle(query)
+
+    with Admin({"bootstrap.servers": bootstrap}) as admin:
+        admin.delete_topics(["doomed"])
+    began = time.monotonic()
+    with pytest.raises(StreamingQueryException, match=r"deleted.*failOnDataLoss"):
+        query.awaitTermination(WAIT_S)
+
+    assert time.monotonic() - began < WAIT_S / 2, "not after repeated timeouts of the client"
+
+
+def wait_until_idle(query: StreamingQuery) -> None:
+    """Wait until the query has asked for offsets, so that the topic is deleted under it."""
+    deadline = time.monotonic() + WAIT_S
+    while query.isActive and query.lastProgress is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert query.isActive, query.exception()
 
 
 def test_an_idle_query_with_the_default_trigger_does_not_spin_and_stops_at_once(

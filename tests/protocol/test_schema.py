@@ -58,6 +58,17 @@ class Bicycle(ProtocolMessage):
     speed: Int64 = wire("3", default=-1)
 
 
+@message(versions="0-3", flexible="1+")
+class Parcel(ProtocolMessage):
+    """As Kafka declares a struct that may be null: "nullableVersions", in flexible versions only."""
+
+    weight: Int16
+    wheel: Wheel | None = wire("1+")
+    spare: Wheel | None = wire("2+", nullable="3+")
+    lost: Wheel | None = wire("1+", tag=0)
+    count: Int8 = wire("1+")
+
+
 @message(versions="0-1", flexible="1+")
 class Cargo(ProtocolMessage):
     label: str
@@ -150,6 +161,45 @@ def test_an_ignorable_value_is_dropped() -> None:
     plain, belled = Bicycle(name="b", wheels=[]), Bicycle(name="b", wheels=[], bell=True)
     assert encode(belled, 0) == encode(plain, 0)
     assert encode(belled, 1) != encode(plain, 1)
+
+
+def test_a_struct_that_may_be_null_has_a_byte_before_it() -> None:
+    assert encode(Parcel(weight=7), 0) == b"\0\7"
+    assert encode(Parcel(weight=7), 1) == b"\0\7" + b"\xff" + b"\0" + b"\0"
+    wheel = Wheel(size=1, spokes=2)
+    parcel = Parcel(weight=7, wheel=wheel, count=3)
+    body = b"\0\1" + b"\0\0\0\2" + b"\0"
+    assert encode(parcel, 1) == b"\0\7" + b"\1" + body + b"\3" + b"\0"
+    parcel.lost = wheel
+    tagged = b"\1" + b"\0" + b"\x08" + b"\1" + body
+    assert encode(parcel, 1) == b"\0\7" + b"\1" + body + b"\3" + tagged
+    for version in (1, 3):
+        assert decode(Parcel, version, encode(parcel, version)) == parcel
+        assert decode(Parcel, version, encode(Parcel(weight=7), version)) == Parcel(weight=7)
+    # Any negative byte is null to Kafka, any other says that the struct is there.
+    assert decode(Parcel, 1, b"\0\7" + b"\x80" + b"\0" + b"\0") == Parcel(weight=7)
+    assert decode(Parcel, 1, b"\0\7" + b"\0" + body + b"\3" + b"\0").wheel == wheel
+    with pytest.raises(MalformedMessage):
+        decode(Parcel, 1, b"\0\7\1")
+
+
+def test_a_struct_is_null_only_where_the_version_allows_it() -> None:
+    with pytest.raises(InvalidMessage):
+        encode(Parcel(weight=7), 2)
+    parcel = Parcel(weight=7, spare=Wheel())
+    assert decode(Parcel, 2, encode(parcel, 2)) == parcel
+    with pytest.raises(UnsupportedField, match=r"Parcel\.wheel is set"):
+        encode(Parcel(weight=7, wheel=Wheel()), 0)
+
+
+def test_a_struct_that_may_be_null_in_a_version_that_is_not_flexible_is_refused() -> None:
+    @message(versions="0-1", flexible="1+")
+    class Old(ProtocolMessage):
+        wheel: Wheel | None
+
+    with pytest.raises(SchemaError, match="not flexible"):
+        encode(Old(wheel=None), 0)
+    assert encode(Old(wheel=None), 1) == b"\xff\0"
 
 
 def test_null_only_where_the_version_allows_it() -> None:

@@ -24,6 +24,7 @@ from holdfast_log.broker.log.disk import Disk, OsDisk
 from holdfast_log.broker.log.flush_job import flush_at_once
 from holdfast_log.broker.log.flusher import Flusher
 from holdfast_log.broker.log.identity import claim, known_identity
+from holdfast_log.broker.log.index import decode_offset_entries
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.manager import LogManager
 from holdfast_log.broker.log.settings import LogSettings, topic_defaults
@@ -549,6 +550,39 @@ def test_logs_of_topics_with_a_flush_interval_are_flushed_by_age() -> None:
         assert flushed.recovery_point == round_number - 1
         flush_for(broker, 1)
         assert (flushed.recovery_point, left.recovery_point) == (round_number, 0)
+
+
+def test_the_index_of_the_active_segment_is_on_disk_while_the_broker_runs() -> None:
+    """Tools read it: without entries a check of it would check nothing."""
+    disk = sim_disk()
+    broker = Broker(disk, ("/d1",), **{"log.index.interval.bytes": 0})
+    log, gone = (broker.logs.get_or_create(partition) for partition in partitions(2))
+    for _ in range(3):
+        append(log)
+        append(gone)
+    index, times = (log.segments.active.path_of(suffix) for suffix in (".index", ".timeindex"))
+    assert disk.size(index) == disk.size(times) == 0, "an append costs no write of an index"
+    broker.logs.delete(gone.topic_partition)
+    broker.logs.flush_due()
+    assert decode_offset_entries(disk.read(index)) == log.segments.active.indexes.offsets.pairs()
+    assert disk.size(index) == 2 * 8
+    assert disk.size(times) == 12
+    append(log)
+    broker.logs.flush_due()
+    assert disk.size(index) == 3 * 8
+
+
+def test_a_failed_write_of_an_index_takes_the_directory_offline() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, ("/d1",), **{"log.index.interval.bytes": 0})
+    (partition,) = partitions(1)
+    log = broker.logs.get_or_create(partition)
+    append(log)
+    append(log)
+    disk.fail("/d1", only_writes=True)
+    broker.logs.flush_due()
+    assert log.failure is not None
+    assert broker.logs.live_directories == []
 
 
 def test_a_flush_interval_covers_earlier_records_and_ends_when_removed() -> None:

@@ -15,7 +15,6 @@ from holdfast_log.broker.quotas.metrics import read_quota_metrics
 from holdfast_log.broker.quotas.settings import QuotaSettings
 from holdfast_log.broker.settings.in_force import SettingsInForce
 from holdfast_log.broker.settings.rows import broker_settings
-from holdfast_log.clients.settings import SettingError
 from tests.models.quotas import client_quotas
 
 
@@ -78,9 +77,12 @@ def test_a_listener_may_have_a_rate_of_its_own() -> None:
     assert rates.delays(51, listener="INNER")[-1] == pytest.approx(0.02)
 
 
-def test_a_rate_of_a_listener_that_the_broker_does_not_have_is_refused() -> None:
-    with pytest.raises(SettingError, match="brokers have no setting"):
-        Rates().settings.check({"listener.name.other.max.connection.creation.rate": "5"})
+def test_a_rate_of_a_listener_that_the_broker_does_not_have_has_no_effect() -> None:
+    """Another broker may have that listener."""
+    rates = Rates()
+    rates.settings.check({"listener.name.other.max.connection.creation.rate": "5"})
+    rates.settings.overlay({"listener.name.other.max.connection.creation.rate": "5"}, {})
+    assert rates.delays(100) == [0.0] * 100
 
 
 def test_a_listener_for_brokers_alone_is_exempt_from_the_limits_of_clients() -> None:

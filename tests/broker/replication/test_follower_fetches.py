@@ -19,6 +19,7 @@ from tests.broker.world import (
     Client,
     World,
     fetch_request,
+    fired,
     only_fetched,
     only_produced,
     produce_request,
@@ -188,6 +189,39 @@ def test_a_replica_whose_directory_fails_is_no_longer_copied(world: World) -> No
     (directory,) = world.logs.directories
     world.logs.fail_directory(directory, OSError("the disk is gone"))
     assert world.copier.followed == {}
+
+
+def errors_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_failed_directory_is_one_line_of_the_log_however_many_replicas_it_has(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    for index in range(67):
+        world.assign("t", index, leader=2, replicas=(1, 2))
+    (directory,) = world.logs.directories
+    world.logs.fail_directory(directory, OSError("the disk is gone"))
+    assert errors_in(caplog) == [
+        f"Log directory {directory.path} is offline, with the logs of t-0, t-1, t-2 and 64 more partitions: "
+        "the disk is gone"
+    ]
+
+
+def test_lost_logs_are_one_line_of_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.logs.lost = ("/mnt/lost",)
+    orders = [world.leader_and_isr("t", index, replicas=(1, 2), isr=(1, 2)) for index in range(67)]
+    states = [order.topic_states[0].partition_states[0] for order in orders]
+    for state in states:
+        state.is_new = False
+    orders[0].topic_states[0].partition_states = states
+    applied = world.roles.apply_leader_and_isr(orders[0])
+    world.clock.pump([0.0] * len(states))
+    answer = fired(applied)
+    codes = {each.error_code for each in answer.topics[0].partition_errors}
+    assert codes == {ErrorCode.KAFKA_STORAGE_ERROR}
+    (line,) = errors_in(caplog)
+    assert line.startswith("The logs of t-0, t-1, t-2 and 64 more partitions are missing, though")
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ import pytest
 from holdfast_log.broker.settings.alterations import Alteration
 from holdfast_log.broker.settings.in_force import SettingsInForce
 from holdfast_log.broker.settings.rows import broker_settings
-from holdfast_log.broker.settings.view import SettingsView
+from holdfast_log.broker.settings.view import ConfigType, SettingsView
 from holdfast_log.clients.settings import SettingError
 from holdfast_log.protocol.configs import ConfigOperation, ConfigSource
-from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 
 def settings(**given: str) -> SettingsInForce:
@@ -30,8 +29,7 @@ def test_a_value_comes_from_the_broker_then_all_brokers_then_the_file_then_the_d
         ("2000", ConfigSource.DYNAMIC_BROKER),
         ("3000", ConfigSource.DYNAMIC_DEFAULT_BROKER),
         ("4000", ConfigSource.STATIC_BROKER),
-        (None, ConfigSource.DEFAULT),
-    ]
+    ], "None is no default"
     assert not entry.read_only
     broker.overlay({}, {})
     assert broker["log.retention.ms"] == 4000
@@ -62,16 +60,41 @@ def test_the_default_of_all_brokers_shows_only_altered_settings() -> None:
 
 
 def test_altering_a_setting_fixed_at_the_start_is_refused_with_advice() -> None:
-    with pytest.raises(BrokerError, match="properties file") as refused:
+    with pytest.raises(SettingError, match=r"Cannot update these configs dynamically: Set\(broker.id\)"):
         settings().check({"broker.id": "7"})
-    assert refused.value.code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_setting_that_brokers_do_not_have_is_taken_and_shown_without_effect(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = settings()
+    own = broker.altered({}, [Alteration("min.insync.replica", ConfigOperation.SET, "2")])
+    assert own == {"min.insync.replica": "2"}
+    broker.overlay(own, {"x.y": "1"})
+    broker.overlay(own, {"x.y": "1"})
+    assert broker["min.insync.replicas"] == 1
+    (unknown,) = [
+        each for each in SettingsView(broker).describe_broker() if each.name == "min.insync.replica"
+    ]
+    assert (unknown.value, unknown.source) == (None, ConfigSource.DYNAMIC_BROKER)
+    assert (unknown.type, unknown.is_sensitive, unknown.read_only) == (ConfigType.UNKNOWN, True, True)
+    (shared,) = SettingsView(broker).describe_all_brokers()
+    assert (shared.name, shared.value, shared.type) == ("x.y", None, ConfigType.UNKNOWN)
+    assert caplog.messages == [
+        "Brokers have no setting min.insync.replica, so its value in /config/brokers has no effect; did you "
+        "mean min.insync.replicas?",
+        "Brokers have no setting x.y, so its value in /config/brokers has no effect",
+    ], "one warning for each"
 
 
 @pytest.mark.parametrize(
     ("configs", "message"),
     [
-        ({"min.insync.replica": "1"}, "did you mean min.insync.replicas"),
-        ({"min.insync.replicas": "none"}, "not allowed"),
+        ({"min.insync.replica": None}, "has no value"),
+        (
+            {"min.insync.replicas": "none"},
+            "Invalid value none for configuration min.insync.replicas: expected",
+        ),
         ({"min.insync.replicas": None}, "has no value"),
         (
             {
@@ -91,7 +114,7 @@ def test_invalid_values_written_by_other_software_are_ignored(caplog: pytest.Log
     broker = settings()
     broker.overlay({"min.insync.replicas": "no", "broker.id": "9", "log.retention.ms": "5"}, {"x.y": "1"})
     assert (broker["min.insync.replicas"], broker["broker.id"], broker["log.retention.ms"]) == (1, -1, 5)
-    assert caplog.text.count("Ignoring an invalid setting in /config/brokers") == 3
+    assert caplog.text.count("Ignoring an invalid setting in /config/brokers") == 2
     broker.overlay({"log.cleaner.min.compaction.lag.ms": "9"}, {"log.cleaner.max.compaction.lag.ms": "8"})
     assert broker["log.retention.ms"] == 5, "all stays as it was"
 

@@ -35,12 +35,29 @@ def test_a_topics_value_is_its_own_then_the_brokers_then_the_default() -> None:
     assert sources(own) == [
         ("retention.ms", "1000", ConfigSource.DYNAMIC_TOPIC),
         ("log.retention.ms", "5000", ConfigSource.STATIC_BROKER),
-        ("log.retention.ms", "604800000", ConfigSource.DEFAULT),
     ]
     inherited = entry(configs.describe_topic({}), "retention.ms")
     assert (inherited.value, inherited.source) == ("5000", ConfigSource.STATIC_BROKER)
     default = entry(view().describe_topic({}), "retention.ms")
     assert (default.value, default.source) == ("604800000", ConfigSource.DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "listed"),
+    [
+        ("segment.bytes", "1073741824", [("log.segment.bytes", "1073741824", ConfigSource.DEFAULT)]),
+        # Kafka's brokers have no default of log.retention.ms, but one of log.retention.hours.
+        ("retention.ms", "604800000", []),
+        ("segment.ms", "604800000", []),
+        # Brokers have no setting of this kind.
+        ("leader.replication.throttled.replicas", "", []),
+    ],
+)
+def test_a_default_is_a_synonym_only_where_the_brokers_setting_has_one(
+    name: str, value: str, listed: list[tuple[str, str, ConfigSource]]
+) -> None:
+    found = entry(view().describe_topic({}), name)
+    assert (found.value, found.source, sources(found)) == (value, ConfigSource.DEFAULT, listed)
 
 
 def test_a_brokers_setting_in_a_coarser_unit_counts() -> None:
@@ -72,8 +89,8 @@ def test_a_brokers_settings_say_whether_they_were_given() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("retention", "1", "topics have no setting retention; did you mean retention.ms"),
-        ("retention.ms", "soon", "retention.ms='soon' is not allowed"),
+        ("retention", "1", "Unknown topic config name: retention; did you mean retention.ms"),
+        ("retention.ms", "soon", "Invalid value soon for configuration retention.ms: expected a whole"),
         ("retention.ms", None, "retention.ms has no value"),
         ("cleanup.policy", "burn", "cleanup.policy"),
     ],

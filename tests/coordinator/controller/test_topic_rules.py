@@ -37,6 +37,22 @@ def test_invalid_topic_names_are_refused(name: str, code: ErrorCode) -> None:
     assert refused.value.code == code
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a/b", "Topic name is invalid: 'a/b' "),
+        ("flights", "Topic 'flights' already exists."),
+        ("flights_daily", "Topic 'flights_daily' collides with existing topics: flights.daily"),
+    ],
+)
+def test_refusals_begin_with_the_words_that_programs_written_for_kafka_look_for(
+    name: str, message: str
+) -> None:
+    with pytest.raises(BrokerError) as refused:
+        check_name(name, ["flights"], "flights.daily")
+    assert str(refused.value.message).startswith(message)
+
+
 def test_existing_topic_names_are_refused() -> None:
     for name in ("x" * 249, "__consumer_offsets", "A-b.9", "..."):
         check_name(name, ["flights.daily"], None)
@@ -57,12 +73,28 @@ def test_requested_replicas_are_used() -> None:
 @pytest.mark.parametrize(
     ("topic", "code", "says"),
     [
-        (TopicCreation("t", 0, 1), ErrorCode.INVALID_PARTITIONS, "0 partitions"),
+        (
+            TopicCreation("t", 0, 1),
+            ErrorCode.INVALID_PARTITIONS,
+            "must be larger than 0",
+        ),
         (TopicCreation("t", 10**6, 1), ErrorCode.INVALID_PARTITIONS, "1 to 100000"),
-        (TopicCreation("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, "at least 1"),
-        (TopicCreation("t", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR, "4 replicas need 4 brokers, and 3"),
-        (TopicCreation("t", 1, -1, {0: [1]}), ErrorCode.INVALID_REQUEST, "either"),
-        (TopicCreation("t", assignments={0: [1], 2: [1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "gaps"),
+        (TopicCreation("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, "must be larger than 0"),
+        (
+            TopicCreation("t", 1, 4),
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor: 4 larger than available brokers: 3.",
+        ),
+        (
+            TopicCreation("t", 1, -1, {0: [1]}),
+            ErrorCode.INVALID_REQUEST,
+            "Both numPartitions or",
+        ),
+        (
+            TopicCreation("t", assignments={0: [1], 2: [1]}),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "0-based",
+        ),
         (
             TopicCreation("t", assignments={0: [1], 1: [1, 2]}),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -78,7 +110,7 @@ def test_requested_replicas_are_used() -> None:
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "at least one replica",
         ),
-        (TopicCreation("t", assignments={0: [9]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker 9"),
+        (TopicCreation("t", assignments={0: [9]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Unknown broker"),
     ],
 )
 def test_invalid_topics_are_refused(topic: TopicCreation, code: ErrorCode, says: str) -> None:
@@ -101,10 +133,18 @@ def test_added_partitions_have_as_many_replicas_as_existing_ones() -> None:
 @pytest.mark.parametrize(
     ("growth", "code", "says"),
     [
-        (MorePartitions("t", 2), ErrorCode.INVALID_PARTITIONS, "has 2 partitions"),
-        (MorePartitions("t", 1), ErrorCode.INVALID_PARTITIONS, "only be raised"),
+        (MorePartitions("t", 2), ErrorCode.INVALID_PARTITIONS, "Topic already has 2 partitions."),
+        (
+            MorePartitions("t", 1),
+            ErrorCode.INVALID_PARTITIONS,
+            "higher than the requested 1.",
+        ),
         (MorePartitions("t", 10**6), ErrorCode.INVALID_PARTITIONS, "at most"),
-        (MorePartitions("t", 4, [[1, 2]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "2 are to be added"),
+        (
+            MorePartitions("t", 4, [[1, 2]]),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "by 2 but 1",
+        ),
         (MorePartitions("t", 3, [[1]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "has 2 replicas"),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast_log.clients.config import CONSUMER_ROWS
 from holdfast_log.coordinator.groups.assignors import (
     ASSIGNORS,
     MemberAssignments,
@@ -15,6 +16,7 @@ from holdfast_log.coordinator.groups.assignors import (
     assign_round_robin,
     assign_sticky,
 )
+from holdfast_log.protocol.assignment import AssignmentStrategy
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 MEMBERS = st.lists(st.sampled_from([f"m{n}" for n in range(9)]), min_size=1, unique=True)
@@ -27,6 +29,12 @@ def every(partitions: dict[str, int]) -> set[TopicPartition]:
 
 def sizes(assignment: MemberAssignments) -> list[int]:
     return [len(share) for share in assignment.values()]
+
+
+def test_every_strategy_that_clients_may_name_has_an_assignor_and_no_other() -> None:
+    """Clients and brokers take the names from one place, so neither can have one that the other lacks."""
+    (setting,) = [row for row in CONSUMER_ROWS if row.name == "group.remote.assignor"]
+    assert set(ASSIGNORS) == set(AssignmentStrategy) == {*setting.choices} - {""}
 
 
 @pytest.mark.parametrize("strategy", ASSIGNORS)
