@@ -47,6 +47,8 @@ _LEADER_EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
+CHECKED_FROM = _ATTRIBUTES_AT
+"""Where the bytes begin that the checksum of a batch covers."""
 _MAX_TIMESTAMP_AT = 35
 _MIN_OLD_SIZE = 17
 

@@ -14,8 +14,14 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.python.failure import Failure
 
-from holdfast_log.broker.cleaning.cleaning_pass import CleaningAborted, CleaningPass, PassSurroundings
-from holdfast_log.broker.cleaning.plan import CleaningPlan, best_plan, must_roll, plan_of
+from holdfast_log.broker.cleaning.cleaning_pass import (
+    CleaningAborted,
+    CleaningPass,
+    PassSurroundings,
+    sources_of,
+)
+from holdfast_log.broker.cleaning.horizons import NEVER_MS, HorizonSearch
+from holdfast_log.broker.cleaning.plan import CleaningPlan, best_plan, clean_segments, must_roll, plan_of
 from holdfast_log.broker.cleaning.settings import CleanerSettings
 from holdfast_log.broker.cleaning.sources import UncleanableSegment
 from holdfast_log.broker.log.disk import Disk
@@ -30,6 +36,8 @@ from holdfast_log.protocol.errors import BrokerError
 
 logger = logging.getLogger(__name__)
 
+_SEARCH_BYTES = 4 << 20
+"""Bytes of a file whose headers a worker reads before it returns."""
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
@@ -86,8 +94,13 @@ class Cleaner:
         self._committed_offset = committed_offset
         self.busy: dict[Log, None] = {}
         """The logs that are being compacted."""
+        self._searched: dict[Log, None] = {}
+        """The logs whose horizons are being looked for."""
         self._resting: dict[Log, float] = {}
         """Logs whose last pass was not completed → when the next one may begin, in seconds of the clock."""
+        self._horizons: dict[Log, int] = {}
+        """When the first tombstone may go that compaction has left in a log, in ms of the time of day. Only
+        logs that this process has compacted or looked through are here."""
         self._free_s = 0.0
         """When the bytes that were read and written so far have taken their time, in seconds of the clock."""
         self._is_stopped = False
@@ -108,11 +121,12 @@ class Cleaner:
     def _look(self) -> None:
         """Begin passes over the dirtiest logs, and look again later."""
         settings = self._settings.current()
-        while len(self.busy) < settings.threads and not self._is_stopped:
+        while len(self.busy) + len(self._searched) < settings.threads and not self._is_stopped:
             plan = best_plan(self._plans())
-            if plan is None:
+            if plan is not None:
+                self._begin(plan, settings)
+            elif not self._begin_search():
                 break
-            self._begin(plan, settings)
         if not self._is_stopped and not self._alarm.is_set:
             self._alarm.set(settings.backoff_ms / 1000)
 
@@ -123,20 +137,27 @@ class Cleaner:
             log: mark for log, mark in self.uncleanable.items() if log.failure is None and mark.holds(log)
         }
         for log in list(self._logs):
-            if log.settings.is_dense or log.failure is not None or log in self.busy:
-                continue
-            committed = self._committed_offset(log)
-            if committed is None or log in self._resting or log in self.uncleanable:
-                continue
-            plan = self._plan(log, committed, now_ms)
-            if plan is not None:
-                yield plan
+            committed = self._committed_offset(log) if self._may_compact(log) else None
+            if committed is not None:
+                plan = self._plan(log, committed, now_ms)
+                if plan is not None:
+                    yield plan
+
+    def _may_compact(self, log: Log) -> bool:
+        is_compacted = log.settings.is_compacted and log.failure is None
+        return (
+            is_compacted
+            and log not in self.busy
+            and log not in self._searched
+            and log not in self._resting
+            and log not in self.uncleanable
+        )
 
     def _plan(self, log: Log, committed_offset: int, now_ms: int) -> CleaningPlan | None:
         try:
             if must_roll(log, now_ms):
                 log.roll(now_ms)
-            return plan_of(log, committed_offset, now_ms)
+            return plan_of(log, committed_offset, now_ms, self._horizons.get(log, NEVER_MS))
         except UncleanableSegment as error:
             self._mark(log, error)
         except OSError as error:
@@ -154,11 +175,45 @@ class Cleaner:
             self._disk, self._workers, self._date_ms, settings, self._pause, lambda: self._is_stopped
         )
         cleaning = CleaningPass(plan, around)
-        begun_s = self._clock.seconds()
+        begun_s, begun_ms = self._clock.seconds(), self._date_ms()
         done = ensureDeferred(cleaning.run())
         done.addCallback(lambda _: self._completed(log, cleaning, begun_s))
+        # What has stayed although its horizon had passed stays for another reason: the log's last record.
+        done.addCallback(lambda _: self._note_horizons(log, cleaning.horizons, after_ms=begun_ms))
         done.addErrback(lambda failure: self._failed(log, failure))
         done.addBoth(lambda _: self._ended(log))
+
+    def _note_horizons(self, log: Log, horizons: Iterable[int], *, after_ms: int = -1) -> None:
+        known = self._horizons
+        self._horizons = {each: known[each] for each in self._logs if each in known}
+        self._horizons[log] = min((each for each in horizons if each > after_ms), default=NEVER_MS)
+
+    # -- the horizons of logs that an earlier process has compacted ----------------------------------------
+
+    def _begin_search(self) -> bool:
+        """Look through the first log whose horizons are not known. Returns whether there is one."""
+        for log in list(self._logs):
+            if log in self._horizons or not self._may_compact(log):
+                continue
+            sources = sources_of(clean_segments(log, log.segments[:-1]))
+            if not sources:
+                self._note_horizons(log, ())
+                continue
+            self._search(log, HorizonSearch(self._disk, sources))
+            return True
+        return False
+
+    def _search(self, log: Log, search: HorizonSearch) -> None:
+        self._searched[log] = None
+        done = ensureDeferred(self._look_through(log, search))
+        done.addErrback(lambda failure: self._failed(log, failure))
+        done.addBoth(lambda _: self._ended(log))
+
+    async def _look_through(self, log: Log, search: HorizonSearch) -> None:
+        while not search.is_done and not self._is_stopped:
+            size = await self._workers.run(search.advance, _SEARCH_BYTES)
+            await self._pause(size)
+        self._note_horizons(log, search.horizons)
 
     def _completed(self, log: Log, cleaning: CleaningPass, begun_s: float) -> None:
         self.passes += 1
@@ -206,6 +261,7 @@ class Cleaner:
 
     def _ended(self, log: Log) -> None:
         self.busy.pop(log, None)
+        self._searched.pop(log, None)
         if not self._is_stopped:
             self._alarm.set(0.0)
 

@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.cleaning.copying import GroupCopy, sorted_offsets
 from holdfast_log.broker.cleaning.mapping import KeyMapping
+from holdfast_log.broker.cleaning.offset_map import OffsetMap
 from holdfast_log.broker.cleaning.plan import CleaningPlan, groups_of
 from holdfast_log.broker.cleaning.producers import last_batches
 from holdfast_log.broker.cleaning.settings import CleanerSettings
@@ -79,6 +80,8 @@ class CleaningPass:
         """Size of the segments that have been copied so far."""
         self.bytes_after = 0
         """Size of what has remained of them."""
+        self.horizons: set[int] = set()
+        """The delete horizons of the batches that have remained."""
         self._plan = plan
         self._log = plan.log
         self._around = around
@@ -101,8 +104,10 @@ class CleaningPass:
 
     async def _map_keys(self) -> Table:
         plan, log = self._plan, self._log
+        if not plan.dirty_segments:
+            return OffsetMap.for_offsets(0, self._around.settings).table
         mapping = KeyMapping(
-            self._around.disk, _sources(plan.dirty_segments), plan.first_dirty, self._around.settings,
+            self._around.disk, sources_of(plan.dirty_segments), plan.first_dirty, self._around.settings,
             self._batch_bytes_max,
         )  # fmt: skip
         try:
@@ -123,7 +128,7 @@ class CleaningPass:
         """The base offset of the last batch of each producer that the log remembers."""
         log, around = self._log, self._around
         path = snapshot_path(log.directory, self._left[-1].next_offset)
-        found = await around.workers.run(last_batches, around.disk, path, _sources(self._left))
+        found = await around.workers.run(last_batches, around.disk, path, sources_of(self._left))
         self._check()
         return {
             producer: offset for producer, offset in found.items() if log.producers.get(producer) is not None
@@ -144,7 +149,7 @@ class CleaningPass:
         )
         copy = GroupCopy(
             around.disk,
-            _sources(group),
+            sources_of(group),
             rules,
             previous_epoch=self._previous_epoch,
             last_epoch=log.epochs.epoch_at(group[-1].next_offset - 1),
@@ -155,6 +160,7 @@ class CleaningPass:
         try:
             await self._work(copy)
             self._previous_epoch = copy.previous_epoch
+            self.horizons |= copy.horizons
             is_swapped = copy.is_changed and await self._swap(group, copy)
         except Exception:
             await around.workers.run(copy.remove)
@@ -195,7 +201,8 @@ class CleaningPass:
         return max(LOOK_UP_BYTES_MAX, 8 * self._log.settings.max_message_bytes)
 
 
-def _sources(segments: Sequence[Segment]) -> list[Source]:
+def sources_of(segments: Sequence[Segment]) -> list[Source]:
+    """Segments as workers read them."""
     return [
         Source(segment.path, segment.base_offset, segment.next_offset, segment.size) for segment in segments
     ]

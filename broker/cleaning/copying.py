@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from holdfast_log.broker.cleaning.horizons import horizons_in
 from holdfast_log.broker.cleaning.sources import Source, SourceReader
 from holdfast_log.broker.log import names
 from holdfast_log.broker.log.disk import Disk, DiskFile
@@ -99,6 +100,8 @@ class GroupCopy:
         self.is_done = False
         self.is_changed = len(sources) > 1
         """Whether the new segment differs from the old one."""
+        self.horizons: set[int] = set()
+        """The delete horizons of the batches in the new segment."""
         self.previous_epoch = _NO_BATCH if previous_epoch is None else previous_epoch
         self._disk = disk
         self._rules = rules
@@ -160,6 +163,7 @@ class GroupCopy:
         if not output:
             return
         file.append([output])
+        self.horizons |= horizons_in(output, (row[2] for row in _ROW.iter_unpack(rows)))
         for last_offset, max_timestamp, size in _ROW.iter_unpack(rows):
             self._indexes.add(last_offset, max_timestamp, self.size, size)
             self.size += size

@@ -28,7 +28,7 @@ NO_LIMIT_MS = 2**63 - 1
 class CleaningPlan:
     """What a pass over a log does: `segments` are all clean and dirty ones, oldest first, `first_dirty` is
     the offset from which on records are dirty. `is_due`: a record has waited longer than
-    `max.compaction.lag.ms`."""
+    `max.compaction.lag.ms`. Without dirty segments the pass only removes tombstones."""
 
     log: Log
     segments: tuple[Segment, ...]
@@ -46,13 +46,37 @@ class CleaningPlan:
         return tuple(each for each in self.segments if each.next_offset > self.first_dirty)
 
 
-def plan_of(log: Log, committed_offset: int, now_ms: int) -> CleaningPlan | None:
+def plan_of(
+    log: Log, committed_offset: int, now_ms: int, horizon_ms: int = NO_LIMIT_MS
+) -> CleaningPlan | None:
     """The next pass over a log whose records below `committed_offset` are committed; None if it has nothing
-    dirty, or not enough. `now_ms` is the time of day. Raises OSError, and `UncleanableSegment` for a damaged
-    index."""
-    settings = log.settings
+    dirty, or not enough, and no tombstone may go before `horizon_ms`. `now_ms` is the time of day. Raises
+    OSError, and `UncleanableSegment` for a damaged index."""
     end = min(committed_offset, log.recovery_point)
-    segments: Sequence[Segment] = list(takewhile(partial(_is_settled, end), log.segments[:-1]))
+    settled = list(takewhile(partial(_is_settled, end), log.segments[:-1]))
+    plan = _dirty_plan(log, settled, now_ms)
+    if plan is None and horizon_ms <= now_ms:
+        clean = clean_segments(log, settled)
+        if clean:
+            size = sum(segment.size for segment in clean)
+            plan = CleaningPlan(log, clean, clean[-1].next_offset, size, 0, is_due=False)
+    if plan is None:
+        return None
+    unstable = log.producers.first_open_transaction
+    if unstable is not None and unstable < plan.segments[-1].next_offset:
+        return None  # Only logs that Kafka has written hold transactions: wait for their end.
+    return plan
+
+
+def clean_segments(log: Log, segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    """Those of a log's first segments that have been compacted."""
+    return tuple(takewhile(lambda segment: segment.next_offset <= log.cleaned_offset, segments))
+
+
+def _dirty_plan(log: Log, segments: Sequence[Segment], now_ms: int) -> CleaningPlan | None:
+    """The pass over the dirty part of a log and all before it; None if it has nothing dirty, or not
+    enough."""
+    settings = log.settings
     first_dirty = max(log.cleaned_offset, log.segments[0].base_offset)
     segments = _old_enough(segments, first_dirty, settings.min_compaction_lag_ms, now_ms)
     dirty = [segment for segment in segments if segment.next_offset > first_dirty]
@@ -65,9 +89,6 @@ def plan_of(log: Log, committed_offset: int, now_ms: int) -> CleaningPlan | None
     )  # fmt: skip
     if not plan.is_due and plan.dirty_ratio <= settings.min_cleanable_dirty_ratio:
         return None
-    unstable = log.producers.first_open_transaction
-    if unstable is not None and unstable < segments[-1].next_offset:
-        return None  # Only logs that Kafka has written hold transactions: wait for their end.
     return plan
 
 

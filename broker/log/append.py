@@ -11,12 +11,14 @@ from holdfast_log.broker.log.key_runs import KeyEntry
 from holdfast_log.broker.log.producer_state import AppendedBatch
 from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.protocol.batches import (
+    HEADER_SIZE,
+    NO_LEADER_EPOCH,
     NO_TIMESTAMP,
     BatchHeader,
     check,
     has_valid_crc,
+    read_header,
     split,
-    whole_batches,
 )
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, InvalidRecordError, error_for
 from holdfast_log.protocol.records import APPEND_ID_HEADER, append_id_of, decode_columns
@@ -150,33 +152,75 @@ def _check_timestamps(header: BatchHeader, settings: LogSettings, now_ms: int) -
 
 
 def check_fetched(records: memoryview, log_end_offset: int, *, is_dense: bool) -> list[BatchHeader]:
-    """The headers of the complete batches that a follower fetched; a last batch that is cut off is skipped.
+    """As `sound_batches`, but raises its error."""
+    headers, error = sound_batches(records, log_end_offset, is_dense=is_dense)
+    if error is not None:
+        raise error
+    return headers
+
+
+def sound_batches(
+    records: memoryview,
+    log_end_offset: int,
+    *,
+    is_dense: bool,
+    latest_epoch: int = NO_LEADER_EPOCH,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> tuple[list[BatchHeader], BrokerError | None]:
+    """The headers of the complete batches that a follower fetched, up to the first that is not sound, and
+    what is wrong with that one. A last batch that is cut off is skipped.
 
     No batch may begin below `log_end_offset`. If the log `is_dense`, each batch must begin where the one
     before it ended: only compaction leaves gaps, so here a gap means that the leader's files have lost
-    records. Raises BrokerError: CORRUPT_MESSAGE for a damaged batch, OFFSET_OUT_OF_RANGE for a batch that
-    overlaps existing records or leaves a gap.
+    records. No batch may be of an earlier leader epoch than the one before it, which is of `latest_epoch`,
+    or of a later one than `leader_epoch`, in which the leader leads; -1: unknown. The errors:
+    CORRUPT_MESSAGE for a damaged batch, OFFSET_OUT_OF_RANGE for a batch that overlaps existing records or
+    leaves a gap.
     """
-    headers = whole_batches(records)
-    expected = log_end_offset
-    for header in headers:
-        if not has_valid_crc(records, header):
-            raise error_for(
-                ErrorCode.CORRUPT_MESSAGE, f"the fetched batch at {header.base_offset} is damaged"
-            )
-        if header.base_offset < expected or header.last_offset_delta < 0:
-            raise error_for(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"a fetched batch begins at offset {header.base_offset}, before the log's end at {expected}",
-            )
-        if header.base_offset > expected and is_dense:
-            raise error_for(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"a fetched batch begins at {header.base_offset}, the log ends at {expected}: the leader has "
-                "lost the records between, or compacted them: in that case set cleanup.policy=compact,delete",
-            )
-        expected = header.next_offset
-    return headers
+    headers: list[BatchHeader] = []
+    expected, position, size = log_end_offset, 0, len(records)
+    try:
+        while size - position >= HEADER_SIZE:
+            header = read_header(records, position)
+            position = header.end
+            if position > size:
+                break
+            _check_fetched(records, header, expected, is_dense=is_dense)
+            _check_fetched_epoch(header, latest_epoch, leader_epoch)
+            headers.append(header)
+            expected, latest_epoch = header.next_offset, header.leader_epoch
+    except BrokerError as error:
+        return headers, error.with_traceback(None)
+    return headers, None
+
+
+def _check_fetched(records: memoryview, header: BatchHeader, expected: int, *, is_dense: bool) -> None:
+    if not has_valid_crc(records, header):
+        raise error_for(ErrorCode.CORRUPT_MESSAGE, f"the fetched batch at {header.base_offset} is damaged")
+    if header.base_offset < expected or header.last_offset_delta < 0:
+        raise error_for(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"a fetched batch begins at offset {header.base_offset}, before the log's end at {expected}",
+        )
+    if header.base_offset > expected and is_dense:
+        raise error_for(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"a fetched batch begins at {header.base_offset}, the log ends at {expected}: the leader has "
+            "lost the records between or compacted them, or its batch is damaged. If they are compacted, set "
+            "cleanup.policy=compact,delete",
+        )
+
+
+def _check_fetched_epoch(header: BatchHeader, latest_epoch: int, leader_epoch: int) -> None:
+    """No checksum covers the leader epoch. A log that believed a wrong one would differ from its leader's."""
+    epoch = header.leader_epoch
+    if NO_LEADER_EPOCH in (epoch, leader_epoch) or latest_epoch <= epoch <= leader_epoch:
+        return
+    raise error_for(
+        ErrorCode.CORRUPT_MESSAGE,
+        f"the fetched batch at {header.base_offset} is damaged: it has leader epoch {epoch}, the batch "
+        f"before it {latest_epoch}, and its leader leads in {leader_epoch}",
+    )
 
 
 def _invalid(message: str) -> BrokerError:

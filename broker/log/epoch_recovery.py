@@ -4,10 +4,12 @@ later ones from the batches."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 from holdfast_log.broker.log import checkpoints, names
 from holdfast_log.broker.log.epochs import LeaderEpochs
 from holdfast_log.broker.log.loading import Loading
+from holdfast_log.protocol.batches import BatchHeader
 
 logger = logging.getLogger(__name__)
 
@@ -37,18 +39,38 @@ def load_epochs(loading: Loading, log_start_offset: int, end_offset: int) -> Non
 
 
 def _read_epochs(loading: Loading, scan_from: int) -> None:
-    """Assign the epochs of the batches from `scan_from` on. No checksum covers a batch's epoch: one that only
+    """Assign the epochs of the batches from `scan_from` on. No checksum covers a batch's epoch. One that only
     a single batch has, before batches of an earlier epoch, is damage. As the log's latest epoch it would make
-    other replicas truncate their logs to that batch."""
-    epochs, single = loading.epochs, None
-    for segment in loading.segments:
-        if segment.next_offset <= scan_from:
-            continue
-        for header in segment.headers(0):
-            if header.last_offset < scan_from:
+    other replicas truncate their logs to that batch. If only one batch of an earlier epoch follows, and then
+    others of the single one, the one between is damaged."""
+    epochs = loading.epochs
+    single: int | None = None
+    lower: BatchHeader | None = None
+    for header in _headers_from(loading, scan_from):
+        if single is not None and header.leader_epoch < epochs.latest:
+            if lower is None:
+                lower = header
                 continue
-            if single is not None and header.leader_epoch < epochs.latest:
-                epochs.truncate_to(single)
-            before = epochs.latest
-            epochs.assign(header.leader_epoch, header.base_offset)
-            single = header.base_offset if epochs.latest != before else None
+            _drop_single(epochs, single, lower)
+            single = None
+        lower = None
+        before = epochs.latest
+        epochs.assign(header.leader_epoch, header.base_offset)
+        single = header.base_offset if epochs.latest != before else None
+    if single is not None and lower is not None:
+        _drop_single(epochs, single, lower)
+
+
+def _headers_from(loading: Loading, offset: int) -> Iterator[BatchHeader]:
+    """The batches that end at or after `offset`, without those of an unknown or impossible epoch."""
+    for segment in loading.segments:
+        if segment.next_offset > offset:
+            for header in segment.headers(0):
+                if header.last_offset >= offset and header.leader_epoch >= 0:
+                    yield header
+
+
+def _drop_single(epochs: LeaderEpochs, single: int, lower: BatchHeader) -> None:
+    """Forget the epoch that began with the batch at `single`, for that of the batch after it."""
+    epochs.truncate_to(single)
+    epochs.assign(lower.leader_epoch, lower.base_offset)

@@ -9,6 +9,7 @@ after it.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
@@ -19,7 +20,7 @@ class LeaderEpochs:
 
     __slots__ = ("_epochs", "_offsets", "is_dirty")
 
-    def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
+    def __init__(self, entries: Sequence[tuple[int, int]] | None = None) -> None:
         self._epochs = [epoch for epoch, _ in entries or ()]
         self._offsets = [offset for _, offset in entries or ()]
         self.is_dirty = False
@@ -74,6 +75,15 @@ class LeaderEpochs:
         keep = bisect_left(self._offsets, end_offset)
         while len(self._offsets) > keep:
             self._drop_last()
+
+    def drop_after(self, epoch: int) -> int | None:
+        """Remove the epochs after `epoch`: the one before them takes their records. Returns the offset at
+        which the first of them began; None if there is none."""
+        dropped = None
+        while self._epochs and self._epochs[-1] > epoch:
+            dropped = self._offsets[-1]
+            self._drop_last()
+        return dropped
 
     def advance_start(self, start_offset: int) -> None:
         """Remove the epochs that ended before the log's new first offset."""

@@ -7,20 +7,21 @@ the files itself, and the scrubber applies the result.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast_log.broker.log import index_checks, scan
+from holdfast_log.broker.log.batch_order import BatchOrder
 from holdfast_log.broker.log.damage import Damage
 from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.epochs import LeaderEpochs
 from holdfast_log.broker.log.index import (
     decode_offset_entries,
     decode_time_entries,
     encode_offsets,
     encode_times,
 )
-from holdfast_log.protocol.batches import NO_LEADER_EPOCH, NO_TIMESTAMP, BatchHeader
+from holdfast_log.protocol.batches import NO_TIMESTAMP, BatchHeader
 
 
 @dataclass(slots=True)
@@ -82,14 +83,22 @@ class Inspection:
         if self._offsets is None:
             self._begin()
         start = self._position
+        order = BatchOrder(
+            self._next_offset,
+            self.is_dense,
+            self.log_start_offset,
+            self.next_offset,
+            LeaderEpochs(self.epochs).epoch_at,
+        )
         file = self.disk.open(self.path)
         try:
             end = min(self.size, file.size())
             for header, _ in scan.valid_batches(file, start, end):
-                reason = self._implausible(header)
+                reason = order.implausible(header)
                 if reason is not None:
                     self._found(reason)
                     return self._position - start
+                order.passed(header)
                 self._note(header)
                 if self._position - start >= bytes_max and self._position < self.size:
                     return self._position - start
@@ -110,24 +119,6 @@ class Inspection:
         except FileNotFoundError:
             self.are_indexes_sound = False
         self._offsets, self._times = _Expected(offsets), _Expected(times)
-
-    def _implausible(self, header: BatchHeader) -> str | None:
-        """Why no broker can have written this batch at its place; None where one can."""
-        offset, expected = header.base_offset, self._next_offset
-        if header.last_offset_delta < 0 or offset < expected:
-            return f"a batch of offset {offset} follows, {expected} was expected"
-        if self.is_dense and offset > max(expected, self.log_start_offset):
-            return f"the records from offset {expected} to {offset - 1} are missing"
-        if self.next_offset is not None and header.last_offset >= self.next_offset:
-            return (
-                f"a batch reaches offset {header.last_offset}, the next segment begins at {self.next_offset}"
-            )
-        if offset >= self.log_start_offset:
-            number = bisect_right(self.epochs, offset, key=lambda entry: entry[1]) - 1
-            epoch = self.epochs[number][0] if number >= 0 else NO_LEADER_EPOCH
-            if header.leader_epoch != epoch and NO_LEADER_EPOCH not in (header.leader_epoch, epoch):
-                return f"offset {offset} has leader epoch {header.leader_epoch}, it was written in {epoch}"
-        return None
 
     def _found(self, reason: str) -> None:
         self.damage = Damage(self.base_offset, self._position, self._next_offset, reason)

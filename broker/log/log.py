@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast_log.broker.log.append import AppendResult, PreparedAppend
+from holdfast_log.broker.log.batch_order import BatchOrder
 from holdfast_log.broker.log.damage import Damage, SuspectSegment
 from holdfast_log.broker.log.epochs import UNDEFINED_EPOCH, LeaderEpochs
 from holdfast_log.broker.log.key_runs import KeyEntry
@@ -29,7 +30,7 @@ from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.log.segments import Segments
 from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.broker.log.snapshots import write_snapshot
-from holdfast_log.broker.log.suspicion import check_first
+from holdfast_log.broker.log.suspicion import check_batches
 from holdfast_log.protocol import batches
 from holdfast_log.protocol.batches import HAS_APPEND_ID, NO_TIMESTAMP, BatchHeader
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
@@ -41,13 +42,14 @@ class LogRead(NamedTuple):
     """Whole batches, still in their file.
 
     `slice` is None if there is nothing to read below the upper offset. The first batch may begin before the
-    requested offset. `is_cold`: sending the slice would wait for the device.
+    requested offset. If sending the slice would wait for the device, `unchecked` is what its batches must be
+    like: they have to be checked once they are in memory.
     """
 
     slice: FileSlice | None
     first_offset: int
     next_offset: int
-    is_cold: bool = False
+    unchecked: BatchOrder | None = None
 
 
 class Log:
@@ -72,7 +74,7 @@ class Log:
         cleaned_offset: int = 0,
         topic_id: uuid.UUID | None = None,
         events: LogEvents[Log] | None = None,
-        roll_jitter_ms: int = 0,
+        roll_jitter: float = 0.0,
     ) -> None:
         self.topic_partition = partition
         self.directory = directory
@@ -98,7 +100,8 @@ class Log:
         self.failure: OSError | None = None
         self.segments = Segments(segments, directory, files)
         self.disk = files.disk
-        self.roll_jitter_ms = roll_jitter_ms
+        self.roll_jitter = roll_jitter
+        """This log's share of segment.jitter.ms, from 0 to 1."""
         self.truncations = 0
         """Number of truncations, after which offsets or leader epochs may be assigned again."""
         self.keys: KeyVersions | None = None
@@ -239,7 +242,10 @@ class Log:
         active, settings = self.segments.active, self.settings
         if not active.has_room(size, last_offset, settings.segment_bytes):
             return True
-        age_max_ms = settings.segment_age_ms_max - self.roll_jitter_ms
+        age_max_ms = settings.segment_age_ms_max
+        if settings.segment_jitter_ms:
+            # As in Kafka, the span is never reduced to nothing: every append would start a segment.
+            age_max_ms -= int(self.roll_jitter * min(settings.segment_jitter_ms, age_max_ms))
         return active.size > 0 and active.age_ms(max_timestamp, now_ms) > age_max_ms
 
     def roll(self, now_ms: int) -> None:
@@ -309,13 +315,25 @@ class Log:
             file = segment.file_to_send()
             length = extent.end_position - start
             is_cold = not file.is_cached(length, start)
-            if segment is not self.segments.active and not is_cold:
-                check_first(segment, start, offset)
+            unchecked = None
+            if is_cold:
+                unchecked = self._order_in(segment, offset)
+                unchecked.epoch_at = LeaderEpochs(self.epochs.entries).epoch_at
+            elif not segment.is_fresh(start):
+                check_batches(segment, start, extent.end_position, self._order_in(segment, offset))
         except OSError as error:
             raise self.refused(error) from error
         except SuspectSegment as error:
             raise self.suspect(segment, error) from error
-        return LogRead(FileSlice(file, start, length), offset, extent.next_offset, is_cold)
+        return LogRead(FileSlice(file, start, length), offset, extent.next_offset, unchecked)
+
+    def _order_in(self, segment: Segment, offset: int) -> BatchOrder:
+        """What batches of a segment must be like, from the one with `offset` on."""
+        upper_offset = None if segment is self.segments.active else segment.next_offset
+        epochs = self.epochs
+        return BatchOrder(
+            offset, segment.is_dense, self.log_start_offset, upper_offset, epochs.epoch_at, epochs.latest
+        )
 
     def _first_with_records(self, segment: Segment, start: int) -> tuple[Segment, int]:
         """The place of the first batch with records, from position `start` of a segment on; that position

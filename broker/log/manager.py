@@ -274,8 +274,7 @@ class LogManager:
             failed=lambda _, error: self.fail_directory(directory, error),
         )
         log.last_flush_ms = now_ms(self._clock)
-        if log.settings.segment_jitter_ms:
-            log.roll_jitter_ms = self._random.randrange(log.settings.segment_jitter_ms + 1)
+        log.roll_jitter = self._random.random()
         directory.logs[log.topic_partition] = log
         self._flush_schedule.note(log)
         if log.damages:

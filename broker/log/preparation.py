@@ -10,7 +10,7 @@ from holdfast_log.broker.log.producer_state import AppendedBatch
 from holdfast_log.broker.log.recompression import recompressed
 from holdfast_log.broker.log.settings import KEEP_PRODUCERS_CODEC
 from holdfast_log.protocol.batches import NO_SEQUENCE, BatchHeader
-from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.records import content_digest
 
 
@@ -26,6 +26,7 @@ def prepare_append(
 
     `records` is writable: offsets will be assigned in it. Raises BrokerError as `check_batches` and
     `ProducerStates.check` do, and NOT_LEADER_OR_FOLLOWER after a truncation until its checkpoint is durable;
+    RECORD_LIST_TOO_LARGE if a client's batch is larger than segment.bytes;
     INVALID_RECORD for a record without a key if the topic is compacted; INVALID_REQUEST if the append with
     this `append_id` has other records.
     """
@@ -45,10 +46,21 @@ def prepare_append(
         # A client's records are one batch.
         records, header = recompressed(records, headers[0], log.settings)
         headers = [header]
+    if len(records) > log.settings.segment_bytes and origin is AppendOrigin.CLIENT and duplicate is None:
+        raise _too_large(log, len(records))
     keys = None
     if log.keys is not None and duplicate is None:
         keys = [keys_of(records, header) for header in headers]
     return PreparedAppend(records, headers, log.log_end_offset, duplicate, keys)
+
+
+def _too_large(log: Log, size: int) -> BrokerError:
+    topic, segment_bytes = log.topic_partition.topic, log.settings.segment_bytes
+    return error_for(
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        f"a batch of {size} bytes does not fit in a segment of {topic}: send smaller batches, or raise "
+        f"segment.bytes, which is {segment_bytes}",
+    )
 
 
 def _prepare_repeat(

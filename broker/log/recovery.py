@@ -193,6 +193,13 @@ def _compare_with_checkpoints(loading: Loading, end_offset: int) -> None:
     process looks the same: the broker is then trusted less than it deserves."""
     request = loading.request
     known = max(request.recovery_point, request.high_watermark)
+    if request.is_clean and 0 < request.recovery_point < end_offset and not loading.is_cut_short:
+        logger.warning(
+            "%s ends at offset %d, and its checkpoint says that it ended at %d when it was closed: the "
+            "offset of its last batch may be damaged",
+            request.directory, end_offset, request.recovery_point,
+        )  # fmt: skip
+        loading.cut_short()
     if end_offset < known and not loading.is_cut_short:
         logger.warning(
             "%s ends at offset %d, and its checkpoints say that it had all records before %d: this broker "

@@ -216,6 +216,7 @@ class Scrubber:
         if task.is_urgent:
             # The files are sound, so the index entries in memory may be wrong: read them again.
             segment.reload_indexes()
+            logger.warning("%s has been examined, and nothing wrong was found in it", segment.path)
         return succeed(None)
 
     def _mark(self, log: Log, segment: Segment, inspection: Inspection) -> Deferred[None]:

@@ -25,6 +25,7 @@ from holdfast_log.protocol.wire import Buffer
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 _REMEMBERED_POSITIONS = 8
+_FRESH_BYTES = 64 << 10
 
 
 class Extent(NamedTuple):
@@ -42,8 +43,8 @@ class Segment:
     """
 
     __slots__ = (
-        "_directory", "_file", "_files", "_first_timestamp", "_positions", "_sync_error", "base_offset",
-        "created_ms", "damage", "indexes", "is_dense", "needs_directory_sync", "needs_sync",
+        "_appended_from", "_directory", "_file", "_files", "_first_timestamp", "_positions", "_sync_error",
+        "base_offset", "created_ms", "damage", "indexes", "is_dense", "needs_directory_sync", "needs_sync",
         "next_offset", "size",
     )  # fmt: skip
 
@@ -63,6 +64,8 @@ class Segment:
         self._directory = directory
         self._files = files
         self._file: DiskFile | None = None
+        self._appended_from = -1
+        """Position of the first byte that this process has appended; -1 before it appends."""
         self._sync_error: OSError | None = None
         self._first_timestamp: int | None = None
         # Positions by offset of the batches at which the last reads ended: the next reads begin there.
@@ -130,6 +133,8 @@ class Segment:
                 raise OSError(errno.EIO, f"the file has {size} bytes, not {self.size}", self.path)
             file.truncate(self.size)  # A failed append has left part of its records.
         self._file = file
+        if self._appended_from < 0:
+            self._appended_from = self.size
 
     def settle(self, durable_offset: int) -> None:
         """Note that all records before `durable_offset` are durable. If no others exist, stop holding the
@@ -300,6 +305,11 @@ class Segment:
             header = self.header_at(offset)
             position = None if header is None else header.position
         return position
+
+    def is_fresh(self, position: int) -> bool:
+        """Whether the bytes from `position` on are the last that this process has appended, and not durable
+        yet: they are in memory as they were written."""
+        return self._file is not None and position >= max(self._appended_from, self.size - _FRESH_BYTES)
 
     def extent(self, start: int, max_bytes: int, upper_offset: int, *, min_one_batch: bool) -> Extent | None:
         """The whole batches from `start` on in at most `max_bytes` and below `upper_offset`; None if there is

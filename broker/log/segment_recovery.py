@@ -7,13 +7,14 @@ others every batch is checked, and the first damaged one ends the log.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 from holdfast_log.broker.log import index_checks, names, scan
 from holdfast_log.broker.log.damage import Damage, decode_damage, encode_damage
-from holdfast_log.broker.log.disk import DiskFile
+from holdfast_log.broker.log.interrupted_write import is_interrupted_write
 from holdfast_log.broker.log.loading import Loading
 from holdfast_log.broker.log.segment import MAX_RELATIVE_OFFSET, Segment
-from holdfast_log.protocol.batches import HEADER_SIZE, batch_size_at
+from holdfast_log.protocol.batches import BatchHeader
 
 logger = logging.getLogger(__name__)
 
@@ -103,16 +104,14 @@ def _recover_segment(loading: Loading, segment: Segment, *, is_last: bool) -> bo
     segment.indexes.remove()
     segment.indexes.begin()
     end, next_offset = 0, segment.base_offset
-    for header, _ in scan.valid_batches(segment.file(), 0, size):
-        if header.base_offset < next_offset or header.last_offset_delta < 0:
-            break
-        if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
-            break
-        if not is_last and header.last_offset >= upper_offset:
-            break
-        loading.has_gaps |= header.base_offset > next_offset
+    follows_gap = False
+    for header in _in_order(segment, None if is_last else upper_offset):
+        follows_gap = header.base_offset > next_offset
+        loading.has_gaps |= follows_gap
         segment.indexes.add(header.last_offset, header.position, header.size, header.max_timestamp)
         end, next_offset = header.end, header.next_offset
+    if follows_gap and is_last and next_offset > loading.request.log_start_offset and segment.is_dense:
+        _doubt_last_batch(loading, segment, next_offset)
     # A power failure may take whole batches from the end of a file and leave the next file. Offsets show it
     # unless compaction leaves gaps; then the indexes may.
     is_short = not is_last and next_offset < upper_offset and _must_be_dense(loading, segment)
@@ -122,7 +121,7 @@ def _recover_segment(loading: Loading, segment: Segment, *, is_last: bool) -> bo
         is_whole = True
         _cut_off(segment, end)
     if not is_whole:
-        if not is_last or not _is_unfinished(segment.file(), end, size):
+        if not is_last or not is_interrupted_write(segment.file(), end, next_offset):
             loading.cut_short()
         why = (
             "no valid batch begins there" if end < size else f"the batches before {upper_offset} are missing"
@@ -141,6 +140,41 @@ def _recover_segment(loading: Loading, segment: Segment, *, is_last: bool) -> bo
     return is_whole
 
 
+def _in_order(segment: Segment, upper_offset: int | None) -> Iterator[BatchHeader]:
+    """The headers of the sound batches from the first one on, as long as their offsets ascend and lie below
+    `upper_offset`. No checksum covers the offset of a batch: one that follows a gap, and that the next batch
+    does not follow, is damaged itself, and ends the others too."""
+    next_offset = segment.base_offset
+    doubtful: BatchHeader | None = None
+    for header, _ in scan.valid_batches(segment.file(), 0, segment.size):
+        if header.last_offset_delta < 0:
+            break
+        if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+            break
+        if upper_offset is not None and header.last_offset >= upper_offset:
+            break
+        if header.base_offset < next_offset:
+            return
+        if doubtful is not None:
+            yield doubtful
+        doubtful = header if header.base_offset > next_offset else None
+        if doubtful is None:
+            yield header
+        next_offset = header.next_offset
+    if doubtful is not None:
+        yield doubtful
+
+
+def _doubt_last_batch(loading: Loading, segment: Segment, next_offset: int) -> None:
+    """Note that the log may not have what it seems to have: its last batch follows a gap. That is how a
+    replica copies a compacted log, and how a batch looks whose offset the disk has changed."""
+    logger.warning(
+        "The last batch of %s ends at offset %d, and offsets before it are missing: it may be damaged",
+        segment.path, next_offset - 1,
+    )  # fmt: skip
+    loading.cut_short()
+
+
 def _forget_damage(loading: Loading, segment: Segment) -> None:
     """Remove the mark of damage that is not in the segment, or no longer: the log was truncated while an
     earlier process wrote the mark, or ends before the damage now."""
@@ -153,13 +187,6 @@ def _must_be_dense(loading: Loading, segment: Segment) -> bool:
     DeleteRecords has removed them."""
     is_in_use = segment.next_offset > loading.request.log_start_offset
     return segment.is_dense and is_in_use and not loading.has_gaps
-
-
-def _is_unfinished(file: DiskFile, position: int, size: int) -> bool:
-    """Whether the file ends before the batch at `position` does, as after a write that was interrupted."""
-    rest = file.pread(min(size - position, HEADER_SIZE), position)
-    batch_size = batch_size_at(rest, 0)
-    return len(rest) < HEADER_SIZE or (batch_size is not None and position + batch_size > size)
 
 
 def _cut_what_came_back(loading: Loading, segment: Segment) -> None:

@@ -45,6 +45,11 @@ class SegmentView(Protocol):
         ...
 
     @property
+    def readable_size(self) -> int:
+        """The bytes of the log file before known damage."""
+        ...
+
+    @property
     def is_dense(self) -> bool:
         """Whether each batch begins at the offset after the one before it."""
         ...

@@ -6,9 +6,11 @@ batch that it passes. `SuspectSegment` says what is wrong, and `broker.log.scrub
 
 from __future__ import annotations
 
+from holdfast_log.broker.log import scan
+from holdfast_log.broker.log.batch_order import BatchOrder
 from holdfast_log.broker.log.damage import SuspectSegment
 from holdfast_log.broker.log.segment_view import SegmentView
-from holdfast_log.protocol.batches import BatchHeader
+from holdfast_log.protocol.batches import LOG_OVERHEAD, NO_LEADER_EPOCH, BatchHeader
 
 # Checks: they return or raise `SuspectSegment`.
 
@@ -31,18 +33,43 @@ def check_expected(segment: SegmentView, header: BatchHeader, offset: int) -> No
         )
 
 
-def check_first(segment: SegmentView, position: int, offset: int) -> None:
-    """Check the header of the batch at `position`, which is about to be read for `offset`."""
-    header = next(segment.headers(position), None)
-    if header is None or segment.file().size() < segment.size:
-        raise SuspectSegment(
-            f"no batch begins at position {position} of {segment.path}, or the file is short"
-        )
+def check_batches(segment: SegmentView, start: int, end: int, order: BatchOrder) -> None:
+    """Check the headers of the batches from position `start` to `end`, which are about to be read for the
+    offset that the order expects next, and of the one after them, which shows whether the last length is
+    right. The first one may begin before that offset. Only headers are read: a broker that sends bytes from
+    the page cache does not look at them."""
+    file = segment.file()
+    if end == segment.size and file.size() < end:
+        raise SuspectSegment(f"{segment.path} is shorter than {end} bytes")
+    position, expected, epoch = start, -1, NO_LEADER_EPOCH
+    for header in scan.headers(file, start, segment.readable_size):
+        # The usual case, in few steps: the next offset, and the leader epoch of the batch before.
+        if header.base_offset != expected or header.leader_epoch != epoch:
+            if position == start:
+                _check_start(segment, header, order)
+            else:
+                order.next_offset = expected
+            reason = order.implausible(header)
+            if reason is not None:
+                raise SuspectSegment(f"{segment.path} is wrong at byte {position}: {reason}")
+            epoch = order.lasting_epoch(header)
+        if position == end:
+            return
+        expected = header.base_offset + header.last_offset_delta + 1
+        position += header.length + LOG_OVERHEAD
+    if position != end or end != segment.readable_size:
+        raise no_batch(segment, position)
+
+
+def _check_start(segment: SegmentView, header: BatchHeader, order: BatchOrder) -> None:
+    """Check the offsets of the first batch of a read, which the order then expects."""
+    offset = order.next_offset
     if header.last_offset < offset:
         raise SuspectSegment(
-            f"the batch at position {position} of {segment.path} ends before offset {offset}"
+            f"the batch at position {header.position} of {segment.path} ends before offset {offset}"
         )
     check_expected(segment, header, max(offset, segment.base_offset))
+    order.next_offset = header.base_offset
 
 
 def confirms(segment: SegmentView, timestamp: int, offset: int) -> bool:

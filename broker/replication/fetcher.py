@@ -66,6 +66,8 @@ class _Copy:
     is_behind: bool = True
     """Whether the leader's last answer showed more committed records than the replica has."""
     failures: int = 0
+    restarts: int = 0
+    """How often the replica has deleted its log, and begun anew at the leader's log start."""
 
     @property
     def id(self) -> PartitionId:
@@ -81,6 +83,12 @@ class _Copy:
         """Pause after the leader refused `partitions` partitions."""
         self.failures += 1
         self.ready_ms = now_ms + limits.pause_ms(self.failures, partitions)
+
+    def start_over(self) -> bool:
+        """Note that the log begins anew. Returns whether to pause first: not the first time."""
+        self.restarts += 1
+        self.failures = max(self.failures, self.restarts - 2)
+        return self.restarts > 1
 
     def hold_back(self, limits: FetchLimits, now_ms: int) -> None:
         """Pause because of the throttle."""
@@ -246,7 +254,9 @@ class ReplicaFetcher:
                     outcome = take(copy.partition, data, date_ms)
                     copy.is_behind = copy.partition.log.log_end_offset < data.high_watermark
                     self._throttle.record(copy.partition, len(data.records or b""), now_ms)
-                    if outcome is FetchOutcome.BACK_OFF:
+                    if outcome is FetchOutcome.BACK_OFF or (
+                        outcome is FetchOutcome.START_OVER and copy.start_over()
+                    ):
                         refused.append(copy)
                     else:
                         self._settle(copy, outcome, bool(data.records), now_ms)
@@ -289,7 +299,7 @@ class ReplicaFetcher:
         match outcome:
             case FetchOutcome.WAIT:
                 self.forget(copy.partition)
-            case FetchOutcome.GO_ON:
+            case FetchOutcome.GO_ON | FetchOutcome.START_OVER:
                 copy.failures = 0
                 if had_records:
                     # Partitions that got bytes move behind those that may have got none.

@@ -15,7 +15,7 @@ from typing import cast
 from holdfast_log.broker.log.copying import append_as_follower
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.truncation import advance_log_start, keeps_all_before
-from holdfast_log.broker.replication.partition import NO_EPOCH, Partition
+from holdfast_log.broker.replication.partition import NO_EPOCH, NO_OFFSET, Partition
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.messages.fetch import FetchPartition, PartitionData
 
@@ -27,6 +27,7 @@ class FetchOutcome(enum.Enum):
 
     GO_ON = "fetch again at once"
     BACK_OFF = "fetch again after a pause"
+    START_OVER = "fetch from the start of the leader's log, after a pause that grows"
     WAIT = "stop fetching until the controller assigns a role"
 
 
@@ -40,6 +41,7 @@ def wanted(partition: Partition, max_bytes: int) -> FetchPartition:
         last_fetched_epoch=log.epochs.latest,
         log_start_offset=log.log_start_offset,
         partition_max_bytes=max_bytes,
+        has_refused=partition.refused_offset == log.log_end_offset,
     )
 
 
@@ -55,6 +57,7 @@ def take(partition: Partition, data: PartitionData, date_ms: int) -> FetchOutcom
                 _take_good(partition, data, date_ms)
             case ErrorCode.OFFSET_OUT_OF_RANGE if data.log_start_offset >= 0:
                 _start_at(partition, data.log_start_offset, date_ms)
+                return FetchOutcome.START_OVER
             case ErrorCode.FENCED_LEADER_EPOCH:
                 # A newer epoch exists; the controller will send it to this broker.
                 return FetchOutcome.WAIT
@@ -81,10 +84,32 @@ def _take_good(partition: Partition, data: PartitionData, date_ms: int) -> None:
         return
     if data.records:
         # A view of the received frame, without a copy.
-        append_as_follower(log, cast(memoryview, data.records), now_ms=date_ms)
+        _append(partition, cast(memoryview, data.records), date_ms)
     partition.take_high_watermark(data.high_watermark)
     if data.log_start_offset > log.log_start_offset:
         advance_log_start(log, min(data.log_start_offset, log.log_end_offset), now_ms=date_ms)
+
+
+def _append(partition: Partition, records: memoryview, date_ms: int) -> None:
+    """Append the leader's batches up to the first that is not sound. Raises BrokerError for that one; the
+    next fetch tells the leader, which examines its own."""
+    log = partition.log
+    try:
+        result = append_as_follower(log, records, now_ms=date_ms, leader_epoch=partition.leader_epoch)
+        if result.last_offset < result.first_offset:
+            raise error_for(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"the {len(records)} bytes that the leader has at offset {log.log_end_offset} are no batch",
+            )
+    except BrokerError as error:
+        if error.code in _DAMAGED:
+            partition.refused_offset = log.log_end_offset
+        raise
+    partition.refused_offset = NO_OFFSET
+
+
+_DAMAGED = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.OFFSET_OUT_OF_RANGE})
+"""What `append_as_follower` raises for a batch that is not sound."""
 
 
 def _cut(partition: Partition, epoch: int, end_offset: int, date_ms: int) -> None:
@@ -150,7 +175,8 @@ def _start_at(partition: Partition, offset: int, date_ms: int) -> None:
     """Empty the log and copy the leader's from its start: the two have no offset in common."""
     log = partition.log
     _log.warning(
-        "Deleting all records of %s-%d, offsets %d to %d: its leader has none of them; copying from %d on",
+        "Deleting all records of %s-%d, offsets %d to %d, which its leader's log does not have or not in the "
+        "same leader epochs; copying from %d on",
         partition.topic,
         partition.index,
         log.log_start_offset,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from holdfast_log.broker.log.batch_order import BatchOrder
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.time_search import offset_for_timestamp, offset_of_max_timestamp
 from holdfast_log.broker.log.timestamps import LookUp, TimestampOffset
@@ -30,9 +31,13 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 
 NO_LEADER = -1
 NO_EPOCH = -1
+NO_OFFSET = -1
 CONSUMER_ID = -1
 """Replica id in the fetch of a consumer."""
 
+
+_EXAMINED_MS = 60_000
+"""Minimum time between two examinations of a batch that followers refuse, in ms."""
 
 LATEST = -1
 EARLIEST = -2
@@ -71,7 +76,8 @@ class PartitionRead(NamedTuple):
     log_start_offset: int
     end_offset: int
     records: FileSlice | None = None
-    is_cold: bool = False
+    unchecked: BatchOrder | None = None
+    """What the batches must be like; None if they have been checked. See `broker.log.log.LogRead`."""
     diverging: tuple[int, int] | None = None
     """(epoch, end offset) at which the reader must truncate: its log diverges from this one (KIP-595)."""
 
@@ -118,6 +124,12 @@ class Partition:
         self.is_withdrawing = False
         """Whether this replica asks the controller to remove it from the in-sync set and from the eligible
         replicas, because damage makes it lose records that it has reported."""
+        self.refused_offset = NO_OFFSET
+        """The offset of the batch that this follower has refused last, because it is damaged; -1 if it has
+        appended others since."""
+        self._examined: tuple[int, int] | None = None
+        """The offset of the batch that was examined last because a follower had refused it, and when, in
+        ms."""
         self.is_deleted = False
         """Whether the replica has no role because its topic was deleted."""
 
@@ -213,6 +225,21 @@ class Partition:
         self.replicas = assignment.replicas
         self.is_counted_on = self.local_id in (*assignment.isr, *assignment.eligible)
         self._in_sync_needed_max = len(assignment.replicas) - len(assignment.adding)
+        self._drop_impossible_epochs()
+
+    def _drop_impossible_epochs(self) -> None:
+        """Believe no leader epoch of this log that has not begun: a disk has changed it, as the checksum of
+        its batch does not cover it. A leader with such an epoch would have the others truncate sound records,
+        and a follower would find nothing in common with its leader's log. The batch is examined."""
+        log = self.log
+        latest = log.epochs.latest
+        if log.failure is not None or latest <= self.leader_epoch:
+            return
+        offset = log.epochs.drop_after(self.leader_epoch)
+        if offset is not None and log.log_start_offset <= offset < log.log_end_offset:
+            log.suspect_at(
+                offset, f"offset {offset} has leader epoch {latest}, and only {self.leader_epoch} has begun"
+            )
 
     def leadership(self, current_leader_epoch: int = NO_EPOCH) -> Leadership:
         """The leader's state, for a request that names the leader epoch it expects (-1: none).
@@ -308,7 +335,7 @@ class Partition:
             offset, max_bytes,
             upper_offset=upper_offset, min_one_batch=min_one_batch, skips_empty=replica_id == CONSUMER_ID,
         )  # fmt: skip
-        return PartitionRead(high_watermark, log.log_start_offset, upper_offset, read.slice, read.is_cold)
+        return PartitionRead(high_watermark, log.log_start_offset, upper_offset, read.slice, read.unchecked)
 
     def _divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)
@@ -395,6 +422,8 @@ class Partition:
         """
         role = self.leadership(wanted.current_leader_epoch)
         log, offset = self.log, wanted.fetch_offset
+        if wanted.has_refused:
+            self._examine(replica_id, offset, now_ms)
         if not log.log_start_offset <= offset <= log.log_end_offset:
             return False
         if wanted.last_fetched_epoch != NO_EPOCH and (
@@ -409,6 +438,19 @@ class Partition:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica_id} is not a replica of {self.key}"
             )
         return True
+
+    def _examine(self, replica_id: int, offset: int, now_ms: int) -> None:
+        """Have the batch at `offset` examined, which a follower has refused. It repeats that with each fetch:
+        a segment is not examined again at once if nothing wrong was found."""
+        log = self.log
+        if not log.log_start_offset <= offset < log.log_end_offset:
+            return
+        if self._examined is not None:
+            before, examined_ms = self._examined
+            if before == offset and now_ms - examined_ms < _EXAMINED_MS:
+                return
+        self._examined = offset, now_ms
+        log.suspect_at(offset, f"broker {replica_id} has refused the batch with offset {offset} as damaged")
 
     def _is_unlike_a_deleted_record(self, wanted: FetchPartition) -> bool:
         """Whether the follower's last record, which this leader has deleted, may differ from the one that it

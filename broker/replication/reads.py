@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from holdfast_log.broker.cluster.metadata_cache import ZERO_ID
+from holdfast_log.broker.log.batch_order import BatchOrder
 from holdfast_log.broker.log.scan import valid_batches
 from holdfast_log.broker.replication.admission import NO_CONNECTION
 from holdfast_log.broker.replication.fetch_sessions import SessionPartition
@@ -138,27 +139,31 @@ def record_given(replicas: Replicas, reads: Iterable[Read]) -> None:
             replicas.throttle.record(partition, read.size, now_ms)
 
 
-def cold_slices(reads: Sequence[Read]) -> list[FileSlice]:
-    """The slices that are not in the page cache: sending them would wait for the device."""
+def cold_slices(reads: Sequence[Read]) -> list[tuple[FileSlice, BatchOrder]]:
+    """The slices that are not in the page cache: sending them would wait for the device. Each with what its
+    batches must be like."""
     return [
-        read.read.records
+        (read.read.records, read.read.unchecked)
         for read in reads
-        if read.read is not None and read.read.is_cold and read.read.records is not None
+        if read.read is not None and read.read.unchecked is not None and read.read.records is not None
     ]
 
 
-def warm(slices: Sequence[FileSlice]) -> list[FileSlice]:
+def warm(slices: Sequence[tuple[FileSlice, BatchOrder]]) -> list[FileSlice]:
     """Read the slices into the page cache before they are sent, and check their batches, checksums included.
     Returns the slices with damaged batches. Call it in a worker thread."""
-    return [piece for piece in slices if not _is_sound(piece)]
+    return [piece for piece, order in slices if not _is_sound(piece, order)]
 
 
-def _is_sound(piece: FileSlice) -> bool:
-    end, next_offset = piece.offset, -1
+def _is_sound(piece: FileSlice, order: BatchOrder) -> bool:
+    end = piece.offset
     for header, _ in valid_batches(piece.file, piece.offset, piece.offset + piece.length):
-        if header.base_offset < next_offset:
+        if end == piece.offset and header.base_offset < order.next_offset <= header.last_offset:
+            order.next_offset = header.base_offset
+        if order.implausible(header) is not None:
             return False
-        end, next_offset = header.end, header.next_offset
+        order.passed(header)
+        end = header.end
     return end == piece.offset + piece.length
 
 

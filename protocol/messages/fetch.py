@@ -88,7 +88,8 @@ class FetchPartition:
     (KIP-595); -1 omits either check. `log_start_offset` is that of a follower's log.
 
     `owner_token` and `owner_secret` are Holdfast's own: a fence, as in `PartitionProduceData`. A fetch
-    session keeps it until the partition leaves the session.
+    session keeps it until the partition leaves the session. `has_refused` is Holdfast's own too: the follower
+    has refused the batch at `fetch_offset`, because it is damaged, and the leader shall examine it.
     """
 
     partition: Int32
@@ -99,6 +100,7 @@ class FetchPartition:
     partition_max_bytes: Int32
     owner_token: Int64 = wire("12+", default=-1, tag=10000)
     owner_secret: bytes = wire("12+", tag=10001)
+    has_refused: bool = wire("12+", tag=10002, default=False, ignorable=True)
 
 
 @struct

@@ -314,12 +314,14 @@ class SimDisk:
         paths = sorted(path for path in files if path.startswith(within) and path.endswith(suffix))
         return [files[path].sound or bytes(files[path].data) for path in paths]
 
-    def rot(self, path: str, position: int, bit: int) -> None:
-        """Change one bit of a file, without any error, as a failing disk does."""
+    def rot(self, path: str, position: int, bit: int, *, is_warm: bool = False) -> None:
+        """Change one bit of a file, without any error, as a failing disk does. `is_warm`: somebody else has
+        read the file since, so that the page cache has the bit."""
         inode = self._inode(path)
         inode.rot()
         inode.data[position] ^= 1 << bit
-        self.cold.add(inode)
+        if not is_warm:
+            self.cold.add(inode)
 
     def is_rotten(self, path: str) -> bool:
         """Whether a file has other bytes than processes wrote to it, because of `rot` or `cut`. The file

@@ -52,7 +52,7 @@ NORMAL_WORK_MS_MAX = 5.0
 _RESTART_AFTER_FAILURE_S = 2.0
 _OFFSETS_PARTITIONS = 2
 
-SETTINGS: Mapping[str, str | int | bool] = {
+SETTINGS: dict[str, str | int | bool] = {
     "log.dirs": ",".join(LOG_DIRECTORIES),
     "zookeeper.connect": "zookeeper:2181",
     "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,

@@ -25,7 +25,7 @@ from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.coordinator.znodes.brokers import broker_path
 from holdfast_log.coordinator.znodes.controller import CONTROLLER_BROKERS
 from holdfast_log.coordinator.zookeeper.interface import Delete, WriteOperation
-from holdfast_log.protocol.batches import split
+from holdfast_log.protocol.batches import BatchHeader, split
 from holdfast_log.protocol.messages.alter_partition import AlterPartitionRequest
 from holdfast_log.protocol.messages.get_replica_log_info import GetReplicaLogInfoRequest
 from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -56,7 +56,13 @@ _DIVERGES_SHARE = 0.3
 """The share of changes of a disk's content that hit a follower whose log is about to diverge."""
 _DIVERGES_S_MAX = 3.0
 _LENGTH_POSITION = 8
-"""Where a batch has its length, in bytes from its start."""
+_LEADER_EPOCH_POSITION = 12
+"""Where a batch has its length and its leader epoch, in bytes from its start."""
+_NEWEST_SHARE = 0.4
+"""The share of changes of a disk's content that hit the newest segment of a leader's log."""
+_LAST_BATCH_SHARE = 0.4
+_UNCHECKED_SHARE = 0.6
+"""The shares of such changes in the last batch, and in what the checksum of the batch does not cover."""
 _RESTARTED_SHARE = 0.5
 """The share of changes of a disk's content after which the broker is killed and restarts."""
 _MEDDLED = (
@@ -503,13 +509,15 @@ class Faults:
     def rot(self, machine: Machine) -> End | None:
         """Change one bit of a closed segment or of one of its indexes, or cut off the end of such a file.
         Often the broker is killed then, and restarts. Sometimes a follower is damaged that is about to
-        truncate its log.
+        truncate its log, or a bit of the newest segment of a leader changes.
 
         Only one log is damaged at a time, because nobody could repair a record that is damaged on every
         replica. In a cluster of one machine only indexes are damaged: they can be rebuilt from the log."""
         if not machine.is_up or not self.is_restored():
             return None
         if self.rng.random() < _DIVERGES_SHARE and self._damage_diverging():
+            return lambda: None
+        if self.rng.random() < _NEWEST_SHARE and self._damage_newest(machine):
             return lambda: None
         partitions = sorted(machine.partitions(), key=lambda partition: partition.key)
         closed = [
@@ -600,6 +608,53 @@ class Faults:
 
         look()
         return True
+
+    def _damage_newest(self, machine: Machine) -> bool:
+        """Change one bit of the newest segment of a log that the machine leads, in a batch that another
+        in-sync replica has too; often in what the batch's checksum does not cover. Sometimes the broker is
+        killed then, or all of them are. Returns whether there is such a batch."""
+        rng = self.rng
+        found = [
+            (partition, header)
+            for partition in sorted(machine.partitions(), key=lambda partition: partition.key)
+            if isinstance(partition.role, Leadership) and partition.topic not in self._story.history.may_lose
+            for header in self._batches_elsewhere(machine, partition)
+        ]
+        if not found:
+            return False
+        partition, header = found[-1] if rng.random() < _LAST_BATCH_SHARE else rng.choice(found)
+        segment = partition.log.segments.active
+        # The low bits of a leader epoch may make it another one that has begun, which nothing shows.
+        is_unchecked = rng.random() < _UNCHECKED_SHARE
+        inner = rng.randrange(_LEADER_EPOCH_POSITION + 3) if is_unchecked else rng.randrange(header.size)
+        if not is_unchecked and inner == _LEADER_EPOCH_POSITION + 3:
+            inner += 1
+        is_warm = inner < _LEADER_EPOCH_POSITION + 3 and not segment.is_fresh(header.position)
+        position = header.position + inner
+        self._world.trace(machine.name, f"a bit changes at byte {position} of {segment.path}, in use")
+        self._rotten = (machine, segment.path)
+        machine.disk.rot(segment.path, position, rng.randrange(8), is_warm=is_warm and rng.random() < 0.5)
+        if rng.random() < _RESTARTED_SHARE:
+            is_alone = rng.random() < 0.5
+            for each in [machine] if is_alone else self.cluster.machines:
+                if each.is_running:
+                    each.kill()
+                    self._world.clock.callLater(rng.uniform(0.2, 2.0), self._while_faulty, each.start)
+        return True
+
+    def _batches_elsewhere(self, machine: Machine, partition: Partition) -> list[BatchHeader]:
+        """The batches of a log's newest segment that another in-sync replica has too."""
+        state, log = self.cluster.states().get(partition.key), partition.log
+        others = (
+            self.cluster.machine(member).partition(partition.key)
+            for member in (state.isr if state is not None else ())
+            if member != machine.broker_id
+        )
+        end = max((other.log.log_end_offset for other in others if other is not None), default=0)
+        if log.failure is not None or log.segments.active.damage is not None:
+            return []
+        batches = split(machine.disk.peek(log.segments.active.path) or b"")
+        return [each for each in batches if log.log_start_offset < each.next_offset <= end]
 
     def _change_length(self, machine: Machine, segment: Segment, rng: random.Random) -> None:
         """Change a bit in the length of one batch, so that no reader of the file finds the next batch."""

@@ -410,7 +410,7 @@ def _with_retention(plan: Plan, rng: random.Random) -> Plan:
     configs = (
         *plan.topics[0].configs,
         *limits,
-        ("segment.bytes", rng.choice(["600", "1024", "4096"])),
+        ("segment.bytes", rng.choice(["800", "1024", "4096"])),
         ("file.delete.delay.ms", rng.choice(["0", "1000"])),
     )
     topic = Topic("aged", 1, plan.shape.replicas, configs)

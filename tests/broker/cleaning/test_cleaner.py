@@ -84,8 +84,19 @@ class Room:
         for key, value in rows:
             builder = BatchBuilder()
             builder.append(self.now_ms(), key, value)
-            append_as_leader(log, memoryview(builder.build()), 0, now_ms=self.now_ms())
+            append_as_leader(
+                log, memoryview(builder.build()), max(0, log.epochs.latest), now_ms=self.now_ms()
+            )
         flush_at_once(log)
+
+    def restart(self) -> None:
+        """Go on with the cleaner of another process, which knows only the files."""
+        self.cleaner.stop()
+        self.cleaner = Cleaner(
+            self, self.disk, self.workers, self.clock, self.now_ms,
+            Live(CleanerSettings, self.settings), self.committed_offset,
+        )  # fmt: skip
+        self.start()
 
     def start(self) -> None:
         self.cleaner.start()
@@ -212,6 +223,36 @@ def test_more_keys_than_the_map_holds_take_several_passes() -> None:
     assert room.cleaner.passes > 4
     assert rows(log) == keys[100:]
     assert log.cleaned_offset == 200
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_tombstone_goes_after_its_horizon_although_nothing_new_was_written(is_restarted: bool) -> None:
+    room = Room(log_cleaner_backoff_ms=1000)
+    log = room.log("t", delete_retention_ms=60_000, min_cleanable_dirty_ratio=0.5)
+    room.write(log, (b"k", b"v"), (b"k", None), (b"last", b"1"))
+    room.start()
+    room.clock.pump([1.0] * 30)
+    assert rows(log) == [(b"k", None), (b"last", b"1")]
+    if is_restarted:
+        room.restart()
+    room.clock.pump([1.0] * 28)
+    assert rows(log) == [(b"k", None), (b"last", b"1")]
+    room.clock.pump([1.0] * 5)
+    assert rows(log) == [(b"last", b"1")]
+    passes = room.cleaner.passes
+    room.clock.pump([1.0] * 200)
+    assert room.cleaner.passes == passes
+
+
+def test_the_tombstone_at_the_end_of_a_log_does_not_keep_the_cleaner_busy() -> None:
+    """It stays although its horizon has passed: readers see by it how far the log reaches."""
+    room = Room(log_cleaner_backoff_ms=1000)
+    log = room.log("t", delete_retention_ms=10_000)
+    room.write(log, (b"k", b"v"), (b"k", None))
+    room.start()
+    room.clock.pump([1.0] * 200)
+    assert rows(log) == [(b"k", None)]
+    assert room.cleaner.passes <= 2
 
 
 def test_a_tombstone_after_the_end_of_a_pass_gets_no_horizon_from_it() -> None:

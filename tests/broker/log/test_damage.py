@@ -87,6 +87,7 @@ class Scene:
         )  # Like a consumer, ignore a batch that is cut off at the end of the response.
         assert headers[0].base_offset <= offset <= headers[0].last_offset
         for header in headers:
+            assert header.base_offset < END
             assert bytes(data[header.position : header.end]) == self.values[header.base_offset // 2]
         return headers[-1].next_offset
 
@@ -172,6 +173,37 @@ def test_one_wrong_bit_anywhere_in_a_log_is_found_and_refused(number: int) -> No
         assert scene.readable() == {*range(damage.offset), *range(end, END)}
         assert not scene.clock.getDelayedCalls(), "known damage is no reason for another examination"
         assert not scene.failures
+
+
+BASE_OFFSET, LENGTH, LEADER_EPOCH = range(8), range(8, 12), range(12, 16)
+"""The bytes of a batch that its checksum does not cover."""
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_headers_are_checked_although_the_page_cache_has_the_records(number: int) -> None:
+    """A broker sends bytes from the page cache without looking at them, and no client can know the offset or
+    the leader epoch of a batch better."""
+    scene = Scene()
+    path = scene.path(number, ".log")
+    assert not scene.disk.cold
+    positions = [header.position for header in scene.log.segments[number].headers(0)]
+    chance = random.Random(number)
+    for position in chance.sample(positions, 2):
+        for byte in (*BASE_OFFSET, *LENGTH, *LEADER_EPOCH):
+            bit = chance.randrange(8)
+            scene.disk.rewrite(path, position + byte, bit)
+            scene.start()
+            if scene.log.log_end_offset == END:  # If not, loading has found it.
+                missing = set(range(END)) - scene.readable()
+                first = scene.log.segments[number].base_offset + 2 * positions.index(position)
+                assert missing & {first, first + 1}, f"byte {byte} of the batch at {position}"
+                scene.clock.advance(0.1)
+                assert scene.damaged and scene.damaged[-1] is scene.log
+                damage = scene.log.segments[number].damage
+                assert damage is not None and damage.offset == first
+                for segment in scene.log.segments:
+                    scene.disk.remove(segment.path_of(".damaged"))
+            scene.disk.rewrite(path, position + byte, bit)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 60, 130, 500])

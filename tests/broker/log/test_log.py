@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,12 @@ from holdfast_log.broker.log.flush_job import close_log
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.preparation import prepare_append
 from holdfast_log.broker.log.segment import Segment
+from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.broker.log.time_search import offset_for_timestamp, offset_of_max_timestamp
 from holdfast_log.broker.log.timestamps import TimestampOffset
 from holdfast_log.broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
 from holdfast_log.protocol import batches
-from holdfast_log.protocol.batches import TimestampType
+from holdfast_log.protocol.batches import TimestampType, assign
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from tests.models.batches import timed_batch
 from tests.models.logs import (
@@ -115,11 +117,33 @@ def test_a_full_segment_is_followed_by_another_and_reads_span_both() -> None:
     assert log.size_bytes == sum(map(len, written))
 
 
-def test_a_batch_larger_than_a_segment_gets_its_own_segment() -> None:
+def test_a_batch_that_is_larger_than_a_segment_is_refused() -> None:
+    records = timed_batch(size=1000)
+    log = new_log(sim_disk(), segment_bytes=len(records) - 1)
+    with pytest.raises(BrokerError, match="raise segment") as refused:
+        append_as_leader(log, records, 0, now_ms=NOW_MS)
+    assert refused.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
+    assert log.log_end_offset == 0
+    log.settings = LogSettings(segment_bytes=len(records))
+    assert append_as_leader(log, records, 0, now_ms=NOW_MS).last_offset == 0
+
+
+def test_the_retry_of_a_batch_that_no_longer_fits_in_a_segment_gets_its_offset() -> None:
+    log = new_log(sim_disk(), segment_bytes=2000)
+    assert append(log, size=1000, producer_id=7, epoch=0, sequence=0) == 0
+    log.settings = LogSettings(segment_bytes=200)
+    assert append(log, size=1000, producer_id=7, epoch=0, sequence=0) == 0
+
+
+def test_a_copied_batch_larger_than_a_segment_gets_its_own_segment() -> None:
+    """The leader took it while segment.bytes was larger. So does a batch of the broker itself."""
     log = new_log(sim_disk(), segment_bytes=200)
-    append(log, size=1000)
-    append(log, size=1000)
-    assert [segment.base_offset for segment in log.segments] == [0, 1]
+    for _ in range(2):
+        records = timed_batch(size=1000)
+        assign(records, 0, log.log_end_offset, 0)
+        append_as_follower(log, records, now_ms=NOW_MS)
+    append_as_leader(log, timed_batch(size=1000), 0, origin=AppendOrigin.COORDINATOR, now_ms=NOW_MS)
+    assert [segment.base_offset for segment in log.segments] == [0, 1, 2]
 
 
 def test_segments_roll_by_the_age_of_their_records() -> None:
@@ -128,6 +152,24 @@ def test_segments_roll_by_the_age_of_their_records() -> None:
     append(log, 6000)
     append(log, 6001)
     assert [segment.base_offset for segment in log.segments] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("jitter_ms", "share", "span_ms"),
+    [(0, 0.9, 1000), (400, 0.5, 800), (400, 0.999, 601), (5000, 0.5, 500), (5000, 0.999, 1)],
+)
+def test_jitter_shortens_the_time_span_of_segments_but_never_to_nothing(
+    jitter_ms: int, share: float, span_ms: int
+) -> None:
+    log = new_log(sim_disk(), segment_ms=1000)
+    log.roll_jitter = share
+    append(log, 5000)
+    # segment.jitter.ms is dynamic.
+    log.settings = replace(log.settings, segment_jitter_ms=jitter_ms)
+    append(log, 5000 + span_ms)
+    assert len(log.segments) == 1
+    append(log, 5000 + span_ms + 1)
+    assert len(log.segments) == 2
 
 
 def test_a_full_index_closes_its_segment() -> None:

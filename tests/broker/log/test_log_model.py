@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from holdfast_log.broker.log.append import AppendOrigin
 from holdfast_log.broker.log.flush_job import flush_at_once
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.retention import RetentionRule
@@ -13,7 +14,16 @@ from holdfast_log.broker.log.time_search import offset_for_timestamp
 from holdfast_log.broker.log.timestamps import TimestampOffset
 from holdfast_log.broker.log.truncation import advance_log_start, truncate_to
 from holdfast_log.protocol import batches
-from tests.models.logs import append, headers_of, look_up_at_once, new_log, restarted, sim_disk
+from tests.models.batches import timed_batch
+from tests.models.logs import (
+    NOW_MS,
+    append_as_leader,
+    headers_of,
+    look_up_at_once,
+    new_log,
+    restarted,
+    sim_disk,
+)
 from tests.models.retention import retain
 
 TIMESTAMPS = st.integers(0, 50)
@@ -52,10 +62,13 @@ class LogMachine(RuleBasedStateMachine):
     def append(self, appended: list[list[int]], size: int, new_epoch: bool) -> None:
         self.epoch += new_epoch
         for timestamps in appended:
-            offset = append(
-                self.log, *timestamps,
-                size=size, leader_epoch=self.epoch, producer_id=3, epoch=0, sequence=self.sequence,
-            )  # fmt: skip
+            records = timed_batch(*timestamps, size=size, producer_id=3, epoch=0, sequence=self.sequence)
+            # What clients may not send, brokers may.
+            fits = len(records) <= self.log.settings.segment_bytes
+            origin = AppendOrigin.CLIENT if fits else AppendOrigin.COORDINATOR
+            offset = append_as_leader(
+                self.log, records, self.epoch, origin=origin, now_ms=NOW_MS
+            ).first_offset
             assert offset == self.end
             self.sequence += len(timestamps)
             self.model.append((offset, self.epoch, tuple(timestamps)))

@@ -38,7 +38,7 @@ from tests.models.workers import ImmediateWorkers
 
 TOPIC_ID, OTHER_ID = uuid.UUID(int=77), uuid.UUID(int=78)
 PATHS = ("/d1", "/d2", "/d3")
-ONE_BATCH = {"log.segment.bytes": 100}
+ONE_BATCH = {"log.segment.bytes": 120}
 """Settings with which every batch has a segment of its own."""
 
 

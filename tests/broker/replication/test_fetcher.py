@@ -63,6 +63,10 @@ class Pair:
         assert fetch is not None
         return fetch
 
+    def next_fetch_is_far(self) -> bool:
+        due_ms = self.fetcher.next_fetch_ms()
+        return due_ms is None or due_ms > self.now_ms
+
     def answer(self, fetch: Asked) -> FetchResponse:
         response = serve(self.leaders, fetch.request, self.now_ms)
         self.fetcher.answered(fetch, response, self.now_ms)
@@ -149,6 +153,30 @@ def test_an_error_pauses_only_its_partition_and_repeated_errors_lengthen_the_pau
     pair.fail(fetch, errors={1: ErrorCode.NOT_LEADER_OR_FOLLOWER})
     assert indexes(pair.ask()) == [0]
     assert pair.fetcher.next_fetch_ms() == pair.now_ms + 20
+
+
+def test_a_replica_that_deletes_its_records_again_and_again_pauses_longer_each_time() -> None:
+    pair = Pair(partitions=1)
+    pair.follow(0)
+    pauses = []
+    for _ in range(9):
+        fetch = pair.ask()
+        before_ms = pair.now_ms
+        data = PartitionData(
+            partition_index=0,
+            error_code=ErrorCode.OFFSET_OUT_OF_RANGE,
+            high_watermark=-1,
+            log_start_offset=0,
+            records=b"",
+        )
+        topic = FetchableTopicResponse(topic_id=pair.followers[0].topic_id, partitions=[data])
+        pair.fetcher.answered(fetch, FetchResponse(throttle_time_ms=0, responses=[topic]), pair.now_ms)
+        while pair.next_fetch_is_far():
+            pair.now_ms += 1
+        pauses.append(pair.now_ms - before_ms)
+        append(pair.leaders[0], b"a")
+        pair.answer(pair.ask())
+    assert pauses == [0, 20, 40, 80, 160, 320, 640, 1000, 1000]
 
 
 def test_a_fenced_partition_is_not_fetched_until_the_controller_assigns_it_again() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
+from holdfast_log.broker.log.log_events import LogEvents
 from holdfast_log.broker.replication.following import FetchOutcome, take, wanted
 from holdfast_log.broker.replication.leadership import UNKNOWN_OFFSET, Leadership
 from holdfast_log.broker.replication.partition import Partition
@@ -38,7 +40,7 @@ def catch_up(leader: Partition, follower: Partition) -> int:
     cuts = 0
     for _ in range(50):
         data, outcome = fetch(leader, follower)
-        assert outcome is FetchOutcome.GO_ON
+        assert outcome in (FetchOutcome.GO_ON, FetchOutcome.START_OVER)
         is_cut = data.diverging_epoch.end_offset >= 0
         cuts += is_cut
         if not is_cut and not data.records and data.error_code == ErrorCode.NONE:
@@ -111,6 +113,85 @@ def test_records_that_the_new_leader_never_had_are_replaced() -> None:
     catch_up(leader, one)
     assert raw(one) == raw(two)
     assert one.log.epochs.entries == two.log.epochs.entries == [(0, 0), (1, 1)]
+
+
+BASE_OFFSET, LENGTH, LEADER_EPOCH, RECORDS = 0, 8, 12, 61
+"""Bytes of a batch, from its start."""
+
+
+def of_three_epochs() -> tuple[Partition, Partition]:
+    """A leader that has a batch of each of the epochs 2, 4 and 6, and a follower that has none."""
+    one, two = replica(1), replica(2)
+    for epoch in (2, 4, 6):
+        append(elect(1, epoch, [one, two]), b"a", b"b")
+    return one, two
+
+
+@pytest.mark.parametrize(
+    ("byte", "bit"),
+    [
+        pytest.param(BASE_OFFSET + 5, 2, id="a higher offset"),
+        pytest.param(BASE_OFFSET + 7, 1, id="a lower offset"),
+        pytest.param(LENGTH, 5, id="a longer batch"),
+        pytest.param(LEADER_EPOCH, 6, id="a leader epoch that has not begun"),
+        pytest.param(LEADER_EPOCH + 3, 2, id="an earlier leader epoch"),
+        pytest.param(RECORDS + 1, 0, id="another record"),
+    ],
+)
+def test_a_follower_appends_the_sound_batches_before_a_damaged_one_and_tells_the_leader(
+    byte: int, bit: int
+) -> None:
+    leader, follower = of_three_epochs()
+    suspected: list[tuple[int, str]] = []
+    leader.log.events = LogEvents(suspected=lambda log, base, why: suspected.append((base, why)))
+    sound = raw(leader)
+    position = len(sound) // 3
+    bad = bytearray(sound)
+    bad[position + byte] ^= 1 << bit
+    answer = PartitionData(partition_index=0, error_code=0, high_watermark=6, records=memoryview(bad))
+    for _ in range(2):
+        outcome = take(follower, answer, NOW_MS)
+        assert values(follower) == {0: b"a", 1: b"b"}
+        assert follower.log.epochs.entries == [(2, 0)]
+        answer = replace(answer, records=memoryview(bad)[position:])
+    assert outcome is FetchOutcome.BACK_OFF
+    assert suspected == []
+    assert wanted(follower, 1 << 20).has_refused
+    fetch(leader, follower)
+    assert suspected == [(0, "broker 2 has refused the batch with offset 2 as damaged")]
+    assert not wanted(follower, 1 << 20).has_refused
+    assert raw(follower) == sound
+
+
+def test_a_leader_does_not_examine_a_batch_again_and_again_because_a_follower_refuses_it() -> None:
+    leader, follower = of_three_epochs()
+    suspected: list[int] = []
+    leader.log.events = LogEvents(suspected=lambda log, base, why: suspected.append(base))
+    follower.refused_offset = 0
+    position = wanted(follower, 1 << 20)
+    for second in range(180):
+        leader.record_fetch(2, position, NOW_MS + 1000 * second)
+    assert len(suspected) == 3
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_leader_epoch_that_has_not_begun_is_not_believed(leads: bool) -> None:
+    """A leader with such an epoch would have others truncate sound records. A follower would find nothing in
+    common with its leader, and delete all its records again and again."""
+    one, two = replicas = replica(1), replica(2)
+    leader = elect(1, 0, replicas)
+    append(leader, b"a")
+    append(leader, b"b")
+    catch_up(leader, two)
+    damaged, sound = (one, two) if leads else (two, one)
+    suspected: list[int] = []
+    damaged.log.events = LogEvents(suspected=lambda log, base, why: suspected.append(base))
+    damaged.log.epochs.assign(1 << 20, 1)  # What recovery reads from a damaged batch.
+    leader = elect(damaged.local_id if leads else sound.local_id, 1, replicas)
+    assert suspected == [0]
+    follower = sound if leads else damaged
+    assert catch_up(leader, follower) == 0
+    assert values(follower) == {0: b"a", 1: b"b"}
 
 
 def test_a_diverging_follower_does_not_count_as_caught_up() -> None:
@@ -215,7 +296,7 @@ def test_a_follower_restarts_at_the_leaders_log_start_if_its_next_records_are_de
     leader.delete_records(3)
     data, outcome = fetch(leader, two)
     assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert outcome is FetchOutcome.GO_ON
+    assert outcome is FetchOutcome.START_OVER
     assert (two.log.log_start_offset, two.log.log_end_offset, two.high_watermark) == (3, 3, 3)
     catch_up(leader, two)
     assert values(two) == {3: b"d"}

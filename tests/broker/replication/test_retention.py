@@ -32,7 +32,7 @@ from tests.models.disk import SimDisk
 
 T = TopicPartition("t", 0)
 DAY_MS = 86_400_000
-ONE_BATCH = {"segment.bytes": 100, "file.delete.delay.ms": 5000, "retention.ms": -1}
+ONE_BATCH = {"segment.bytes": 120, "file.delete.delay.ms": 5000, "retention.ms": -1}
 """Settings with which every batch has a segment of its own."""
 BOTH_POLICIES: dict[str, Any] = {"cleanup_policy": ("compact", "delete"), "min_cleanable_dirty_ratio": 0.0}
 
@@ -477,7 +477,7 @@ def test_a_segment_goes_although_offsets_are_missing_before_the_next_one(tmp_pat
 def test_retention_by_size_counts_what_compaction_has_left(
     tmp_path: Path, is_cleaned_first: bool, start: int
 ) -> None:
-    world = led(tmp_path, 0, retention_bytes=-1, **BOTH_POLICIES)
+    world = led(tmp_path, 0, retention_bytes=-1, segment_bytes=200, **BOTH_POLICIES)
     for number in range(6):
         keyed(world, {b"a": b"%d" % number * 100}, (START_MS,))
     one = world.log.segments[0].size
@@ -491,7 +491,7 @@ def test_retention_by_size_counts_what_compaction_has_left(
 def test_retention_by_size_shortens_a_compacted_log(tmp_path: Path) -> None:
     world = led(tmp_path, 0, **BOTH_POLICIES)
     for number in range(6):
-        keyed(world, {b"%d" % number: b"x" * 100}, (START_MS,))
+        keyed(world, {b"%d" % number: b"x" * 40}, (START_MS,))
     clean(world)
     size = world.log.segments[0].size
     world.log.settings = dataclasses.replace(world.log.settings, retention_bytes=3 * size)

@@ -63,6 +63,13 @@ def test_a_daemon_is_started_once_and_stopped(config: Path, capfd: pytest.Captur
     assert "no ZooKeeper server runs" in capfd.readouterr().err
 
 
+def test_the_configuration_of_the_project_removes_old_snapshots_and_logs() -> None:
+    """By default ZooKeeper keeps all of them, until its disk is full."""
+    values = read_config(Path(__file__).parents[3] / "config" / "zookeeper.properties")
+    assert int(values["autopurge.snapRetainCount"]) >= 3
+    assert int(values["autopurge.purgeInterval"]) > 0
+
+
 def test_a_port_in_use_is_named_in_the_error(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with socket.create_server((HOST, 0)) as other:
         port = other.getsockname()[1]

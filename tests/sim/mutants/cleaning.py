@@ -24,8 +24,8 @@ from tests.sim.mutation import Mutation, Patch
 
 
 def _beyond_the_high_watermark() -> Sequence[Patch]:
-    def plan(log: Log, committed_offset: int, now_ms: int) -> CleaningPlan | None:
-        return plan_of(log, log.log_end_offset, now_ms)
+    def plan(log: Log, committed_offset: int, now_ms: int, horizon_ms: int = 0) -> CleaningPlan | None:
+        return plan_of(log, log.log_end_offset, now_ms, horizon_ms)
 
     return [(cleaner, "plan_of", plan)]
 
@@ -216,6 +216,17 @@ RARE = (
         "pass-over-truncated-log",
         "a pass goes on over a log that was truncated and written again meanwhile",
         _go_on_after_a_truncation,
+    ),
+    Mutation(
+        "idle-tombstones-stay",
+        "tombstones whose horizon has passed stay until something new is written",
+        lambda: [
+            (
+                cleaner,
+                "plan_of",
+                lambda log, committed_offset, now_ms, horizon_ms=0: plan_of(log, committed_offset, now_ms),
+            )
+        ],
     ),
     Mutation(
         "compacted-beyond-high-watermark",

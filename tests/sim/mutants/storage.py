@@ -9,6 +9,8 @@ from typing import Any
 from twisted.internet.defer import succeed
 
 from holdfast_log.broker.log import (
+    append,
+    copying,
     epoch_recovery,
     index_checks,
     inspection,
@@ -21,6 +23,7 @@ from holdfast_log.broker.log import (
     snapshots,
     truncation,
 )
+from holdfast_log.broker.log.append import sound_batches
 from holdfast_log.broker.log.checkpoints import OffsetEntry
 from holdfast_log.broker.log.damage import SuspectSegment
 from holdfast_log.broker.log.directory import LogDirectory
@@ -39,9 +42,11 @@ from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.broker.orders.strays import Strays
 from holdfast_log.broker.process import log_directories
 from holdfast_log.broker.replication import following
+from holdfast_log.broker.replication.fetcher import _Copy
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.coordinator.controller.requests import FULL
-from holdfast_log.protocol.batches import BatchHeader
+from holdfast_log.protocol.batches import HEADER_SIZE, BatchHeader, batch_size_at
+from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from tests.sim.mutation import Mutation, Patch
 from tests.sim.plan import SINGLE
@@ -75,7 +80,7 @@ def _believe_indexes() -> Sequence[Patch]:
         (TimeIndex, "is_sound", lambda self, next_offset: True),
         (Segment, "header_at", header_at),
         (Segment, "extent", extent),
-        (log, "check_first", lambda segment, position, offset: None),
+        (log, "check_batches", lambda segment, start, end, order: None),
         (Inspection, "_begin", begin_without_indexes),
     ]
 
@@ -249,6 +254,15 @@ def _keep_later_epochs() -> Sequence[Patch]:
     return [(LeaderEpochs, "assign", assign_later)]
 
 
+def _take_changed_lengths_for_interrupted_writes() -> Sequence[Patch]:
+    def mutant(file: DiskFile, position: int, next_offset: int) -> bool:
+        rest = file.pread(HEADER_SIZE, position)
+        batch_size = batch_size_at(rest, 0)
+        return len(rest) < HEADER_SIZE or (batch_size is not None and position + batch_size > file.size())
+
+    return [(segment_recovery, "is_interrupted_write", mutant)]
+
+
 MUTATIONS = (
     Mutation(
         "deleted-log-kept",
@@ -286,7 +300,58 @@ MUTATIONS = (
     ),
 )
 
+
+def _append_nothing_of_a_response_with_a_damaged_batch() -> Sequence[Patch]:
+    def mutant(
+        records: memoryview, log_end_offset: int, **options: Any
+    ) -> tuple[list[BatchHeader], BrokerError | None]:
+        headers, error = sound_batches(records, log_end_offset, **options)
+        return ([] if error is not None else headers), error
+
+    return [(copying, "sound_batches", mutant)]
+
+
 RARE = (
+    Mutation(
+        "warm-headers-believed",
+        "a broker sends what the page cache has, and does not look at what no checksum covers",
+        lambda: [(log, "check_batches", lambda segment, start, end, order: None)],
+    ),
+    Mutation(
+        "fetched-epoch-believed",
+        "a follower believes the leader epoch of a damaged batch, and differs from its leader from then on",
+        lambda: [(append, "_check_fetched_epoch", lambda header, latest_epoch, leader_epoch: None)],
+    ),
+    Mutation(
+        "sound-batches-refused",
+        "a follower that has fetched a damaged batch does not append the sound ones before it",
+        _append_nothing_of_a_response_with_a_damaged_batch,
+    ),
+    Mutation(
+        "refusal-untold",
+        "a leader does not examine a batch that a follower has refused",
+        lambda: [(Partition, "_examine", lambda self, replica_id, offset, now_ms: None)],
+    ),
+    Mutation(
+        "restarts-without-pause",
+        "a replica deletes its log again and again, as fast as it can",
+        lambda: [(_Copy, "start_over", lambda self: False)],
+    ),
+    Mutation(
+        "changed-length-believed",
+        "recovery takes a batch whose length has changed for an interrupted write, and counts as complete",
+        _take_changed_lengths_for_interrupted_writes,
+    ),
+    Mutation(
+        "last-offset-believed",
+        "recovery believes the offset of a last batch that follows a gap, and counts as complete",
+        lambda: [(segment_recovery, "_doubt_last_batch", lambda loading, segment, next_offset: None)],
+    ),
+    Mutation(
+        "impossible-epoch-believed",
+        "a leader believes a leader epoch in its log that has not begun, and others truncate sound records",
+        lambda: [(Partition, "_drop_impossible_epochs", lambda self: None)],
+    ),
     Mutation(
         "checkpoint-of-deleted-topic",
         "a topic that was deleted and created again takes over the checkpointed offsets of the first one",
