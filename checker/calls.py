@@ -17,6 +17,10 @@ NO_GRANT = -1
 ABSENT = -1
 """The version of a key that has no value yet."""
 NO_OFFSET = -1
+NO_CONNECTION = 0
+ANY_BROKER = -1
+NO_LINE = ""
+NO_APPEND_ID = ""
 
 
 class Outcome(enum.StrEnum):
@@ -41,6 +45,8 @@ class Action(enum.StrEnum):
     WRITE = "write"
     """A write that only the owner may make, or a write under a guard."""
     RELEASE = "release"
+    INTRUDE = "intrude"
+    """A read or write that only the owner may make, by a client that is not the owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,10 @@ class OwnershipCall:
     (PIP-68), or the guarded offset (KIP-27). DONE confirms the client as the owner by that grant;
     after a release, as its former owner. REFUSED with a grant says that the client has lost it.
     `session_s` is the time for which a confirmation keeps others out, from when it was asked; 0 if the client
-    has no such promise. A claim that `is_taking` may take the resource from its owner.
+    has no such promise. A claim that `is_taking` may take the resource from its owner; one that `is_stale`
+    names a generation although the client was answered before that a later one is in force. `connection`
+    numbers the client's connections on which it was confirmed; NO_CONNECTION if the client cannot tell.
+    `broker` is the id of the broker that answered, ANY_BROKER if it does not matter.
     """
 
     client: str
@@ -64,10 +73,14 @@ class OwnershipCall:
     session_s: float = 0.0
     is_taking: bool = False
     fence_offset: int = NO_OFFSET
+    is_stale: bool = False
+    connection: int = NO_CONNECTION
+    broker: int = ANY_BROKER
 
     @property
     def is_confirmation(self) -> bool:
-        return self.outcome is Outcome.DONE and self.action is not Action.RELEASE
+        is_by_owner = self.action is not Action.RELEASE and self.action is not Action.INTRUDE
+        return self.outcome is Outcome.DONE and is_by_owner
 
     def __str__(self) -> str:
         return (
@@ -81,7 +94,12 @@ class AppendCall:
     """An append of `values`, all or none, from `offset` on; each value is written once in the whole history.
 
     With an `expected_offset` it is conditional (KIP-27). `next_offset` is where the log ended, as a refusal
-    says. `grant` is the topic epoch of an exclusive producer.
+    says. `grant` is the topic epoch of an exclusive producer, or the incarnation of an owner.
+
+    Calls with one `append_id` are attempts of one append, with the same values, by any client: at most one of
+    them takes effect. So are the copies of one batch of an idempotent producer. Calls of one `line` were sent
+    one after the other on one connection as one attempt, without waiting for answers, and have `in_line` as
+    their places: once one is refused, all behind it are.
     """
 
     client: str
@@ -95,6 +113,9 @@ class AppendCall:
     expected_offset: int = NO_OFFSET
     next_offset: int = NO_OFFSET
     grant: int = NO_GRANT
+    append_id: str = NO_APPEND_ID
+    line: str = NO_LINE
+    in_line: int = 0
 
     def __str__(self) -> str:
         what = (
@@ -156,6 +177,14 @@ class StoredRecords:
 
 
 @dataclass(frozen=True, slots=True)
+class DeletedLog:
+    """A partition of a topic that was deleted: what it had is gone."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
 class FaultSpan:
     """A fault of one broker, and when it began and ended."""
 
@@ -165,7 +194,7 @@ class FaultSpan:
     ended_s: float
 
 
-Recorded: TypeAlias = OwnershipCall | AppendCall | ReadCall | KeyCall | StoredRecords | FaultSpan
+Recorded: TypeAlias = OwnershipCall | AppendCall | ReadCall | KeyCall | StoredRecords | DeletedLog | FaultSpan
 
 _KINDS: Mapping[str, type[Recorded]] = {
     "ownership": OwnershipCall,
@@ -173,6 +202,7 @@ _KINDS: Mapping[str, type[Recorded]] = {
     "read": ReadCall,
     "key": KeyCall,
     "stored": StoredRecords,
+    "deleted": DeletedLog,
     "fault": FaultSpan,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
@@ -187,6 +217,7 @@ class CallHistory:
     reads: list[ReadCall] = field(default_factory=list)
     keys: list[KeyCall] = field(default_factory=list)
     stored: list[StoredRecords] = field(default_factory=list)
+    deleted: list[DeletedLog] = field(default_factory=list)
     faults: list[FaultSpan] = field(default_factory=list)
 
     def add(self, recorded: Recorded) -> None:
@@ -201,6 +232,8 @@ class CallHistory:
                 self.keys.append(recorded)
             case StoredRecords():
                 self.stored.append(recorded)
+            case DeletedLog():
+                self.deleted.append(recorded)
             case FaultSpan():
                 self.faults.append(recorded)
 

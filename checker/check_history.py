@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import click
@@ -32,14 +32,19 @@ _SHOWN_MAX = 20
 
 
 def check_own_cluster(
-    directory: Path, recorder: Recorder, seconds: float, faults: Collection[BrokerFault]
+    directory: Path,
+    recorder: Recorder,
+    seconds: float,
+    faults: Collection[BrokerFault],
+    python_arguments: Sequence[str] = (),
 ) -> list[str]:
     """Start a cluster with its data below `directory`, drive it under faults, and record all calls.
 
+    `python_arguments` are those of `checked_cluster`.
     Returns troubles, which are not about what was answered: errors that no client should raise, and a
     cluster that does not recover from a fault. Raises BrokerProcessError and others if it does not start.
     """
-    with checked_cluster(directory) as cluster:
+    with checked_cluster(directory, python_arguments) as cluster:
         load = CheckLoad(CheckSettings(cluster.bootstrap, recorder, "check"))
         load.create_topics()
         cluster.wait_until_whole(load.places)
@@ -54,7 +59,7 @@ def check_own_cluster(
             load.read_stored()
         except (BrokerProcessError, ClientError, TimeoutError) as error:
             return [*_troubles(load), f"the cluster did not recover: {error}"]
-    return _troubles(load)
+    return [*_troubles(load), *(f"{client} recorded no call" for client in load.silent_clients())]
 
 
 def check_other_cluster(bootstrap: str, recorder: Recorder, seconds: float) -> list[str]:

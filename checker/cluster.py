@@ -5,7 +5,7 @@ Each broker is behind relays, which can cut it off, and runs on a machine whose 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -56,13 +56,16 @@ class CheckedCluster:
 
 
 @contextmanager
-def checked_cluster(directory: Path) -> Iterator[CheckedCluster]:
+def checked_cluster(directory: Path, python_arguments: Sequence[str] = ()) -> Iterator[CheckedCluster]:
     """Start the processes, with their data below `directory`, and stop them at the exit.
 
+    `python_arguments` go before `-m holdfast_log.broker`, for a program that runs the broker in another way.
     Use the cluster in one thread only: its processes end with the thread that has started them. Raises
     BrokerProcessError or ZooKeeperServerError if a process does not start.
     """
     machines = [HookedMachine(directory / f"machine-{number}") for number in range(1, BROKERS + 1)]
+    for machine in machines:
+        machine.python_arguments = (*machine.python_arguments, *python_arguments)
     with closing(Relays()) as relays:
         cluster = LocalCluster(
             directory, brokers=BROKERS, properties=_PROPERTIES, place=relays.place, machines=machines

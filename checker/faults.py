@@ -10,10 +10,12 @@ import enum
 import random
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 from holdfast_log.checker.calls import FaultSpan
-from holdfast_log.checker.cluster import COORDINATION, CheckedCluster
+from holdfast_log.checker.cluster import BROKERS, COORDINATION, CheckedCluster
 from holdfast_log.checker.recorder import Recorder
+from holdfast_log.clients.admin import Admin, ElectionType
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 _AWAY_S = (0.0, 6.0)
@@ -22,6 +24,10 @@ _FAULT_S = (9.0, 13.0)
 _CLOCK_S = 4.0
 _HOUR_S = 3600.0
 _CALM_S = 2.0
+_LOOK_S = 0.05
+_COORDINATOR_SHARE = 0.7
+"""Share of the cuts from ZooKeeper that strike the broker which decides about all names."""
+_BROKER_IDS = range(1, BROKERS + 1)
 
 
 class BrokerFault(enum.StrEnum):
@@ -32,6 +38,8 @@ class BrokerFault(enum.StrEnum):
     CUT_PEERS = "cut-peers"
     CUT_ZOOKEEPER = "cut-zookeeper"
     CLOCK = "clock"
+    MOVE = "move"
+    RESTART = "restart"
 
 
 ALL = "all"
@@ -45,6 +53,16 @@ def parse_faults(text: str) -> tuple[BrokerFault, ...]:
     if text == NONE:
         return ()
     return tuple(BrokerFault(name.strip()) for name in text.split(","))
+
+
+@dataclass(frozen=True, slots=True)
+class _Strike:
+    """A fault that is being made to the broker with this index. The load uses `places`."""
+
+    cluster: CheckedCluster
+    index: int
+    rng: random.Random
+    places: list[TopicPartition]
 
 
 class FaultPlayer:
@@ -70,58 +88,62 @@ class FaultPlayer:
                 continue
             if not order:
                 order = self._rng.sample(sorted(faults), len(faults))
-            # A partition's leader, so that a broker is chosen the more often, the more it decides about.
-            leads = self._rng.choice([*places, COORDINATION, COORDINATION])
-            self._make(order.pop(), self._cluster.leader(leads) - 1)
+            fault = order.pop()
+            self._make(fault, self._cluster.leader(self._struck(fault, places)) - 1, places)
             self._cluster.wait_until_whole(places)
             time.sleep(_CALM_S)
 
-    def _make(self, fault: BrokerFault, index: int) -> None:
+    def _struck(self, fault: BrokerFault, places: list[TopicPartition]) -> TopicPartition:
+        """A partition whose leader is struck: a broker is so the more often, the more it decides about."""
+        is_about_owners = fault is BrokerFault.CUT_ZOOKEEPER and self._rng.random() < _COORDINATOR_SHARE
+        return COORDINATION if is_about_owners else self._rng.choice([*places, COORDINATION, COORDINATION])
+
+    def _make(self, fault: BrokerFault, index: int, places: list[TopicPartition]) -> None:
         began_s = self._recorder.now_s()
-        _MAKERS[fault](self._cluster, index, self._rng)
+        _MAKERS[fault](_Strike(self._cluster, index, self._rng, places))
         span = FaultSpan(fault, index + 1, began_s, self._recorder.now_s())
         self._recorder.add(span)
         self._say(f"{span.began_s:6.1f} s to {span.ended_s:6.1f} s: {fault} of broker {span.broker}")
 
 
-def _kill(cluster: CheckedCluster, index: int, rng: random.Random) -> None:
-    broker = cluster.brokers[index]
+def _kill(strike: _Strike) -> None:
+    broker = strike.cluster.brokers[strike.index]
     broker.kill()
-    time.sleep(rng.uniform(*_AWAY_S))
+    time.sleep(strike.rng.uniform(*_AWAY_S))
     broker.start()
 
 
-def _stop(cluster: CheckedCluster, index: int, rng: random.Random) -> None:
-    cluster.brokers[index].pause()
+def _stop(strike: _Strike) -> None:
+    broker = strike.cluster.brokers[strike.index]
+    broker.pause()
     try:
-        time.sleep(rng.uniform(*_FAULT_S))
+        time.sleep(strike.rng.uniform(*_FAULT_S))
     finally:
-        cluster.brokers[index].resume()
+        broker.resume()
 
 
-def _cut_from_peers(cluster: CheckedCluster, index: int, rng: random.Random) -> None:
-    broker = cluster.brokers[index]
-    cluster.relays.cut_from_peers(broker.broker_id, broker.pid)
-    _heal_later(cluster, broker.broker_id, rng)
+def _cut_from_peers(strike: _Strike) -> None:
+    broker = strike.cluster.brokers[strike.index]
+    strike.cluster.relays.cut_from_peers(broker.broker_id, broker.pid)
+    _heal_later(strike)
 
 
-def _cut_from_zookeeper(cluster: CheckedCluster, index: int, rng: random.Random) -> None:
-    broker_id = cluster.brokers[index].broker_id
-    cluster.relays.cut_from_zookeeper(broker_id)
-    _heal_later(cluster, broker_id, rng)
+def _cut_from_zookeeper(strike: _Strike) -> None:
+    strike.cluster.relays.cut_from_zookeeper(strike.cluster.brokers[strike.index].broker_id)
+    _heal_later(strike)
 
 
-def _heal_later(cluster: CheckedCluster, broker_id: int, rng: random.Random) -> None:
+def _heal_later(strike: _Strike) -> None:
     try:
-        time.sleep(rng.uniform(*_FAULT_S))
+        time.sleep(strike.rng.uniform(*_FAULT_S))
     finally:
-        cluster.relays.heal(broker_id)
+        strike.cluster.relays.heal(strike.cluster.brokers[strike.index].broker_id)
 
 
-def _step_clock(cluster: CheckedCluster, index: int, rng: random.Random) -> None:
+def _step_clock(strike: _Strike) -> None:
     """Set the time of day back by an hour, then an hour ahead, or the other way round, then right."""
-    machine = cluster.machines[index]
-    ahead_s = rng.choice((-_HOUR_S, _HOUR_S))
+    machine = strike.cluster.machines[strike.index]
+    ahead_s = strike.rng.choice((-_HOUR_S, _HOUR_S))
     try:
         for step_s in (ahead_s, -ahead_s):
             machine.set_clock(step_s)
@@ -130,10 +152,42 @@ def _step_clock(cluster: CheckedCluster, index: int, rng: random.Random) -> None
         machine.set_clock(0.0)
 
 
-_MAKERS: Mapping[BrokerFault, Callable[[CheckedCluster, int, random.Random], None]] = {
+def _move(strike: _Strike) -> None:
+    """Move all that the broker leads to another one."""
+    leader = strike.index + 1
+    places = [place for place in _moved(strike) if strike.cluster.leader(place) == leader]
+    _lead(strike, places, strike.rng.choice([each for each in _BROKER_IDS if each != leader]))
+
+
+def _restart(strike: _Strike) -> None:
+    """Stop the broker in order and start it again, then have it lead everything."""
+    broker = strike.cluster.brokers[strike.index]
+    broker.stop()
+    broker.start()
+    strike.cluster.wait_until_whole(strike.places)
+    _lead(strike, _moved(strike), broker.broker_id)
+
+
+def _moved(strike: _Strike) -> list[TopicPartition]:
+    return [*strike.places, COORDINATION]
+
+
+def _lead(strike: _Strike, places: list[TopicPartition], leader: int) -> None:
+    """Make a broker the preferred leader of partitions, and have it elected."""
+    replicas = [leader, *(each for each in _BROKER_IDS if each != leader)]
+    with Admin({"bootstrap.servers": strike.cluster.bootstrap}) as admin:
+        admin.alter_partition_reassignments(dict.fromkeys(places, replicas))
+        while admin.list_partition_reassignments(places):
+            time.sleep(_LOOK_S)
+        admin.elect_leaders(ElectionType.PREFERRED, places)
+
+
+_MAKERS: Mapping[BrokerFault, Callable[[_Strike], None]] = {
     BrokerFault.KILL: _kill,
     BrokerFault.STOP: _stop,
     BrokerFault.CUT_PEERS: _cut_from_peers,
     BrokerFault.CUT_ZOOKEEPER: _cut_from_zookeeper,
     BrokerFault.CLOCK: _step_clock,
+    BrokerFault.MOVE: _move,
+    BrokerFault.RESTART: _restart,
 }

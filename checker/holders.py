@@ -13,6 +13,12 @@ if it was asked after the other was answered. These are violations:
    must have sent no release since, no call that was answered "lost", and no call whose outcome is unknown
    (its connection may have closed, which ends a session); and no claim that takes by force may be
    unanswered.
+5. *Stale claim.* A claim is granted that names a generation, although its client was answered before that a
+   later one is in force.
+6. *Intruder.* A client that is not the owner reads or writes what only the owner may, wholly between two
+   confirmations of one grant on one connection, which its owner never left silent for a session. A read
+   counts only at the broker that confirmed: a broker that was replaced does not know the owner, and may still
+   serve those who are not.
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from holdfast_log.checker.calls import NO_GRANT, Action, Outcome, OwnershipCall
+from holdfast_log.checker.calls import ANY_BROKER, NO_CONNECTION, NO_GRANT, Action, Outcome, OwnershipCall
 from holdfast_log.checker.order import Sighting, falls
 
 _GRANTED, _CONFIRMED, _ENDED = range(3)
@@ -37,6 +43,8 @@ def holder_violations(calls: Iterable[OwnershipCall]) -> Iterator[str]:
         yield from _late_confirmations(about)
         yield from _shared_grants(resource, about)
         yield from _sessions_cut_short(about)
+        yield from _stale_claims(about)
+        yield from _intruders(about)
 
 
 def _late_confirmations(calls: Sequence[OwnershipCall]) -> Iterator[str]:
@@ -91,3 +99,49 @@ def _sessions_cut_short(calls: Sequence[OwnershipCall]) -> Iterator[str]:
             continue
         if last.answered_s < claim.asked_s and claim.answered_s < last.asked_s + last.session_s:
             yield f"a session cut short: {claim}; but before: {last}, for {last.session_s:g} s"
+
+
+def _stale_claims(calls: Sequence[OwnershipCall]) -> Iterator[str]:
+    for call in calls:
+        if call.is_stale and call.outcome is Outcome.DONE:
+            yield f"stale claim: {call}"
+
+
+def _intruders(calls: Sequence[OwnershipCall]) -> Iterator[str]:
+    stays = list(_stays(calls))
+    for call in calls:
+        if call.action is not Action.INTRUDE or call.outcome is not Outcome.DONE:
+            continue
+        for first, last in stays:
+            is_during = first.answered_s < call.asked_s and call.answered_s < last.asked_s
+            if is_during and call.broker in (ANY_BROKER, first.broker):
+                yield f"intruder: {call}; but the owner was confirmed before and after: {first}; {last}"
+                break
+
+
+def _stays(calls: Sequence[OwnershipCall]) -> Iterator[tuple[OwnershipCall, OwnershipCall]]:
+    """Yield the first and the last confirmation of each unbroken stay of an owner on one connection.
+
+    Between these two the owner had the grant all the time: on the same connection, which it never left silent
+    for as long as its session. A resumption begins a new stay: the grant was detached before, and nobody may
+    have had it for a moment.
+    """
+    by_connection: dict[tuple[str, int, int], list[OwnershipCall]] = defaultdict(list)
+    for call in calls:
+        if call.connection != NO_CONNECTION and call.grant != NO_GRANT:
+            by_connection[call.client, call.grant, call.connection].append(call)
+    for about in by_connection.values():
+        first: OwnershipCall | None = None
+        last: OwnershipCall | None = None
+        for call in sorted(about, key=lambda call: call.asked_s):
+            is_next = last is not None and call.answered_s - last.asked_s < last.session_s
+            if first is not None and (
+                not is_next or call.action is Action.RESUME or not call.is_confirmation
+            ):
+                if last is not None and last is not first:
+                    yield first, last
+                first = last = None
+            if call.is_confirmation:
+                first, last = first or call, call
+        if first is not None and last is not None and last is not first:
+            yield first, last

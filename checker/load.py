@@ -2,97 +2,128 @@
 
 from __future__ import annotations
 
-from holdfast_log.checker.calls import StoredRecords
-from holdfast_log.checker.clients.claimant import RivalClaimant
+from collections.abc import Collection
+
+from holdfast_log.checker.calls import DeletedLog, StoredRecords
 from holdfast_log.checker.clients.crew import CheckClient, CheckSettings, Crew
 from holdfast_log.checker.clients.follower import Follower
-from holdfast_log.checker.clients.register import RegisterClient
-from holdfast_log.checker.clients.writers import ConditionalWriter, ExclusiveWriter, TermWriter
+from holdfast_log.checker.clients.outsiders import Impostor
+from holdfast_log.checker.clients.topic_changes import Grower, Recreator, label_of
+from holdfast_log.checker.parts import RECIPES, LoadPart, PartTopic, place_of
 from holdfast_log.clients.admin import Admin, NewTopic
 from holdfast_log.clients.consumer import Consumer
 from holdfast_log.protocol.topic_partition import TopicPartition
 
+_QUIET = (Impostor, Grower, Recreator)
+"""Clients that record hardly anything, or nothing unless a broker is wrong."""
 _END_TIMEOUT_S = 60.0
 _READ_TIMEOUT_S = 120.0
 _POLL_MS = 500
 
 
 class CheckLoad:
-    """Clients of all kinds, on new topics of up to three replicas."""
+    """Clients of all kinds, or of some `parts`, on new topics of up to three replicas.
 
-    def __init__(self, settings: CheckSettings) -> None:
+    `places` are the partitions that are there from the beginning to the end.
+    """
+
+    def __init__(self, settings: CheckSettings, parts: Collection[LoadPart] = tuple(LoadPart)) -> None:
         self._settings = settings
-        self._log = [TopicPartition(settings.topic("log"), number) for number in range(2)]
-        self._exclusive = TopicPartition(settings.topic("exclusive"), 0)
-        self._register = TopicPartition(settings.topic("register"), 0)
-        self._terms = TopicPartition(settings.topic("terms"), 0)
-        self._accounts = TopicPartition(settings.topic("accounts"), 0)
-        self.places = [*self._log, self._exclusive, self._register, self._terms, self._accounts]
+        self._recipes = [RECIPES[part] for part in parts]
+        self._topics = [topic for recipe in self._recipes for topic in recipe.topics]
+        self.places = [
+            place_of(settings, topic.name, number)
+            for topic in self._topics
+            for number in range(topic.partitions)
+            if not topic.is_changing
+        ]
+        self._brokers: list[int] = []
+        self._recording: set[str] = set()
         self.crew: Crew
 
     def create_topics(self) -> None:
-        """Create the topics. The two that guards connect have the same replicas, so one broker leads both."""
+        """Create the topics, and the brokers' own topic for groups. The two that guards connect have the same
+        replicas, so one broker leads both."""
         with Admin(self._settings.properties()) as admin:
-            brokers = sorted(node.id for node in admin.describe_cluster().nodes)
-            replicas = min(3, len(brokers))
-            together = {0: brokers[-replicas:]}
-            configs: dict[str, str | None] = {"min.insync.replicas": str(max(1, replicas - 1))}
-            topics = [
-                NewTopic(self._log[0].topic, len(self._log), replicas, configs),
-                NewTopic(self._exclusive.topic, 1, replicas, configs),
-                NewTopic(self._register.topic, 1, replicas, configs),
-                NewTopic(self._terms.topic, configs=configs, assignment=together),
-                NewTopic(self._accounts.topic, configs=configs, assignment=together),
-            ]
-            admin.create_topics(topics)
+            self._brokers = sorted(node.id for node in admin.describe_cluster().nodes)
+            if self._topics:
+                admin.create_topics([self._new_topic(topic) for topic in self._topics])
+            admin.list_group_offsets(self._settings.topic("readers"))
+
+    def _new_topic(self, topic: PartTopic) -> NewTopic:
+        replicas = min(3, len(self._brokers))
+        configs: dict[str, str | None] = {"min.insync.replicas": str(max(1, replicas - 1)), **topic.configs}
+        name = self._settings.topic(topic.name)
+        if topic.is_together:
+            return NewTopic(name, configs=configs, assignment={0: self._brokers[-replicas:]})
+        return NewTopic(name, topic.partitions, replicas, configs)
 
     def delete_topics(self) -> None:
         with Admin(self._settings.properties()) as admin:
-            admin.delete_topics(sorted({place.topic for place in self.places}))
+            present = set(admin.list_topics())
+            wanted = {self._settings.topic(topic.name) for topic in self._topics}
+            admin.delete_topics(sorted(wanted & present))
 
     def start(self) -> None:
         """Start all clients, each in a thread."""
-        self.crew = Crew(self._clients(), self._settings.pace_s)
+        clients = self._clients()
+        self._recording = {client.name for client in clients if not isinstance(client, _QUIET)}
+        self.crew = Crew(clients, self._settings.pace_s)
         self.crew.start()
 
     def end(self) -> None:
         """Let all clients end."""
         self.crew.end(_END_TIMEOUT_S)
 
+    def silent_clients(self) -> list[str]:
+        """The names of clients that have recorded no call, although they should have: the history proves
+        nothing about what they were to do."""
+        history = self._settings.recorder.history
+        heard = {call.client for call in history.ownership} | {call.client for call in history.appends}
+        heard |= {call.client for call in history.reads} | {call.client for call in history.keys}
+        return sorted(self._recording - heard)
+
     def read_stored(self) -> None:
         """Record what every partition has. Raises TimeoutError if that takes longer than two minutes."""
+        for place in self.places:
+            self._read(place, place.topic)
+        for topic in self._topics:
+            if topic.is_changing:
+                self._read_changing(self._settings.topic(topic.name))
+
+    def _read_changing(self, topic: str) -> None:
+        """Record what partition 0 has, under the label of the topic that has this name now, and that the
+        others which had it are gone."""
+        with Admin(self._settings.properties()) as admin:
+            is_there = topic in admin.list_topics()
+            present = label_of(topic, admin.describe_topics([topic])[0].id) if is_there else ""
+        written = {
+            call.topic
+            for call in self._settings.recorder.history.appends
+            if call.topic.startswith(label_of(topic, ""))
+        }
+        for label in sorted(written - {present}):
+            self._settings.recorder.add(DeletedLog(label, 0))
+        if present and written:
+            self._read(TopicPartition(topic, 0), present)
+
+    def _read(self, place: TopicPartition, label: str) -> None:
         recorder = self._settings.recorder
         deadline_s = recorder.now_s() + _READ_TIMEOUT_S
         with Consumer({**self._settings.properties(), "auto.offset.reset": "earliest"}) as consumer:
-            ends = consumer.end_offsets(self.places)
-            for place in self.places:
-                records: list[tuple[int, str]] = []
-                consumer.add_topic(*place)
-                while len(records) < ends[place]:
-                    records += [(each.offset, each.value.decode()) for each in consumer.poll(_POLL_MS)]
-                    if recorder.now_s() > deadline_s:
-                        raise TimeoutError(f"{place} could not be read up to its end, {ends[place]}")
-                consumer.remove_topic(*place)
-                recorder.add(StoredRecords(*place, tuple(records)))
+            end = consumer.end_offsets([place])[place]
+            records: list[tuple[int, str]] = []
+            consumer.add_topic(*place)
+            while len(records) < end:
+                records += [(each.offset, each.value.decode()) for each in consumer.poll(_POLL_MS)]
+                if recorder.now_s() > deadline_s:
+                    raise TimeoutError(f"{place} could not be read up to its end, {end}")
+        recorder.add(StoredRecords(label, place.partition, tuple(records)))
 
     def _clients(self) -> list[CheckClient]:
-        settings = self._settings
-        clients: list[CheckClient] = [
-            Follower(f"follower-{number}", settings, self.places) for number in "12"
-        ]
-        for group in ("red", "blue"):
-            name = settings.topic(group)
-            clients += [
-                RivalClaimant(f"claimant-{group}-{number}", settings, name, "leader") for number in "123"
-            ]
-        readers = settings.topic("readers")
-        clients += [RivalClaimant(f"reader-{number}", settings, readers, self._log[0]) for number in "12"]
-        clients += [
-            ConditionalWriter(f"writer-{place.partition}-{number}", settings, place)
-            for place in self._log
-            for number in "12"
-        ]
-        clients += [ExclusiveWriter(f"exclusive-{number}", settings, self._exclusive) for number in "12"]
-        clients += [RegisterClient(f"register-{number}", settings, self._register) for number in "123"]
-        clients += [TermWriter(f"term-{number}", settings, self._terms, self._accounts) for number in "12"]
+        clients: list[CheckClient] = []
+        if self.places:
+            clients += [Follower(f"follower-{number}", self._settings, self.places) for number in "12"]
+        for recipe in self._recipes:
+            clients += recipe.clients(self._settings, self._new_topic)
         return clients

@@ -10,17 +10,24 @@
 7. *Misread.* Each reader saw a part of the log, in order and without a gap, and nothing before a client asked
    to append it.
 8. *Fenced.* Records of exclusive producers are in the order of their epochs, and none is before its own
-   epoch's fence, or at or behind the fence of a later epoch.
+   epoch's fence, or at or behind the fence of a later epoch. The same holds for the incarnations of owners.
+9. *Behind a refused one.* Of conditional appends that were sent one after the other on one connection,
+   without waiting for answers, none is in the log behind one that was refused.
+
+Attempts of one append (`AppendCall.append_id`) count as one: its values are in the log at most once, where
+one of the attempts expected them, and a refusal of one says nothing about the others.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from math import inf
 
 from holdfast_log.checker.calls import (
+    NO_APPEND_ID,
     NO_GRANT,
+    NO_LINE,
     NO_OFFSET,
     AppendCall,
     CallHistory,
@@ -51,12 +58,17 @@ class _Judge:
         self._appends = appends
         self._value_at = dict(log.records)
         self._offset_of = {value: offset for offset, value in reversed(log.records)}
-        self._append_of = {value: call for call in appends for value in call.values}
+        latest_first = sorted(appends, key=lambda call: call.asked_s, reverse=True)
+        self._append_of = {value: call for call in latest_first for value in call.values}
+        self._expected_by_id: dict[str, set[int]] = defaultdict(set)
+        for call in appends:
+            self._expected_by_id[call.append_id].add(call.expected_offset)
 
     def violations(self, reads: Sequence[ReadCall], grants: Sequence[OwnershipCall]) -> Iterator[str]:
         yield from self._strange_records()
         for call in self._appends:
             yield from self._about(call)
+        yield from self._behind_refused_ones()
         yield from self._out_of_order()
         for read in reads:
             yield from self._misread(read)
@@ -77,21 +89,43 @@ class _Judge:
                     where = "in no place" if found[index] is None else f"at {found[index]}"
                     yield f"lost or misplaced: {call}, at {call.offset}; the log has {value} {where}"
                     break
-            if call.expected_offset not in (NO_OFFSET, call.offset):
+            if not self._is_expected(call, call.offset):
                 yield f"stale: {call}, at {call.offset}, but it expected {call.expected_offset}"
             return
         if found == [None] * len(found):
             return
         if call.outcome is Outcome.REFUSED:
-            yield f"not refused: {call}, but the log has it at {found}"
+            if call.append_id == NO_APPEND_ID:
+                yield f"not refused: {call}, but the log has it at {found}"
         elif found[0] is None or found != list(range(found[0], found[0] + len(found))):
             yield f"torn: {call}, but the log has its values at {found}"
-        elif call.expected_offset not in (NO_OFFSET, found[0]):
+        elif not self._is_expected(call, found[0]):
             yield f"stale: {call}, at {found[0]}, but it expected {call.expected_offset}"
+
+    def _is_expected(self, call: AppendCall, offset: int) -> bool:
+        """Whether the append, or another attempt of it, may have been carried out at an offset."""
+        if call.append_id == NO_APPEND_ID:
+            return call.expected_offset in (NO_OFFSET, offset)
+        return bool(self._expected_by_id[call.append_id] & {NO_OFFSET, offset})
+
+    def _behind_refused_ones(self) -> Iterator[str]:
+        lines: dict[str, list[AppendCall]] = defaultdict(list)
+        for call in self._appends:
+            if call.line != NO_LINE:
+                lines[call.line].append(call)
+        for line in lines.values():
+            refused: AppendCall | None = None
+            for call in sorted(line, key=lambda call: call.in_line):
+                if refused is not None and call.values[0] in self._offset_of:
+                    yield f"behind a refused one: {call}, but before it on its connection: {refused}"
+                if call.outcome is Outcome.REFUSED:
+                    refused = refused or call
 
     def _out_of_order(self) -> Iterator[str]:
         sightings = []
         for call in self._appends:
+            if call.append_id != NO_APPEND_ID:
+                continue  # Another attempt of it may have been carried out, at another time.
             end = start = self._offset_of.get(call.values[0], NO_OFFSET)
             answered_s = call.answered_s
             if call.outcome is Outcome.DONE:

@@ -53,6 +53,7 @@ def judge(history: CallHistory) -> HistoryVerdict:
     }
     written = {(call.topic, call.partition) for call in history.appends}
     unread = written - {(log.topic, log.partition) for log in history.stored}
+    unread -= {(log.topic, log.partition) for log in history.deleted}
     return HistoryVerdict(
         operations=len(history.ownership) + len(history.appends) + len(history.reads) + len(history.keys),
         confirmations=confirmations,

@@ -57,7 +57,11 @@ class HookedMachine(Machine):
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.log_dir = directory / "data"
-        self.python_arguments = ("-m", "holdfast_log.broker.tools.machine_hooks", str(directory))
+        self.python_arguments: Sequence[str] = (
+            "-m",
+            "holdfast_log.broker.tools.machine_hooks",
+            str(directory),
+        )
         self._directory = directory
         self._ahead_s = 0.0
         self._is_full = False

@@ -7,10 +7,11 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
+from holdfast_log.checker.clients.noticeboard import Noticeboard
 from holdfast_log.checker.recorder import Recorder
 from holdfast_log.clients.errors import ClientError
 from holdfast_log.protocol.errors import BrokerError
@@ -24,7 +25,8 @@ class CheckSettings:
     """What every client of a check gets: the brokers' addresses, the recorder, and the names that it may use.
 
     `prefix` is in the names of all topics and groups. Owners ask for sessions of `session_ms`. Each client
-    pauses between two steps for `pace_s` on average.
+    pauses between two steps for `pace_s` on average. Owners put what others may know of their grants, and
+    what they must not use, on the `board`.
     """
 
     bootstrap: str
@@ -32,6 +34,7 @@ class CheckSettings:
     prefix: str
     session_ms: int = 3_000
     pace_s: float = 0.05
+    board: Noticeboard = field(default_factory=Noticeboard)
 
     def topic(self, name: str) -> str:
         return f"{self.prefix}-{name}"

@@ -58,7 +58,7 @@ def test_a_cluster_whose_brokers_are_killed_keeps_to_the_rules(tmp_path: Path) -
         load.create_topics()
         cluster.wait_until_whole(load.places)
         load.start()
-        wait_for(lambda: progress(recorder.history) > ENOUGH)
+        wait_for(lambda: progress(recorder.history) > ENOUGH and not load.silent_clients())
         player = FaultPlayer(cluster, recorder, random.Random(1), print)
         player.play([BrokerFault.KILL], load.places, recorder.now_s() + 1.0)
         before = progress(recorder.history)

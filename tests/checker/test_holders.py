@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast_log.checker.calls import NO_GRANT, Action, Outcome, OwnershipCall
+from dataclasses import replace
+
+import pytest
+
+from holdfast_log.checker.calls import NO_CONNECTION, NO_GRANT, Action, Outcome, OwnershipCall
 from holdfast_log.checker.holders import holder_violations
 
 NAME = "group/leader"
@@ -19,9 +23,21 @@ def call(
     session_s: float = 0.0,
     is_taking: bool = False,
     resource: str = NAME,
+    is_stale: bool = False,
+    connection: int = NO_CONNECTION,
 ) -> OwnershipCall:
     return OwnershipCall(
-        client, resource, action, asked_s, answered_s, outcome, grant, session_s, is_taking=is_taking
+        client,
+        resource,
+        action,
+        asked_s,
+        answered_s,
+        outcome,
+        grant,
+        session_s,
+        is_taking=is_taking,
+        is_stale=is_stale,
+        connection=connection,
     )
 
 
@@ -129,3 +145,65 @@ def test_a_claim_by_force_may_end_any_session_even_if_its_answer_is_lost() -> No
     assert rules(grant, forced) == []
     assert rules(grant, lost, later) == []
     assert rules(grant, later) == ["a session cut short"]
+
+
+def test_a_claim_that_names_an_outdated_generation_is_not_granted() -> None:
+    first = call("anna", Action.CLAIM, 0.0, 1.0, 5)
+    stale = call("ben", Action.CLAIM, 2.0, 3.0, 6, is_stale=True)
+    refused = call("ben", Action.CLAIM, 2.0, 3.0, NO_GRANT, Outcome.REFUSED, is_stale=True)
+
+    assert rules(first, stale) == ["stale claim"]
+    assert rules(first, refused) == []
+
+
+def stay(
+    action: Action, asked_s: float, connection: int = 1, outcome: Outcome = Outcome.DONE
+) -> OwnershipCall:
+    """A call of the owner, whose session is three seconds."""
+    return call("anna", action, asked_s, asked_s + 0.1, 1, outcome, session_s=3.0, connection=connection)
+
+
+def intrusion(asked_s: float, answered_s: float, outcome: Outcome = Outcome.DONE) -> OwnershipCall:
+    return call("stranger", Action.INTRUDE, asked_s, answered_s, NO_GRANT, outcome)
+
+
+CLAIM, RENEWALS = stay(Action.CLAIM, 0.0), (stay(Action.RENEW, 2.0), stay(Action.RENEW, 4.0))
+
+
+def test_nobody_else_writes_or_reads_during_the_stay_of_an_owner() -> None:
+    assert rules(CLAIM, *RENEWALS, intrusion(1.0, 3.5)) == ["intruder"]
+    assert rules(CLAIM, *RENEWALS, intrusion(1.0, 3.5, Outcome.REFUSED)) == []
+
+
+@pytest.mark.parametrize(("asked_s", "answered_s"), [(0.05, 1.0), (3.5, 4.05), (5.0, 6.0)])
+def test_what_overlaps_the_ends_of_a_stay_may_have_come_before_or_after_it(
+    asked_s: float, answered_s: float
+) -> None:
+    assert rules(CLAIM, *RENEWALS, intrusion(asked_s, answered_s)) == []
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        (),
+        (stay(Action.RENEW, 2.0, connection=2),),
+        (stay(Action.RESUME, 2.0),),
+        (stay(Action.RENEW, 2.0, outcome=Outcome.UNKNOWN),),
+    ],
+    ids=["silent for a session", "on another connection", "resumed", "without an answer"],
+)
+def test_an_owner_that_may_have_been_detached_in_between_did_not_stay(
+    between: tuple[OwnershipCall, ...],
+) -> None:
+    assert rules(CLAIM, *between, stay(Action.RENEW, 4.0), intrusion(1.0, 1.5)) == []
+
+
+def test_a_read_at_another_broker_than_the_owners_is_no_intrusion() -> None:
+    here = [replace(each, broker=1) for each in (CLAIM, *RENEWALS)]
+
+    assert rules(*here, replace(intrusion(1.0, 3.5), broker=1)) == ["intruder"]
+    assert rules(*here, replace(intrusion(1.0, 3.5), broker=2)) == []
+
+
+def test_an_intruder_confirms_no_ownership() -> None:
+    assert rules(intrusion(0.0, 1.0), call("ben", Action.INTRUDE, 2.0, 3.0, NO_GRANT)) == []

@@ -10,6 +10,7 @@ from holdfast_log.checker.calls import (
     Action,
     AppendCall,
     CallHistory,
+    DeletedLog,
     Outcome,
     OwnershipCall,
     ReadCall,
@@ -166,3 +167,59 @@ def test_a_record_at_or_behind_the_fence_of_a_later_epoch_is_stale() -> None:
 
 def test_a_record_before_its_own_epochs_fence_was_written_too_early() -> None:
     assert rules("ab", A, replace(B, grant=2), granted(2, 2)) == ["fenced"]
+
+
+def attempt(call: AppendCall, expected_offset: int = -1) -> AppendCall:
+    return replace(call, append_id="payment", expected_offset=expected_offset)
+
+
+def test_a_repeated_append_with_an_id_is_one_append() -> None:
+    first, again = attempt(append("b", 1, 1.0), 1), attempt(append("b", 1, 5.0), 2)
+    refusal = attempt(replace(refused("b", 2, 6.0), expected_offset=7))
+
+    assert rules("abc", A, first, append("c", 2, 2.0), again) == []
+    assert rules("abc", A, first, append("c", 2, 2.0), refusal) == []
+
+
+def test_a_repeated_append_that_is_appended_again_is_doubled() -> None:
+    first, again = attempt(append("b", 1, 1.0), 1), attempt(append("b", 2, 5.0), 2)
+
+    assert rules("abb", A, first, again) == ["doubled"]
+
+
+def test_an_append_that_no_attempt_expected_there_is_stale() -> None:
+    assert rules("ab", A, attempt(append("b", 1, 1.0), 0), attempt(append("b", 1, 2.0), 2)) == ["stale"] * 2
+
+
+def in_line(call: AppendCall, place: int) -> AppendCall:
+    return replace(call, line="anna/1", in_line=place)
+
+
+def test_nothing_is_appended_behind_a_refused_append_of_its_line() -> None:
+    refusal = in_line(refused("x", 1, 1.0), 0)
+    behind = replace(in_line(append("b", 1, 1.0), 1), expected_offset=1)
+
+    assert rules("ab", A, refusal, behind) == ["behind a refused one"]
+    assert rules("ab", A, refusal, replace(unknown("b", 1.0), line="anna/1", in_line=1)) == [
+        "behind a refused one"
+    ]
+
+
+def test_an_append_before_a_refused_one_or_of_another_line_is_right() -> None:
+    refusal = in_line(refused("x", 2, 1.0), 1)
+
+    assert rules("ab", A, in_line(append("b", 1, 1.0), 0), refusal) == []
+    assert (
+        rules("ab", A, replace(refusal, line="anna/2", next_offset=1), in_line(append("b", 1, 1.0), 2)) == []
+    )
+
+
+def test_a_record_of_a_deleted_topic_is_foreign_in_the_new_one() -> None:
+    old = replace(append("b", 0, 1.0), topic="log@1")
+    history = CallHistory(stored=[StoredRecords("log@2", 0, ((0, "b"),))], appends=[old])
+    history.deleted.append(DeletedLog("log@1", 0))
+
+    verdict = judge(history)
+
+    assert [text.partition(":")[0] for text in verdict.violations] == ["foreign"]
+    assert not [what for what in verdict.missing if "log@1" in what]

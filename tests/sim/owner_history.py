@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.ownership import (
     GENERATION_RAISE_MAX,
+    IF_FREE,
     NO_PARTITION,
     PRODUCERS_GROUP,
     RESET_GENERATION,
@@ -106,6 +107,8 @@ class OwnerHistory:
     grants: list[Told] = field(default_factory=list)
     batches: list[OwnedBatch] = field(default_factory=list)
     queues: QueueHistory = field(init=False)
+    _stolen: list[Told] = field(default_factory=list)
+    """The grants whose owners were told that another client has taken them."""
     _fenced_s: dict[Told, float] = field(default_factory=dict)
     """When a client was answered that the grant of its fence has ended for good, in simulated seconds."""
 
@@ -132,6 +135,8 @@ class OwnerHistory:
                 self.history.violation(f"{told} was granted after {other}")
             elif other.group == told.group:
                 self._check_generations(told, other)
+        for lost in self._stolen:
+            self._check_taking(lost, told)
         self.grants.append(told)
 
     def _check_generations(self, told: Told, other: Told) -> None:
@@ -187,6 +192,20 @@ class OwnerHistory:
         )
         if is_within and not may_begin_anew and generation <= grant.generation:
             self.history.violation(f"{grant} was taken away, but generation {generation} is in force")
+        if reason is LossReason.STOLEN:
+            self._stolen.append(grant)
+            for other in self.grants:
+                self._check_taking(grant, other)
+
+    def _check_taking(self, lost: Told, taker: Told) -> None:
+        """Check a grant that follows one which was taken from its owner: a claim that names no generation is
+        granted only what is free."""
+        is_next = taker.incarnation > lost.incarnation and taker.generation == lost.generation + 1
+        is_of_group = taker.place == lost.place and taker.group == lost.group != PRODUCERS_GROUP
+        if not (is_of_group and is_next) or taker.named != IF_FREE or self.has_resets:
+            return
+        if not self._may_have_been_forgotten(taker, lost):
+            self.history.violation(f"{taker} was granted to a claim of a free resource, but took {lost}")
 
     def dropped(self, grant: Told, reason: LossReason) -> None:
         """Report a grant ended without a successor, or forgotten, although its owner's connection is open."""

@@ -123,6 +123,28 @@ def test_a_granted_claim_with_a_stale_generation_is_found(told: OwnerHistory) ->
     assert len(found(told)) == 1
 
 
+@pytest.mark.parametrize("is_told_first", [True, False])
+def test_a_claim_of_a_free_resource_that_takes_one_from_its_owner_is_found(
+    told: OwnerHistory, is_told_first: bool
+) -> None:
+    told.granted(grant("o0", 1))
+    taker = grant("o1", 2, asked_s=2, told_s=3)
+    if is_told_first:
+        told.granted(taker)
+    told.fenced(grant("o0", 1), 2, LossReason.STOLEN)
+    if not is_told_first:
+        told.granted(taker)
+    assert found(told) == [f"{taker} was granted to a claim of a free resource, but took {grant('o0', 1)}"]
+
+
+def test_a_claim_of_a_free_resource_may_follow_one_that_took_it_and_was_not_told(told: OwnerHistory) -> None:
+    told.granted(grant("o0", 1))
+    told.fenced(grant("o0", 1), 2, LossReason.STOLEN)
+    told.granted(grant("o1", 3, asked_s=2, told_s=3))
+    told.granted(grant("o0", 4, asked_s=4, told_s=5))
+    assert not found(told)
+
+
 def test_a_resumption_after_a_newer_grant_is_found(told: OwnerHistory) -> None:
     one = grant("o0", 1, told_s=1)
     told.granted(one)

@@ -111,6 +111,13 @@ def _ask_before_the_first_update() -> None:
     broker.test_answers_wait_for_the_first_update()
 
 
+def _former_member_fetches(path: Path) -> None:
+    leader = of_members.Leader(path)
+    anna, bert = of_members.Member(leader, "anna"), of_members.Member(leader, "bert")
+    reading = of_members.TestReading()
+    reading.test_a_new_assignment_stops_the_former_members_fetches_at_once(leader, anna, bert)
+
+
 def _claim_again() -> None:
     machine = Machine()
     anna = machine.client("anna")
@@ -357,6 +364,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
         of_commits.coordinator(path)
     ),
     "commit-checked-once": _commit_under_check,
+    "look-at-readers-once": _former_member_fetches,
     "attach-behind-fetch": lambda path: (
         of_members.test_an_attachment_does_not_wait_behind_a_fetch_of_its_connection(of_members.Leader(path))
     ),
@@ -365,6 +373,14 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "end-of-replaced-leader": lambda path: (
         of_offsets.test_a_lease_that_ends_before_a_mismatch_is_answered_withdraws_it(
+            of_offsets.world_in(path)
+        )
+    ),
+    "deleted-topic-meant": lambda path: of_offsets.test_a_condition_names_the_topic_that_it_means(
+        of_offsets.world_in(path)
+    ),
+    "refusal-forgotten": lambda path: (
+        of_offsets.test_the_first_mismatch_refuses_later_conditional_batches_in_flight(
             of_offsets.world_in(path)
         )
     ),

@@ -31,7 +31,19 @@ def _check_no_secret() -> Sequence[Patch]:
     return [(fences, "_is_proven", lambda grant, fence: True)]
 
 
+def _judge_no_fence() -> Sequence[Patch]:
+    return [
+        (FenceGuard, "admit_append", lambda self, fence, acks: None),
+        (FenceGuard, "admit_read", lambda self, fence: None),
+    ]
+
+
 MUTATIONS = (
+    Mutation(
+        "fence-not-judged",
+        "a request with any fence writes and reads",
+        _judge_no_fence,
+    ),
     Mutation(
         "ended-fence-admitted",
         "the fence of a grant that has ended still writes and reads",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast_log.broker.ownership import claims, fence_commits, operations, rules
+from holdfast_log.broker.ownership import claims, fence_commits, operations, rules, standings
 from holdfast_log.broker.ownership.claims import Claim
 from holdfast_log.broker.ownership.decided import DecidedResources
 from holdfast_log.broker.ownership.effects import Write
@@ -22,7 +22,7 @@ from holdfast_log.broker.replication.conditions import Conditions
 from holdfast_log.coordinator.ownership.records import NO_OFFSET, Grant, History, OwnershipRecord
 from holdfast_log.coordinator.ownership.store import FoundRecord, Replacement
 from holdfast_log.protocol.errors import ErrorCode
-from holdfast_log.protocol.messages.ownership import LossReason
+from holdfast_log.protocol.messages.ownership import IF_FREE, LossReason, ResourceStanding
 from tests.sim.mutation import Mutation, Patch
 
 
@@ -143,6 +143,33 @@ def _let_stale_claims_take() -> Sequence[Patch]:
     return [(claims, "judge_claim", mutant)]
 
 
+def _let_claims_of_free_resources_take() -> Sequence[Patch]:
+    def mutant(
+        resource: Resource, requester: Requester, generation: int, *, may_wait: bool = False
+    ) -> Verdict:
+        verdict = judge_claim(resource, requester, generation, may_wait=may_wait)
+        entry = resource.entries.get(requester.group)
+        is_owned = entry is not None and entry.grant is not None
+        if is_owned and generation == IF_FREE and isinstance(verdict, ClaimRefused):
+            assert entry is not None
+            return Granted(entry.generation + 1)
+        return verdict
+
+    return [(claims, "judge_claim", mutant)]
+
+
+def _tell_lower_fences() -> Sequence[Patch]:
+    owned = standings.owned
+
+    def mutant(*arguments: Any) -> ResourceStanding:
+        standing = owned(*arguments)
+        if standing.fence_offset > 0:
+            standing.fence_offset = max(standing.fence_offset - 3, 0)
+        return standing
+
+    return [(standings, "owned", mutant)]
+
+
 def _answer_before_the_fence_is_committed() -> Sequence[Patch]:
     return [(FenceCommits, "is_committed", lambda self, fence: True)]
 
@@ -238,6 +265,16 @@ MUTATIONS = (
         "stale-claim-granted",
         "a claim that names an earlier generation takes the resource",
         _let_stale_claims_take,
+    ),
+    Mutation(
+        "free-claim-takes",
+        "a claim of a free resource takes one that has an owner",
+        _let_claims_of_free_resources_take,
+    ),
+    Mutation(
+        "fence-told-too-low",
+        "an owner is told a fence offset that lies three records before its own",
+        _tell_lower_fences,
     ),
     Mutation(
         "fence-not-committed",
