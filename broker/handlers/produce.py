@@ -29,6 +29,7 @@ from holdfast_log.broker.replication.appends import (
     Append,
     Condition,
 )
+from holdfast_log.broker.replication.held_requests import HeldRequests
 from holdfast_log.broker.replication.key_reads import KeyReads
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.requests.handler import Answer, Handler, RequestContext
@@ -56,6 +57,8 @@ from holdfast_log.protocol.schema import received_records
 _log = logging.getLogger(__name__)
 
 _FIRST_VERSION_WITH_BATCHES = 3
+_MAKE_WAY_MS_MAX = 5_000
+"""Longest time for which a request waits for the end of the grant of an owner that is gone."""
 _NO_LEADER = LeaderIdAndEpoch()
 """Shared by all responses without a leader; never modified."""
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -66,6 +69,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     request = ProduceRequest
     replicas: Replicas
     key_reads: KeyReads
+    held_requests: HeldRequests
 
     def handle(self, context: RequestContext, request: ProduceRequest) -> Answer[ProduceResponse]:
         self._check(context, request)
@@ -94,7 +98,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             done: Deferred[ProduceResponse] = Deferred()
             if self.key_reads.hold(appends, lambda: self._resume(context, request, appends, done)):
                 return done
-        return self._append(context, request, appends)
+        return self._append_or_wait(context, request, appends)
 
     def _resume(
         self,
@@ -107,19 +111,53 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         if context.is_closed:
             return
         try:
-            response = self._append(context, request, appends)
+            answer = self._append_or_wait(context, request, appends)
         except Exception:
             # This request fails; those that waited for it proceed.
+            done.errback(Failure())
+            return
+        if isinstance(answer, Deferred):
+            answer.chainDeferred(done)
+        elif answer is not None:
+            done.callback(answer)
+
+    def _append_or_wait(
+        self, context: RequestContext, request: ProduceRequest, appends: list[Append]
+    ) -> Answer[ProduceResponse]:
+        """Append now, or once what stands in the way has been done."""
+        ways = self.replicas.append(appends, request.acks, context.connection, may_wait=True)
+        if not ways:
+            return self._finish(context, request, appends)
+        done: Deferred[ProduceResponse] = Deferred()
+        timeout_ms = min(max(request.timeout_ms, 0), _MAKE_WAY_MS_MAX)
+        work = [make_way(timeout_ms) for make_way in ways]
+        self.held_requests.hold(appends, work, lambda: self._append_at_last(context, request, appends, done))
+        return done
+
+    def _append_at_last(
+        self,
+        context: RequestContext,
+        request: ProduceRequest,
+        appends: list[Append],
+        done: Deferred[ProduceResponse],
+    ) -> None:
+        """Carry out a request that has waited for what stood in its way. It does not wait once more."""
+        if context.is_closed:
+            return
+        try:
+            self.replicas.append(appends, request.acks, context.connection)
+            response = self._finish(context, request, appends)
+        except Exception:
             done.errback(Failure())
             return
         if response is not None:
             done.callback(response)
 
-    def _append(
+    def _finish(
         self, context: RequestContext, request: ProduceRequest, appends: list[Append]
     ) -> ProduceResponse | None:
+        """Answer a request whose appends were carried out, now or when they are as durable as it wants."""
         acks, replicas = request.acks, self.replicas
-        replicas.append(appends, acks, context.connection)
         if acks == ACKS_NONE:
             self._finish_unacknowledged(context, appends)
             return None

@@ -117,7 +117,7 @@ class Claim(Operation):
         match verdict:
             case Repeated() if resource.peek(group).grant is None:
                 self._written[key] = resource.record_with_revival(group, owner)
-            case Shared() if resource.has_absent_writer:
+            case Shared() if resource.absent_writer is not None:
                 self._written[key] = resource.record_with_sharers()
             case Granted(generation, reason):
                 date_ms = state.date_ms()
@@ -174,10 +174,10 @@ class Claim(Operation):
         for each, verdict in verdicts:
             resource = state.resource(each.key)
             match verdict:
-                case ClaimRefused(error, reason):
+                case ClaimRefused(error, lost):
                     state.count_refusal(resource, group)
                     state.mark_contended(resource, group)
-                    answers.append(standings.refused(resource, group, error, reason))
+                    answers.append(standings.refused(resource, group, error, lost))
                 case Queued():
                     answers.append(self._queue(state, resource, now_ms))
                 case _:

@@ -1,8 +1,8 @@
 """Guards: which connections may write to a partition, and read from it.
 
 An append is checked where it gets its offset, a fetch where it reads the log. A partition has a guard only
-while there is something to guard: with `single.writer=off`, or while it has no owner, appends are not
-checked. Stock clients are checked like all others, by their connection.
+while there is something to guard: with `single.writer=off`, or while nobody owns it and nobody could come
+back to own it, appends are not checked. Stock clients are checked like all others, by their connection.
 
 A guard refuses everybody while this broker has no right to confirm the partition
 (`broker.replication.right_to_confirm`): the broker does not hold its lease, or has yielded its leadership.
@@ -14,9 +14,10 @@ import logging
 from collections.abc import Callable
 
 from holdfast_log.broker.ownership.confirming import unconfirmed
+from holdfast_log.broker.ownership.interludes import AbsentWriterGuard, Displace, MakeWayFor
 from holdfast_log.broker.ownership.readers import unassigned
 from holdfast_log.broker.ownership.resources import Entry, Holdings, Resource, partition_key
-from holdfast_log.broker.replication.admission import Origin
+from holdfast_log.broker.replication.admission import Admission, Origin
 from holdfast_log.broker.replication.appends import ACKS_ALL
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.coordinator.repeated_log import RepeatedLog
@@ -58,7 +59,7 @@ class WriterGuard:
         self._refused_writes = refused_writes
 
     def admit(self, origin: Origin | None, acks: int) -> None:
-        """Return if `origin` may append.
+        """Return None if `origin` may append.
 
         Raises BrokerError: INVALID_REQUIRED_ACKS, PRODUCER_FENCED, TOPIC_AUTHORIZATION_FAILED;
         NOT_LEADER_OR_FOLLOWER while this broker has no right to confirm the partition.
@@ -126,10 +127,11 @@ class ReaderGuard:
     refuses all connections that are not the reader of some group.
 
     `holdings` returns what a connection owns. `may_confirm` returns whether this broker has the right to
-    confirm the partition.
+    confirm the partition. `displace` ends the grant of a reader that is gone: a fetch that would have been
+    refused while it was there is served after that.
     """
 
-    __slots__ = ("_holdings", "_may_confirm", "_partition", "_resource")
+    __slots__ = ("_displace", "_holdings", "_is_displacing", "_may_confirm", "_partition", "_resource")
 
     def __init__(
         self,
@@ -137,24 +139,31 @@ class ReaderGuard:
         resource: Resource,
         holdings: Callable[[int], Holdings | None],
         may_confirm: Callable[[], bool],
+        displace: Displace,
     ) -> None:
         self._may_confirm = may_confirm
         self._partition = partition
         self._resource = resource
         self._holdings = holdings
+        self._displace = displace
+        self._is_displacing = False
 
     def admit(self, connection: int) -> None:
         """Return if a consumer may read.
 
         Raises BrokerError: TOPIC_AUTHORIZATION_FAILED; for members of consumer groups OWNERSHIP_FENCED;
-        NOT_LEADER_OR_FOLLOWER while this broker has no right to confirm the partition.
+        NOT_LEADER_OR_FOLLOWER while this broker has no right to confirm the partition, and while the grant of
+        a reader that is gone is being ended.
         """
         if not self._may_confirm():
             raise unconfirmed()
         holdings = self._holdings(connection)
         is_owner = False
+        displaced = None
         for group in holdings.groups if holdings is not None else ():
             entry = self._resource.entries.get(group)
+            if entry is not None and entry.has_absent_reader:
+                displaced = entry
             if entry is None or not _is_guarded(entry):
                 continue
             if entry.connection != connection:
@@ -164,6 +173,25 @@ class ReaderGuard:
             is_owner = True
         if not is_owner and self._partition.log.settings.single_reader == REQUIRED:
             raise self._refusal("this connection does not own it in any group")
+        if displaced is not None:
+            raise self._displacing(displaced, connection)
+
+    def _displacing(self, absent: Entry, connection: int) -> BrokerError:
+        """Begin to end the grant of a reader that is gone. Returns the error for the fetch, which is sent
+        again."""
+        name = f"{self._partition.topic}-{self._partition.index}"
+        if not self._is_displacing:
+            self._is_displacing = True
+            done = self._displace(partition_key(self._partition), absent.group, connection)
+            done.addCallback(self._displaced)
+        return error_for(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"the reader of {name} in group {absent.group!r} is gone, and could come back until its grant "
+            "has been ended, which this fetch has asked for: try again",
+        )
+
+    def _displaced(self, _: None) -> None:
+        self._is_displacing = False
 
     def _refusal(self, why: str) -> BrokerError:
         setting = self._partition.log.settings.single_reader
@@ -180,14 +208,19 @@ def writer_guard(
     on_refused: Callable[[Resource], None],
     may_confirm: Callable[[], bool],
     refused_writes: RepeatedLog,
-) -> WriterGuard | None:
-    """The guard that `single.writer` and the partition's owner require; None if they require none."""
+    make_way: MakeWayFor,
+) -> Admission | None:
+    """The guard that `single.writer` and the partition's owner require, also an owner that is gone and may
+    come back; None if they require none."""
     policy = partition.log.settings.single_writer
     writer = None if resource is None else resource.writer
     is_kept = writer is not None or (resource is not None and resource.reserved_for is not None)
     if policy == REQUIRED or (is_kept and policy == CLAIMED):
         known = resource or Resource(partition_key(partition))
         return WriterGuard(partition, known, writer, on_refused, may_confirm, refused_writes)
+    absent = None if resource is None or policy != CLAIMED else resource.absent_writer
+    if absent is not None and absent.last is not None:
+        return AbsentWriterGuard(partition_key(partition), absent.last, make_way, may_confirm)
     return None
 
 
@@ -202,11 +235,14 @@ def reader_guard(
     resource: Resource | None,
     holdings: Callable[[int], Holdings | None],
     may_confirm: Callable[[], bool],
+    displace: Displace,
 ) -> ReaderGuard | None:
     """The guard that `single.reader` and the partition's readers require; None if they require none."""
     policy = partition.log.settings.single_reader
-    is_read = resource is not None and any(map(_is_guarded, resource.entries.values()))
+    is_read = resource is not None and any(
+        _is_guarded(entry) or entry.has_absent_reader for entry in resource.entries.values()
+    )
     if policy == REQUIRED or (is_read and policy == CLAIMED):
         known = resource or Resource(partition_key(partition))
-        return ReaderGuard(partition, known, holdings, may_confirm)
+        return ReaderGuard(partition, known, holdings, may_confirm, displace)
     return None

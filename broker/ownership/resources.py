@@ -5,6 +5,7 @@ Values and queries: nothing here changes who owns a resource. `rules` decides th
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -158,6 +159,19 @@ class Entry:
         return None if last is None or last.has_ended else last
 
     @property
+    def absent(self) -> Grant | None:
+        """The latest grant, if its owner was lost to silence and nobody has been granted the resource since
+        in this group."""
+        last = self.last
+        return last if last is not None and last.has_ended and last.may_resume else None
+
+    @property
+    def has_absent_reader(self) -> bool:
+        """Whether the group's reader was lost to silence, and could still resume its grant."""
+        last = self.absent
+        return last is not None and Access.READ in last.owner.access and last.owner.assignment is None
+
+    @property
     def generation(self) -> int:
         """The generation in force; 0 if the resource was never owned."""
         return self.history[-1].generation if self.history else self.floor
@@ -185,6 +199,13 @@ class Entry:
     def find(self, incarnation: int) -> Grant | None:
         """The remembered grant with this incarnation."""
         return next((grant for grant in self.history if grant.incarnation == incarnation), None)
+
+    def end_of(self, grant: Grant) -> int:
+        """The fence of the grant that followed `grant` in the group: no record of `grant` is there or later.
+        `NO_OFFSET` while that fence is not final, and without a successor."""
+        followed = (later for before, later in itertools.pairwise(self.written) if before is grant)
+        successor = next(followed, None)
+        return NO_OFFSET if successor is None else successor.fence_offset
 
     def push(self, grant: Grant) -> None:
         """Append a grant to the history."""
@@ -292,17 +313,15 @@ class Resource:
         return None
 
     @property
-    def has_absent_writer(self) -> bool:
-        """Whether an exclusive writer's session has expired, and the writer could still resume its grant."""
-        last_grants = (entry.last for entry in self.entries.values())
-        return any(
-            last is not None
-            and last.has_ended
-            and last.may_resume
-            and Access.WRITE in last.owner.access
-            and not self.was_written_since(last.incarnation)
-            for last in last_grants
-        )
+    def absent_writer(self) -> Entry | None:
+        """The entry whose writer was lost to silence, and could still resume its grant. There are never
+        two."""
+        for entry in self.entries.values():
+            last = entry.absent
+            is_writer = last is not None and Access.WRITE in last.owner.access
+            if last is not None and is_writer and not self.was_written_since(last.incarnation):
+                return entry
+        return None
 
     def was_written_since(self, incarnation: int) -> bool:
         """Whether another writer, exclusive or shared, was granted access after `incarnation`."""
@@ -338,6 +357,15 @@ class Resource:
             assert loser.last is not None
             histories[loser.group] = (*loser.history[:-1], loser.last.ended(loss, date_ms))
         histories[group] = _pushed(histories.get(group, ()), grant)
+        written = self.write_incarnation_with(grant)
+        return trimmed(OwnershipRecord(grant.incarnation, histories, written, self.floor))
+
+    def record_with_interlude(self, group: str, grant: Grant) -> OwnershipRecord:
+        """The record once the interlude `grant` has followed the latest grant of `group`, which has ended."""
+        histories: dict[str, History] = {
+            entry.group: entry.written for entry in self.entries.values() if entry.history
+        }
+        histories[group] = interrupted(histories[group], grant)
         written = self.write_incarnation_with(grant)
         return trimmed(OwnershipRecord(grant.incarnation, histories, written, self.floor))
 
@@ -402,6 +430,12 @@ class Resource:
                 self._positions.setdefault(waiter.claimant, position)
         found = self._positions.get(claimant)
         return None if found is None else (found, self.waiters[found - 1])
+
+
+def interrupted(history: History, interlude: Grant) -> History:
+    """The history in which `interlude` follows the latest grant, which nobody can resume any more."""
+    last = replace(history[-1], reason=interlude.reason)
+    return _pushed((*history[:-1], last), interlude)
 
 
 def revived(grant: Grant, owner: Owner) -> Grant:

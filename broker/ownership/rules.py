@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from holdfast_log.broker.ownership import standings
 from holdfast_log.broker.ownership.resources import Entry, Requester, Resource
 from holdfast_log.coordinator.ownership.records import Grant, Owner
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
@@ -22,7 +23,7 @@ from holdfast_log.protocol.messages.ownership import (
 from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 
 FIRST_GENERATION = 1
-_INT64_MAX = 2**63 - 1
+GENERATION_MAX = 2**63 - 1
 NO_EPOCH = -1
 
 
@@ -51,10 +52,10 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRefused:
-    """The claim is refused. `reason` is how the claimant lost the grant that it wants to resume."""
+    """The claim is refused. `lost` is the grant that the claimant wants to resume, if it is remembered."""
 
     error: BrokerError
-    reason: LossReason = LossReason.NONE
+    lost: Grant | None = None
 
 
 Verdict: TypeAlias = Granted | Shared | Repeated | Queued | ClaimRefused
@@ -177,7 +178,7 @@ def _repeats(grant: Grant, generation: int) -> bool:
 
 
 def _raised(in_force: int) -> Granted | ClaimRefused:
-    if in_force >= _INT64_MAX:
+    if in_force >= GENERATION_MAX:
         return ClaimRefused(
             error_for(
                 ErrorCode.INVALID_GENERATION,
@@ -193,18 +194,17 @@ def _judge_return(resource: Resource, entry: Entry, requester: Requester, epoch:
     last = entry.last
     if last is not None and last.generation == epoch and can_resume(resource, entry, last, requester):
         return Repeated()
-    reasons = (
-        grant.reason
-        for grant in reversed(entry.history)
-        if grant.generation == epoch and grant.owner.owner_id == requester.owner.owner_id
-    )
+    owner_id = requester.owner.owner_id
+    had = (grant for grant in reversed(entry.history) if grant.generation == epoch)
+    lost = next((grant for grant in had if grant.owner.owner_id == owner_id), None)
     return ClaimRefused(
         error_for(
             ErrorCode.PRODUCER_FENCED,
             f"the topic epoch of {resource.key} is {entry.generation}; this producer had {epoch}, "
-            "which has ended for good. Create a new producer to write again",
+            f"which has ended for good: {standings.loss_of(entry, lost)}. Create a new producer to write "
+            "again",
         ),
-        next(reasons, LossReason.NONE),
+        lost,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from twisted.internet.defer import Deferred, ensureDeferred, fail
+from twisted.internet.defer import Deferred, ensureDeferred, fail, succeed
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.network.connection import ServerConnection
@@ -34,6 +34,7 @@ from holdfast_log.broker.ownership.effects import (
 from holdfast_log.broker.ownership.fence_commits import FenceCommits
 from holdfast_log.broker.ownership.fences import FenceGuard
 from holdfast_log.broker.ownership.guards import reader_guard, writer_guard
+from holdfast_log.broker.ownership.interludes import BeginInterlude, Stranger
 from holdfast_log.broker.ownership.operations import Operation
 from holdfast_log.broker.ownership.record_writing import RecordWriting
 from holdfast_log.broker.ownership.renewals import Renewals
@@ -57,6 +58,9 @@ from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from holdfast_log.protocol.messages.ownership import ResourceStanding
 
 T = TypeVar("T")
+
+_DISPLACE_MS = 5_000
+"""Longest time for one attempt to end the grant of a reader that is gone."""
 
 _log = logging.getLogger(__name__)
 _audit = logging.getLogger("holdfast_log.broker.ownership.audit")
@@ -157,6 +161,20 @@ class OwnershipService:
     def end_waiting_fetches(self, connection: ServerConnection) -> None:
         """Answer the fetches of a connection that wait for records with what there is."""
         self._replicas.readers.expire_all_of(connection.id)
+
+    def make_way(self, stranger: Stranger, timeout_ms: int) -> Deferred[None]:
+        """Write the interlude for a stranger who is about to be served. Fires when it is in force, and when
+        that has failed: the stranger is judged again in any case."""
+        answer = self.submit(None, BeginInterlude(stranger), timeout_ms)
+        return answer.addErrback(_no_interlude).addCallback(lambda _: None)
+
+    def displace_reader(self, key: PartitionKey, group: str, connection_id: int) -> Deferred[None]:
+        """Write the interlude for a connection that has named a group, and is about to read for it."""
+        connection = self._connections.get(connection_id)
+        if connection is None:
+            return succeed(None)
+        stranger = Stranger(key, connection.client_id, connection.principal, group)
+        return self.make_way(stranger, _DISPLACE_MS)
 
     def partition_count(self, first: PartitionKey) -> Deferred[int]:
         """How many partitions the topic of partition `first` has in ZooKeeper now; 0 if it was deleted.
@@ -308,9 +326,16 @@ class OwnershipService:
                 resource or Resource(partition_key(partition)), self.table.append_refused, may_confirm
             )
             partition.admission = writer_guard(
-                partition, resource, self.table.append_refused, may_confirm, self._refused_writes
+                partition,
+                resource,
+                self.table.append_refused,
+                may_confirm,
+                self._refused_writes,
+                self.make_way,
             )
-            partition.read_admission = reader_guard(partition, resource, self.table.holdings, may_confirm)
+            partition.read_admission = reader_guard(
+                partition, resource, self.table.holdings, may_confirm, self.displace_reader
+            )
 
     def right_changed(self) -> None:
         """This broker has lost or regained the right to confirm, of all partitions or of some: owners are
@@ -381,6 +406,11 @@ class OwnershipService:
         self._fences.stop()
         self._answers.stop()
         self._renewals.stop()
+
+
+def _no_interlude(failure: Failure) -> None:
+    """The stranger is refused, with an error on which it tries again."""
+    failure.trap(BrokerError)
 
 
 def _failed(failure: Failure) -> None:

@@ -39,7 +39,9 @@ SETTINGS: tuple[Setting, ...] = (
         "own.release.grace.ms",
         SettingType.INT,
         0,
-        "Time for which an owner keeps its resources after its connection has closed, to resume them.",
+        "Time for which an owner keeps its resources after its connection has closed, to resume them. "
+        "Strangers, and claims that name no generation, wait as long after a crash of the owner. Afterwards "
+        "it may still resume, until another claim is granted or a stranger has written.",
         minimum=0,
     ),
     Setting(

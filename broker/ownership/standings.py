@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast_log.broker.ownership.resources import NO_GRANT, Entry, NamedGrant, Requester, Resource
 from holdfast_log.broker.ownership.settings import OwnershipSettings
-from holdfast_log.coordinator.ownership.records import NameKey, Owner, ResourceKey
+from holdfast_log.coordinator.ownership.records import NO_OFFSET, Grant, NameKey, Owner, ResourceKey
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.ownership import NO_PARTITION, LossReason, ResourceStanding
 
@@ -17,6 +17,12 @@ _LOSSES = {
     LossReason.SESSION_TIMED_OUT: "its owner sent nothing for the session timeout",
     LossReason.FORCED: "an administrator has released it",
     LossReason.DELETED: "the topic was deleted",
+    LossReason.FOREIGN_APPEND: (
+        "its owner was gone, and a client that does not own it has written to it before the owner came back"
+    ),
+    LossReason.FOREIGN_FETCH: (
+        "its owner was gone, and another connection of the group has read it before the owner came back"
+    ),
 }
 
 
@@ -61,14 +67,16 @@ def outcome(
 
 
 def refused(
-    resource: Resource, group: str, error: BrokerError, reason: LossReason = LossReason.NONE
+    resource: Resource, group: str, error: BrokerError, lost: Grant | None = None
 ) -> ResourceStanding:
     """A refused claim: the error, the generation in force, and the owner.
 
-    `reason` is how the claimant lost the grant that it wants to resume.
+    `lost` is the grant that the claimant wants to resume, if it is remembered.
     """
     standing = outcome(resource.key, error.code, error.message)
-    standing.reason = reason
+    if lost is not None:
+        standing.reason = lost.reason
+        standing.fence_offset = resource.peek(group).end_of(lost)
     entry = resource.entries.get(group)
     standing.generation = resource.peek(group).generation
     _name_owner(standing, resource, entry)
@@ -131,7 +139,9 @@ def fenced(resource: Resource, group: str, incarnation: int) -> ResourceStanding
     standing = outcome(resource.key, ErrorCode.OWNERSHIP_FENCED)
     standing.generation = resource.peek(group).generation
     standing.reason = reason
-    why = _LOSSES.get(reason, "another client has owned it since")
+    if entry is not None and past is not None:
+        standing.fence_offset = entry.end_of(past)
+    why = loss_of(entry, past)
     if entry is None or not entry.history:
         why = "this broker knows no grant of it, because nobody has owned it for long, or ever"
     if entry is not None and past is not None and past is entry.grant:
@@ -142,6 +152,15 @@ def fenced(resource: Resource, group: str, incarnation: int) -> ResourceStanding
     )
     _name_owner(standing, resource, entry)
     return standing
+
+
+def loss_of(entry: Entry | None, grant: Grant | None) -> str:
+    """How the owner has lost a grant, as a clause of a message, with the offset where others have begun."""
+    if entry is None or grant is None:
+        return "another client has owned it since"
+    why = _LOSSES.get(grant.reason, "another client has owned it since")
+    end_offset = entry.end_of(grant)
+    return why if end_offset == NO_OFFSET else f"{why} (from offset {end_offset} on)"
 
 
 def detached(

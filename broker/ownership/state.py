@@ -17,7 +17,16 @@ from holdfast_log.broker.ownership.deadlines import (
     WaiterDeadline,
 )
 from holdfast_log.broker.ownership.effects import Audit, AwaitCommit, Fence, Notify, OwnershipEffect, Sever
-from holdfast_log.broker.ownership.resources import Counts, Entry, Holdings, Resource, Sharer, Waiter, revived
+from holdfast_log.broker.ownership.resources import (
+    Counts,
+    Entry,
+    Holdings,
+    Resource,
+    Sharer,
+    Waiter,
+    interrupted,
+    revived,
+)
 from holdfast_log.broker.ownership.settings import OwnershipSettings
 from holdfast_log.coordinator.clock import TimeOfDay
 from holdfast_log.coordinator.ownership.records import (
@@ -170,6 +179,31 @@ class TableState:
         if not isinstance(key, PartitionKey) or grant.owner.assignment is not None:
             return None
         return Fence(key, group, grant.incarnation, self._log_end(key).end_offset)
+
+    def interrupt(self, resource: Resource, entry: Entry, interlude: Grant) -> None:
+        """Put a durable interlude into force: from now on the owner that is gone cannot resume its grant, and
+        strangers may write or read."""
+        assert entry.last is not None
+        gone = entry.last.owner
+        fence = self._fence(resource.key, entry.group, interlude)
+        if fence is not None:
+            interlude = replace(interlude, fence_offset=fence.offset)
+            self.effects.append(AwaitCommit(fence))
+        entry.history = interrupted(entry.history, interlude)
+        resource.incarnation = interlude.incarnation
+        resource.write_incarnation = resource.write_incarnation_with(interlude)
+        resource.trim()
+        entry.is_complete = entry.is_fence_final = fence is None
+        entry.is_contended = False
+        self.effects.append(
+            Audit(
+                f"ended for good ({interlude.reason.name}): {resource.key} in group {entry.group!r}, by "
+                f"client {interlude.owner.client_id!r} {interlude.owner.principal}; owner {gone.owner_id!r} "
+                f"at {gone.host} was away. Generation {interlude.generation}, incarnation "
+                f"{interlude.incarnation} from offset {interlude.fence_offset}"
+            )
+        )
+        self._mark_changed(resource.key)
 
     # -- owners attach and detach
     # ------------------------------------------------------------------------------

@@ -6,13 +6,21 @@ that appends, not when the request arrives: the state may change while the reque
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+from twisted.internet.defer import Deferred
 
 NO_CONNECTION = -1
 """Connection id of requests that the broker sends to itself."""
 NO_TOKEN = -1
 """The token in a request without a fence."""
+
+
+MakeWay: TypeAlias = "Callable[[int], Deferred[None]]"
+"""Does what has to be durable before an append may land, in at most so many ms. Fires when that is done or
+has failed; the append is judged again then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +54,9 @@ class Origin(Protocol):
 class Admission(Protocol):
     """Judges an append before any part of its request is appended."""
 
-    def admit(self, origin: Origin | None, acks: int) -> None:
-        """Return if `origin` may append; raise BrokerError with the reason if not.
+    def admit(self, origin: Origin | None, acks: int) -> MakeWay | None:
+        """Return None if `origin` may append now, or what has to be done before; raise BrokerError with the
+        reason if it may not.
 
         Not called for duplicates: a retry of an append that succeeded is never refused.
         """

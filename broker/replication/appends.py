@@ -12,7 +12,7 @@ from uuid import UUID
 
 from holdfast_log.broker.log.append import AppendOrigin, AppendResult, PreparedAppend
 from holdfast_log.broker.log.preparation import prepare_append
-from holdfast_log.broker.replication.admission import Origin, RequestFence
+from holdfast_log.broker.replication.admission import MakeWay, Origin, RequestFence
 from holdfast_log.broker.replication.leadership import Leadership
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.protocol.errors import AppendIdUnknownError, BrokerError, ErrorCode, OffsetMismatchError
@@ -62,6 +62,7 @@ class Append:
         "fence",
         "index",
         "judged_epoch",
+        "make_way",
         "origin",
         "partition",
         "prepared",
@@ -90,6 +91,8 @@ class Append:
         self.error: BrokerError | None = None
         self.condition = condition
         self.fence = fence
+        self.make_way: MakeWay | None = None
+        """What has to be done before these batches may land; None for nothing."""
         self.judged_epoch = ANY_EPOCH
         """Leader epoch of the partition in which its condition was judged."""
         self.settles_at: int | None = None
@@ -139,6 +142,11 @@ class Append:
         except BrokerError as error:
             self.fail(error)
 
+    def begin_again(self) -> None:
+        """Forget what was found when the append was prepared, admitted and judged: it is all done again."""
+        self.partition = self.prepared = self.error = self.settles_at = self.make_way = None
+        self.judged_epoch = ANY_EPOCH
+
     def fail(self, error: BrokerError) -> None:
         """Record the reason of failure, without its traceback, which would create a reference cycle that
         lives until the next garbage collection."""
@@ -163,7 +171,7 @@ class Append:
         if self.prepared is None or partition.admission is None:
             return
         try:
-            partition.admission.admit(origin, acks)
+            self.make_way = partition.admission.admit(origin, acks)
         except BrokerError as error:
             self.fail(error)
 

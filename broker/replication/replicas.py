@@ -14,7 +14,7 @@ from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.log.append import AppendOrigin
 from holdfast_log.broker.log.flusher import Flusher
 from holdfast_log.broker.log.timestamps import LookUp
-from holdfast_log.broker.replication.admission import NO_CONNECTION, NO_TOKEN, Origin
+from holdfast_log.broker.replication.admission import NO_CONNECTION, NO_TOKEN, MakeWay, Origin
 from holdfast_log.broker.replication.appends import ACKS_ALL, ACKS_LEADER, Append
 from holdfast_log.broker.replication.conditions import Conditions
 from holdfast_log.broker.replication.fetch_sessions import FetchSessions
@@ -221,8 +221,15 @@ class Replicas:
 
     # -- writing -----------------------------------------------------------------------------------------
 
-    def append(self, appends: Sequence[Append], acks: int, origin: Origin | None) -> None:
-        """Carry out the appends of one request; each records its own outcome."""
+    def append(
+        self, appends: Sequence[Append], acks: int, origin: Origin | None, *, may_wait: bool = False
+    ) -> Sequence[MakeWay]:
+        """Carry out the appends of one request; each records its own outcome.
+
+        With `may_wait`, returns what has to be done before some of them may land; if there is anything,
+        nothing has been appended, and the caller calls this again afterwards. Without it, such appends fail
+        with NOT_LEADER_OR_FOLLOWER, on which clients try again.
+        """
         date_ms = self._date_ms()
         is_guarded = is_conditional = False
         for append in appends:
@@ -236,16 +243,23 @@ class Replicas:
             is_conditional = is_conditional or append.condition is not None
         if acks == ACKS_ALL and self._is_suspended:
             self._refuse_suspended(appends, origin)
-            return
+            return ()
         if is_guarded:
             for append in appends:
                 append.admit(origin, acks)
+                if append.make_way is not None and not may_wait:
+                    append.fail(_in_the_way(append))
         if is_conditional:
             self.conditions.judge(appends, origin, acks)
+        if is_guarded and (awaited := _awaited(appends)):
+            for append in appends:
+                append.begin_again()
+            return awaited
         for append in appends:
             append.append(date_ms)
             if append.result is not None and append.partition is not None:
                 self.grown(append.partition)
+        return ()
 
     def _refuse_suspended(self, appends: Sequence[Append], origin: Origin | None) -> None:
         """Refuse all appends. Those with a condition are remembered: the client may have sent more of the
@@ -454,3 +468,16 @@ class Replicas:
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """The high watermarks for the checkpoint."""
         return {partition.key: partition.high_watermark for partition in self if not partition.is_offline}
+
+
+def _awaited(appends: Sequence[Append]) -> list[MakeWay]:
+    """What has to be done before those of the appends may land that would land now."""
+    return [append.make_way for append in appends if append.make_way is not None and append.error is None]
+
+
+def _in_the_way(append: Append) -> BrokerError:
+    return BrokerError(
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        f"the owner of {append.topic}-{append.index} is gone, and could come back: nobody else may write "
+        "before its grant has been ended in ZooKeeper, which has not succeeded yet. Try again",
+    )

@@ -16,6 +16,7 @@ from holdfast_log.broker.replication.fetch_sessions import FetchSessions, Sessio
 from holdfast_log.broker.replication.fetcher import FetchLimits
 from holdfast_log.broker.replication.fetchers import Fetchers
 from holdfast_log.broker.replication.fetches import Fetches
+from holdfast_log.broker.replication.held_requests import HeldRequests
 from holdfast_log.broker.replication.isr_proposals import IsrProposals
 from holdfast_log.broker.replication.key_reads import KeyReads
 from holdfast_log.broker.replication.record_deletions import RecordDeletions
@@ -43,6 +44,7 @@ class ReplicationParts:
     roles: Roles
     fetchers: Fetchers
     fetches: Fetches
+    held_requests: HeldRequests
     key_reads: KeyReads
     isr_proposals: IsrProposals
     throttled_rates: ThrottledRates
@@ -102,6 +104,7 @@ def build_replication(
         around.date_ms,
     )
     roles = Roles(replicas, logs, fetchers, clock)
+    held_requests = HeldRequests()
 
     def committed_offset(log: Log) -> int | None:
         partition = replicas.find(*log.topic_partition)
@@ -115,7 +118,8 @@ def build_replication(
         roles=roles,
         fetchers=fetchers,
         fetches=Fetches(replicas, metadata, around.workers),
-        key_reads=KeyReads(replicas, around.workers),
+        held_requests=held_requests,
+        key_reads=KeyReads(replicas, around.workers, held_requests),
         isr_proposals=isr_proposals,
         throttled_rates=ThrottledRates(Live(ThrottleRates, settings), replicas.throttle, fetchers.throttle),
         deletions=RecordDeletions(replicas, metadata),

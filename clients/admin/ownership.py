@@ -182,7 +182,7 @@ def _described(row: DescribedResource) -> OwnershipDescription:
                 _known(each.start_offset),
                 each.since_ms,
                 _known(each.until_ms),
-                LossReason(each.reason),
+                LossReason.told(each.reason),
             )
             for each in row.history
         ),

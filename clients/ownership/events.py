@@ -46,9 +46,11 @@ class OwnershipEvent:
     """A claim has entered `state`, or something about it has changed.
 
     `generation` is the one in force, even if it is another owner's; -1 if the broker did not say. `position`
-    is the place in the queue, from 1. LOST comes with `reason` and `error`, REFUSED with `error`; `owner_id`
-    is the other owner's, if there is one. `is_contended`: others wait for the resource. `is_resumed`: HELD
-    again, in the same generation.
+    is the place in the queue, from 1. HELD comes with `fence_offset`, for partitions: no earlier owner writes
+    there or later. LOST comes with `reason` and `error`, and with `fence_offset` if the broker knows where
+    others have begun to write: no record of this owner is there or later. REFUSED comes with `error`;
+    `owner_id` is the other owner's, if there is one. `is_contended`: others wait for the resource.
+    `is_resumed`: HELD again, in the same generation.
     """
 
     resource: OwnedResource
@@ -70,7 +72,7 @@ class OwnershipEvent:
             fence_offset=standing.fence_offset if standing.fence_offset >= 0 else None,
             position=standing.position,
             is_contended=standing.is_contended,
-            reason=LossReason(standing.reason),
+            reason=LossReason.told(standing.reason),
             owner_id=standing.owner_id,
         )
 

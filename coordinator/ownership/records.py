@@ -35,6 +35,12 @@ OWNER_BYTES_MAX = 3072
 NO_OFFSET = -1
 NEVER_MS = -1
 _VERSION = 1
+_OLDER_REASONS = {
+    LossReason.FOREIGN_APPEND: LossReason.STOLEN,
+    LossReason.FOREIGN_FETCH: LossReason.STOLEN,
+}
+"""Reasons that brokers before this version cannot decode, and what is written for them: it ends the grant for
+good there too. The reason itself is written beside it."""
 _DIGEST_BYTES = 56
 """Bytes that the digest of a secret takes in a written grant."""
 _NUMBERS_BYTES = 430
@@ -152,6 +158,9 @@ class Owner:
 @dataclass(frozen=True, slots=True)
 class Grant:
     """One ownership. `reason` is NONE and `until_ms` is -1 while it is in force.
+
+    An *interlude* is a grant to nobody, which has ended from the beginning: strangers have written to, or
+    read, a partition whose owner was gone. Its owner is a description of the stranger who came first.
 
     `claimed_generation` is the generation that its claim named: it identifies the claim when it is repeated.
     `fence_offset` is -1 for names, and until it is known. Times are in ms since the epoch.
@@ -332,7 +341,8 @@ def _grant_value(grant: Grant) -> dict[str, Any]:
         "covers_topic": (owner.covers_topic, False),
         "fence": (grant.fence_offset, NO_OFFSET),
         "until": (grant.until_ms, NEVER_MS),
-        "reason": (int(grant.reason), int(LossReason.NONE)),
+        "reason": (int(_OLDER_REASONS.get(grant.reason, grant.reason)), int(LossReason.NONE)),
+        "foreign": (int(grant.reason) if grant.reason in _OLDER_REASONS else None, None),
     }
     value.update({name: given for name, (given, default) in optional.items() if given != default})
     return value
@@ -396,7 +406,7 @@ def _decode_grant(value: Mapping[str, Any]) -> Grant:
         int(value["since"]),
         int(value.get("fence", NO_OFFSET)),
         int(value.get("until", NEVER_MS)),
-        LossReason(int(value.get("reason", LossReason.NONE))),
+        LossReason(int(value.get("foreign", value.get("reason", LossReason.NONE)))),
     )
 
 

@@ -35,11 +35,11 @@ VARIABLES
     known,       \* known[b][r]: [owners, ended, attached, fence], what it knows as the leader
     write,       \* write[b][r]: the write to ZooKeeper that is under way
     \* On the disks
-    log,         \* log[b][r]: a sequence of records [epoch, incarnation]
+    log,         \* log[b][r]: a sequence of records [epoch, incarnation, by]
     \* History: not part of the system, only read by the properties
     committed,   \* committed[r]: the longest log that all replicas in sync had
     told,        \* told[r]: [incarnation, client, fence] of the latest confirmation
-    left,        \* left[r]: the latest incarnation whose owner has released it or fallen silent
+    left,        \* left[r]: the latest incarnation whose owner has released it, fallen silent or been displaced
     faults       \* number of crashes, ends of leases and replicas removed from the in-sync set so far
 
 zookeeper == <<leader, epoch, insync, record, registered>>
@@ -49,6 +49,7 @@ vars      == <<zookeeper, brokers, log, history, faults>>
 
 NoFence == -1
 IfFree  == 0      \* what a claim names that takes a resource only if nobody owns it
+Nobody  == "nobody"  \* the owner of an interlude: strangers have come first after an owner has gone
 Idle    == [stage |-> "idle"]
 Nothing == [owners |-> <<>>, ended |-> "no", attached |-> FALSE, fence |-> 0]
 
@@ -145,11 +146,13 @@ Claim(b, r, client, named) ==
 
 (* The owner resumes its grant on another connection, or repeats its claim. A grant that has ended is
    written again first. A grant that another has followed, or that was released, stays lost. *)
+MayResume(k) == k.owners # <<>> /\ k.ended \in {"no", "silent"} /\ Last(k.owners) # Nobody
+
 Resume(b, r, client, incarnation) ==
     LET k == known[b][r] IN
     /\ HasTurn(b, r) /\ MayConfirm(b, r)
     /\ incarnation \in 1..Len(k.owners) /\ k.owners[incarnation] = client
-    /\ \/ incarnation = Len(k.owners) /\ k.ended # "released"
+    /\ \/ incarnation = Len(k.owners) /\ MayResume(k)
        \/ Bug = "zombie-resumes"
     /\ LET after == IF Bug = "zombie-resumes" THEN [k.owners EXCEPT ![Len(k.owners)] = client]
                                               ELSE k.owners
@@ -161,8 +164,21 @@ Resume(b, r, client, incarnation) ==
                /\ UNCHANGED known
     /\ UNCHANGED <<zookeeper, lease, orders, role, log, history, faults>>
 
+(* A stranger, which owns nothing, is about to write to a partition whose owner was lost to silence. Before
+   that the leader ends the owner's grant for good: it writes an interlude, a grant to nobody. *)
+Displace(b, r) ==
+    LET k == known[b][r] IN
+    /\ HasTurn(b, r) /\ MayConfirm(b, r)
+    /\ ~IsOwned(k) /\ MayResume(k)
+    /\ Len(log[b][r]) < MaxLog
+    /\ Send(b, r, "interlude", Nobody, IfFree, Append(k.owners, Nobody))
+    /\ UNCHANGED <<zookeeper, lease, orders, role, known, log, history, faults>>
+
 (* PERSIST. One write replaces exactly the record that the leader has read, and checks that the leader still
    leads in the same epoch. It may arrive at any time, also after the broker has crashed or been replaced. *)
+EndedBy(w) == CASE w.kind = "interlude" -> "displaced" [] w.kind = "release" -> "released" [] OTHER -> "no"
+IsGrant(w) == w.kind \in {"grant", "interlude"}
+
 Persist(b, r) ==
     LET w == write[b][r] IN
     /\ w # Idle /\ w.stage = "sent"
@@ -170,12 +186,13 @@ Persist(b, r) ==
           \/ Bug = "leadership-not-checked"
           \/ Bug = "generations-begin-anew" /\ leader[r] = b /\ epoch[r] = w.epoch
        THEN /\ record' = [record EXCEPT ![r] =
-                   [owners |-> w.owners, ended |-> "no",
-                    fence |-> IF w.kind = "grant" THEN NoFence ELSE record[r].fence]]
+                   [owners |-> w.owners, ended |-> EndedBy(w),
+                    fence |-> IF IsGrant(w) THEN NoFence ELSE record[r].fence]]
             /\ write' = [write EXCEPT ![b][r].stage = "written"]
+            /\ left' = IF EndedBy(w) = "no" THEN left ELSE [left EXCEPT ![r] = Max(left[r], Len(w.owners))]
        ELSE /\ write' = [write EXCEPT ![b][r] = Idle]    \* refused: nothing has changed
-            /\ UNCHANGED record
-    /\ UNCHANGED <<leader, epoch, insync, registered, lease, orders, role, known, log, history, faults>>
+            /\ UNCHANGED <<record, left>>
+    /\ UNCHANGED <<leader, epoch, insync, registered, lease, orders, role, known, log, committed, told, faults>>
 
 (* GUARD and FENCE. The grant is in force once ZooKeeper has answered: from here on the guard admits only the
    new owner's connection. The fence is where the log ends now. *)
@@ -185,10 +202,10 @@ PutIntoForce(b, r) ==
     /\ w.stage = "written" \/ (w.stage = "sent" /\ Bug = "granted-before-written")
     /\ Leads(b, r) /\ role[b][r].epoch = w.epoch
     /\ known[b][r].owners = w.base    \* the table does not apply the same write twice
-    /\ known[b][r].ended # "no" \/ w.owners # known[b][r].owners \/ w.kind = "grant"
+    /\ known[b][r].ended # "no" \/ w.owners # known[b][r].owners \/ w.kind \in {"grant", "release"}
     /\ known' = [known EXCEPT ![b][r] =
-           [owners |-> w.owners, ended |-> "no", attached |-> TRUE,
-            fence |-> IF w.kind = "grant" THEN Len(log[b][r]) ELSE known[b][r].fence]]
+           [owners |-> w.owners, ended |-> EndedBy(w), attached |-> EndedBy(w) = "no",
+            fence |-> IF IsGrant(w) THEN Len(log[b][r]) ELSE known[b][r].fence]]
     /\ write' = IF w.stage = "written" THEN [write EXCEPT ![b][r] = Idle] ELSE write
     /\ UNCHANGED <<zookeeper, lease, orders, role, log, history, faults>>
 
@@ -212,14 +229,21 @@ Confirm(b, r) ==
     /\ UNCHANGED <<zookeeper, brokers, log, committed, left, faults>>
 
 -----------------------------------------------------------------------------
-(* THE END OF A GRANT. The leader ends a grant in its memory; the record follows (Flush). If the leader fails
-   in between, the next leader finds the owner, detached, and ends its session once more. *)
+(* THE END OF A GRANT. A release is written before it is in force, like a grant. *)
 
-End(b, r, how) ==
+Release(b, r) ==
+    LET k == known[b][r] IN
+    /\ HasTurn(b, r) /\ MayConfirm(b, r)
+    /\ IsOwned(k) /\ k.attached
+    /\ Send(b, r, "release", Last(k.owners), IfFree, k.owners)
+    /\ UNCHANGED <<zookeeper, lease, orders, role, known, log, history, faults>>
+
+(* The leader ends the grant of a silent owner in its memory; the record follows (Flush). If the leader fails
+   in between, the next leader finds the owner, detached, and ends its session once more. *)
+Expire(b, r) ==
     LET k == known[b][r] IN
     /\ HasTurn(b, r) /\ IsOwned(k)
-    /\ how = "released" => k.attached /\ MayConfirm(b, r)
-    /\ known' = [known EXCEPT ![b][r].ended = how, ![b][r].attached = FALSE]
+    /\ known' = [known EXCEPT ![b][r].ended = "silent", ![b][r].attached = FALSE]
     /\ left' = [left EXCEPT ![r] = Max(left[r], Len(k.owners))]
     /\ UNCHANGED <<zookeeper, lease, orders, role, write, log, committed, told, faults>>
 
@@ -259,8 +283,21 @@ Append_(b, r, incarnation) ==
     /\ incarnation \in 1..Len(k.owners)
     /\ \/ IsOwned(k) /\ k.attached /\ incarnation = Len(k.owners) /\ MayConfirm(b, r)
        \/ Bug = "owner-checked-at-the-socket"
-    /\ log' = [log EXCEPT ![b][r] =
-           Append(log[b][r], [epoch |-> role[b][r].epoch, incarnation |-> incarnation])]
+    /\ log' = [log EXCEPT ![b][r] = Append(log[b][r],
+           [epoch |-> role[b][r].epoch, incarnation |-> incarnation, by |-> "owner"])]
+    /\ UNCHANGED <<zookeeper, brokers, history, faults>>
+
+(* A stranger writes where nobody owns the partition (single.writer=claimed), and nobody could come back to
+   own it. Its record counts to the time of the latest grant. *)
+AppendForeign(b, r) ==
+    LET k == known[b][r] IN
+    /\ Leads(b, r) /\ Len(log[b][r]) < MaxLog
+    /\ ~IsOwned(k)
+    /\ \/ ~MayResume(k)
+       \/ Bug = "stranger-ends-nothing"
+       \/ Bug = "stranger-before-written" /\ write[b][r] # Idle /\ write[b][r].kind = "interlude"
+    /\ log' = [log EXCEPT ![b][r] = Append(log[b][r],
+           [epoch |-> role[b][r].epoch, incarnation |-> Len(k.owners), by |-> "stranger"])]
     /\ UNCHANGED <<zookeeper, brokers, history, faults>>
 
 (* A follower removes what the leader of its epoch does not have, and copies the next record. *)
@@ -408,8 +445,9 @@ Next ==
     \/ \E b \in Brokers, r \in Resources :
         \/ \E c \in Clients, named \in 0..MaxGrants : Claim(b, r, c, named)
         \/ \E c \in Clients, i \in 1..MaxGrants : Resume(b, r, c, i)
+        \/ Displace(b, r) \/ AppendForeign(b, r)
         \/ Persist(b, r) \/ PutIntoForce(b, r) \/ GiveUp(b, r) \/ Confirm(b, r)
-        \/ \E how \in {"released", "silent"} : End(b, r, how)
+        \/ Release(b, r) \/ Expire(b, r)
         \/ Detach(b, r) \/ Flush(b, r) \/ EndWithoutReason(b, r)
         \/ \E i \in 1..MaxGrants : Append_(b, r, i)
         \/ \E f \in Brokers : Replicate(f, b, r)
@@ -453,6 +491,13 @@ NoStaleAppend ==
     \A r \in Resources : \A i \in 1..Len(committed[r]) :
         i > told[r].fence => committed[r][i].incarnation >= told[r].incarnation
 
+(* From an owner's first record under a grant to its last one, every record is its own. *)
+NobodyWritesWithinAGrant ==
+    \A r \in Resources : \A i, k \in 1..Len(committed[r]) :
+        LET first == committed[r][i] last == committed[r][k] IN
+        /\ i < k /\ first.by = "owner" /\ last.by = "owner" /\ first.incarnation = last.incarnation
+        => \A j \in i..k : committed[r][j].by = "owner" /\ committed[r][j].incarnation = first.incarnation
+
 (* A new owner that has read up to its fence has seen everything: nothing before the fence can vanish. *)
 FenceIsCommitted ==
     \A r \in Resources : told[r].fence <= Len(committed[r])
@@ -480,6 +525,9 @@ Bounded ==
     /\ \A b \in Brokers, r \in Resources :
         /\ Len(known[b][r].owners) <= MaxGrants
         /\ write[b][r] # Idle => Len(write[b][r].owners) <= MaxGrants
+
+(* Two states that differ only in what was told, or in what has ended, are the same to properties of the logs. *)
+WithoutAnswers == <<zookeeper, brokers, log, committed, faults>>
 
 Symmetry == Permutations(Brokers) \union Permutations(Clients) \union Permutations(Resources)
 =============================================================================

@@ -59,6 +59,15 @@ class LossReason(enum.IntEnum):
     """An administrator released it."""
     DELETED = 8
     """The topic was deleted."""
+    FOREIGN_APPEND = 9
+    """Its owner was gone, and a client that does not own it has written to the partition since."""
+    FOREIGN_FETCH = 10
+    """Its owner was gone, and another connection of the owner's group has read the partition since."""
+
+    @classmethod
+    def told(cls, value: int) -> LossReason:
+        """The reason in a broker's answer; NONE for one that only later versions know."""
+        return cls(value) if value in cls._value2member_map_ else cls.NONE
 
 
 @struct
@@ -68,7 +77,9 @@ class ResourceStanding:
     `generation` is the one in force: the requester's own if `error_code` is 0. `incarnation` is that of the
     requester's grant (-1 without one); Renew, Resume and Release name it, and no other grant ever has it. No
     earlier owner can write at or after `fence_offset` (-1 for names, and without a grant), and everything
-    before it is committed. `position` is the place in the queue, from 1; 0: not in the queue.
+    before it is committed. With OWNERSHIP_FENCED and PRODUCER_FENCED it is where what followed the
+    requester's grant begins: no record of the requester is at or after it (-1: not known). `position` is the
+    place in the queue, from 1; 0: not in the queue.
 
     `owner_id`, `owner_client_id`, `owner_host` and `owner_since_ms` (ms since the epoch) describe another
     owner. `reason` (a `LossReason`) is how the requester's ownership ended, with OWNERSHIP_FENCED and

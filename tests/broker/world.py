@@ -31,6 +31,7 @@ from holdfast_log.broker.quotas.limits import QuotaLimits
 from holdfast_log.broker.quotas.settings import QuotaSettings
 from holdfast_log.broker.replication.fetch_sessions import FetchSessions, SessionLimits
 from holdfast_log.broker.replication.fetches import Fetches
+from holdfast_log.broker.replication.held_requests import HeldRequests
 from holdfast_log.broker.replication.key_reads import KeyReads
 from holdfast_log.broker.replication.leadership import IsrProposal
 from holdfast_log.broker.replication.partition import Partition
@@ -193,10 +194,11 @@ class World:
         self.quota_limits = QuotaLimits(QuotaSettings())
         self.quotas = client_quotas(self.quota_limits, self.clock)
         self.dispatcher = Dispatcher(RepeatedLog(self.clock), quotas=self.quotas)
+        held = HeldRequests()
         self.dispatcher.add(
             [
                 ApiVersionsHandler(self.dispatcher),
-                ProduceHandler(self.replicas, KeyReads(self.replicas, self.workers)),
+                ProduceHandler(self.replicas, KeyReads(self.replicas, self.workers, held), held),
                 FetchHandler(
                     Fetches(self.replicas, self.metadata, self.workers),
                     self.replicas,

@@ -7,17 +7,20 @@ from typing import Any
 
 import pytest
 
+from holdfast_log.broker.ownership.interludes import BeginInterlude, Stranger
 from holdfast_log.clients.errors import RecordDeserializationError, RequestTimeoutError
 from holdfast_log.clients.exclusive_consumer import ExclusiveConsumer
 from holdfast_log.clients.message import Message
 from holdfast_log.clients.ownership.claim import FOR_EVER
 from holdfast_log.clients.ownership.events import ClaimState, OwnershipEvent
 from holdfast_log.clients.producer import Producer
+from holdfast_log.coordinator.ownership.records import PartitionKey
 from holdfast_log.protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
 from holdfast_log.protocol.messages.fetch import FetchRequest
 from holdfast_log.protocol.messages.ownership import LossReason, OwnRequest, ResumeRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.fake_cluster import FakeCluster
+from tests.models.fake_ownership import resource_key
 
 LOG = TopicPartition("log", 0)
 OTHER = TopicPartition("log", 1)
@@ -117,6 +120,27 @@ def test_two_readers_never_both_own_a_partition(cluster: FakeCluster) -> None:
     assert len(asked(cluster, OwnRequest)) == 3, "what is lost is not claimed again"
     anna.close()
     ben.close()
+
+
+def test_a_reader_that_was_cut_off_while_its_group_read_on_is_fenced_and_told(cluster: FakeCluster) -> None:
+    anna = Reader(cluster)
+    assert anna.read(2) == [b"a", b"b"]
+    cut_all(cluster)
+    owners = cluster.ownership
+    owners.tick()
+    key = resource_key("app", *LOG)
+    assert isinstance(key, PartitionKey)
+    owners.answer(owners.submit(BeginInterlude(Stranger(key, "stray", "", "app"))))
+
+    with pytest.raises(OwnershipFencedError, match="another connection of the group has read it"):
+        anna.read(4)
+
+    lost = anna.told[-1]
+    assert (lost.state, lost.reason, lost.generation) == (ClaimState.LOST, LossReason.FOREIGN_FETCH, 2)
+    assert not anna.is_owner
+    with pytest.raises(OwnershipFencedError):
+        anna.commit()
+    anna.close()
 
 
 def test_a_reader_with_doubtful_ownership_returns_no_records(cluster: FakeCluster) -> None:

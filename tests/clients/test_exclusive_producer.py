@@ -13,7 +13,13 @@ from holdfast_log.clients.errors import ClosedError, RequestTimeoutError, Undeli
 from holdfast_log.clients.exclusive_producer import ExclusiveProducer
 from holdfast_log.clients.message import Message
 from holdfast_log.clients.ownership.events import ClaimState, OwnershipEvent
-from holdfast_log.protocol.errors import ErrorCode, OwnershipRefusedError, ProducerFencedError
+from holdfast_log.clients.producer import Producer
+from holdfast_log.protocol.errors import (
+    AuthorizationError,
+    ErrorCode,
+    OwnershipRefusedError,
+    ProducerFencedError,
+)
 from holdfast_log.protocol.messages.ownership import LossReason, ReleaseRequest
 from holdfast_log.protocol.messages.produce import ProduceRequest
 from holdfast_log.protocol.messages.producer_access import ProducerAccessMode, ProducerAccessRequest
@@ -80,6 +86,16 @@ def turn_until_told(owner: Owner, state: ClaimState) -> OwnershipEvent:
     while state not in owner.states:
         owner.turn(WAIT_MS)
     return [event for event in owner.told if event.state is state][-1]
+
+
+def write_as_a_stranger(cluster: FakeCluster, *values: str) -> list[int]:
+    """Send messages by a producer that claims nothing. Returns their offsets."""
+    given = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 0}
+    stock = Producer(given, network=cluster.network(), is_threaded=False)
+    responses = [stock.send(Message(LOG, value=value, partition=0)) for value in values]
+    assert settle(stock, WAIT_MS)
+    stock.close()
+    return [response.result(0).offset for response in responses]
 
 
 def cut_all(cluster: FakeCluster) -> None:
@@ -207,6 +223,45 @@ def test_a_fenced_producer_stays_fenced_and_a_new_one_may_claim(cluster: FakeClu
 
     with Owner(cluster) as again:
         assert (again.epoch(), again.write("again")) == (3, [0])
+
+
+def test_a_producer_that_was_cut_off_while_a_stranger_wrote_is_fenced_and_told(
+    cluster: FakeCluster,
+) -> None:
+    """ "A new producer is the first in reconnecting and it will force the increment on the topic epoch"
+    (PIP-68); a client that claims nothing is a new producer too."""
+    anna = Owner(cluster)
+    anna.write("a", "b")
+    cut_all(cluster)
+    assert write_as_a_stranger(cluster, "x") == [2]
+    late = anna.send(Message(LOG, value="late", partition=0))
+
+    assert settle(anna, WAIT_MS)
+
+    assert isinstance(late.error, ProducerFencedError) and "(from offset 2 on)" in str(late.error)
+    lost = turn_until_told(anna, ClaimState.LOST)
+    assert (lost.reason, lost.generation, lost.fence_offset) == (LossReason.FOREIGN_APPEND, 2, 2)
+    assert not anna.has_access
+    with pytest.raises(ProducerFencedError):
+        anna.send(Message(LOG, value="later", partition=0))
+    assert values_in(cluster) == [b"a", b"b", b"x"]
+    anna.close()
+
+
+def test_a_producer_that_was_paused_while_a_stranger_wrote_is_fenced_and_told(cluster: FakeCluster) -> None:
+    anna = Owner(cluster, session_timeout_ms=1500)
+    anna.write("a")
+    with pytest.raises(AuthorizationError):
+        write_as_a_stranger(cluster, "too early")
+    cluster.time_ms += 4000
+    assert write_as_a_stranger(cluster, "x", "y", "z") == [1, 2, 3]
+
+    with pytest.raises(ProducerFencedError):
+        anna.write("late")
+    lost = turn_until_told(anna, ClaimState.LOST)
+    assert (lost.reason, lost.fence_offset, anna.has_access) == (LossReason.FOREIGN_APPEND, 1, False)
+    assert values_in(cluster) == [b"a", b"x", b"y", b"z"]
+    anna.close()
 
 
 def test_a_producer_that_the_broker_does_not_know_resumes(cluster: FakeCluster) -> None:

@@ -18,6 +18,7 @@ from holdfast_log.broker.handlers.resume_ownership import ResumeHandler
 from holdfast_log.broker.network.connection import ANONYMOUS, ServerConnection
 from holdfast_log.broker.network.interfaces import Address
 from holdfast_log.broker.ownership.answers import Standings
+from holdfast_log.broker.ownership.interludes import BeginInterlude, Stranger
 from holdfast_log.broker.ownership.operations import Operation
 from holdfast_log.broker.ownership.renewals import Renewals
 from holdfast_log.broker.ownership.resources import NamedGrant, Requester
@@ -131,8 +132,13 @@ class FakeOwnership(TableHost):
         return len(self._cluster.topics[topic])
 
     def may_write(self, channel: FakeChannel, topic: str, index: int) -> ErrorCode:
-        """The error for an append that arrived on a channel; NONE if the append is allowed."""
-        resource = self.table.resource(resource_key(PRODUCERS_GROUP, topic, index))
+        """The error for an append that arrived on a channel; NONE if the append is allowed. A stranger's ends
+        the grant of an owner that is gone."""
+        key = resource_key(PRODUCERS_GROUP, topic, index)
+        assert isinstance(key, PartitionKey)
+        resource = self.table.resource(key)
+        if resource is not None and resource.absent_writer is not None:
+            self.answer(self.submit(BeginInterlude(Stranger(key, "stranger", ""))))
         writer = None if resource is None else resource.writer
         connection = self._connections.get(channel)
         if resource is None or writer is None or writer.connection == connection:
@@ -144,11 +150,17 @@ class FakeOwnership(TableHost):
         )
 
     def may_read(self, channel: FakeChannel, topic: str, index: int) -> bool:
-        """Whether a channel may fetch: not if another client is the reader in a group that it has named."""
-        resource = self.table.resource(resource_key(PRODUCERS_GROUP, topic, index))
+        """Whether a channel may fetch: not if another client is the reader in a group that it has named. Its
+        fetch ends the grant of such a reader that is gone."""
+        key = resource_key(PRODUCERS_GROUP, topic, index)
+        assert isinstance(key, PartitionKey)
+        resource = self.table.resource(key)
         holdings = self.table.holdings(self._connections.get(channel, -1))
         if resource is None or holdings is None:
             return True
+        for group in holdings.groups:
+            if group in resource.entries and resource.entries[group].has_absent_reader:
+                self.answer(self.submit(BeginInterlude(Stranger(key, "stranger", "", group))))
         entries = [resource.entries.get(group) for group in holdings.groups]
         readers = [entry.connection for entry in entries if entry is not None and entry.reads]
         return all(reader == self._connections[channel] for reader in readers)

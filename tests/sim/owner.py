@@ -39,6 +39,7 @@ from tests.sim.tenant import SILENT, Tenant
 _IN_FLIGHT_MAX = 3
 _RARE_WRITE_SHARE = 0.1
 _SOON_LEAVE_SHARE = 0.2
+_OFTEN_BREAK_SHARE = 0.1
 _NAMED_SHARE = 0.8
 _FENCE_SHARE = 0.4
 _FORGE_SHARE = 0.02
@@ -50,13 +51,15 @@ class WriterHabits:
     """How a writer writes. `is_conditional`: it states the expected end of the log. `guards`: other
     partitions whose expected end it may add as a condition. `may_be_rash`: it may send batches without
     ownership, because the broker refuses them even if the partition has no owner. `writes_rarely`: it skips
-    most opportunities to write. `leaves_soon`: it keeps the partition only briefly."""
+    most opportunities to write. `leaves_soon`: it keeps the partition only briefly. `breaks_often`: its
+    connections break often."""
 
     is_conditional: bool
     guards: Sequence[TopicPartition] = ()
     may_be_rash: bool = False
     writes_rarely: bool = False
     leaves_soon: bool = False
+    breaks_often: bool = False
 
 
 @dataclass(slots=True)
@@ -80,6 +83,8 @@ class Owner(Tenant):
         self._habits = habits
         if habits.leaves_soon:
             self.leave_share = _SOON_LEAVE_SHARE
+        if habits.breaks_often:
+            self.break_share = _OFTEN_BREAK_SHARE
         self._is_rash = habits.may_be_rash and self.rng.random() < 0.5
         self._expected = 0
         self._ends: dict[TopicPartition, int] = {}

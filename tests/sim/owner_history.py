@@ -308,8 +308,8 @@ class OwnerHistory:
     def _check_order(
         self, place: Incarnation, log: StoredLog, writers: dict[bytes, OwnedBatch]
     ) -> Iterator[str]:
-        """Check that no owner wrote after its successor's first record or before its own fence, and that no
-        sharing producer wrote between two records of the same exclusive owner."""
+        """Check that no owner wrote after its successor's first record or before its own fence, and that
+        nobody else, neither a sharing producer nor a stranger, wrote between two records of a grant."""
         grants = sorted(
             (
                 grant
@@ -319,21 +319,23 @@ class OwnerHistory:
             key=lambda grant: grant.incarnation,
         )
         latest: Told | None = None
-        shared: Told | None = None
+        foreign = ""
+        """Who else has written since the latest record of an exclusive owner."""
         for offset, value in sorted(log.values.items()):
             writer = writers.get(value)
             if writer is None:
+                foreign = f"the record {value!r} of a stranger"
                 continue
             grant = writer.grant
             if grant.is_shared:
-                shared = grant
+                foreign = str(grant)
                 wrong = _misplaced_share(grant, grants, offset)
             elif latest is not None and grant.incarnation < latest.incarnation:
                 wrong = f"after {latest}"
-            elif latest is not None and grant.incarnation == latest.incarnation and shared is not None:
-                wrong = f"before and after {shared}"
+            elif latest is not None and grant.incarnation == latest.incarnation and foreign:
+                wrong = f"before and after {foreign}"
             else:
-                latest, shared = grant, None
+                latest, foreign = grant, ""
                 wrong = _misplaced(grant, grants, offset)
             if wrong:
                 yield f"{place}: {grant} wrote at {offset}, {wrong}"

@@ -34,7 +34,7 @@ def _surroundings(plan: Plan) -> Iterator[str]:
     yield from (topic.name for topic in plan.topics[1:])
     yield from (group.name for group in plan.groups)
     if plan.tenants is not None:
-        yield from (name for name in ("names", "readers") if getattr(plan.tenants, name))
+        yield from (name for name in ("names", "readers", "strangers") if getattr(plan.tenants, name))
         if plan.tenants.has_guards:
             yield "guards"
     yield from (change.name.lower() for change in plan.changes)
@@ -94,6 +94,7 @@ def _tenants(tenants: TenantsPlan, names: Collection[str]) -> TenantsPlan | None
         tenants,
         names=0 if "names" in names else tenants.names,
         readers=0 if "readers" in names else tenants.readers,
+        strangers=0 if "strangers" in names else tenants.strangers,
         has_guards=tenants.has_guards and "guards" not in names,
     )
 

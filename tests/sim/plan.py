@@ -68,6 +68,8 @@ _LONE_SHARE = 0.15
 _TIMES_SHARE = 0.3
 _LAST_SEQUENCES_SHARE = 0.2
 _UNCLEAN_SHARE = 0.5
+_STRANGERS_SHARE = 0.8
+_ALONE_SHARE = 0.6
 _POWER_LOSSES_SHARE = 0.3
 _MANY_NAMES_SHARE = 0.4
 NAMES_KEPT = 3
@@ -138,10 +140,11 @@ class TenantsPlan:
     """The tenants that contend for the partition of `topic`, and for a name.
 
     `are_conditional` has one entry per owner (own API): whether it appends conditionally. `producers` counts
-    producers that ask for access in one of these `modes`, `names` owners of a name, `readers` single readers.
+    producers that ask for access in one of these `modes`, `names` owners of a name, `readers` single readers,
+    `strangers` clients that write to the partition without claiming it.
     If the topic `is_strict`, only its owner may write (single.writer=required); else others may while it has
     no owner. If they `write_rarely`, they skip most opportunities to write; if they `leave_soon`, they keep
-    the partition only briefly.
+    the partition only briefly; if they `break_often`, their connections do.
     """
 
     topic: str
@@ -153,10 +156,12 @@ class TenantsPlan:
     names_kept: int = 0
     """If not 0: owners of names use many, one after the other, and brokers keep only as many as this."""
     readers: int = 0
+    strangers: int = 0
     has_guards: bool = False
     has_resets: bool = False
     write_rarely: bool = False
     leave_soon: bool = False
+    break_often: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +276,9 @@ def draw(shape: Shape, kinds: Sequence[Kind], streams: Callable[[str], random.Ra
     if rng.random() < _LAST_SEQUENCES_SHARE:
         # A broker accepts any sequence as a producer's first (KIP-360). These soon reach the last one.
         plan = dataclasses.replace(plan, first_sequence=SEQUENCES - rng.randint(1, 20))
+    rng = streams("plan of strangers")
+    if plan.tenants is not None and not plan.tenants.is_strict and rng.random() < _STRANGERS_SHARE:
+        plan = _with_strangers(plan, plan.tenants, rng)
     reads_times = streams("plan of readers by time").random() < _TIMES_SHARE
     return dataclasses.replace(plan, reads_times=reads_times)
 
@@ -519,6 +527,20 @@ def _with_payers(plan: Plan, rng: random.Random) -> Plan:
     return dataclasses.replace(
         plan, payers=rng.randint(2, 3), payers_topic=rng.choice(names), settings=settings
     )
+
+
+def _with_strangers(plan: Plan, tenants: TenantsPlan, rng: random.Random) -> Plan:
+    """The plan with clients that write to the owned partition without claiming it. Its owners lose their
+    connections more often; in most of these seeds there is only one, which nobody replaces while it is
+    gone."""
+    tenants = dataclasses.replace(tenants, strangers=rng.randint(1, 2), break_often=True)
+    if rng.random() < _ALONE_SHARE:
+        if tenants.are_conditional:
+            alone = dataclasses.replace(tenants, are_conditional=tenants.are_conditional[:1], producers=0)
+        else:
+            alone = dataclasses.replace(tenants, producers=1, modes=(ProducerAccessMode.EXCLUSIVE,))
+        tenants = dataclasses.replace(alone, leave_soon=False)
+    return dataclasses.replace(plan, tenants=tenants)
 
 
 def _with_many_names(plan: Plan, tenants: TenantsPlan, rng: random.Random) -> Plan:

@@ -259,7 +259,8 @@ class Story:
     @property
     def clients(self) -> list[Client]:
         members = [member for group in self.groups for member in group.members]
-        tenants = self.tenants.tenants if self.tenants is not None else ()
+        life = self.tenants
+        tenants = [] if life is None else [*life.tenants, *life.strangers]
         writers = [*self.producers, *self.keyed_writers, *self.payers]
         some = [each for each in (self.quota_setter, self.metered_reader, self.time_reader) if each]
         return [self.operator, self.watcher, *writers, *self.consumers, *some, *members, *tenants]

@@ -43,6 +43,8 @@ class Tenant(Claimant):
         self._ticks = 0
         self.leave_share = _LEAVE_SHARE
         """The share of steps in which the tenant begins to release the resource."""
+        self.break_share = _BREAK_SHARE
+        """The share of steps in which it closes its connection."""
 
     def begin(self) -> None:
         super().begin()
@@ -96,7 +98,7 @@ class Tenant(Claimant):
             self.is_leaving = True
             if self.is_idle:
                 self._release(grant)
-        elif chance < self.leave_share + _BREAK_SHARE and address is not None:
+        elif chance < self.leave_share + self.break_share and address is not None:
             self.world.trace(self.name, "closes its connection")
             self.drop(address)
             if self.rng.random() < 0.5:

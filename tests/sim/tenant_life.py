@@ -14,6 +14,7 @@ from tests.sim.owner_history import OwnerHistory
 from tests.sim.plan import TenantsPlan
 from tests.sim.single_reader import SingleReader
 from tests.sim.single_reader_history import SingleReaderHistory
+from tests.sim.stranger import Stranger
 from tests.sim.tenant import Tenant
 
 _MEAN_PAUSE_S = 4.0
@@ -22,19 +23,20 @@ _GUARDS = (("t", 0), ("t", 1), ("t", 2))
 
 
 class TenantLife:
-    """The clients that contend for a partition or a name. At the end, new clients check that each can still
-    be claimed."""
+    """The clients that contend for a partition or a name, and the strangers that write to the partition
+    without claiming it. At the end, new clients check that each can still be claimed."""
 
     def __init__(self, around: Surroundings, plan: TenantsPlan, told: OwnerHistory) -> None:
         self.tenants = list(_tenants(around, plan, told))
+        self.strangers = [Stranger(around, f"s{number}", (plan.topic, 0)) for number in range(plan.strangers)]
         self._last = list(_last(around, plan, told))
         self._world = around.world
         self._rng: random.Random = around.world.rng("owners")
         self._is_changing = False
 
     def begin(self) -> None:
-        for tenant in self.tenants:
-            tenant.start()
+        for client in (*self.tenants, *self.strangers):
+            client.start()
         self._is_changing = True
         self._sleep_later()
 
@@ -44,6 +46,8 @@ class TenantLife:
         for tenant in self.tenants:
             tenant.process.resume()
             tenant.is_making = False
+        for stranger in self.strangers:
+            stranger.is_making = False
 
     @property
     def _living(self) -> list[Tenant]:
@@ -51,7 +55,7 @@ class TenantLife:
 
     @property
     def is_idle(self) -> bool:
-        return all(tenant.is_idle for tenant in self._living)
+        return all(client.is_idle for client in (*self._living, *self.strangers))
 
     def leave(self) -> None:
         """Kill some tenants. The others release what they own, or what they are waiting for once granted."""
@@ -105,10 +109,14 @@ def _tenants(around: Surroundings, plan: TenantsPlan, told: OwnerHistory) -> Ite
     at = (plan.topic, 0)
     guards = _GUARDS if plan.has_guards else ()
     for number, is_conditional in enumerate(plan.are_conditional):
-        habits = WriterHabits(is_conditional, guards, plan.is_strict, plan.write_rarely, plan.leave_soon)
+        habits = WriterHabits(
+            is_conditional, guards, plan.is_strict, plan.write_rarely, plan.leave_soon, plan.break_often
+        )
         yield Owner(around, f"o{number}", at, told, habits)
     for number in range(plan.producers):
-        habits = WriterHabits(False, guards, plan.is_strict, plan.write_rarely, plan.leave_soon)
+        habits = WriterHabits(
+            False, guards, plan.is_strict, plan.write_rarely, plan.leave_soon, plan.break_often
+        )
         yield ExclusiveProducer(around, f"x{number}", at, told, habits, plan.modes)
     others = [f"name{number}" for number in range(2 * plan.names_kept)]
     names = ["name", *others]

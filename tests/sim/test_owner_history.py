@@ -226,6 +226,24 @@ def test_a_shared_write_between_records_of_an_exclusive_owner_is_found(told: Own
     assert violation.endswith("wrote at 2, before and after shared access to owned-0 for x0")
 
 
+def test_a_strangers_record_within_a_grant_is_found(told: OwnerHistory) -> None:
+    one = grant("o0", 1)
+    told.granted(one)
+    for value in (b"a", b"b"):
+        wrote(told, one, value)
+    (violation,) = told.check(PLACE, log(b"x", b"a", b"y", b"b"))
+    assert violation.endswith("wrote at 3, before and after the record b'y' of a stranger")
+
+
+def test_strangers_may_write_before_and_after_each_grant(told: OwnerHistory) -> None:
+    one, two = grant("o0", 1, told_s=1), grant("o0", 3, fence=3, asked_s=2, told_s=3)
+    told.granted(one)
+    told.granted(two)
+    wrote(told, one, b"a")
+    wrote(told, two, b"b")
+    assert list(told.check(PLACE, log(b"x", b"a", b"y", b"b", b"z"))) == []
+
+
 def test_shared_access_beside_an_exclusive_grant_is_found(told: OwnerHistory) -> None:
     shared, alone = share("x0", told_s=1), grant("x1", 1, asked_s=2, told_s=3)
     told.granted(shared)

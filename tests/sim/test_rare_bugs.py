@@ -31,8 +31,9 @@ from tests.broker.ownership import test_handover as of_handovers
 from tests.broker.ownership import test_limits as of_limits
 from tests.broker.ownership import test_lost_lease as of_leases
 from tests.broker.ownership import test_own_api as of_claims
+from tests.broker.ownership import test_strangers as of_strangers
 from tests.broker.ownership.machine import Machine
-from tests.broker.ownership.world import OwnershipWorld
+from tests.broker.ownership.world import Owner, OwnershipWorld
 from tests.broker.quotas import test_store as of_quotas
 from tests.broker.replication import test_conditions as of_offsets
 from tests.broker.replication import test_fetcher as of_fetchers
@@ -91,6 +92,13 @@ def _cut_off_what_a_pass_copies(path: Path) -> None:
         of_unclean.hold_passes(scene, patches)
         with scene.judge.watching(), scene.checkpoint_judge.watching():
             of_unclean.test_a_pass_ends_when_an_unclean_election_has_cut_off_what_it_copies(scene)
+
+
+def _with_stranger(path: Path, scenario: Callable[[OwnershipWorld, Owner], None]) -> None:
+    world = of_leases.leading_world(path)
+    anna = world.owner("anna")
+    anna.claim("t")
+    scenario(world, anna)
 
 
 def _mark_in_recovered_segment() -> None:
@@ -425,6 +433,14 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "known-fence-raised": lambda path: (
         of_fences.test_case_2_a_record_that_is_loaded_again_raises_no_fence_that_an_owner_knows(
             Machine(), is_attached=True
+        )
+    ),
+    "stranger-before-written": lambda path: _with_stranger(
+        path, of_strangers.test_a_strangers_append_lands_only_once_the_end_of_the_grant_is_durable
+    ),
+    "foreign-fetch-ends-nothing": lambda path: (
+        of_strangers.test_a_foreign_fetch_is_served_only_once_the_end_is_durable(
+            of_leases.leading_world(path)
         )
     ),
     "fence-judged-without-lease": _simulated(3, of_deciders.test_a_replaced_broker_judges_no_fence),

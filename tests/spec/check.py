@@ -14,11 +14,12 @@ from tests.spec.tlc import SpecModel, SpecVerdict, TlcMissing, fetch_jar, find_j
 LEASES = SpecModel("small-leases", "Ownership", "small-leases.cfg")
 FENCES = SpecModel("small-fences", "Ownership", "small-fences.cfg")
 LEADERS = SpecModel("small-leaders", "Ownership", "small-leaders.cfg")
+STRANGERS = SpecModel("small-strangers", "Ownership", "small-strangers.cfg")
 SMALL_LOG = SpecModel("small-log", "Log", "small-log.cfg")
 JOINS = SpecModel("small-joins", "Log", "small-joins.cfg")
 FULL = SpecModel("full", "Ownership", "full.cfg", traces=5_000, trace_steps=100)
 FULL_LOG = SpecModel("full-log", "Log", "full-log.cfg", traces=5_000, trace_steps=100)
-MODELS = {"small": (LEASES, FENCES, LEADERS, SMALL_LOG, JOINS), "full": (FULL, FULL_LOG)}
+MODELS = {"small": (LEASES, FENCES, LEADERS, STRANGERS, SMALL_LOG, JOINS), "full": (FULL, FULL_LOG)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ WRONG_STEPS = (
     WrongStep("fence-not-committed", FENCES, "FenceIsCommitted"),
     WrongStep("fence-before-followed", LEADERS, "NoStaleAppend"),
     WrongStep("fence-written-before-followed", LEADERS, "NoStaleAppend"),
+    WrongStep("stranger-ends-nothing", STRANGERS, "NobodyWritesWithinAGrant"),
+    WrongStep("stranger-before-written", STRANGERS, "NobodyWritesWithinAGrant"),
     WrongStep("leadership-not-checked", LEASES, "IncarnationsRise"),
     WrongStep("lease-never-ends", LEASES, "AtMostOneConfirmed"),
     WrongStep("moved-without-yield", LEASES, "AtMostOneConfirmed"),

@@ -84,13 +84,17 @@ def test_only_the_owner_of_an_owned_partition_writes(world: OwnershipWorld) -> N
     assert write(stock) == 0
 
 
-def test_a_partition_has_guards_only_while_it_has_an_owner(world: OwnershipWorld) -> None:
+def test_a_partition_has_guards_only_while_it_has_an_owner_or_may_get_its_last_one_back(
+    world: OwnershipWorld,
+) -> None:
     assert not is_guarded(world)
     anna = world.owner("anna")
     anna.claim(T)
     assert is_guarded(world)
     assert world.replicas.partition(T, 0).read_admission is None
     anna.client.connection.close("gone")
+    assert is_guarded(world), "anna may resume until somebody else writes"
+    assert write(world.client()) == 0
     assert not is_guarded(world)
 
 

@@ -267,7 +267,7 @@ def test_a_waiting_request_that_fails_does_not_block_those_behind_it(
     other.ask(request(part(b"c")))
     append = cold_world.replicas.append
 
-    def fail_once(*arguments: Any) -> None:
+    def fail_once(*arguments: Any, **options: Any) -> None:
         monkeypatch.setattr(cold_world.replicas, "append", append)
         raise ValueError("a bug")
 

@@ -9,11 +9,14 @@ import pytest
 
 from holdfast_log.broker.ownership.settings import OwnershipSettings
 from holdfast_log.clients.errors import ClosedError, RequestTimeoutError
+from holdfast_log.clients.message import Message
 from holdfast_log.clients.ownership.claim import FOR_EVER
 from holdfast_log.clients.ownership.events import ClaimState, OwnedResource
 from holdfast_log.clients.ownership.lease import Lease
+from holdfast_log.clients.producer import Producer
 from holdfast_log.protocol.errors import ErrorCode, OwnershipFencedError, OwnershipRefusedError
 from holdfast_log.protocol.messages.ownership import (
+    Access,
     LossReason,
     OwnRequest,
     ReleaseRequest,
@@ -114,6 +117,22 @@ def test_a_claim_that_names_an_equal_or_higher_generation_severs_the_owner(
     assert len(asked(cluster, OwnRequest)) == 2
     ben.poll(1000)
     assert ben.is_held
+
+
+def test_a_lease_that_was_cut_off_while_a_stranger_wrote_is_lost(cluster: FakeCluster) -> None:
+    lease = lease_on(cluster, LOG, access=Access.WRITE)
+    lease.claim(WAIT_MS)
+    for channel in cluster.brokers[1].channels:
+        channel.cut()
+    given = {"bootstrap.servers": cluster.bootstrap}
+    with Producer(given, network=cluster.network(), is_threaded=False) as stock:
+        stock.send(Message(LOG.topic, value="x", partition=0))
+    while not (events := [each for each in lease.poll(WAIT_MS) if each.state is ClaimState.LOST]):
+        assert not lease.is_held
+    (lost,) = events
+    assert (lost.reason, lost.generation, lost.fence_offset) == (LossReason.FOREIGN_APPEND, 2, 0)
+    with pytest.raises(OwnershipFencedError, match=r"from offset 0 on"):
+        lease.claim(WAIT_MS)
 
 
 def test_two_leases_with_one_owner_id_exclude_each_other(cluster: FakeCluster) -> None:

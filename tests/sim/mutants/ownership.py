@@ -12,6 +12,7 @@ from holdfast_log.broker.ownership.decided import DecidedResources
 from holdfast_log.broker.ownership.effects import Write
 from holdfast_log.broker.ownership.fence_commits import FenceCommits
 from holdfast_log.broker.ownership.guards import WriterGuard
+from holdfast_log.broker.ownership.interludes import AbsentWriterGuard
 from holdfast_log.broker.ownership.record_writing import RecordWriting
 from holdfast_log.broker.ownership.resources import Entry, Requester, Resource
 from holdfast_log.broker.ownership.rules import ClaimRefused, Granted, Verdict, judge_claim
@@ -216,6 +217,26 @@ def _raise_fences_at_reload() -> Sequence[Patch]:
     return [(TableState, "_restore_owner", mutant)]
 
 
+def _let_strangers_in() -> Sequence[Patch]:
+    return [(AbsentWriterGuard, "admit", lambda self, origin, acks: None)]
+
+
+def _let_strangers_in_at_once() -> Sequence[Patch]:
+    """A stranger's append lands while the end of the grant is being written."""
+    admit = AbsentWriterGuard.admit
+
+    def mutant(self: AbsentWriterGuard, origin: Any, acks: int) -> None:
+        make_way = admit(self, origin, acks)
+        if make_way is not None:
+            make_way(5000)
+
+    return [(AbsentWriterGuard, "admit", mutant)]
+
+
+def _let_readers_come_back() -> Sequence[Patch]:
+    return [(Entry, "has_absent_reader", property(lambda entry: False))]
+
+
 MUTATIONS = (
     Mutation(
         "owner-checked-at-the-socket",
@@ -286,9 +307,24 @@ MUTATIONS = (
         "an owner is confirmed while a replica that may lead next still has a former owner's records",
         _do_not_wait_for_followers,
     ),
+    Mutation(
+        "stranger-ends-nothing",
+        "an owner that was gone resumes its grant although strangers have written in between",
+        _let_strangers_in,
+    ),
 )
 
 RARE = (
+    Mutation(
+        "stranger-before-written",
+        "a stranger's append lands before the end of the absent owner's grant is durable",
+        _let_strangers_in_at_once,
+    ),
+    Mutation(
+        "foreign-fetch-ends-nothing",
+        "a reader that was gone resumes its grant although its group has read in between",
+        _let_readers_come_back,
+    ),
     Mutation(
         "fence-written-before-followed",
         "the next leader finds a fence that lies before records of a former owner, which only it has",
@@ -305,6 +341,6 @@ RARE = (
         _raise_fences_at_reload,
     ),
 )
-"""A leader has to be replaced twice within a moment, by a replica that was never in touch with the leader
-between, which must have written its record twice. `tests/sim/test_rare_bugs.py` catches this bug by a fixed
-scenario."""
+"""For most of these a leader has to be replaced within a moment, or twice, by a replica that was never in
+touch with it; and simulated readers without a grant do not read. `tests/sim/test_rare_bugs.py` catches these
+bugs by fixed scenarios."""
