@@ -11,7 +11,9 @@
    to append it.
 8. *Fenced.* Records of exclusive producers are in the order of their epochs, and none is before its own
    epoch's fence, or at or behind the fence of a later epoch. The same holds for the incarnations of owners.
-9. *Behind a refused one.* Of conditional appends that were sent one after the other on one connection,
+9. *Within a grant.* No record of a client that is not the owner is between the first and the last record of
+   one grant: if others could write, the grant had ended.
+10. *Behind a refused one.* Of conditional appends that were sent one after the other on one connection,
    without waiting for answers, none is in the log behind one that was refused.
 
 Attempts of one append (`AppendCall.append_id`) count as one: its values are in the log at most once, where
@@ -73,6 +75,7 @@ class _Judge:
         for read in reads:
             yield from self._misread(read)
         yield from self._unfenced(grants)
+        yield from self._within_grants()
 
     def _strange_records(self) -> Iterator[str]:
         for value, count in Counter(value for _, value in self._log.records).items():
@@ -176,3 +179,21 @@ class _Judge:
                         f"and the fence of epoch {epoch} is {fence}"
                     )
                     return
+
+    def _within_grants(self) -> Iterator[str]:
+        stranger: tuple[int, AppendCall] | None = None
+        begun: dict[int, int] = {}
+        for offset, value in self._log.records:
+            writer = self._append_of.get(value)
+            if writer is None:
+                continue
+            if writer.grant == NO_GRANT:
+                stranger = offset, writer
+                continue
+            first = begun.setdefault(writer.grant, offset)
+            if stranger is not None and stranger[0] > first:
+                yield (
+                    f"within a grant: {stranger[1]}, at {stranger[0]}, but grant {writer.grant} has records "
+                    f"at {first} and {offset}"
+                )
+                return

@@ -223,3 +223,12 @@ def test_a_record_of_a_deleted_topic_is_foreign_in_the_new_one() -> None:
 
     assert [text.partition(":")[0] for text in verdict.violations] == ["foreign"]
     assert not [what for what in verdict.missing if "log@1" in what]
+
+
+def test_no_record_of_a_stranger_is_within_a_grant() -> None:
+    owned = [replace(append(value, offset, float(offset)), grant=7) for offset, value in ((0, "a"), (2, "c"))]
+    stranger, later = append("b", 1, 1.0), append("d", 3, 3.0)
+
+    assert rules("abcd", *owned, stranger, later) == ["within a grant"]
+    assert rules("abcd", *owned, replace(stranger, grant=7), later) == []
+    assert rules("abcd", owned[0], stranger, replace(owned[1], grant=8), later) == []
