@@ -11,7 +11,9 @@ import os
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from holdfast_log.clients.arguments import PROPERTIES, shown
 from holdfast_log.clients.errors import ConfigError
+from holdfast_log.clients.property_hints import hint_for
 from holdfast_log.clients.settings import (
     REQUIRED,
     Setting,
@@ -395,24 +397,45 @@ ADMIN_ROWS = (*CONNECTION_ROWS, _BOOTSTRAP_TIMEOUT, _API_TIMEOUT)
 
 
 def load_settings(rows: tuple[Setting, ...], properties: Properties, kind: str) -> Settings:
-    """The checked values of `rows`. `kind` ("a producer") appears in error messages. Raises ConfigError."""
+    """The checked values of `rows`. `kind` ("a producer") appears in error messages. Raises ConfigError, and
+    TypeError for what are no properties."""
+    PROPERTIES.check("", "properties", properties)
     try:
         values = dict(properties) if isinstance(properties, Mapping) else read_properties(properties)
     except OSError as error:
-        raise ConfigError(f"cannot read the properties file: {error}") from None
-    names = {row.name for row in rows}
+        hint = f'; for a broker\'s address, write {{"bootstrap.servers": {str(properties)!r}}}'
+        raise ConfigError(
+            f"cannot read the properties file: {error}{hint if _is_address(str(properties)) else ''}"
+        ) from None
+    names = {row.name: row for row in rows}
     values = {_dotted(key, names): value for key, value in values.items()}
     try:
         settings = Settings(rows, values)
     except SettingError as error:
         raise ConfigError(str(error)) from None
-    for key, closest in settings.unknown.items():
-        hint = "" if closest is None else f"; did you mean {closest}?"
-        raise ConfigError(f"{key} is not a property of {kind}{hint}")
+    for key in settings.unknown:
+        hint = hint_for(key, names, _names_beside(names))
+        raise ConfigError(f"{key} is not a property of {kind}{f'; {hint}' if hint else ''}")
     return settings
 
 
-def _dotted(key: str, names: set[str]) -> str:
+def _names_beside(names: Mapping[str, object]) -> dict[str, set[str]]:
+    """The names of the properties that other kinds of client have beside these."""
+    kinds = {"a producer": PRODUCER_ROWS, "a consumer": CONSUMER_ROWS, "an admin client": ADMIN_ROWS}
+    return {kind: {row.name for row in rows} - names.keys() for kind, rows in kinds.items()}
+
+
+def _is_address(text: str) -> bool:
+    try:
+        split_address(text.split(",")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _dotted(key: object, names: Mapping[str, object]) -> str:
+    if not isinstance(key, str):
+        raise ConfigError(f"the name of a property is a str, not {shown(key)}")
     dotted = key.replace("_", ".")
     return dotted if dotted in names else key
 

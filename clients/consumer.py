@@ -19,15 +19,35 @@ partitions.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
+from holdfast_log.clients.arguments import (
+    A_NAME,
+    A_PARTITION,
+    A_TIMEOUT,
+    A_WAIT,
+    PARTITIONS,
+    checked,
+    optional,
+)
 from holdfast_log.clients.config import Properties
+from holdfast_log.clients.connection.connection import ANY_NODE
 from holdfast_log.clients.connection.network import ClientNetwork
 from holdfast_log.clients.consuming.loop import ConsumerLoop, ConsumerParts, ReadClaims, consumer_parts
-from holdfast_log.clients.errors import ClosedError, NoGroupError, RequestTimeoutError
+from holdfast_log.clients.errors import ClosedError, NoGroupError, RequestTimeoutError, with_cause
 from holdfast_log.clients.feedback.events import OnEvent
 from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.clients.fetching.arguments import (
+    A_COUNT,
+    A_PLACE_TO_SEEK,
+    A_TOPIC_TO_ADD,
+    OF_CONSUMERS,
+    OFFSETS,
+    OFFSETS_TO_COMMIT,
+    PARTITION_OR_ALL,
+    TO_COMMIT,
+)
 from holdfast_log.clients.fetching.consumer_use import one_thread
 from holdfast_log.clients.fetching.deserialization import DeadLetter, Deserializer
 from holdfast_log.clients.fetching.fetched import EncodedBatch, FetchedBatch
@@ -39,7 +59,7 @@ from holdfast_log.clients.fetching.unknown_topics import check_topic_name
 from holdfast_log.clients.groups.listener import RebalanceListener
 from holdfast_log.clients.groups.membership import GroupIdentity
 from holdfast_log.clients.message import ConsumerRecord, OffsetAndMetadata
-from holdfast_log.protocol.errors import ErrorCode, error_for
+from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -73,6 +93,7 @@ class BaseConsumer(ConsumerQueries):
     # Topics and partitions ----------------------------------------------------------------------------
 
     @one_thread
+    @checked(topic=A_TOPIC_TO_ADD, partition=PARTITION_OR_ALL)
     def add_topic(self, topic: str, partition: int | None = None) -> None:
         """Consume a topic, or one partition of it.
 
@@ -97,6 +118,7 @@ class BaseConsumer(ConsumerQueries):
             self._parts.discovery.add(topic)
 
     @one_thread
+    @checked(topic=A_NAME, partition=PARTITION_OR_ALL)
     def remove_topic(self, topic: str, partition: int | None = None) -> None:
         """Stop consuming a topic, or one partition of it. In a group, other members get the partitions."""
         if partition is None:
@@ -114,6 +136,7 @@ class BaseConsumer(ConsumerQueries):
         return list(self._fetcher.positions)
 
     @one_thread
+    @checked(partition=A_PARTITION)
     def pause(self, partition: TopicPartition) -> None:
         """Return no records of a partition until `resume`; its position is kept."""
         position = self._position(partition)
@@ -121,6 +144,7 @@ class BaseConsumer(ConsumerQueries):
         self._buffer.put_back(position)
 
     @one_thread
+    @checked(partition=A_PARTITION)
     def resume(self, partition: TopicPartition) -> None:
         """Undo `pause`."""
         self._position(partition).is_paused = False
@@ -128,6 +152,7 @@ class BaseConsumer(ConsumerQueries):
     # Records ------------------------------------------------------------------------------------------
 
     @one_thread
+    @checked(timeout_ms=A_WAIT, max_records=optional(A_COUNT))
     def poll(self, timeout_ms: int = 0, max_records: int | None = None) -> list[ConsumerRecord]:
         """The next records, at most `max_records` (default `max.poll.records`).
 
@@ -145,6 +170,7 @@ class BaseConsumer(ConsumerQueries):
         return self._buffer.take(limit)
 
     @one_thread
+    @checked(timeout_ms=A_WAIT)
     def poll_batches(self, timeout_ms: int = 0) -> list[FetchedBatch]:
         """All fetched records, in whole batches and as columns, for processing in bulk.
 
@@ -157,6 +183,7 @@ class BaseConsumer(ConsumerQueries):
         return batches
 
     @one_thread
+    @checked(timeout_ms=A_WAIT)
     def poll_encoded(self, timeout_ms: int = 0) -> list[EncodedBatch]:
         """All fetched records, in whole batches that are decompressed and still encoded.
 
@@ -185,24 +212,37 @@ class BaseConsumer(ConsumerQueries):
     # Positions ----------------------------------------------------------------------------------------
 
     @one_thread
+    @checked(partition=A_PARTITION, offset=A_PLACE_TO_SEEK)
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue a partition at `offset`."""
-        self._buffer.drop(partition)
-        self._position(partition).go_to(offset)
+        """Continue a partition at `offset`, which may be what `offsets_for_times` or `committed` returned.
+
+        May be called after `add_topic`, before the first `poll`. In a group the position is then set when the
+        group assigns the partition to this consumer; if it first assigns others, `poll` raises that once.
+        """
+        self._seek(partition, lambda position: position.go_to(offset))
 
     @one_thread
+    @checked(partition=A_PARTITION)
     def seek_to_beginning(self, partition: TopicPartition) -> None:
-        """Continue a partition at its first record."""
-        self._buffer.drop(partition)
-        self._position(partition).go_to_time(EARLIEST)
+        """Continue a partition at its first record. Otherwise like `seek`."""
+        self._seek(partition, lambda position: position.go_to_time(EARLIEST))
 
     @one_thread
+    @checked(partition=A_PARTITION)
     def seek_to_end(self, partition: TopicPartition) -> None:
-        """Continue a partition at its end, with records written from now on."""
+        """Continue a partition at its end, with records written from now on. Otherwise like `seek`."""
+        self._seek(partition, lambda position: position.go_to_time(LATEST))
+
+    def _seek(self, partition: TopicPartition, go: Callable[[Position], None]) -> None:
+        if partition not in self._fetcher.positions:
+            if self._group is not None and self._group.seek_when_assigned(partition, go):
+                return
+            self._parts.discovery.expect(partition)
         self._buffer.drop(partition)
-        self._position(partition).go_to_time(LATEST)
+        go(self._position(partition))
 
     @one_thread
+    @checked(partition=A_PARTITION, timeout_ms=A_TIMEOUT)
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """The offset of the next record of a partition that `poll` returns.
 
@@ -215,7 +255,11 @@ class BaseConsumer(ConsumerQueries):
             left_ms = deadline_ms - self._network.now_ms()
             if left_ms <= 0:
                 raise position.last_error or RequestTimeoutError(
-                    f"the position of {position.key} was not found within {limit_ms} ms"
+                    with_cause(
+                        f"the position of {position.key} was not found within {limit_ms} ms",
+                        self._connection.standing(self._metadata.leader(*position.key)),
+                        self._connection.standing(ANY_NODE),
+                    )
                 )
             self._loop.turn(left_ms)
             self._fetcher.raise_problem()
@@ -223,6 +267,7 @@ class BaseConsumer(ConsumerQueries):
         return position.offset if first_offset is None else first_offset
 
     @one_thread
+    @checked(partition=A_PARTITION)
     def lag(self, partition: TopicPartition) -> int | None:
         """The number of offsets from the position to the high watermark; None while either is unknown."""
         position = self._position(partition)
@@ -231,6 +276,7 @@ class BaseConsumer(ConsumerQueries):
         return max(0, position.high_watermark - self.position(partition))
 
     @one_thread
+    @checked(partition=A_PARTITION)
     def last_error(self, partition: TopicPartition) -> Exception | None:
         """The error that keeps a partition from giving records, and that passes or that `poll` raises again;
         None if there is none."""
@@ -255,18 +301,29 @@ class BaseConsumer(ConsumerQueries):
     def _position(self, partition: TopicPartition) -> Position:
         position = self._fetcher.positions.get(partition)
         if position is None:
-            raise error_for(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"this consumer does not read {partition}: call add_topic() first",
-            )
+            raise self._not_read(partition)
         return position
+
+    def _not_read(self, place: TopicPartition | str) -> BrokerError:
+        topic = place if isinstance(place, str) else place.topic
+        advice = "call add_topic() first"
+        if self._group is not None and self._group.is_subscribed(topic):
+            advice = "the group has not assigned it to this consumer. assignment() has what it reads"
+        elif self._parts.discovery.has(topic):
+            advice = "call poll() first, which finds the partitions of the topic"
+        return error_for(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"this consumer does not read {place}: {advice}"
+        )
 
     # The group ----------------------------------------------------------------------------------------
 
     @one_thread
+    @checked(
+        topic=TO_COMMIT, partition=PARTITION_OR_ALL, offsets=optional(OFFSETS_TO_COMMIT), timeout_ms=A_TIMEOUT
+    )
     def commit(
         self,
-        topic: str | None = None,
+        topic: str | Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         partition: int | None = None,
         *,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
@@ -275,32 +332,56 @@ class BaseConsumer(ConsumerQueries):
         """Commit offsets for the group: of all partitions, of those of a topic, or of one.
 
         The committed offset is the one after the last record that `poll` returned, unless `offsets` gives
-        others. Waits for the coordinator's answer. Raises CommitFailedError if other members have the
-        partitions now, FencedInstanceIdError, RequestTimeoutError, NoGroupError and others.
+        others; these may also be the first argument. Waits for the coordinator's answer. Raises
+        UnknownTopicOrPartitionError for a topic or partition that this consumer does not read, without
+        `offsets`; CommitFailedError if other members have the partitions now, FencedInstanceIdError,
+        RequestTimeoutError, NoGroupError and others.
         """
         group = self._required_group("commit")
+        if isinstance(topic, Mapping):
+            if offsets is not None or partition is not None:
+                raise TypeError("commit() takes a dict of offsets alone, or offsets=... alone")
+            topic, offsets = None, topic
         if offsets is None:
-            chosen = {
+            self._check_reads(topic, partition)
+            offsets = {
                 key: stored
                 for key, stored in self._buffer.consumed().items()
                 if topic in (None, key.topic) and partition in (None, key.partition)
             }
-        else:
-            chosen = {
-                key: OffsetAndMetadata(stored) if isinstance(stored, int) else stored
-                for key, stored in offsets.items()
-            }
-        group.commit(chosen, self._limit_ms(timeout_ms), self._loop.turn)
+        elif topic is not None or partition is not None:
+            raise TypeError("commit() takes a topic and a partition, or offsets=..., but not both")
+        chosen = {
+            key: OffsetAndMetadata(stored) if isinstance(stored, int) else stored
+            for key, stored in offsets.items()
+        }
+        group.commits.commit(chosen, self._limit_ms(timeout_ms), self._loop.turn)
+
+    def _check_reads(self, topic: str | None, partition: int | None) -> None:
+        if topic is None:
+            if partition is not None:
+                raise ValueError(f"commit(partition={partition}) needs the topic of the partition too")
+        elif partition is not None:
+            self._position(TopicPartition(topic, partition))
+        elif not self._is_added(TopicPartition(topic, 0)) and all(
+            key.topic != topic for key in self._fetcher.positions
+        ):
+            raise self._not_read(topic)
 
     @one_thread
+    @checked(partitions=PARTITIONS, timeout_ms=A_TIMEOUT)
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offsets of any partitions; None for a partition without one."""
+        """The group's committed offsets of any partitions; None for a partition without one.
+
+        For one partition: `committed([partition])[partition]`.
+        """
         group = self._required_group("committed")
-        return group.committed(partitions, self._limit_ms(timeout_ms), self._loop.turn)
+        return group.commits.committed(partitions, self._limit_ms(timeout_ms), self._loop.turn)
 
     @one_thread
+    @checked(offsets=OFFSETS, timeout_ms=A_TIMEOUT)
     def rewind(
         self, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
@@ -321,7 +402,7 @@ class BaseConsumer(ConsumerQueries):
     @property
     def last_commit_error(self) -> Exception | None:
         """Why the last automatic commit failed; None after one that succeeded."""
-        return None if self._group is None else self._group.last_commit_error
+        return None if self._group is None else self._group.commits.last_error
 
     def _required_group(self, what: str) -> GroupSession:
         if self._loop.is_closed:
@@ -336,6 +417,7 @@ class BaseConsumer(ConsumerQueries):
         """Make the `poll` in progress, or else the next one, return at once. Thread-safe."""
         self._loop.wake()
 
+    @checked(timeout_ms=A_WAIT)
     def close(self, timeout_ms: int = _CLOSE_MS) -> None:
         """Commit if `enable.auto.commit` is set, leave the group and close all connections.
 
@@ -375,6 +457,7 @@ class Consumer(BaseConsumer):
     `poll` raises OwnershipFencedError.
     """
 
+    @checked(**OF_CONSUMERS)
     def __init__(
         self,
         properties: Properties,

@@ -10,8 +10,9 @@ with Producer(properties) as producer:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from holdfast_log.clients.arguments import A_NAME, A_WAIT, Kind, Refused, checked
 from holdfast_log.clients.errors import RecordDeserializationError
 from holdfast_log.clients.message import Message
 
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 
 _TIMEOUT_MS = 120_000
 _PREFIX = "__holdfast.errors."
+
+
+def _take_producer(value: Any) -> Any:
+    if isinstance(value, type) or not callable(getattr(value, "send", None)):
+        raise Refused("write DeadLetterTopic(producer, 'topic')")
+    return value
+
+
+_A_PRODUCER = Kind("a Producer", _take_producer)
 
 
 class DeadLetterTopic:
@@ -32,6 +42,7 @@ class DeadLetterTopic:
     tries again after a failure.
     """
 
+    @checked(producer=_A_PRODUCER, topic=A_NAME, timeout_ms=A_WAIT)
     def __init__(self, producer: Producer, topic: str, timeout_ms: int = _TIMEOUT_MS) -> None:
         self._producer = producer
         self._topic = topic

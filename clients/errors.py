@@ -258,6 +258,11 @@ class TopicRecreatedError(ClientError):
     """
 
 
+def with_cause(what: str, *causes: object) -> str:
+    """The text of an error that says what happened, and the causes that are known: None and "" are none."""
+    return "; ".join([what, *(str(cause) for cause in causes if cause is not None and str(cause))])
+
+
 def is_retriable(error: Exception) -> bool:
     """Whether another attempt may succeed. False for exceptions of neither family, which are bugs."""
     return isinstance(error, ClientError | BrokerError) and error.retriable

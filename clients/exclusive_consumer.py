@@ -14,14 +14,29 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from holdfast_log.clients.arguments import (
+    A_FUNCTION,
+    A_NAME,
+    A_PARTITION,
+    A_TIMEOUT,
+    PARTITIONS,
+    checked,
+    optional,
+)
 from holdfast_log.clients.config import Properties
 from holdfast_log.clients.connection.link import Call, Reply
 from holdfast_log.clients.consumer import BaseConsumer
 from holdfast_log.clients.consuming.loop import ConsumerParts, consumer_parts
 from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.clients.fetching.arguments import (
+    OF_CONSUMERS,
+    OFFSETS_TO_COMMIT,
+    PARTITION_OR_ALL,
+    TO_COMMIT,
+)
 from holdfast_log.clients.groups.membership import OwnerTokens
 from holdfast_log.clients.message import OffsetAndMetadata
-from holdfast_log.clients.ownership.arguments import check_partitions, check_text
+from holdfast_log.clients.ownership.arguments import A_CLAIM_WAIT, A_GENERATION, OF_OWNERS
 from holdfast_log.clients.ownership.claim import ClaimSettings
 from holdfast_log.clients.ownership.claim_requests import OwnDialect
 from holdfast_log.clients.ownership.claims import OwnershipClaims
@@ -47,6 +62,16 @@ class ExclusiveConsumer(BaseConsumer):
     Otherwise as Consumer.
     """
 
+    @checked(
+        own_group=A_NAME,
+        partitions=PARTITIONS,
+        generation=A_GENERATION,
+        wait_ms=A_CLAIM_WAIT,
+        session_timeout_ms=OF_OWNERS["session_timeout_ms"],
+        owner_id=OF_OWNERS["owner_id"],
+        on_ownership=A_FUNCTION,
+        **OF_CONSUMERS,
+    )
     def __init__(
         self,
         properties: Properties,
@@ -60,10 +85,6 @@ class ExclusiveConsumer(BaseConsumer):
         on_ownership: Callable[[OwnershipEvent], object] = lambda _: None,
         **more: Any,
     ) -> None:
-        check_text("own_group", own_group)
-        owned = check_partitions("partitions", partitions)
-        if owner_id is not None:
-            check_text("owner_id", owner_id)
         tokens = OwnerTokens(own_group)
         parts = consumer_parts(properties, tokens=tokens, **more)
         self.owner_id = owner_id or str(uuid.uuid4())
@@ -71,7 +92,7 @@ class ExclusiveConsumer(BaseConsumer):
         self._own = OwnershipClaims(
             parts.connection,
             dialect,
-            dict.fromkeys(owned, generation),
+            dict.fromkeys(partitions, generation),
             ClaimSettings(session_timeout_ms, parts.settings["retry.backoff.ms"]),
             wait_ms=wait_ms,
             answer_timeout_ms=2 * parts.settings["request.timeout.ms"] // 3,
@@ -83,11 +104,13 @@ class ExclusiveConsumer(BaseConsumer):
         """Whether this consumer holds all partitions, with the caveat of `Lease.is_held`."""
         return not self._loop.is_closed and self._own.is_valid(self._network.now_ms())
 
+    @checked(partition=A_PARTITION)
     def generation(self, partition: TopicPartition) -> int | None:
         """The generation in which a partition was granted; None before that."""
         grant = self._own.by_resource[partition].grant
         return None if grant is None else grant.generation
 
+    @checked(partition=A_PARTITION)
     def token(self, partition: TopicPartition) -> int | None:
         """A number for storage outside, as `Lease.token`; None before the partition is granted."""
         grant = self._own.by_resource[partition].grant
@@ -97,9 +120,15 @@ class ExclusiveConsumer(BaseConsumer):
         """What lets the Consumers of other processes read the partitions, as `Lease.fence`."""
         return self._own.fence()
 
+    @checked(
+        topic=TO_COMMIT,
+        partition=PARTITION_OR_ALL,
+        offsets=optional(OFFSETS_TO_COMMIT),
+        timeout_ms=A_TIMEOUT,
+    )
     def commit(
         self,
-        topic: str | None = None,
+        topic: str | Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         partition: int | None = None,
         *,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,

@@ -15,20 +15,36 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
+from holdfast_log.clients.arguments import (
+    A_COLUMN,
+    A_FLAG,
+    A_FUNCTION,
+    A_NAME,
+    A_TIMEOUT,
+    A_TIMESTAMP,
+    A_UUID,
+    AN_OFFSET,
+    FOR_SIMULATIONS,
+    PARTITION_NUMBER,
+    PROPERTIES,
+    checked,
+    optional,
+)
 from holdfast_log.clients.config import Properties, producer_settings, required_acks
-from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.connection.connection import ANY_NODE, Connection
 from holdfast_log.clients.connection.network import ClientNetwork
-from holdfast_log.clients.errors import ConfigError, RequestTimeoutError
+from holdfast_log.clients.errors import ConfigError, RequestTimeoutError, with_cause
 from holdfast_log.clients.feedback.events import OnEvent
 from holdfast_log.clients.fence import OwnerFence
 from holdfast_log.clients.message import Message
-from holdfast_log.clients.ownership.arguments import check_numbers, check_text
+from holdfast_log.clients.ownership.arguments import NUMBERS, OF_OWNERS
 from holdfast_log.clients.ownership.claim import FOR_EVER, ClaimSettings
 from holdfast_log.clients.ownership.claim_requests import ProducerAccessDialect
 from holdfast_log.clients.ownership.claims import OwnershipClaims
 from holdfast_log.clients.ownership.events import OwnershipEvent
 from holdfast_log.clients.ownership.whole_topic import WholeTopic
 from holdfast_log.clients.ownership.write_access import ClaimedWriteAccess
+from holdfast_log.clients.sending.arguments import A_LEADER_EPOCH, A_MESSAGE, AN_APPEND_ID, GUARDS
 from holdfast_log.clients.sending.engine import SendingEngine, producer_connection
 from holdfast_log.clients.sending.expectations import ANY_EPOCH, NO_GUARDS
 from holdfast_log.clients.sending.message_sender import MessageSender, Serializer, to_bytes
@@ -62,6 +78,22 @@ class ExclusiveProducer(ProducerFace):
     TypeError for arguments of a wrong type.
     """
 
+    @checked(
+        properties=PROPERTIES,
+        topic=A_NAME,
+        mode=OF_OWNERS["mode"],
+        partitions=optional(NUMBERS),
+        timeout_ms=A_TIMEOUT,
+        is_waiting=A_FLAG,
+        session_timeout_ms=OF_OWNERS["session_timeout_ms"],
+        producer_id=OF_OWNERS["producer_id"],
+        on_ownership=A_FUNCTION,
+        key_serializer=A_FUNCTION,
+        value_serializer=A_FUNCTION,
+        partitioner=A_FUNCTION,
+        on_event=optional(A_FUNCTION),
+        **FOR_SIMULATIONS,
+    )
     def __init__(
         self,
         properties: Properties,
@@ -82,11 +114,6 @@ class ExclusiveProducer(ProducerFace):
         is_threaded: bool = True,
         on_event: OnEvent | None = None,
     ) -> None:
-        check_text("topic", topic)
-        if not isinstance(mode, ProducerAccessMode):
-            raise TypeError(f"mode must be a ProducerAccessMode, not {type(mode).__name__} {mode!r}")
-        if producer_id is not None:
-            check_text("producer_id", producer_id)
         settings = producer_settings(properties)
         if required_acks(settings) != -1:
             raise ConfigError(f"acks={settings['acks']}: an exclusive producer needs acks=all")
@@ -94,7 +121,7 @@ class ExclusiveProducer(ProducerFace):
         self.topic = topic
         self.mode = mode
         self.producer_id = producer_id or str(uuid.uuid4())
-        named = None if partitions is None else sorted(set(check_numbers("partitions", partitions)))
+        named = None if partitions is None else sorted(set(partitions))
         if named == []:
             raise ValueError("partitions is empty: name at least one, or None for all")
         may_queue = mode is ProducerAccessMode.WAIT_FOR_EXCLUSIVE
@@ -142,6 +169,7 @@ class ExclusiveProducer(ProducerFace):
 
     # Access -------------------------------------------------------------------------------------------
 
+    @checked(timeout_ms=A_TIMEOUT)
     def claim(self, timeout_ms: int | None = None) -> None:
         """Wait until access is granted. Raises what the constructor raises."""
         engine = self._engine
@@ -152,9 +180,8 @@ class ExclusiveProducer(ProducerFace):
                 raise engine.fatal_error
             if not self._claims.is_held:
                 because = self._claims.last_error
-                detail = "other producers have it" if because is None else str(because)
-                waited = f"{self.topic}: no access within {timeout_ms} ms: {detail}"
-                raise RequestTimeoutError(waited) from because
+                waited = f"{self.topic}: no access within {timeout_ms} ms"
+                raise RequestTimeoutError(with_cause(waited, self._claims.waits_for())) from because
 
     @property
     def has_access(self) -> bool:
@@ -169,11 +196,13 @@ class ExclusiveProducer(ProducerFace):
                 self._whole_topic.grow()
             return engine.fatal_error is None and self._claims.is_valid(engine.network.now_ms())
 
+    @checked(partition=PARTITION_NUMBER)
     def epoch(self, partition: int = 0) -> int | None:
         """The topic epoch that was granted; None before that, and for SHARED."""
         grant = self._grant(partition)
         return None if grant is None or grant.generation < 0 else grant.generation
 
+    @checked(partition=PARTITION_NUMBER)
     def token(self, partition: int = 0) -> int | None:
         """A number for storage outside, as `Lease.token`; None before access is granted, and for SHARED."""
         grant = self._grant(partition)
@@ -185,12 +214,14 @@ class ExclusiveProducer(ProducerFace):
         with self._engine.lock:
             return self._claims.fence()
 
+    @checked(partition=PARTITION_NUMBER)
     def fence_offset(self, partition: int = 0) -> int | None:
         """Where the partition ended when access was granted: no earlier producer writes there or later."""
         grant = self._grant(partition)
         return None if grant is None or grant.fence_offset < 0 else grant.fence_offset
 
     def _grant(self, partition: int) -> ResourceStanding | None:
+        self._check(self.topic, partition)
         with self._engine.lock:
             return self._claims.by_resource[TopicPartition(self.topic, partition)].grant
 
@@ -199,9 +230,20 @@ class ExclusiveProducer(ProducerFace):
     def send(self, *messages: Message) -> SendResponse:
         """As `Producer.send`. Raises ValueError for a topic or partition that this producer does not have."""
         for message in messages:
+            if type(message) is not Message:
+                A_MESSAGE.check("send()", "each argument", message)
             self._check(message.topic, message.partition)
         return self._sender.send(*messages)
 
+    @checked(
+        expected_offset=AN_OFFSET,
+        messages=A_MESSAGE,
+        last_leader_epoch=A_LEADER_EPOCH,
+        guards=GUARDS,
+        append_id=AN_APPEND_ID,
+        topic_id=A_UUID,
+        unused_before=optional(AN_OFFSET),
+    )
     def send_at(
         self,
         expected_offset: int,
@@ -225,6 +267,13 @@ class ExclusiveProducer(ProducerFace):
             unused_before=unused_before,
         )
 
+    @checked(
+        topic=A_NAME,
+        values=A_COLUMN,
+        keys=optional(A_COLUMN),
+        partition=optional(PARTITION_NUMBER),
+        timestamp=optional(A_TIMESTAMP),
+    )
     def send_many(
         self,
         topic: str,
@@ -247,6 +296,7 @@ class ExclusiveProducer(ProducerFace):
 
     # The end ------------------------------------------------------------------------------------------
 
+    @checked(timeout_ms=A_TIMEOUT)
     def close(self, timeout_ms: int | None = None) -> None:
         """As `Producer.close`; then releases the topic: the next producer in the queue has it at once."""
         engine = self._engine
@@ -298,7 +348,6 @@ def _await_metadata(connection: Connection, topic: str, timeout_ms: int) -> None
         if unreached is not None:
             raise unreached
         if left_ms <= 0:
-            detail = "" if error is None else f": {error}"
-            waited = f"no broker described topic {topic} within {timeout_ms} ms{detail}"
-            raise RequestTimeoutError(waited) from error
+            waited = f"no broker described topic {topic} within {timeout_ms} ms"
+            raise RequestTimeoutError(with_cause(waited, error, connection.standing(ANY_NODE))) from error
         connection.keep(connection.poll(left_ms))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast_log.clients.arguments import A_PARTITION, checked
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 FENCES_FEATURE = "holdfast.fences"
@@ -25,6 +26,7 @@ class OwnerFence:
     tokens: Mapping[TopicPartition, int]
     secret: bytes = field(repr=False)
 
+    @checked(partition=A_PARTITION)
     def token(self, partition: TopicPartition) -> int:
         """The token of a partition. Raises ValueError for one that the fence does not cover."""
         found = self.tokens.get(partition)

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import random
 
+from holdfast_log.clients.arguments import A_FUNCTION, FOR_SIMULATIONS, PROPERTIES, checked, optional
 from holdfast_log.clients.config import Properties, producer_settings, required_acks
 from holdfast_log.clients.connection.network import ClientNetwork
 from holdfast_log.clients.errors import ConfigError
 from holdfast_log.clients.feedback.events import OnEvent
 from holdfast_log.clients.fence import OwnerFence
+from holdfast_log.clients.sending.arguments import A_FENCE
 from holdfast_log.clients.sending.engine import SendingEngine, producer_connection
 from holdfast_log.clients.sending.message_sender import MessageSender, Serializer, to_bytes
 from holdfast_log.clients.sending.partitioner import Partitioner, by_key
@@ -37,6 +39,15 @@ class Producer(ProducerFace, MessageSender):
 
     # A MessageSender, rather than the owner of one, to spare each message a call.
 
+    @checked(
+        properties=PROPERTIES,
+        key_serializer=A_FUNCTION,
+        value_serializer=A_FUNCTION,
+        partitioner=A_FUNCTION,
+        on_event=optional(A_FUNCTION),
+        fence=A_FENCE,
+        **FOR_SIMULATIONS,
+    )
     def __init__(
         self,
         properties: Properties,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +101,8 @@ class Setting:
 
     def _convert(self, value: Any) -> Any:
         if value is None:
+            if self.default is not None:
+                raise ValueError
             return None
         match self.type:
             case SettingType.BOOLEAN:
@@ -110,10 +112,9 @@ class Setting:
             case SettingType.DOUBLE:
                 return _as_float(value)
             case SettingType.LIST:
-                items = value.split(",") if isinstance(value, str) else value
-                return tuple(item for item in (str(item).strip() for item in items) if item)
+                return tuple(item for item in map(_as_text, _as_items(value)) if item)
             case _:
-                return str(value).strip()
+                return _as_text(value)
 
     def _check_bounds(self, parsed: Any) -> None:
         if parsed is None:
@@ -128,6 +129,20 @@ class Setting:
             high = high if self.maximum is None else self.maximum
             if not low <= parsed <= high:
                 raise ValueError(f"{_EXPECTED[self.type]} from {low} to {high}")
+
+
+def _as_text(value: Any) -> str:
+    if not isinstance(value, str | int | float | os.PathLike):
+        raise ValueError
+    return str(value).strip()
+
+
+def _as_items(value: Any) -> Iterable[Any]:
+    if isinstance(value, str):
+        return value.split(",")
+    if isinstance(value, bytes | Mapping) or not isinstance(value, Iterable):
+        raise ValueError
+    return value
 
 
 def _as_boolean(value: Any) -> bool:

@@ -117,15 +117,18 @@ class BatchBuilder:
 
     def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
         """Add a record, which must not change afterwards. Returns its offset delta. `timestamp` is in ms."""
+        return self.append_encoded(timestamp, key, value, encode_headers(headers) if headers else b"")
+
+    def append_encoded(self, timestamp: int, key: bytes | None, value: bytes | None, tail: bytes) -> int:
+        """As `append`, for headers that `encode_headers` has encoded; empty for none."""
         delta = len(self.values)
-        size = self.size + TYPICAL_OVERHEAD
+        size = self.size + TYPICAL_OVERHEAD + len(tail)
         if key is not None:
             size += len(key)
         if value is not None:
             size += len(value)
-        if headers:
-            self._headers[delta] = encoded = encode_headers(headers)
-            size += len(encoded)
+        if tail:
+            self._headers[delta] = tail
         self.keys.append(key)
         self.values.append(value)
         self.timestamps.append(timestamp)

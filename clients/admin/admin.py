@@ -17,6 +17,24 @@ from holdfast_log.clients.admin import (
     replicas,
 )
 from holdfast_log.clients.admin import topics as topic_calls
+from holdfast_log.clients.admin.arguments import (
+    A_BROKER,
+    A_TOKEN,
+    AN_ELECTION,
+    ANY_GENERATION,
+    ASSIGNMENTS,
+    BROKERS,
+    CONFIG_CHANGES,
+    CONFIG_RESOURCES,
+    COUNTS,
+    NAMES,
+    NEW_TOPICS,
+    OFFSETS_TO_DELETE,
+    QUOTA_CHANGES,
+    QUOTA_NAMES,
+    TARGETS,
+    TEXTS,
+)
 from holdfast_log.clients.admin.asking import Asking
 from holdfast_log.clients.admin.cluster import BrokerSupport, ClusterDescription, LogDir
 from holdfast_log.clients.admin.configs import ConfigChange, ConfigEntry, ConfigResource
@@ -27,12 +45,27 @@ from holdfast_log.clients.admin.quotas import ClientQuotaEntity
 from holdfast_log.clients.admin.records import ProducerDescription
 from holdfast_log.clients.admin.replicas import Reassignment
 from holdfast_log.clients.admin.topics import NewTopic, TopicDescription
+from holdfast_log.clients.arguments import (
+    A_FLAG,
+    A_FUNCTION,
+    A_NAME,
+    A_NETWORK,
+    A_TEXT,
+    A_WAIT,
+    AN_RNG,
+    PARTITIONS,
+    PROPERTIES,
+    checked,
+    optional,
+)
 from holdfast_log.clients.config import Properties, admin_settings
 from holdfast_log.clients.connection.connection import Connection
 from holdfast_log.clients.connection.network import ClientNetwork
 from holdfast_log.clients.feedback.events import OnEvent
+from holdfast_log.clients.fetching.arguments import OFFSETS, OFFSETS_TO_COMMIT, TIMES
 from holdfast_log.clients.fetching.offsets import OffsetAndTimestamp
 from holdfast_log.clients.message import OffsetAndMetadata
+from holdfast_log.clients.ownership.arguments import A_RESOURCE, RESOURCES
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.elect_leaders import ElectionType
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -49,6 +82,12 @@ class Admin:
     except for `feedback`.
     """
 
+    @checked(
+        properties=PROPERTIES,
+        network=optional(A_NETWORK),
+        rng=optional(AN_RNG),
+        on_event=optional(A_FUNCTION),
+    )
     def __init__(
         self,
         properties: Properties,
@@ -72,6 +111,7 @@ class Admin:
 
     # Topics -------------------------------------------------------------------------------------------
 
+    @checked(topics=NEW_TOPICS, validate_only=A_FLAG, retry_on_quota_violation=A_FLAG)
     def create_topics(
         self,
         topics: Iterable[NewTopic],
@@ -92,6 +132,7 @@ class Admin:
             retry_on_quota_violation=retry_on_quota_violation,
         )
 
+    @checked(names=NAMES, retry_on_quota_violation=A_FLAG)
     def delete_topics(self, names: Iterable[str], *, retry_on_quota_violation: bool = True) -> None:
         """Delete topics with all their records. Raises UnknownTopicOrPartitionError and others.
 
@@ -99,6 +140,12 @@ class Admin:
         """
         topic_calls.delete_topics(self._asking, names, retry_on_quota_violation=retry_on_quota_violation)
 
+    @checked(
+        counts=COUNTS,
+        assignments=optional(ASSIGNMENTS),
+        validate_only=A_FLAG,
+        retry_on_quota_violation=A_FLAG,
+    )
     def create_partitions(
         self,
         counts: Mapping[str, int],
@@ -120,10 +167,12 @@ class Admin:
             retry_on_quota_violation=retry_on_quota_violation,
         )
 
+    @checked(include_internal=A_FLAG)
     def list_topics(self, *, include_internal: bool = False) -> list[str]:
         """The names of all topics, sorted."""
         return topic_calls.list_topics(self._asking, include_internal=include_internal)
 
+    @checked(names=optional(NAMES))
     def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
         """The topics of these names, or all topics. Raises UnknownTopicOrPartitionError and others."""
         return topic_calls.describe_topics(self._asking, names)
@@ -134,10 +183,12 @@ class Admin:
         """The live brokers, and the controller."""
         return cluster.describe_cluster(self._asking)
 
+    @checked(node=A_BROKER)
     def describe_api_versions(self, node: int) -> BrokerSupport:
         """The APIs and features of a broker. An API that the broker lacks is listed without versions."""
         return cluster.describe_api_versions(self._asking, node)
 
+    @checked(nodes=optional(BROKERS), topics=optional(NAMES))
     def describe_log_dirs(
         self, nodes: Iterable[int] | None = None, topics: Iterable[str] | None = None
     ) -> list[LogDir]:
@@ -146,12 +197,14 @@ class Admin:
 
     # Settings -----------------------------------------------------------------------------------------
 
+    @checked(resources=CONFIG_RESOURCES, include_documentation=A_FLAG)
     def describe_configs(
         self, resources: Iterable[ConfigResource], *, include_documentation: bool = False
     ) -> dict[ConfigResource, list[ConfigEntry]]:
         """The settings in force of topics and brokers, default values included."""
         return configs.describe_configs(self._asking, resources, include_documentation=include_documentation)
 
+    @checked(changes=CONFIG_CHANGES, validate_only=A_FLAG, absent=BROKERS)
     def alter_configs(
         self,
         changes: Mapping[ConfigResource, Iterable[ConfigChange]],
@@ -167,6 +220,7 @@ class Admin:
 
     # Quotas -------------------------------------------------------------------------------------------
 
+    @checked(names=optional(QUOTA_NAMES), strict=A_FLAG)
     def describe_client_quotas(
         self, names: Mapping[str, str | None] | None = None, *, strict: bool = False
     ) -> dict[ClientQuotaEntity, dict[str, float]]:
@@ -177,6 +231,7 @@ class Admin:
         """
         return quotas.describe_client_quotas(self._asking, names or {}, strict=strict)
 
+    @checked(changes=QUOTA_CHANGES, validate_only=A_FLAG)
     def alter_client_quotas(
         self,
         changes: Mapping[ClientQuotaEntity, Mapping[str, float | None]],
@@ -192,6 +247,7 @@ class Admin:
 
     # Records ------------------------------------------------------------------------------------------
 
+    @checked(times=TIMES)
     def list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
         """The offsets of EARLIEST, LATEST, MAX_TIMESTAMP, or of times in ms since the epoch.
 
@@ -199,6 +255,7 @@ class Admin:
         """
         return records.list_offsets(self._asking, times)
 
+    @checked(before=OFFSETS_TO_DELETE)
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records before these offsets; -1 deletes all records.
 
@@ -206,6 +263,7 @@ class Admin:
         """
         return records.delete_records(self._asking, before)
 
+    @checked(partitions=PARTITIONS)
     def describe_producers(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, list[ProducerDescription]]:
@@ -214,6 +272,7 @@ class Admin:
 
     # Replicas -----------------------------------------------------------------------------------------
 
+    @checked(election=AN_ELECTION, partitions=optional(PARTITIONS))
     def elect_leaders(
         self, election: ElectionType, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, BrokerError | None]:
@@ -223,6 +282,7 @@ class Admin:
         """
         return replicas.elect_leaders(self._asking, election, partitions)
 
+    @checked(targets=TARGETS)
     def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None]
     ) -> dict[TopicPartition, BrokerError | None]:
@@ -232,6 +292,7 @@ class Admin:
         """
         return replicas.alter_partition_reassignments(self._asking, targets)
 
+    @checked(partitions=optional(PARTITIONS))
     def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
@@ -240,14 +301,17 @@ class Admin:
 
     # Groups -------------------------------------------------------------------------------------------
 
+    @checked(states=NAMES, types=NAMES)
     def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """The groups in these states and of these types, sorted by name; empty filters match all groups."""
         return groups.list_groups(self._asking, states, types)
 
+    @checked(group_ids=NAMES)
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """State and members of groups. A group that does not exist has the state Dead."""
         return groups.describe_groups(self._asking, group_ids)
 
+    @checked(group_ids=NAMES)
     def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete groups that have no members, and their offsets.
 
@@ -255,12 +319,14 @@ class Admin:
         """
         groups.delete_groups(self._asking, group_ids)
 
+    @checked(group_id=A_NAME, partitions=optional(PARTITIONS))
     def list_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """A group's committed offsets, for these partitions or all. Partitions without one are left out."""
         return groups.list_group_offsets(self._asking, group_id, partitions)
 
+    @checked(group_id=A_NAME, offsets=OFFSETS_TO_COMMIT)
     def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
     ) -> None:
@@ -270,12 +336,21 @@ class Admin:
         """
         groups.alter_group_offsets(self._asking, group_id, offsets)
 
+    @checked(group_id=A_NAME, partitions=PARTITIONS)
     def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete a group's committed offsets of partitions whose topics no member subscribes to."""
         groups.delete_group_offsets(self._asking, group_id, partitions)
 
     # Managed groups -----------------------------------------------------------------------------------
 
+    @checked(
+        group_id=A_NAME,
+        topics=NAMES,
+        session_timeout_ms=A_WAIT,
+        ephemeral=A_FLAG,
+        assignor=A_TEXT,
+        single_reader=A_FLAG,
+    )
     def create_managed_group(
         self,
         group_id: str,
@@ -303,6 +378,7 @@ class Admin:
             single_reader=single_reader,
         )
 
+    @checked(group_ids=NAMES)
     def delete_managed_groups(self, group_ids: Iterable[str]) -> None:
         """Delete managed groups that have no members and are not ephemeral.
 
@@ -310,10 +386,12 @@ class Admin:
         """
         managed_groups.delete_managed_groups(self._asking, group_ids)
 
+    @checked(group_ids=NAMES)
     def list_managed_groups(self, group_ids: Iterable[str] = ()) -> list[ManagedGroupListing]:
         """The managed groups of these names, or all, sorted by name; names that do not exist are left out."""
         return managed_groups.list_managed_groups(self._asking, group_ids)
 
+    @checked(group_id=A_NAME, offsets=OFFSETS)
     def rewind_group(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Move a managed group to these offsets while it works. Returns the partitions' new offsets.
 
@@ -324,6 +402,7 @@ class Admin:
 
     # Ownership ----------------------------------------------------------------------------------------
 
+    @checked(groups=optional(TEXTS), resources=optional(RESOURCES), include_history=A_FLAG)
     def describe_owners(
         self,
         groups: Iterable[str] | None = None,
@@ -337,6 +416,7 @@ class Admin:
         """
         return ownership.describe_owners(self._asking, groups, resources, include_history=include_history)
 
+    @checked(group=A_TEXT, resource=A_RESOURCE, generation=ANY_GENERATION, comment=A_TEXT)
     def force_release(
         self, group: str, resource: TopicPartition | str, *, generation: int = -1, comment: str = ""
     ) -> tuple[int, str | None]:
@@ -348,6 +428,7 @@ class Admin:
         """
         return ownership.force_release(self._asking, group, resource, generation=generation, comment=comment)
 
+    @checked(group=A_TEXT, resource=A_RESOURCE, token=A_TOKEN)
     def check_token(self, group: str, resource: TopicPartition | str, token: int) -> TokenCheck:
         """Whether `token` (`Lease.token`) is that of the newest grant of the resource.
 

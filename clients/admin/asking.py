@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from holdfast_log.clients.connection.connection import ANY_NODE, Connection
 from holdfast_log.clients.connection.link import Reply
-from holdfast_log.clients.errors import RequestTimeoutError, is_retriable
+from holdfast_log.clients.errors import RequestTimeoutError, is_retriable, with_cause
 from holdfast_log.clients.fetching.offsets import wait_for_metadata
 from holdfast_log.clients.groups.coordinator import (
     COORDINATOR_MOVED,
@@ -113,8 +113,11 @@ class Asking:
             if left_ms <= 0:
                 missing = ", ".join(str(node) for node in nodes if node not in metadata.nodes)
                 raise RequestTimeoutError(
-                    f"broker {missing} was not in the cluster's metadata within {self.timeout_ms} ms: check "
-                    "that it runs"
+                    with_cause(
+                        f"broker {missing} was not in the cluster's metadata within {self.timeout_ms} ms: "
+                        "check that it runs",
+                        self.connection.standing(ANY_NODE),
+                    )
                 )
             wait_for_metadata(self.connection, left_ms)
 

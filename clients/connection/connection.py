@@ -15,6 +15,20 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from holdfast_log.clients.arguments import (
+    A_FLAG,
+    A_FUNCTION,
+    A_NAME,
+    A_NETWORK,
+    A_WAIT,
+    AN_RNG,
+    Kind,
+    Refused,
+    an_instance,
+    checked,
+    optional,
+    several,
+)
 from holdfast_log.clients.config import ADMIN_ROWS, Properties, load_settings, split_address
 from holdfast_log.clients.connection.cluster_view import Metadata
 from holdfast_log.clients.connection.conversation import Authenticator, Conversation
@@ -49,6 +63,23 @@ _SHORT_ABSENCE_MS = 1000
 R = TypeVar("R", bound=Response)
 
 
+def _take_call(value: Any) -> Call:
+    if not isinstance(value, Call) or not isinstance(value.request, Request):
+        raise Refused("write Call(ANY_NODE, MetadataRequest(topics=None))")
+    if type(value.node) is not int or not (value.timeout_ms is None or type(value.timeout_ms) is int):
+        raise Refused("its node is a broker's id, and its timeout_ms is in ms or None, both int")
+    return value
+
+
+def _take_addresses(value: Any) -> Any:
+    return A_NAME.take(value) if isinstance(value, str) else _ADDRESS_LIST.take(value)
+
+
+_A_CALL = Kind("a Call of a request", _take_call)
+_ADDRESS_LIST = several(A_NAME, "addresses (str)", "'localhost:9092'")
+_ADDRESSES = Kind("host:port, more of them separated by commas", _take_addresses)
+
+
 class Connection:
     """Connections to the brokers of one cluster. Only `wake` and `feedback` may be called by other threads.
 
@@ -59,6 +90,17 @@ class Connection:
     whose loop must continue asks `unreachable` instead.
     """
 
+    @checked(
+        bootstrap=_ADDRESSES,
+        settings=optional(an_instance(Mapping, "a dict of properties")),
+        network=optional(A_NETWORK),
+        rng=optional(AN_RNG),
+        authenticator=optional(A_FUNCTION),
+        allow_auto_topic_creation=A_FLAG,
+        on_event=optional(A_FUNCTION),
+        kind=A_NAME,
+        raises_unreachable=A_FLAG,
+    )
     def __init__(
         self,
         bootstrap: str,
@@ -72,40 +114,40 @@ class Connection:
         kind: str = "connection",
         raises_unreachable: bool = True,
     ) -> None:
-        checked = _checked(bootstrap, settings or {})
+        values = _checked(bootstrap, settings or {})
         self.network: ClientNetwork = network or SystemNetwork(
-            secure=_tls_channels(checked),
-            send_buffer_bytes=checked["send.buffer.bytes"],
-            receive_buffer_bytes=checked["receive.buffer.bytes"],
+            secure=_tls_channels(values),
+            send_buffer_bytes=values["send.buffer.bytes"],
+            receive_buffer_bytes=values["receive.buffer.bytes"],
         )
         self.events = Events(on_event)
-        self.log_name = f"holdfast.{kind}.{checked['client.id']}"
+        self.log_name = f"holdfast.{kind}.{values['client.id']}"
         """The name of the logger that gets this client's warnings."""
         self._traffic = Traffic(self.events, ConnectionLog(self.log_name, self.network.now_ms))
         self.metadata = Metadata(
-            max_age_ms=checked["metadata.max.age.ms"],
-            retry_backoff_ms=checked["retry.backoff.ms"],
+            max_age_ms=values["metadata.max.age.ms"],
+            retry_backoff_ms=values["retry.backoff.ms"],
             allow_auto_topic_creation=allow_auto_topic_creation,
             events=self.events,
         )
         self._rng = rng or random.Random()
         self._authenticator = authenticator
-        self._request_timeout_ms: int = checked["request.timeout.ms"]
+        self._request_timeout_ms: int = values["request.timeout.ms"]
         self._link_settings = LinkSettings(
-            client_id=checked["client.id"],
-            request_timeout_ms=checked["request.timeout.ms"],
-            setup_timeout_ms=checked["socket.connection.setup.timeout.ms"],
-            backoff_ms=checked["reconnect.backoff.ms"],
-            backoff_max_ms=checked["reconnect.backoff.max.ms"],
-            max_idle_ms=checked["connections.max.idle.ms"],
-            max_response_bytes=checked["response.max.bytes"],
-            uses_tls=checked["security.protocol"] == "SSL",
+            client_id=values["client.id"],
+            request_timeout_ms=values["request.timeout.ms"],
+            setup_timeout_ms=values["socket.connection.setup.timeout.ms"],
+            backoff_ms=values["reconnect.backoff.ms"],
+            backoff_max_ms=values["reconnect.backoff.max.ms"],
+            max_idle_ms=values["connections.max.idle.ms"],
+            max_response_bytes=values["response.max.bytes"],
+            uses_tls=values["security.protocol"] == "SSL",
         )
-        addresses = [split_address(address) for address in checked["bootstrap.servers"]]
+        addresses = [split_address(address) for address in values["bootstrap.servers"]]
         self._links = Links(addresses, self._new_link, self.keep, self._rng)
         self._unplaced: list[tuple[Call, int]] = []  # for any broker or the controller, with deadlines
         self._kept: list[Reply] = []  # for the next `poll`
-        self._bootstrap_timeout_ms: int = checked["bootstrap.timeout.ms"]
+        self._bootstrap_timeout_ms: int = values["bootstrap.timeout.ms"]
         self._raises_unreachable = raises_unreachable
         self._bootstrap_by_ms: int | None = None
         self._turn_ended_ms = 0
@@ -122,6 +164,10 @@ class Connection:
         """
         if self._is_closed:
             raise ClosedError("the connection is closed")
+        if type(timeout_ms) is not int:
+            timeout_ms = A_WAIT.check("Connection.poll()", "timeout_ms", timeout_ms)
+        for call in calls:
+            _A_CALL.check("Connection.poll()", "each call", call)
         now_ms = self.network.now_ms()
         if self._bootstrap_by_ms is not None:
             # While the caller was away, no attempt could fail or succeed: that time does not count.
@@ -320,6 +366,20 @@ class Connection:
         if link is None:
             self.metadata.renew()
         return link
+
+    def standing(self, node: int) -> str:
+        """What a call to this broker, or to any, waits for, in words; empty if for nothing that is known.
+
+        For the error of a call whose time has run out. May be called by any thread.
+        """
+        now_ms = self.network.now_ms()
+        if node == ANY_NODE:
+            links = self._links.shared()
+            if any(link.is_ready for link in links) and self.metadata.update_count:
+                return ""
+            return "; ".join(self._links.standings(now_ms)) or "no broker has answered yet"
+        link = self._links.apart if node == COORDINATOR else self._links.by_node.get(node)
+        return "" if link is None else link.standing(now_ms)
 
     def troubles(self) -> list[str]:
         """For each broker without a connection, why the last one failed or broke."""

@@ -15,7 +15,7 @@ from holdfast_log.clients.errors import ClientError, ConnectionFailedError, Requ
 from holdfast_log.clients.feedback.traffic import Meter
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.errors import BrokerError
-from holdfast_log.protocol.schema import InvalidMessage, MalformedMessage
+from holdfast_log.protocol.schema import MalformedMessage
 
 _FAIR_SHARE_OF_READS = 16
 """Most reads from one broker before the others are served."""
@@ -114,6 +114,9 @@ class Link:
         self._used_at_ms = 0
         self.failures = 0
         """How many connections have failed since the last one that was established."""
+        self._down_since_ms = 0
+        """While `last_error` is set: when the first connection failed since the last one that was
+        established."""
         self._not_before_ms = 0
         self._throttled_until_ms = 0
         self._queued: deque[_Waiting] = deque()
@@ -151,6 +154,19 @@ class Link:
         if not self._is_connected:
             return True
         return self._wire is not None and bool(self._wire.outgoing)
+
+    def standing(self, now_ms: int) -> str:
+        """What a call on this link waits for, in words; empty if for nothing that is known here. May be
+        called by any thread."""
+        error, sent = self.last_error, [*self._in_flight.values()]
+        if error is not None:
+            return f"unreachable for {(now_ms - self._down_since_ms) / 1000:.1f} s ({error})"
+        if now_ms < self._throttled_until_ms:
+            return f"{self} throttles this client for another {self._throttled_until_ms - now_ms} ms"
+        if sent:
+            oldest_s = (now_ms - min(each.since_ms for each in sent)) / 1000
+            return f"{self} has not answered {len(sent)} requests, the oldest of them for {oldest_s:.1f} s"
+        return "" if self.is_ready or self._channel is None else f"connecting to {self}"
 
     def is_blocked(self, now_ms: int) -> bool:
         """Whether nothing may be sent yet: after a failure, or because the broker throttles this client."""
@@ -235,7 +251,7 @@ class Link:
                 self._wire.send(
                     waiting.call.request, self._next_token, expects_response=waiting.call.expects_response
                 )
-            except (ClientError, InvalidMessage) as error:
+            except Exception as error:  # Not sent, and nothing else is harmed: its caller learns why.
                 refused.append(self._end(waiting, now_ms, error=error))
                 continue
             waiting.is_sent = True
@@ -328,6 +344,8 @@ class Link:
         return self._give_up(error, now_ms)
 
     def _give_up(self, error: Exception, now_ms: int) -> list[Reply]:
+        if self.last_error is None:
+            self._down_since_ms = now_ms
         self.last_error = error
         self._on_failure()
         waiting = [*self._in_flight.values(), *self._queued]

@@ -87,3 +87,7 @@ class Links:
     def troubles(self) -> list[str]:
         """For each link without a connection, why the last one failed or broke."""
         return [str(link.last_error) for link in self.shared() if link.last_error is not None]
+
+    def standings(self, now_ms: int) -> list[str]:
+        """For each link, what a call on it waits for; without those that wait for nothing known."""
+        return [standing for link in self.shared() if (standing := link.standing(now_ms))]

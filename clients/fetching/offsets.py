@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from holdfast_log.clients.connection.cluster_view import NO_NODE, Metadata
-from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.connection.connection import ANY_NODE, Connection
 from holdfast_log.clients.connection.link import Reply
-from holdfast_log.clients.errors import RequestTimeoutError, is_retriable
+from holdfast_log.clients.errors import RequestTimeoutError, is_retriable, with_cause
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -83,7 +83,9 @@ def look_up_offsets(
     while wanted:
         left_ms = deadline_ms - connection.network.now_ms()
         if left_ms <= 0:
-            raise last_error or RequestTimeoutError(f"no offsets were found within {timeout_ms} ms")
+            raise last_error or RequestTimeoutError(
+                with_cause(f"no offsets were found within {timeout_ms} ms", connection.standing(ANY_NODE))
+            )
         ready = by_leader(connection.metadata, wanted)
         if not ready:
             last_error = _why_unknown(connection.metadata, wanted) or last_error

@@ -31,6 +31,15 @@ class PartitionDiscovery:
         """Add no more partitions of a topic."""
         self._topics.pop(topic, None)
 
+    def expect(self, partition: TopicPartition) -> None:
+        """Begin to read a partition of one of these topics before the metadata lists it, so that its position
+        can be set. Does nothing for other topics, and for a partition that the metadata does not know."""
+        if partition.topic not in self._topics:
+            return
+        info = self._metadata.topics.get(partition.topic)
+        if info is None or partition.partition < len(info.partitions):
+            self._fetcher.add(partition)
+
     def add_partitions(self) -> None:
         """Add the partitions that are new in the metadata since the last call."""
         if self._seen_update == self._metadata.update_count and all(self._topics.values()):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
+from holdfast_log.clients.arguments import A_NAME, A_TIMEOUT, PARTITIONS, checked, no_attribute
 from holdfast_log.clients.connection.connection import ANY_NODE, Connection
-from holdfast_log.clients.errors import RequestTimeoutError
+from holdfast_log.clients.errors import RequestTimeoutError, with_cause
+from holdfast_log.clients.fetching.arguments import METHODS_OF_OTHER_CLIENTS, TIMES
 from holdfast_log.clients.fetching.consumer_use import ConsumerUse, one_thread
 from holdfast_log.clients.fetching.isolation import Isolation
 from holdfast_log.clients.fetching.offsets import (
@@ -37,7 +40,13 @@ class ConsumerQueries:
         self._api_timeout_ms = api_timeout_ms
         self._isolation = isolation
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, name, METHODS_OF_OTHER_CLIENTS)
+
     @one_thread
+    @checked(topic=A_NAME, timeout_ms=A_TIMEOUT)
     def partitions_for(self, topic: str, timeout_ms: int | None = None) -> list[int]:
         """The numbers of a topic's partitions.
 
@@ -52,11 +61,17 @@ class ConsumerQueries:
                 raise error_for(error.code, f"topic {topic}: {error.message}")
             left_ms = deadline_ms - self._network.now_ms()
             if left_ms <= 0:
-                raise RequestTimeoutError(f"no broker described topic {topic} within {limit_ms} ms")
+                raise RequestTimeoutError(
+                    with_cause(
+                        f"no broker described topic {topic} within {limit_ms} ms",
+                        self._connection.standing(ANY_NODE),
+                    )
+                )
             wait_for_metadata(self._connection, left_ms)
         return [row.partition for row in self._metadata.topics[topic].partitions]
 
     @one_thread
+    @checked(timeout_ms=A_TIMEOUT)
     def topics(self, timeout_ms: int | None = None) -> list[str]:
         """The names of all topics that are not internal, sorted."""
         limit_ms = self._limit_ms(timeout_ms)
@@ -65,6 +80,7 @@ class ConsumerQueries:
         return sorted(row.name for row in response.topics if row.name is not None and not row.is_internal)
 
     @one_thread
+    @checked(partitions=PARTITIONS, timeout_ms=A_TIMEOUT)
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
@@ -72,6 +88,7 @@ class ConsumerQueries:
         return self._offsets(dict.fromkeys(partitions, EARLIEST), timeout_ms)
 
     @one_thread
+    @checked(partitions=PARTITIONS, timeout_ms=A_TIMEOUT)
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
@@ -79,6 +96,7 @@ class ConsumerQueries:
         return self._offsets(dict.fromkeys(partitions, LATEST), timeout_ms)
 
     @one_thread
+    @checked(times=TIMES, timeout_ms=A_TIMEOUT)
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:

@@ -199,9 +199,14 @@ class CommittedOffsets:
         """The requests to send now."""
         calls = []
         if self._open and self._coordinator.want():
-            for task in self._open:
-                if task.call is None and task.not_before_ms <= now_ms:
+            for task in [*self._open]:
+                if task.call is not None or task.not_before_ms > now_ms:
+                    continue
+                try:
                     task.call = Call(self._coordinator.quick_node, task.request())
+                except Exception as error:  # Only this task fails, not every later turn of the loop.
+                    self._end(task, error)
+                else:
                     calls.append(task.call)
         return calls
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from holdfast_log.clients.connection.connection import ANY_NODE, COORDINATOR, Connection
 from holdfast_log.clients.connection.link import Call, Reply
-from holdfast_log.clients.errors import is_retriable
+from holdfast_log.clients.errors import is_retriable, with_cause
 from holdfast_log.protocol.errors import ErrorCode, error_for
 from holdfast_log.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -113,6 +113,12 @@ class GroupCoordinator:
             if not is_retriable(error):
                 self._problem = error
         return True
+
+    def standing(self) -> str:
+        """What a request to the coordinator waits for, in words; empty if for nothing that is known."""
+        if self.is_known:
+            return self._connection.standing(self.quick_node)
+        return with_cause("the group's coordinator is not known", self._connection.standing(ANY_NODE))
 
     def raise_problem(self) -> None:
         """Raise the error of the last search once, if it is not retriable."""

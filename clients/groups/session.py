@@ -6,23 +6,24 @@ loop once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from holdfast_log.clients.connection.link import Call, Reply
-from holdfast_log.clients.errors import CommitFailedError, NoGroupError, RequestTimeoutError
+from holdfast_log.clients.errors import CommitFailedError, NoGroupError, RequestTimeoutError, with_cause
 from holdfast_log.clients.feedback.events import Events
 from holdfast_log.clients.fetching.fetcher import Fetcher
 from holdfast_log.clients.fetching.positions import Position
 from holdfast_log.clients.fetching.record_buffer import RecordBuffer
-from holdfast_log.clients.groups.committed_offsets import CommittedOffsets, OffsetCommit, OffsetFetch
+from holdfast_log.clients.groups.commits import GroupCommits, SessionSettings, Turn
+from holdfast_log.clients.groups.committed_offsets import OffsetCommit, OffsetFetch
 from holdfast_log.clients.groups.coordinator import GroupCoordinator
+from holdfast_log.clients.groups.early_seeks import EarlySeeks
 from holdfast_log.clients.groups.heartbeats import Heartbeats
 from holdfast_log.clients.groups.listener import RebalanceListener
 from holdfast_log.clients.groups.membership import (
-    NO_GENERATION,
     AssignPartitions,
     GroupIdentity,
     GroupMembership,
@@ -37,19 +38,6 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from holdfast_log.clients.groups.attachments import Attachments
     from holdfast_log.clients.groups.managed_requests import RewindRequested
-
-Turn: TypeAlias = Callable[[int], None]
-"""Runs the consumer's event loop once; takes the longest time to wait for a reply, in ms."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionSettings:
-    """The settings of a group session. All times in ms."""
-
-    group_id: str
-    is_auto_commit: bool
-    auto_commit_interval_ms: int
-    session_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,12 +71,23 @@ class GroupSession:
         attachments: Attachments | None = None,
         tokens: OwnerTokens | None = None,
     ) -> None:
-        self.last_commit_error: Exception | None = None
-        """Why the last automatic commit failed; None after one that succeeded."""
         self.membership = membership
         self.heartbeats = heartbeats
         self.rebalances = RebalanceTracker(membership, events)
-        self.offsets = CommittedOffsets(coordinator, events)
+        self._subscribed: dict[str, None] = {}
+        self.commits = GroupCommits(
+            settings,
+            now_ms,
+            buffer,
+            fetcher,
+            coordinator,
+            membership,
+            heartbeats,
+            events,
+            self._subscribed.__contains__,
+            tokens,
+        )
+        self.offsets = self.commits.offsets
         self._settings = settings
         self._now_ms = now_ms
         self._buffer = buffer
@@ -97,17 +96,10 @@ class GroupSession:
         self._listener = listener
         self._away = away
         self._attachments = attachments
-        self._tokens = tokens
-        self._subscribed: dict[str, None] = {}
         self._offset_fetches: list[OffsetFetch] = []
-        self._auto_commit: OffsetCommit | None = None
-        self._auto_commit_due_ms = now_ms() + settings.auto_commit_interval_ms
-        self._committed: dict[TopicPartition, int] = {}
-        """The last committed offset known for each partition; an automatic commit leaves these out."""
+        self._early_seeks = EarlySeeks(settings.group_id)
         self._revocation: _Revocation | None = None
         self._is_calling_back = False
-        self._has_joined = False
-        """Whether the group has ever assigned partitions to this consumer."""
         self._problem: Exception | None = None
 
     # The event loop -----------------------------------------------------------------------------------
@@ -174,19 +166,13 @@ class GroupSession:
         problem, self._problem = self._problem, None
         if problem is not None:
             raise problem
-        self._commit_automatically()
+        self.commits.commit_automatically()
 
     def until_settle_ms(self) -> int | None:
         """The time until `settle` may have something to do, in ms; None if only a reply can change that."""
-        now_ms = self._now_ms()
         if self._revocation is not None:
-            return max(0, self._revocation.deadline_ms - now_ms)
-        if not self._is_auto_committing():
-            return None
-        left_ms = self._auto_commit_due_ms - now_ms
-        if left_ms > 0:
-            return left_ms
-        return 0 if self._changed(self._fetcher.positions) else None
+            return max(0, self._revocation.deadline_ms - self._now_ms())
+        return self.commits.until_automatic_ms()
 
     def _track_rebalance(self) -> None:
         self.rebalances.look(self._now_ms(), is_subscribed=bool(self._subscribed))
@@ -203,12 +189,21 @@ class GroupSession:
         if topic not in self._subscribed:
             return False
         del self._subscribed[topic]
+        self._early_seeks.forget(topic)
         self.membership.subscribe(self._subscribed)
         return True
 
     def is_subscribed(self, topic: str) -> bool:
         """Whether the topic is in this member's subscription."""
         return topic in self._subscribed
+
+    def seek_when_assigned(self, partition: TopicPartition, go: Callable[[Position], None]) -> bool:
+        """Set a position, by `go`, once the group assigns the partition for the first time. Returns False,
+        and does nothing, if the topic is not subscribed, or the group has assigned partitions already."""
+        if self.commits.has_joined or not self.is_subscribed(partition.topic):
+            return False
+        self._early_seeks.add(partition, go)
+        return True
 
     def begin_at_committed(self, position: Position) -> None:
         """Set the position to the group's committed offset, once the coordinator has answered."""
@@ -240,10 +235,10 @@ class GroupSession:
         position.is_pending = False
         if committed is not None:
             position.go_to(committed.offset)
-            self._committed[position.key] = committed.offset
+            self.commits.known[position.key] = committed.offset
 
     def _assign(self, event: AssignPartitions) -> None:
-        self._has_joined = True
+        self.commits.has_joined = True
         self.heartbeats.joined()
         for partition in event.partitions:
             position = self._fetcher.add(partition)
@@ -253,6 +248,8 @@ class GroupSession:
                 self._begin(position, OffsetAndMetadata(event.offsets[partition]))
         if event.offsets is None and event.partitions:
             self._fetch_offsets(event.partitions)
+        error = self._early_seeks.carry_out([self._fetcher.positions[each] for each in event.partitions])
+        self._problem = self._problem or error
         if event.must_attach and self._attachments is not None:
             self._attachments.add(event.partitions)
         self._call_back(self._listener.on_partitions_assigned, event.partitions)
@@ -271,7 +268,7 @@ class GroupSession:
         if commit is not None:
             if not commit.is_done and now_ms < revocation.deadline_ms:
                 return False
-            self._note(commit)
+            self.commits.note(commit)
         is_lost = event.is_lost or (commit is not None and isinstance(commit.error, CommitFailedError))
         tell = self._listener.on_partitions_lost if is_lost else self._listener.on_partitions_revoked
         try:
@@ -281,7 +278,7 @@ class GroupSession:
                 self._attachments.remove(event.partitions)
             for partition in self._consumed_of(event):
                 self._fetcher.remove(partition)
-                self._committed.pop(partition, None)
+                self.commits.known.pop(partition, None)
             self._revocation = None
             self.membership.revoked()
         return True
@@ -293,7 +290,7 @@ class GroupSession:
             position.is_held = True
         commit = None
         if not event.is_lost and self._settings.is_auto_commit:
-            commit = self._submit_changed(event.partitions)
+            commit = self.commits.begin(event.partitions)
         # Half of the session timeout: the other half is for rejoining in time.
         return _Revocation(event, commit, now_ms + self._settings.session_timeout_ms // 2)
 
@@ -310,153 +307,6 @@ class GroupSession:
                 method(partitions)
         finally:
             self._is_calling_back = False
-
-    # Commits ------------------------------------------------------------------------------------------
-
-    def commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int, turn: Turn
-    ) -> None:
-        """Commit `offsets` and wait for the coordinator's answer.
-
-        Raises CommitFailedError, RequestTimeoutError or the coordinator's error.
-        """
-        if not offsets:
-            return
-        self._check_membership(offsets)
-        self._withdraw_auto_commit()
-        deadline_ms = self._now_ms() + timeout_ms
-        commit = self._new_commit(dict(offsets))
-        while True:
-            self.offsets.submit(commit)
-            try:
-                self._wait_for(commit, deadline_ms - self._now_ms(), turn)
-                break
-            except CommitFailedError:
-                if not self._has_kept(commit):
-                    self._check_membership(commit.offsets)  # It may know better why.
-                    raise
-                commit = self._new_commit(commit.offsets)
-        for partition, stored in offsets.items():
-            self._committed[partition] = stored.offset
-
-    def _check_membership(self, partitions: Iterable[TopicPartition]) -> None:
-        """Raise CommitFailedError for partitions of a membership that has ended.
-
-        The coordinator cannot judge that: to a group without members it lets anybody commit.
-        """
-        has_ended = self._has_joined and self.membership.identity.generation == NO_GENERATION
-        if not has_ended or not any(self.is_subscribed(partition.topic) for partition in partitions):
-            return
-        group_id = self._settings.group_id
-        if not self.heartbeats.has_left_late:
-            raise CommitFailedError(
-                f"group {group_id} was rebalanced without this consumer, and its partitions may have other "
-                "owners, which process the records again; the next poll() joins the group again"
-            )
-        raise CommitFailedError(
-            f"this consumer has left group {group_id}, because poll() was not called for more than "
-            f"max.poll.interval.ms={self.heartbeats.max_poll_interval_ms}; other members may have its "
-            "partitions and process the records again. The next poll() joins the group again: poll fewer "
-            "records at a time (max.poll.records), or raise max.poll.interval.ms"
-        )
-
-    def _new_commit(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> OffsetCommit:
-        return OffsetCommit(self.membership.identity, offsets, tokens=self._tokens)
-
-    def _has_kept(self, commit: OffsetCommit) -> bool:
-        """Whether the commit's partitions are still this member's, in a later generation than the commit's.
-
-        A cooperative member keeps its partitions while it rejoins.
-        """
-        now = self.membership.identity
-        return (
-            now.member_id == commit.identity.member_id
-            and now.generation > commit.identity.generation
-            and all(
-                partition in self.membership.owned or not self.is_subscribed(partition.topic)
-                for partition in commit.offsets
-            )
-        )
-
-    def committed(
-        self, partitions: Iterable[TopicPartition], timeout_ms: int, turn: Turn
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offsets; None for a partition without one."""
-        wanted = tuple(partitions)
-        fetch = OffsetFetch(self._settings.group_id, wanted)
-        self.offsets.submit(fetch)
-        self._wait_for(fetch, timeout_ms, turn)
-        return {partition: fetch.found.get(partition) for partition in wanted}
-
-    def _wait_for(self, task: OffsetCommit | OffsetFetch, timeout_ms: int, turn: Turn) -> None:
-        deadline_ms = self._now_ms() + timeout_ms
-        while not task.is_done:
-            left_ms = deadline_ms - self._now_ms()
-            if left_ms <= 0:
-                self.offsets.withdraw(task)
-                raise (
-                    task.error
-                    or self._coordinator.last_error
-                    or RequestTimeoutError(
-                        f"the coordinator of group {self._settings.group_id} did not answer within "
-                        f"{timeout_ms} ms"
-                    )
-                )
-            turn(left_ms)
-        if task.error is not None:
-            raise task.error
-
-    def _is_auto_committing(self) -> bool:
-        return self._settings.is_auto_commit and bool(self._fetcher.positions) and self._auto_commit is None
-
-    def _commit_automatically(self) -> None:
-        if self._auto_commit is not None and self._auto_commit.is_done:
-            self._note(self._auto_commit)
-            self._auto_commit = None
-        now_ms = self._now_ms()
-        if self._is_auto_committing() and now_ms >= self._auto_commit_due_ms:
-            self._auto_commit_due_ms = now_ms + self._settings.auto_commit_interval_ms
-            self._auto_commit = self._submit_changed(self._fetcher.positions)
-
-    def _submit_changed(self, partitions: Iterable[TopicPartition]) -> OffsetCommit | None:
-        """Begin to commit those offsets of these partitions that differ from the committed ones.
-
-        Replaces an automatic commit in progress: a retry of that one must not overwrite this one.
-        """
-        self._withdraw_auto_commit()
-        changed = self._changed(partitions)
-        if not changed:
-            return None
-        commit = self._new_commit(changed)
-        self.offsets.submit(commit)
-        return commit
-
-    def _changed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Those offsets of these partitions that differ from the committed ones, and may be committed."""
-        consumed = self._buffer.consumed()
-        has_ended = self.membership.identity.generation == NO_GENERATION
-        lost = self.membership.owned if has_ended else ()
-        return {
-            partition: consumed[partition]
-            for partition in partitions
-            if partition in consumed
-            and partition not in lost
-            and self._committed.get(partition) != consumed[partition].offset
-        }
-
-    def _withdraw_auto_commit(self) -> None:
-        if self._auto_commit is not None:
-            self.offsets.withdraw(self._auto_commit)
-            self._auto_commit = None
-
-    def _note(self, commit: OffsetCommit) -> None:
-        """Record the outcome of an automatic commit."""
-        self.offsets.withdraw(commit)
-        self.last_commit_error = commit.error
-        if commit.error is None:
-            for partition, stored in commit.committed.items():
-                if partition in self._fetcher.positions:
-                    self._committed[partition] = stored.offset
 
     # Rewinding ----------------------------------------------------------------------------------------
 
@@ -511,7 +361,10 @@ class GroupSession:
             left_ms = deadline_ms - self._now_ms()
             if left_ms <= 0:
                 raise rewind.last_error or RequestTimeoutError(
-                    f"group {self._settings.group_id} was not rewound within {timeout_ms} ms"
+                    with_cause(
+                        f"group {self._settings.group_id} was not rewound within {timeout_ms} ms",
+                        self._coordinator.standing(),
+                    )
                 )
             settle_ms = self.until_settle_ms()
             turn(left_ms if settle_ms is None else min(left_ms, settle_ms))
@@ -525,9 +378,9 @@ class GroupSession:
         """
         try:
             if self._settings.is_auto_commit and not has_failed:
-                commit = self._submit_changed(self._fetcher.positions)
+                commit = self.commits.begin(self._fetcher.positions)
                 if commit is not None:
-                    self._wait_for(commit, timeout_ms, turn)
+                    self.commits.wait_for(commit, timeout_ms, turn)
         finally:
             owned = tuple(p for p in self.membership.owned if p in self._fetcher.positions)
             if owned:

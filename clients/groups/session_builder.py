@@ -12,11 +12,12 @@ from holdfast_log.clients.connection.connection import Connection
 from holdfast_log.clients.errors import ConfigError
 from holdfast_log.clients.fetching.fetcher import Fetcher
 from holdfast_log.clients.fetching.record_buffer import RecordBuffer
+from holdfast_log.clients.groups.commits import SessionSettings
 from holdfast_log.clients.groups.coordinator import GroupCoordinator
 from holdfast_log.clients.groups.heartbeats import Heartbeats
 from holdfast_log.clients.groups.listener import RebalanceListener
 from holdfast_log.clients.groups.membership import GroupMembership, OwnerTokens
-from holdfast_log.clients.groups.session import GroupSession, SessionSettings
+from holdfast_log.clients.groups.session import GroupSession
 
 if TYPE_CHECKING:
     from holdfast_log.clients.groups.attachments import Attachments

@@ -1,73 +1,78 @@
-"""Checks of the arguments of Lease, ExclusiveProducer and ExclusiveConsumer.
-
-A wrong type, or two arguments in the wrong order, fail at the call and not when the first request is encoded.
-"""
+"""The arguments of Lease, ExclusiveProducer and ExclusiveConsumer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
+from holdfast_log.clients.arguments import (
+    A_FUNCTION,
+    A_NAME,
+    A_PARTITION,
+    A_TEXT,
+    INT_MAX,
+    LONG_MAX,
+    PARTITION_NUMBER,
+    Kind,
+    Refused,
+    an_instance,
+    an_int,
+    mapping,
+    optional,
+    several,
+)
+from holdfast_log.clients.ownership.claim_requests import Writer
 from holdfast_log.clients.ownership.events import OwnedResource
-from holdfast_log.protocol.topic_partition import TopicPartition
+from holdfast_log.protocol.messages.ownership import IF_FREE, Access
+from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
+
+_FOR_EVER = -1
 
 
-def check_text(name: str, value: Any) -> None:
-    """Raises TypeError unless the argument `name` is a str."""
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a str, not {_shown(value)}")
+def _take_resource(value: Any) -> OwnedResource:
+    resource: OwnedResource = (A_NAME if isinstance(value, str) else A_PARTITION).take(value)
+    return resource
 
 
-def check_partitions(name: str, value: Any) -> list[TopicPartition]:
-    """The partitions of the argument `name`. Raises TypeError if it has anything else."""
-    partitions = []
-    for each in _several(name, value, "TopicPartition"):
-        if not _is_partition(each):
-            raise TypeError(f"{name} must contain only TopicPartition(topic, partition), not {_shown(each)}")
-        partitions.append(TopicPartition(*each))
-    return partitions
+def _take_generations(value: Any) -> int | dict[OwnedResource, int]:
+    generations: int | dict[OwnedResource, int] = (
+        _BY_RESOURCE if isinstance(value, Mapping) else A_GENERATION
+    ).take(value)
+    return generations
 
 
-def check_resources(name: str, value: Any) -> list[OwnedResource]:
-    """The names and partitions of the argument `name`. Raises TypeError if it has anything else."""
-    resources: list[OwnedResource] = []
-    for each in _several(name, value, "names (str) and TopicPartition"):
-        if isinstance(each, str):
-            resources.append(each)
-        elif _is_partition(each):
-            resources.append(TopicPartition(*each))
-        else:
-            raise TypeError(
-                f"{name} must contain only names (str) and TopicPartition(topic, partition), not "
-                f"{_shown(each)}"
-            )
-    return resources
+def _take_writer(value: Any) -> Writer:
+    if not isinstance(value, Writer):
+        raise Refused("write Writer(client_id=...)")
+    optional(A_TEXT).take(value.client_id)
+    optional(A_TEXT).take(value.principal)
+    return value
 
 
-def check_numbers(name: str, value: Any) -> list[int]:
-    """The partition numbers of the argument `name`. Raises TypeError if it has anything else."""
-    numbers = _several(name, value, "partition numbers (int)")
-    for each in numbers:
-        if not isinstance(each, int):
-            raise TypeError(f"{name} must contain only partition numbers (int), not {_shown(each)}")
-    return numbers
-
-
-def _several(name: str, value: Any, of: str) -> list[Any]:
-    is_one = isinstance(value, str | bytes | TopicPartition)
-    if is_one or not isinstance(value, Iterable):
-        raise TypeError(f"{name} must be a list, or another iterable, of {of}, not {_shown(value)}")
-    return list(value)
-
-
-def _is_partition(value: Any) -> bool:
-    return (
-        isinstance(value, tuple)
-        and len(value) == 2
-        and isinstance(value[0], str)
-        and isinstance(value[1], int)
-    )
-
-
-def _shown(value: Any) -> str:
-    return f"{type(value).__name__} {value!r}"
+A_RESOURCE: Final = Kind("a name (str) or a TopicPartition", _take_resource)
+RESOURCES: Final = several(
+    A_RESOURCE, "names (str) and TopicPartition(topic, partition)", "['name', TopicPartition('topic', 0)]"
+)
+NUMBERS: Final = several(PARTITION_NUMBER, "partition numbers (int)", "[0, 1]")
+A_GENERATION: Final = an_int("a generation, an int from 0 on, or IF_FREE", IF_FREE, LONG_MAX)
+_BY_RESOURCE: Final = mapping(A_RESOURCE, A_GENERATION, "{'name': 5}")
+GENERATIONS: Final = Kind(
+    "a generation, an int from 0 on, or IF_FREE, or a dict of such by resource", _take_generations
+)
+A_CLAIM_WAIT: Final = an_int(
+    f"a time in ms, an int from 0 to {INT_MAX}, or FOR_EVER",
+    _FOR_EVER,
+    INT_MAX,
+    lambda value: f"times are in ms: write {value} * 1000" if isinstance(value, float) else "",
+)
+A_SESSION: Final = an_int(f"a time in ms, an int from 1 to {INT_MAX}", 1, INT_MAX)
+OF_OWNERS: Final = {
+    "session_timeout_ms": A_SESSION,
+    "owner_id": optional(A_TEXT),
+    "producer_id": optional(A_TEXT),
+    "on_ownership": A_FUNCTION,
+    "access": an_instance(Access, "Access.READ or Access.WRITE"),
+    "mode": an_instance(ProducerAccessMode),
+    "writer": Kind("a Writer", _take_writer),
+}
+"""What the constructors of owners have in common."""

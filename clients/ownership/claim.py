@@ -16,10 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast_log.clients.connection.cluster_view import NO_NODE
-from holdfast_log.clients.connection.connection import Connection
+from holdfast_log.clients.connection.connection import ANY_NODE, Connection
 from holdfast_log.clients.connection.conversation import Conversation
 from holdfast_log.clients.connection.link import Call
-from holdfast_log.clients.errors import RequestTimeoutError, is_retriable
+from holdfast_log.clients.errors import RequestTimeoutError, is_retriable, with_cause
 from holdfast_log.clients.ownership.claim_requests import NO_GRANT, RequestKind, ResourceRequest
 from holdfast_log.clients.ownership.claim_states import (
     REQUEST_IN,
@@ -185,6 +185,14 @@ class OwnershipClaim:
         self._not_before_ms = 0
         if was is not ClaimPhase.CLAIMING:
             self._call = None  # A Renew, whose answer no longer matters and may take long.
+
+    def waits_for(self) -> str:
+        """Why it is not held yet, in words."""
+        if self.last_error is not None:
+            return str(self.last_error)
+        if self._phase is ClaimPhase.QUEUED:
+            return f"another owner has {self.resource}"
+        return self._connection.standing(self._node) or self._connection.standing(ANY_NODE)
 
     def abandon(self) -> None:
         """End without a request, because the connection is about to close."""
@@ -415,8 +423,8 @@ class OwnershipClaim:
             self._report(self.grant)
 
     def _expire(self, because: Exception | None) -> None:
-        detail = "" if because is None else f": {because}"
-        error = RequestTimeoutError(f"{self.resource}: not granted within {self._wait_ms} ms{detail}")
+        waited = f"{self.resource}: not granted within {self._wait_ms} ms"
+        error = RequestTimeoutError(with_cause(waited, self.waits_for()))
         error.__cause__ = because
         self._enter(ClaimInput.WAIT_EXPIRED)
         self._end(error)

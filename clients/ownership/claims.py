@@ -117,6 +117,11 @@ class OwnershipClaims:
         errors = (claim.last_error for claim in self.by_resource.values() if not claim.is_held)
         return next((error for error in errors if error is not None), None)
 
+    def waits_for(self) -> str:
+        """Why the resources are not all held yet, in words."""
+        found = (claim.waits_for() for claim in self.by_resource.values() if not claim.is_held)
+        return next((why for why in found if why), "no broker has answered yet")
+
     def fence(self) -> OwnerFence:
         """The fence of all partitions; names have none.
 

@@ -20,12 +20,27 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
+from holdfast_log.clients.arguments import (
+    A_FUNCTION,
+    A_NAME,
+    A_TIMEOUT,
+    A_WAIT,
+    FOR_SIMULATIONS,
+    PROPERTIES,
+    checked,
+)
 from holdfast_log.clients.config import Properties, admin_settings
 from holdfast_log.clients.connection.connection import Connection
 from holdfast_log.clients.connection.network import ClientNetwork
-from holdfast_log.clients.errors import ClosedError, RequestTimeoutError
+from holdfast_log.clients.errors import ClosedError, RequestTimeoutError, with_cause
 from holdfast_log.clients.fence import OwnerFence
-from holdfast_log.clients.ownership.arguments import check_resources, check_text
+from holdfast_log.clients.ownership.arguments import (
+    A_CLAIM_WAIT,
+    A_RESOURCE,
+    GENERATIONS,
+    OF_OWNERS,
+    RESOURCES,
+)
 from holdfast_log.clients.ownership.claim import ClaimSettings, error_of
 from holdfast_log.clients.ownership.claim_requests import NO_WRITER, OwnDialect, Writer
 from holdfast_log.clients.ownership.claims import OwnershipClaims
@@ -52,6 +67,19 @@ class Lease:
     Raises ConfigError, ValueError, and TypeError for arguments of a wrong type.
     """
 
+    @checked(
+        properties=PROPERTIES,
+        group=A_NAME,
+        resources=RESOURCES,
+        access=OF_OWNERS["access"],
+        generation=GENERATIONS,
+        session_timeout_ms=OF_OWNERS["session_timeout_ms"],
+        wait_ms=A_CLAIM_WAIT,
+        owner_id=OF_OWNERS["owner_id"],
+        writer=OF_OWNERS["writer"],
+        on_event=A_FUNCTION,
+        **FOR_SIMULATIONS,
+    )
     def __init__(
         self,
         properties: Properties,
@@ -69,10 +97,6 @@ class Lease:
         rng: random.Random | None = None,
         is_threaded: bool = True,
     ) -> None:
-        check_text("group", group)
-        leased = check_resources("resources", resources)
-        if owner_id is not None:
-            check_text("owner_id", owner_id)
         settings = admin_settings(properties)
         self.owner_id = owner_id or str(uuid.uuid4())
         self._connection = Connection(
@@ -89,7 +113,7 @@ class Lease:
         )
         generations = {
             resource: generation if isinstance(generation, int) else generation.get(resource, IF_FREE)
-            for resource in leased
+            for resource in resources
         }
         self._claims = OwnershipClaims(
             self._connection,
@@ -109,6 +133,7 @@ class Lease:
 
     # Claiming -----------------------------------------------------------------------------------------
 
+    @checked(timeout_ms=A_TIMEOUT)
     def claim(self, timeout_ms: int | None = None) -> None:
         """Wait until all resources are held.
 
@@ -121,9 +146,10 @@ class Lease:
             self._raise_problem()
             if not self._claims.is_held:
                 because = self._claims.last_error
-                detail = "another owner has it" if because is None else str(because)
-                raise RequestTimeoutError(f"not granted within {timeout_ms} ms: {detail}") from because
+                waited = f"not granted within {timeout_ms} ms"
+                raise RequestTimeoutError(with_cause(waited, self._claims.waits_for())) from because
 
+    @checked(timeout_ms=A_WAIT)
     def poll(self, timeout_ms: int = 0) -> list[OwnershipEvent]:
         """The last 1,000 events since the last call. Waits up to `timeout_ms` for a first event."""
         self._start()
@@ -156,11 +182,13 @@ class Lease:
         with self._lock:
             self._raise_problem()
 
+    @checked(resource=A_RESOURCE)
     def state(self, resource: OwnedResource) -> ClaimState:
         """The state of the claim of one resource. Raises KeyError for one that is not leased here."""
         with self._lock:
             return self._claims.by_resource[resource].state
 
+    @checked(resource=A_RESOURCE)
     def generation(self, resource: OwnedResource) -> int:
         """The generation that was granted. Raises the reason if none was, and ClosedError before."""
         return self._grant(resource).generation
@@ -172,6 +200,7 @@ class Lease:
                 raise error_of(claim) if claim.has_ended else ClosedError(f"{resource} is not granted yet")
             return claim.grant
 
+    @checked(resource=A_RESOURCE)
     def token(self, resource: OwnedResource) -> int:
         """A number for storage that knows nothing of Holdfast: every later grant of the resource has a higher
         one, whatever happens to generations, topics and brokers. The storage keeps the highest that it has
@@ -188,6 +217,7 @@ class Lease:
         with self._lock:
             return self._claims.fence()
 
+    @checked(resource=A_RESOURCE)
     def fence_offset(self, resource: OwnedResource) -> int | None:
         """Where the partition ended when it was granted: no earlier owner writes there or later. None for
         names."""
@@ -204,6 +234,7 @@ class Lease:
             self._thread = threading.Thread(target=self._run, name="holdfast-lease", daemon=True)
             self._thread.start()
 
+    @checked(max_wait_ms=A_WAIT)
     def turn(self, max_wait_ms: int) -> None:
         """One turn of the loop, for a lease without a thread; waits at most `max_wait_ms`."""
         now_ms = self._network.now_ms()
@@ -257,6 +288,7 @@ class Lease:
 
     # The end ------------------------------------------------------------------------------------------
 
+    @checked(timeout_ms=A_WAIT)
     def close(self, timeout_ms: int = _CLOSE_MS) -> None:
         """Release all resources: the next owner in the queue has them at once. May be called again."""
         with self._lock:

@@ -6,13 +6,21 @@ import threading
 from collections.abc import Callable, Sequence
 from itertools import repeat
 
+from holdfast_log.clients.arguments import PARTITION_NUMBER
 from holdfast_log.clients.connection.network import ClientNetwork
 from holdfast_log.clients.errors import BufferFullError, ClosedError, RecordTooLargeError
 from holdfast_log.clients.sending.batch import Batch
 from holdfast_log.clients.sending.columns import RecordColumns
 from holdfast_log.clients.sending.expectations import Expectation, KeyExpectation
 from holdfast_log.clients.sending.partitioner import Partitioner
-from holdfast_log.clients.sending.queues import BULK_OVERHEAD, RECORD_OVERHEAD, UNPLACED, Queues, TopicQueues
+from holdfast_log.clients.sending.queues import (
+    BULK_OVERHEAD,
+    RECORD_OVERHEAD,
+    UNPLACED,
+    Queues,
+    TopicQueues,
+    unplaceable,
+)
 from holdfast_log.clients.sending.record import SerializedRecord
 from holdfast_log.clients.sending.responses import RecordResponse, SpanResponse
 from holdfast_log.protocol.batches import HEADER_SIZE
@@ -81,8 +89,8 @@ class RecordAccumulator:
                 partition = partitioner(topic, record[1], count)
                 if partition is None:
                     partition = of_topic.keyless_partition
-            elif partition < 0:
-                raise _no_partition(topic, partition)
+            elif type(partition) is not int or partition < 0:
+                partition = _checked_partition(topic, partition)
             batch, index, should_wake = queues.append(of_topic, partition, record, self._now_ms)
         if should_wake:
             self._network.wake()
@@ -93,8 +101,7 @@ class RecordAccumulator:
     ) -> list[RecordResponse]:
         """As `enqueue`, for records of one batch that is written, all or none of it, only at the offset that
         it expects. Returns their responses, in order."""
-        if partition < 0:
-            raise _no_partition(topic, partition)
+        partition = _checked_partition(topic, partition)
         size = sum(record[4] for record in records)
         with self._mutex:
             error = self._refusal_at(size, len(records))
@@ -111,8 +118,8 @@ class RecordAccumulator:
         self, topic: str, partition: int | None, expected: KeyExpectation, record: SerializedRecord
     ) -> RecordResponse:
         """As `enqueue`, for a record that depends on the last record with its key."""
-        if partition is not None and partition < 0:
-            raise _no_partition(topic, partition)
+        if partition is not None:
+            partition = _checked_partition(topic, partition)
         with self._mutex:
             error = self._refusal(record[4]) or self._make_room(record[4] + RECORD_OVERHEAD)
             if error is not None:
@@ -121,8 +128,7 @@ class RecordAccumulator:
             if partition is None and of_topic.partition_count:
                 partition = self._partitioner(topic, record[1], of_topic.partition_count)
                 if partition is None:
-                    # All writers of a key must agree on its partition, so a batch may not go to any.
-                    raise ValueError(f"{topic}: a message with an expected version needs a partition")
+                    raise unplaceable(topic)
             if partition is None:
                 batch = self._queues.append_unplaced(of_topic, record, now_ms, expected)
             else:
@@ -142,15 +148,15 @@ class RecordAccumulator:
         self, topic: str, partition: int | None, columns: RecordColumns, responses: list[SpanResponse]
     ) -> None:
         """Queue the records of one topic, and add their responses to `responses`."""
-        if partition is not None and partition < 0:
-            raise _no_partition(topic, partition)
+        if partition is not None:
+            partition = _checked_partition(topic, partition)
         with self._mutex:
             of_topic = self._queues.topic(topic)
             count, keyless = of_topic.partition_count, of_topic.keyless_partition
         if partition is None and not count:
             for key, value in zip(columns.keys or repeat(None), columns.values, strict=False):
                 size = TYPICAL_OVERHEAD + len(key or b"") + len(value or b"")
-                response = self.enqueue(topic, None, (columns.timestamp, key, value, (), size))
+                response = self.enqueue(topic, None, (columns.timestamp, key, value, b"", size))
                 responses.append(response.as_span())
             return
         if partition is not None or columns.keys is None:
@@ -252,8 +258,11 @@ class RecordAccumulator:
         if self.is_closed:
             return ClosedError("the producer was closed while a message waited for room")
         if not has_room:
+            oldest = min(self._queues.pending(), key=lambda batch: batch.created_ms, default=None)
+            why = "" if oldest is None else f"; the oldest message waits: {self._lock.why_waiting(oldest)}"
             return BufferFullError(
                 f"buffer.memory={self._buffer_memory} has been used up for max.block.ms={self._max_block_ms}"
+                f"{why}"
             )
         return self._queues.fatal_error
 
@@ -266,5 +275,7 @@ class RecordAccumulator:
         return RecordResponse(Batch.failed(topic, place, record[0], self._lock, losses, error), 0)
 
 
-def _no_partition(topic: str, partition: int) -> ValueError:
-    return ValueError(f"{topic}: {partition} is no partition; None lets the producer choose")
+def _checked_partition(topic: str, partition: int) -> int:
+    """The partition that a message names. Raises TypeError or ValueError for what cannot be its number."""
+    number: int = PARTITION_NUMBER.check("", f"the partition of a message for {topic}", partition)
+    return number

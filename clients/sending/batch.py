@@ -201,6 +201,11 @@ class Batch:
         """Raise InsideCallbackError or ForkedError if `call` would wait for ever for the outcome."""
         self._lock.check_may_wait(call)
 
+    def why_waiting(self) -> str:
+        """What the producer knows about why there is no outcome yet, in words."""
+        with self._lock:
+            return self._lock.why_waiting(self)
+
     def _take_callbacks(self) -> list[Callable[[], object]]:
         callbacks, self._callbacks = self._callbacks, []
         return callbacks

@@ -12,13 +12,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast_log.clients.config import required_acks
 from holdfast_log.clients.connection.connection import Connection
 from holdfast_log.clients.connection.network import ClientNetwork
 from holdfast_log.clients.errors import ClosedError, RequestTimeoutError
-from holdfast_log.clients.feedback.connection_log import warn
+from holdfast_log.clients.feedback.connection_log import INTERVAL_MS, warn
 from holdfast_log.clients.feedback.events import OnEvent
 from holdfast_log.clients.fence import OwnerFence
 from holdfast_log.clients.sending import forks
@@ -29,6 +30,7 @@ from holdfast_log.clients.sending.producer_lock import ProducerLock
 from holdfast_log.clients.sending.queues import Queues
 from holdfast_log.clients.sending.sender import Sender
 from holdfast_log.clients.sending.settings import SenderSettings
+from holdfast_log.clients.sending.standstill import why_waiting
 from holdfast_log.clients.sending.write_access import WriteAccess
 from holdfast_log.clients.settings import Settings
 from holdfast_log.protocol.batches import Compression
@@ -97,6 +99,7 @@ class SendingEngine:
         self.queues = Queues(self.lock, batch_size, settings["linger.ms"], codec, _level(codec, settings))
         self.connection = connection
         self.network = connection.network
+        self.lock.why_waiting = partial(why_waiting, connection=connection, access=access)
         self.sender = Sender(self.queues, connection, _sender_settings(settings), partitioner, access, fence)
         self.accumulator = RecordAccumulator(
             self.queues,
@@ -109,6 +112,9 @@ class SendingEngine:
             wait_until=self.wait_until,
         )
         self._thread: threading.Thread | None = None
+        self._unsettled = ""
+        """What had no outcome when `close` gave up waiting, and why, for the error of the records."""
+        self._next_warning_ms = 0
 
     def start(self, producer: Closable) -> None:
         """Run the loop in a thread, which keeps `producer` alive until it ends.
@@ -180,13 +186,33 @@ class SendingEngine:
     def flush(self, timeout_ms: int | None = None) -> bool:
         """Send what is queued without lingering, and wait until all of it has its outcome.
 
-        False if that takes longer than `timeout_ms`. Raises UndeliveredError for failures that nobody has
-        looked at, InsideCallbackError, ForkedError.
+        False if that takes longer than `timeout_ms`; a warning then says why, at most every 30 s. Raises
+        UndeliveredError for failures that nobody has looked at, InsideCallbackError, ForkedError.
         """
         self.lock.check_may_wait("flush()")
         has_settled = self.settle(timeout_ms)
+        if not has_settled:
+            self._warn_unsettled(timeout_ms)
         self.raise_losses()
         return has_settled
+
+    def _warn_unsettled(self, timeout_ms: int | None) -> None:
+        now_ms = self.network.now_ms()
+        unsettled = self._why_unsettled()
+        if timeout_ms and unsettled and now_ms >= self._next_warning_ms:
+            self._next_warning_ms = now_ms + INTERVAL_MS
+            warn(self.connection.log_name, f"flush(timeout_ms={timeout_ms}) returned False: {unsettled}")
+
+    def _why_unsettled(self) -> str:
+        """How many records have no outcome, and what the oldest of them waits for; empty if there is none."""
+        with self.lock:
+            waiting = [batch for batch in self.queues.pending() if not batch.is_done]
+            if not waiting:
+                return ""
+            count = sum(map(len, waiting))
+            counted = "1 message has" if count == 1 else f"{count} messages have"
+            oldest = min(waiting, key=lambda batch: batch.created_ms)
+            return f"{counted} no outcome yet: {self.lock.why_waiting(oldest)}"
 
     def settle(self, timeout_ms: int | None) -> bool:
         """As `flush`, without raising anything."""
@@ -223,12 +249,14 @@ class SendingEngine:
         if not self.is_closed and timeout_ms != 0:
             self.settle(timeout_ms)
         with self.lock:
+            if not self.is_closed:
+                self._unsettled = self._why_unsettled()
             was_closing, self.accumulator.is_closed = self.accumulator.is_closed, True
             self.lock.notify_all()
         _open_at_exit.pop(self, None)
         if self._thread is None:
             if not was_closing:
-                self._end(_closed_error())
+                self._end(_closed_error(self._unsettled))
         else:
             self.network.wake()
             if self.is_own_thread():
@@ -258,11 +286,11 @@ class SendingEngine:
             self.sender.fail_all(self.queues.fatal_error)
 
     def _run(self, _kept_alive: Closable) -> None:
-        error = _closed_error()
+        error: Exception = ClosedError("the producer was closed")
         try:
             while not self.accumulator.is_closed and self.queues.fatal_error is None:
                 self.sender.turn(_IDLE_WAIT_MS)
-            error = self.queues.fatal_error or error
+            error = self.queues.fatal_error or _closed_error(self._unsettled)
         except Exception as failure:
             error = failure
             raise
@@ -275,8 +303,9 @@ class SendingEngine:
         self.connection.close()
 
 
-def _closed_error() -> Exception:
-    return ClosedError("the producer was closed before the message was acknowledged")
+def _closed_error(unsettled: str) -> Exception:
+    detail = "" if not unsettled else f"; when close() stopped waiting, {unsettled}"
+    return ClosedError(f"the producer was closed before the message was acknowledged{detail}")
 
 
 def _all_settled(batches: list[Batch]) -> bool:

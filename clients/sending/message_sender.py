@@ -8,8 +8,26 @@ from types import NoneType
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from holdfast_log.clients.arguments import (
+    A_COLUMN,
+    A_NAME,
+    A_TIMESTAMP,
+    A_UUID,
+    AN_OFFSET,
+    PARTITION_NUMBER,
+    checked,
+    optional,
+)
 from holdfast_log.clients.errors import ConfigError
 from holdfast_log.clients.message import NO_VERSION, UNKNOWN_OFFSET, Message
+from holdfast_log.clients.sending.arguments import (
+    A_LEADER_EPOCH,
+    A_MESSAGE,
+    AN_APPEND_ID,
+    GUARDS,
+    check_message,
+    plain_headers,
+)
 from holdfast_log.clients.sending.columns import RecordColumns, as_bytes, in_chunks
 from holdfast_log.clients.sending.engine import SendingEngine
 from holdfast_log.clients.sending.expectations import (
@@ -22,7 +40,7 @@ from holdfast_log.clients.sending.expectations import (
 from holdfast_log.clients.sending.record import SerializedRecord
 from holdfast_log.clients.sending.responses import BulkResponse, GroupResponse, SendResponse, SpanResponse
 from holdfast_log.protocol.record_codec import encode_headers
-from holdfast_log.protocol.records import APPEND_ID_HEADER, APPEND_ID_SIZE, TYPICAL_OVERHEAD, Headers
+from holdfast_log.protocol.records import APPEND_ID_HEADER, TYPICAL_OVERHEAD
 from holdfast_log.protocol.schema import ZERO_UUID
 from holdfast_log.protocol.topic_partition import TopicPartition
 
@@ -77,8 +95,9 @@ class MessageSender:
         """Queue messages and return at once; the response gets their outcome.
 
         Waits only if `buffer.memory` is used up, for at most `max.block.ms`; a message for which there is no
-        room even then fails with BufferFullError in its response. Raises ClosedError, TypeError for what
-        cannot be serialized, and the error that has made this producer unusable, such as ProducerFencedError.
+        room even then fails with BufferFullError in its response. Raises ClosedError, TypeError or ValueError
+        for a message that no record can hold, which names the field and harms no other message, and the error
+        that has made this producer unusable, such as ProducerFencedError.
 
         A message with an `expected_version` is written only if the last record with its key is at that
         offset; if not it fails with KeyVersionMismatchError, which has the present version. Other messages
@@ -87,36 +106,48 @@ class MessageSender:
         if len(messages) != 1:
             if not messages:
                 raise ValueError("no message to send")
+            for message in messages:
+                A_MESSAGE.check("send()", "each argument", message)
             return GroupResponse(tuple([self.send(message) for message in messages]))
         message = messages[0]
-        if message.offset != UNKNOWN_OFFSET:
-            expected = Expectation(message.offset, topic_id=message.topic_id or ZERO_UUID)
-            return self._send_at(expected, messages)[0]
-        if message.expected_version is not None:
-            return self._send_versioned(message, message.expected_version)
-        if message.topic_id is not None:
-            raise ValueError(
-                f"{message.topic}: topic_id says to which topic an offset belongs: give the message an "
-                "offset or an expected_version too"
-            )
-        topic, key, value, headers = message.topic, message.key, message.value, message.headers
-        if self._has_serializers or type(value) is not bytes or key is not None:
-            # Plain names, because they are faster to call than attributes.
-            serialize_key, serialize_value = self._key_serializer, self._value_serializer
-            key = as_bytes(topic, serialize_key(topic, key))
-            value = as_bytes(topic, serialize_value(topic, value))
-        size = TYPICAL_OVERHEAD
-        if key is not None:
-            size += len(key)
-        if value is not None:
-            size += len(value)
-        if headers:
-            headers = tuple(headers)
-            size += _size_of_headers(topic, headers)
-        timestamp = self._network.wall_ms() if message.timestamp is None else _time(message.timestamp)
-        record = (timestamp, key, value, headers, size)
-        return self._accumulator.enqueue(topic, message.partition, record)
+        try:
+            if (
+                message.offset != UNKNOWN_OFFSET
+                or message.expected_version is not None
+                or message.topic_id is not None
+            ):
+                return self._send_conditional(message)
+            topic, key, value, headers = message.topic, message.key, message.value, message.headers
+            if self._has_serializers or type(value) is not bytes or key is not None:
+                # Plain names, because they are faster to call than attributes.
+                serialize_key, serialize_value = self._key_serializer, self._value_serializer
+                key = as_bytes(topic, serialize_key(topic, key))
+                value = as_bytes(topic, serialize_value(topic, value))
+            size = TYPICAL_OVERHEAD
+            if key is not None:
+                size += len(key)
+            if value is not None:
+                size += len(value)
+            tail = b""
+            if headers:
+                tail = encode_headers(plain_headers(headers))
+                size += len(tail)
+            timestamp = self._network.wall_ms() if message.timestamp is None else _time(message.timestamp)
+            record = (timestamp, key, value, tail, size)
+            return self._accumulator.enqueue(topic, message.partition, record)
+        except Exception:
+            check_message(message)  # Raises with what to write, if the message is the reason.
+            raise
 
+    @checked(
+        expected_offset=AN_OFFSET,
+        messages=A_MESSAGE,
+        last_leader_epoch=A_LEADER_EPOCH,
+        guards=GUARDS,
+        append_id=AN_APPEND_ID,
+        topic_id=A_UUID,
+        unused_before=optional(AN_OFFSET),
+    )
     def send_at(
         self,
         expected_offset: int,
@@ -161,19 +192,34 @@ class MessageSender:
         """
         if not messages:
             raise ValueError("no message to send")
+        for message in messages:
+            check_message(message)
         if any(
             (other.topic, other.partition) != (messages[0].topic, messages[0].partition) for other in messages
         ):
             raise ValueError("all messages must name the same topic and partition")
         topic, partition = messages[0].topic, messages[0].partition
         all_guards = () if partition is None else guards_in(TopicPartition(topic, partition), guards)
-        name = _append_id(append_id)
+        name = append_id or b""
+        assert isinstance(name, bytes)  # AN_APPEND_ID has made it of a UUID.
         _check_unused_before(unused_before, expected_offset, name)
         expected = Expectation(
             expected_offset, last_leader_epoch, all_guards, name, topic_id, unused_before or 0
         )
         responses = self._send_at(expected, messages)
         return responses[0] if len(responses) == 1 else GroupResponse(tuple(responses))
+
+    def _send_conditional(self, message: Message) -> SendResponse:
+        check_message(message)
+        if message.offset != UNKNOWN_OFFSET:
+            expected = Expectation(message.offset, topic_id=message.topic_id or ZERO_UUID)
+            return self._send_at(expected, (message,))[0]
+        if message.expected_version is not None:
+            return self._send_versioned(message, message.expected_version)
+        raise ValueError(
+            f"{message.topic}: topic_id says to which topic an offset belongs: give the message an offset or "
+            "an expected_version too"
+        )
 
     def _send_at(self, expected: Expectation, messages: Sequence[Message]) -> Sequence[SendResponse]:
         topic, partition = messages[0].topic, messages[0].partition
@@ -207,12 +253,19 @@ class MessageSender:
     def _record(self, message: Message) -> SerializedRecord:
         key = as_bytes(message.topic, self._key_serializer(message.topic, message.key))
         value = as_bytes(message.topic, self._value_serializer(message.topic, message.value))
-        headers = tuple(message.headers)
-        size = TYPICAL_OVERHEAD + len(key or b"") + len(value or b"")
-        size += _size_of_headers(message.topic, headers)
+        headers = plain_headers(message.headers)
+        tail = encode_headers(headers) if headers else b""
+        size = TYPICAL_OVERHEAD + len(key or b"") + len(value or b"") + len(tail)
         timestamp = self._network.wall_ms() if message.timestamp is None else _time(message.timestamp)
-        return timestamp, key, value, headers, size
+        return timestamp, key, value, tail, size
 
+    @checked(
+        topic=A_NAME,
+        values=A_COLUMN,
+        keys=optional(A_COLUMN),
+        partition=optional(PARTITION_NUMBER),
+        timestamp=optional(A_TIMESTAMP),
+    )
     def send_many(
         self,
         topic: str,
@@ -249,16 +302,6 @@ class MessageSender:
         return [as_bytes(topic, serializer(topic, item)) for item in column]
 
 
-def _append_id(append_id: bytes | UUID | None) -> bytes:
-    """The bytes of an append id; empty for none. Raises ValueError unless there are 16."""
-    if append_id is None:
-        return b""
-    name = append_id.bytes if isinstance(append_id, UUID) else bytes(append_id)
-    if len(name) != APPEND_ID_SIZE:
-        raise ValueError(f"an append id has {APPEND_ID_SIZE} bytes, not {len(name)}")
-    return name
-
-
 def _check_unused_before(unused_before: int | None, expected_offset: int, append_id: bytes) -> None:
     """Raises ValueError for an offset that is none, or that no append needs."""
     if unused_before is None:
@@ -272,31 +315,9 @@ def _check_unused_before(unused_before: int | None, expected_offset: int, append
         )
 
 
-def _size_of_headers(topic: str, headers: Headers) -> int:
-    """The bytes of encoded headers. Raises TypeError, which names the header, for what is none."""
-    try:
-        return len(encode_headers(headers))
-    except (TypeError, ValueError, AttributeError):
-        for header in headers:
-            _check_header(topic, header)
-        raise
-
-
-def _check_header(topic: str, header: object) -> None:
-    if not isinstance(header, tuple | list) or len(header) != 2:
-        raise TypeError(f"{topic}: a header is a pair of name and value, not {header!r}")
-    name, value = header
-    if not isinstance(name, str):
-        raise TypeError(f"{topic}: the name of a header is a str, not {type(name).__name__} {name!r}")
-    if value is not None and not isinstance(value, bytes | bytearray | memoryview):
-        hint = ": encode it first, as in value.encode()" if isinstance(value, str) else ""
-        raise TypeError(
-            f"{topic}: the value of header {name!r} is bytes or None, not {type(value).__name__}{hint}"
-        )
-
-
 def _time(timestamp_ms: int) -> int:
-    """The timestamp of a message. Raises ValueError for one that no record can have."""
-    if not 0 <= timestamp_ms < _TIMESTAMP_END:
-        raise ValueError(f"{timestamp_ms} is no timestamp: it must be in ms since 1970 and not negative")
-    return timestamp_ms
+    """The timestamp of a message. Raises TypeError or ValueError for one that no record can have."""
+    if type(timestamp_ms) is int and 0 <= timestamp_ms < _TIMESTAMP_END:
+        return timestamp_ms
+    timestamp: int = A_TIMESTAMP.check("send()", "the timestamp of a message", timestamp_ms)
+    return timestamp

@@ -95,6 +95,15 @@ class Outcomes:
         poison(queue.batches, error)
         self.give_up_mismatched(queue)
 
+    def give_up_unsendable(self, batch: Batch, error: Exception) -> None:
+        """A batch that was taken to be sent cannot be encoded: it fails, and what depends on it."""
+        queue = self._queues.queue_of(batch)
+        batch.is_unwritten = batch.attempts == 1
+        self.give_up(queue, batch, error)
+        if batch.expected_offset >= 0:
+            poison((*queue.in_flight, *queue.batches), error)
+            self.give_up_mismatched(queue)
+
     def _split(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
         """Queue a batch that is too large for the broker as two. Counts as no retry: the requests differ."""
         self._tally.split(batch, error)
@@ -121,7 +130,10 @@ class Outcomes:
     def too_late(self, batch: Batch, because: Exception | None) -> DeliveryTimeoutError:
         """The error of a batch that was not acknowledged within `delivery.timeout.ms`."""
         waited_ms = self._settings.delivery_timeout_ms
-        last = "" if because is None else f"; the last attempt: {because}"
+        if because is not None:
+            last = f"; the last attempt: {because}"
+        else:
+            last = f"; {self._queues.lock.why_waiting(batch)}"
         error = DeliveryTimeoutError(
             f"{batch.topic}-{batch.partition}: not acknowledged within delivery.timeout.ms={waited_ms}"
             f" after {batch.attempts} attempts{last}"

@@ -1,11 +1,17 @@
-"""The lock of a producer, which also knows which threads must not wait for the sending thread."""
+"""The lock of a producer, which every batch has. It also knows which threads must not wait for the sending
+thread, and whom to ask why a batch waits."""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from holdfast_log.clients.errors import ForkedError, InsideCallbackError
+
+if TYPE_CHECKING:
+    from holdfast_log.clients.sending.batch import Batch
 
 
 class ProducerLock(threading.Condition):
@@ -17,6 +23,8 @@ class ProducerLock(threading.Condition):
         """The thread that runs the loop; None if the caller runs it."""
         self.forked_from: int | None = None
         """In a process that was forked after the producer was made: the id of its parent."""
+        self.why_waiting: Callable[[Batch], str] = lambda _: ""
+        """Why a batch has no outcome yet, in words. The lock must be held."""
 
     def is_sending_thread(self) -> bool:
         """Whether the caller is the sending thread, as it is in callbacks."""

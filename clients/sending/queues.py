@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
+from holdfast_log.clients.arguments import A_NAME, PARTITION_NUMBER
 from holdfast_log.clients.sending.batch import Batch, ReplacementSpan
 from holdfast_log.clients.sending.columns import RecordColumns
 from holdfast_log.clients.sending.expectations import ANY_EPOCH, Expectation, KeyExpectation
@@ -45,6 +46,12 @@ def keyless_partition_of(partition_count: int) -> int:
     return UNPLACED if partition_count > 1 else 0
 
 
+def unplaceable(topic: str) -> ValueError:
+    """The error of a message with an expected version for which the partitioner chooses no partition. All
+    writers of a key must agree on its partition, so a batch may not go to any."""
+    return ValueError(f"{topic}: a message with an expected version needs a partition")
+
+
 class UnplacedRecord(NamedTuple):
     """A record whose topic's partitions are unknown, the batch of its own that its response watches, and what
     it expects of its key; None for nothing."""
@@ -52,14 +59,6 @@ class UnplacedRecord(NamedTuple):
     record: SerializedRecord
     batch: Batch
     expected: KeyExpectation | None = None
-
-
-def _check_name(topic: object) -> None:
-    """Raises TypeError or ValueError for what cannot be the name of a topic."""
-    if not isinstance(topic, str):
-        raise TypeError(f"the topic of a message is a str, not {type(topic).__name__} {topic!r}")
-    if not topic:
-        raise ValueError("the topic of a message is empty")
 
 
 @dataclass(slots=True, eq=False)
@@ -134,10 +133,12 @@ class TopicQueues:
         self.keyless_partition = keyless_partition_of(count)
 
     def queue(self, partition: int) -> PartitionQueue:
-        """The queue of a partition, made if there is none."""
+        """The queue of a partition, made if there is none. Raises TypeError or ValueError for what is no
+        partition's number: it may come from the application's partitioner."""
         queue = self.partitions.get(partition)
         if queue is None:
-            queue = self.partitions[partition] = PartitionQueue(self.topic, partition)
+            number = PARTITION_NUMBER.check("", f"the partition of a message for {self.topic}", partition)
+            queue = self.partitions[number] = PartitionQueue(self.topic, number)
         return queue
 
 
@@ -178,7 +179,7 @@ class Queues:
         """The queues of a topic, made if there are none."""
         queues = self.topics.get(name)
         if queues is None:
-            _check_name(name)
+            A_NAME.check("", "the topic of a message", name)
             queues = self.topics[name] = TopicQueues(name, batch_size=self._batch_size)
         return queues
 
@@ -198,7 +199,7 @@ class Queues:
         `now_ms` returns the time, and is called only if it is needed. Returns the batch, the record's index
         in it, and whether to wake the sending thread.
         """
-        timestamp, key, value, headers, size = record
+        timestamp, key, value, tail, size = record
         if partition == UNPLACED:
             batches = topic.keyless
         else:
@@ -212,8 +213,8 @@ class Queues:
             assert builder is not None
         values = builder.values
         index = len(values)
-        if headers:
-            builder.append(timestamp, key, value, headers)
+        if tail:
+            builder.append_encoded(timestamp, key, value, tail)
         else:  # What `append` does, without the call: this line is where a producer spends its time.
             values.append(value)
             builder.keys.append(key)
@@ -294,8 +295,8 @@ class Queues:
             should_wake = True
         first = len(batch)
         batch.unit_starts.append(first)
-        for timestamp, key, value, headers, _ in records:
-            builder.append(timestamp, key, value, headers)
+        for timestamp, key, value, tail, _ in records:
+            builder.append_encoded(timestamp, key, value, tail)
         cost = size + len(records) * RECORD_OVERHEAD
         batch.cost += cost
         self.used += cost
@@ -311,7 +312,7 @@ class Queues:
         batch.expected_version, batch.topic_id = expected
         batch.is_closed = True
         assert batch.builder is not None
-        batch.builder.append(*record[:4])
+        batch.builder.append_encoded(*record[:4])
         batch.cost = record[4] + RECORD_OVERHEAD
         self.used += batch.cost
         return batch
@@ -366,10 +367,10 @@ class Queues:
 
         Returns a batch of its own, which is replaced once the record has a partition.
         """
-        timestamp, key, value, headers, size = record
+        timestamp, key, value, tail, size = record
         builder = BatchBuilder()
         batch = Batch(topic.topic, UNPLACED, builder, now_ms, self.lock)
-        builder.append(timestamp, key, value, headers)
+        builder.append_encoded(timestamp, key, value, tail)
         batch.cost = size + UNPLACED_OVERHEAD
         self.used += batch.cost
         topic.unplaced.append(UnplacedRecord(record, batch, expected))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from holdfast_log.protocol.record_codec import Headers
-
-SerializedRecord: TypeAlias = tuple[int, bytes | None, bytes | None, Headers, int]
-"""(timestamp in ms, key, value, headers, about how many bytes the record takes in a batch).
+SerializedRecord: TypeAlias = tuple[int, bytes | None, bytes | None, bytes, int]
+"""(timestamp in ms, key, value, encoded headers or b"", about how many bytes the record takes in a batch).
 
 A plain tuple, because one is made for every message: a class of our own would cost several times as much.
 """

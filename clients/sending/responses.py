@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from holdfast_log.clients.arguments import A_FUNCTION, A_TIMEOUT, checked
 from holdfast_log.clients.errors import RequestTimeoutError
 from holdfast_log.clients.message import UNKNOWN_OFFSET, RecordMetadata
 from holdfast_log.clients.sending.batch import Batch, whereabouts
 from holdfast_log.clients.sending.waiting import wait_while_awake
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Event
 
 Callback: TypeAlias = "Callable[[SendResponse], object]"
 
@@ -59,31 +64,50 @@ class SendResponse:
         while the outcome is unknown."""
         return False
 
+    @checked(callback=A_FUNCTION)
     def on_completion(self, callback: Callback) -> None:
         """Call `callback(self)` when the outcome is known, or at once if it is.
 
         The producer's thread calls it and sends nothing meanwhile: it should be quick.
         """
+        self._when_done(partial(self._tell, callback))
+
+    def _tell(self, callback: Callback) -> None:
+        _ = self.error  # The callback gets the response, and with it the error: that is seen from here on.
+        callback(self)
+
+    def _when_done(self, callback: Callable[[], object]) -> None:
+        """Call back when the outcome is known, or at once if it is. The outcome is not looked at by that: who
+        waited may have given up meanwhile."""
         raise NotImplementedError
 
+    @checked(timeout_ms=A_TIMEOUT)
     def result(self, timeout_ms: int | None = None) -> RecordMetadata:
         """Wait for the outcome and return where the message is.
 
-        Raises the error if it failed, and RequestTimeoutError if the outcome is unknown after `timeout_ms`.
-        Time during which the process stood still does not count, so that a process that was stopped gets
-        ProducerFencedError, and not this.
-        While it is unknown, raises InsideCallbackError in the producer's thread, and ForkedError in a fork.
+        Raises the error if it failed. Raises RequestTimeoutError, which says what the producer waits for, if
+        the outcome is unknown after `timeout_ms`: the producer goes on, and `flush`, `close` or another
+        `result` reports the outcome. Time during which the process stood still does not count, so that a
+        process that was stopped gets ProducerFencedError, and not this. While the outcome is unknown, raises
+        InsideCallbackError in the producer's thread, and ForkedError in a fork.
         """
         if not self.done:
             self._check_may_wait("result()")
             event = threading.Event()
-            self.on_completion(lambda _: event.set())
+            self._when_done(event.set)
             if not wait_while_awake(event, timeout_ms):
-                raise RequestTimeoutError(f"the outcome is not known after {timeout_ms} ms")
+                raise RequestTimeoutError(
+                    f"the outcome is not known after timeout_ms={timeout_ms}, and the producer goes on: "
+                    f"{self._why_waiting()}"
+                )
         return self._outcome()
 
     def _check_may_wait(self, call: str) -> None:
         """Raise InsideCallbackError or ForkedError if this thread would wait for ever."""
+        raise NotImplementedError
+
+    def _why_waiting(self) -> str:
+        """What the producer knows about why there is no outcome yet, in words."""
         raise NotImplementedError
 
     def _outcome(self) -> RecordMetadata:
@@ -99,9 +123,15 @@ class SendResponse:
 
             loop = asyncio.get_running_loop()
             event = asyncio.Event()
-            self.on_completion(lambda _: loop.call_soon_threadsafe(event.set))
+            self._when_done(partial(_set_in, loop, event))
             yield from event.wait().__await__()
         return self._outcome()
+
+
+def _set_in(loop: AbstractEventLoop, event: Event) -> None:
+    """Set an event of a loop, from the producer's thread."""
+    with suppress(RuntimeError):  # The loop was closed meanwhile: nobody awaits the outcome any more.
+        loop.call_soon_threadsafe(event.set)
 
 
 class RecordResponse(SendResponse):
@@ -165,19 +195,19 @@ class RecordResponse(SendResponse):
     def is_repeat(self) -> bool:
         return self._place()[0].is_repeat
 
-    def on_completion(self, callback: Callback) -> None:
+    def _why_waiting(self) -> str:
+        return self._place()[0].why_waiting()
+
+    def _when_done(self, callback: Callable[[], object]) -> None:
         batch = self._place()[0]
-        while not batch.when_done(partial(self._look_again, callback)):
+        while not batch.when_done(partial(self._ask_again, callback)):
             batch = self._place()[0]  # The message moved in between.
 
-    def _look_again(self, callback: Callback) -> None:
-        batch, index = self._place()
-        if not batch.is_done:
-            self.on_completion(callback)
-            return
-        if batch.loss is not None:
-            batch.look_at(index)  # The callback gets the response, and with it the error.
-        callback(self)
+    def _ask_again(self, callback: Callable[[], object]) -> None:
+        if self._place()[0].is_done:
+            callback()
+        else:
+            self._when_done(callback)
 
 
 class SpanResponse(SendResponse):
@@ -245,14 +275,20 @@ class SpanResponse(SendResponse):
     def timestamp(self) -> int | None:
         return self._last().timestamp
 
-    def on_completion(self, callback: Callback) -> None:
+    def _why_waiting(self) -> str:
+        waiting = self._first_waiting()
+        return "" if waiting is None else waiting.why_waiting()
+
+    def _first_waiting(self) -> Batch | None:
+        return next((batch for batch, _, _ in self._places() if not batch.is_done), None)
+
+    def _when_done(self, callback: Callable[[], object]) -> None:
         while True:
-            waiting = next((batch for batch, _, _ in self._places() if not batch.is_done), None)
+            waiting = self._first_waiting()
             if waiting is None:
-                _look_at(self._places())
-                callback(self)
+                callback()
                 return
-            if waiting.when_done(partial(self.on_completion, callback)):
+            if waiting.when_done(partial(self._when_done, callback)):
                 return
 
 
@@ -302,21 +338,20 @@ class GroupResponse(SendResponse):
     def is_repeat(self) -> bool:
         return self.responses[-1].is_repeat
 
-    def on_completion(self, callback: Callback) -> None:
+    def _why_waiting(self) -> str:
+        return next((response._why_waiting() for response in self.responses if not response.done), "")
+
+    def _when_done(self, callback: Callable[[], object]) -> None:
         self._await_from(0, callback)
 
-    def _await_from(self, index: int, callback: Callback) -> None:
+    def _await_from(self, index: int, callback: Callable[[], object]) -> None:
         # One after the other: the last may be done first, and counting would need a lock.
         for position in range(index, len(self.responses)):
             response = self.responses[position]
             if not response.done:
-                response.on_completion(partial(self._await_rest, position + 1, callback))
+                response._when_done(partial(self._await_from, position + 1, callback))
                 return
-        _ = self.error  # The callback gets all responses, and with them their errors.
-        callback(self)
-
-    def _await_rest(self, index: int, callback: Callback, _: SendResponse) -> None:
-        self._await_from(index, callback)
+        callback()
 
 
 class BulkResponse(GroupResponse):

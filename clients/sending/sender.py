@@ -25,7 +25,13 @@ from holdfast_log.clients.sending.departures import Departures
 from holdfast_log.clients.sending.outcomes import Outcomes
 from holdfast_log.clients.sending.partitioner import Partitioner
 from holdfast_log.clients.sending.producer_id import NO_PRODUCER, ProducerId
-from holdfast_log.clients.sending.queues import PartitionQueue, Queues, TopicQueues, keyless_partition_of
+from holdfast_log.clients.sending.queues import (
+    PartitionQueue,
+    Queues,
+    TopicQueues,
+    keyless_partition_of,
+    unplaceable,
+)
 from holdfast_log.clients.sending.requests import encode, produce_request
 from holdfast_log.clients.sending.settings import SenderSettings
 from holdfast_log.clients.sending.tally import SendingTally
@@ -96,22 +102,51 @@ class Sender:
             taken = self._handle_new(now_ms)
             self._queues.look_at_ms = self._departures.look_at_ms
         for node, batches in taken:
-            for batch in batches:
+            call = self._produce_call(node, batches, now_ms)
+            if call is not None:
+                self._outbox.append(call)
+        self._outcomes.call_back()
+        self._connection.events.tell()
+
+    def _produce_call(self, node: int, batches: list[Batch], now_ms: int) -> Call | None:
+        """The call that sends these batches; None if none of them can be encoded.
+
+        `send` checks what a message holds. Should something pass all the same, it fails its own batch:
+        nothing in a message may stop the sending.
+        """
+        sound: list[Batch] = []
+        for batch in batches:
+            try:
                 encode(batch, self._queues.queue_of(batch).sequences)
+            except Exception as error:
+                self._give_up_unsendable([batch], error)
+            else:
+                sound.append(batch)
+        try:
             request = produce_request(
-                batches,
+                sound,
                 self._settings.acks,
                 self._settings.request_timeout_ms,
                 tells_offsets=self._departures.knows_conditions(node),
                 fence=self._fence,
             )
-            expects_response = self._settings.acks != 0
-            needs = None if self._fence is None else FENCES_FEATURE
-            self._outbox.append(
-                Call(node, request, tag=batches, expects_response=expects_response, needs=needs)
-            )
-        self._outcomes.call_back()
-        self._connection.events.tell()
+        except Exception as error:
+            self._give_up_unsendable(sound, error)
+            sound = []
+        if not sound:
+            with self._lock:
+                self._departures.requests_in_flight[node] -= 1
+                self._departures.look_again(now_ms)
+                self._queues.look_at_ms = self._departures.look_at_ms
+            return None
+        expects_response = self._settings.acks != 0
+        needs = None if self._fence is None else FENCES_FEATURE
+        return Call(node, request, tag=sound, expects_response=expects_response, needs=needs)
+
+    def _give_up_unsendable(self, batches: list[Batch], error: Exception) -> None:
+        with self._lock:
+            for batch in batches:
+                self._outcomes.give_up_unsendable(batch, error)
 
     def fail_all(self, error: Exception) -> None:
         """Give up every batch that waits or is under way."""
@@ -264,6 +299,10 @@ class Sender:
             waiting = topic.unplaced[0]
             try:
                 partition = self._partitioner(topic.topic, waiting.record[1], partition_count)
+                if partition is not None:
+                    topic.queue(partition)
+                elif waiting.expected is not None and partition_count > 1:
+                    raise unplaceable(topic.topic)
             except Exception as error:  # The partitioner is the application's: only its message fails.
                 topic.unplaced.popleft()
                 self._outcomes.finish(waiting.batch, error)

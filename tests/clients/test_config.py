@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,9 +65,22 @@ def test_the_files_in_config_show_the_real_defaults(name: str, load: object, tmp
             r"clientid is not a property of an admin client; did you mean client\.id\?",
         ),
         ({**BROKER, "nonsense": "x"}, "nonsense is not a property of an admin client$"),
+        ({**BROKER, "servers": "x"}, r"did you mean bootstrap\.servers\?"),
+        ({"metadata.broker.list": "x", **BROKER}, r"did you mean bootstrap\.servers\?"),
+        ({**BROKER, "linger_ms": 5}, "not a property of an admin client; it is one of a producer$"),
+        ({**BROKER, "group.id": "x"}, "not a property of an admin client; it is one of a consumer$"),
+        ({**BROKER, "value_serializer": str}, "it is an argument of the constructor, value_serializer="),
+        ({**BROKER, "sasl.mechanism": "PLAIN"}, "there is no SASL: with security.protocol=SSL"),
+        ({**BROKER, 5: "x"}, "the name of a property is a str, not int 5"),
+        ({**BROKER, "client.id": b"x"}, r"client\.id=b'x' is not allowed: expected text"),
+        ({**BROKER, "client.id": object()}, r"client\.id=.* is not allowed: expected text"),
+        ({**BROKER, "client.id": None}, r"client\.id=None is not allowed: expected text"),
+        ({**BROKER, "request.timeout.ms": None}, r"request\.timeout\.ms=None is not allowed"),
+        ({"bootstrap.servers": 9092}, r"bootstrap\.servers=9092 is not allowed: expected"),
+        ({"bootstrap.servers": {"localhost:9092"}, "request.timeout.ms": [1]}, "expected a whole number"),
     ],
 )
-def test_an_invalid_property_is_named_in_the_error(properties: dict[str, str], why: str) -> None:
+def test_an_invalid_property_is_named_in_the_error(properties: dict[Any, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         admin_settings(properties)
 
@@ -74,6 +88,17 @@ def test_an_invalid_property_is_named_in_the_error(properties: dict[str, str], w
 def test_a_missing_properties_file_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent\.properties"):
         consumer_settings(tmp_path / "absent.properties")
+
+
+def test_an_address_instead_of_properties_is_answered_with_the_right_spelling() -> None:
+    with pytest.raises(ConfigError, match=r'write \{"bootstrap.servers": \'localhost:9092\'\}'):
+        admin_settings("localhost:9092")
+
+
+@pytest.mark.parametrize("properties", [None, 5, ["localhost:9092"], b"localhost:9092"])
+def test_what_are_no_properties_are_refused(properties: Any) -> None:
+    with pytest.raises(TypeError, match="properties must be a dict of properties, or the path"):
+        admin_settings(properties)
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,13 @@ def test_every_example_prints_what_the_guide_says(cluster: Cluster) -> None:
         done = finished([sys.executable, "-c", example.replace("localhost:9092", broker.address)])
         assert done.returncode == 0, f"{example}\n{done.stderr}"
         printed.append(done.stdout.splitlines())
-    single, called_back, in_bulk, records, readable, batches, topic, feedback, exposed, own = printed
+    single, called_back, in_bulk, in_coroutine, *reading, batches, topic, feedback, exposed, own = printed
+    records, readable = reading
 
     assert single == ["0"]
     assert called_back == [f"flights-0 at {offset}" for offset in (1, 2, 3)]
     assert in_bulk == ["100000 arrived, 0 failed"]
+    assert in_coroutine == ["5000 written"]
     assert len(records) == 500 and records[0] == "0 0 b'UA' b'EWR to IAH'"
     assert readable == ["500 records can be read"]
     assert batches[0].startswith("0 1 ")

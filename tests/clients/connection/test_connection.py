@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -327,3 +328,34 @@ class TestFrames:
         reader.buffer()[:4] = size.to_bytes(4, "big", signed=True)
         with pytest.raises(MalformedMessage):
             reader.advance(4)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda connection: connection.poll("5"),
+        lambda connection: connection.poll(1.5),
+        lambda connection: connection.poll(0, "call"),
+        lambda connection: connection.poll(0, Call(ANY_NODE, "request")),
+        lambda connection: connection.poll(0, Call("1", MetadataRequest(topics=None))),
+        lambda connection: connection.ask(ANY_NODE, MetadataRequest(topics=None), "5"),
+        lambda connection: connection.ask(None, MetadataRequest(topics=None)),
+    ],
+)
+def test_a_call_of_a_wrong_type_is_refused_and_the_next_one_is_answered(
+    call: Callable[[Any], Any],
+) -> None:
+    connection = connection_to(FakeCluster())
+    with pytest.raises(TypeError, match=r"Connection\.poll\(\): (timeout_ms|each call) must be"):
+        call(connection)
+
+    assert connection.ask(ANY_NODE, MetadataRequest(topics=None)).brokers
+
+
+def test_a_request_that_cannot_be_encoded_fails_alone() -> None:
+    connection = connection_to(FakeCluster())
+    request: Any = MetadataRequest(topics=5)  # type: ignore[arg-type]
+    with pytest.raises(Exception, match="int"):
+        connection.ask(ANY_NODE, request)
+
+    assert connection.ask(ANY_NODE, MetadataRequest(topics=None)).brokers

@@ -44,6 +44,9 @@ class Lines:
     def conversation(self, node: int) -> Conversation | None:
         return self.conversations.get(node)
 
+    def standing(self, node: int) -> str:
+        return f"asked about node {node}"
+
     def want(self, topic: str) -> None:
         assert topic == "log"
 

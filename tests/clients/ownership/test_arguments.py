@@ -19,15 +19,15 @@ PARTITION = TopicPartition("log", 0)
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        (lambda: Lease(GIVEN, ["leader"], "group"), r"group must be a str, not list \['leader'\]"),
+        (lambda: Lease(GIVEN, ["leader"], "group"), r"group must be a str.*, not list \['leader'\]"),
         (lambda: Lease(GIVEN, "group", "leader"), "resources must be a list, .* not str 'leader'"),
         (lambda: Lease(GIVEN, "group", PARTITION), "resources must be a list, .* not TopicPartition"),
         (lambda: Lease(GIVEN, "group", [7]), r"only names \(str\) and TopicPartition.*, not int 7"),
-        (lambda: Lease(GIVEN, "group", ["leader"], owner_id=7), "owner_id must be a str, not int 7"),
-        (lambda: ExclusiveConsumer(GIVEN, [PARTITION], "group"), "own_group must be a str, not list"),
+        (lambda: Lease(GIVEN, "group", ["leader"], owner_id=7), "owner_id must be a str, or None, not int 7"),
+        (lambda: ExclusiveConsumer(GIVEN, [PARTITION], "group"), r"own_group must be a str.*, not list"),
         (lambda: ExclusiveConsumer(GIVEN, "group", ["log"]), "only TopicPartition.*, not str 'log'"),
         (lambda: ExclusiveConsumer(GIVEN, "group", PARTITION), "partitions must be a list"),
-        (lambda: ExclusiveProducer(GIVEN, ["log"]), "topic must be a str, not list"),
+        (lambda: ExclusiveProducer(GIVEN, ["log"]), "topic must be a str that is not empty, not list"),
         (lambda: ExclusiveProducer(GIVEN, "log", 1), "mode must be a ProducerAccessMode, not int 1"),
         (
             lambda: ExclusiveProducer(GIVEN, "log", partitions=["0"]),

@@ -234,11 +234,11 @@ class TestNonsense:
     @pytest.mark.parametrize("topic", [None, b"flights", 5])
     def test_a_topic_that_is_no_text_is_refused(self, cluster: FakeCluster, topic: Any) -> None:
         producer = producer_on(cluster)
-        with pytest.raises(TypeError, match="the topic of a message is a str, not"):
+        with pytest.raises(TypeError, match=r"topic.* must be a str that is not empty, not"):
             producer.send(Message(topic, value="v"))
-        with pytest.raises(TypeError, match="the topic of a message is a str, not"):
+        with pytest.raises(TypeError, match=r"topic.* must be a str that is not empty, not"):
             producer.send_many(topic, ["v"])
-        with pytest.raises(TypeError, match="the topic of a message is a str, not"):
+        with pytest.raises(TypeError, match=r"topic.* must be a str that is not empty, not"):
             producer.send_at(0, Message(topic, value="v", partition=0))
         producer.flush()
         requests = [each for each in cluster.brokers[1].requests if isinstance(each, MetadataRequest)]
@@ -248,13 +248,13 @@ class TestNonsense:
         producer = producer_on(cluster)
         with pytest.raises(ValueError, match="empty"):
             producer.send(Message("", value="v"))
-        with pytest.raises(ValueError, match="-1 is no partition"):
+        with pytest.raises(ValueError, match=r"the partition of a message for flights .* int -1"):
             producer.send(Message("flights", value="v", partition=-1))
-        with pytest.raises(ValueError, match="-2 is no partition"):
+        with pytest.raises(ValueError, match=r"partition must be .* from 0 on, or None, not int -2"):
             producer.send_many("flights", ["v"], partition=-2)
-        with pytest.raises(ValueError, match="-3 is no partition"):
+        with pytest.raises(ValueError, match=r"the partition of a message .* int -3"):
             producer.send(Message("flights", key="k", value="v", partition=-3, expected_version=0))
-        with pytest.raises(ValueError, match="-4 is no partition"):
+        with pytest.raises(ValueError, match=r"the partition of a message .* int -4"):
             producer.send(Message("flights", value="v", partition=-4, offset=0))
         producer.flush()
         assert not any(isinstance(each, ProduceRequest) for each in cluster.brokers[1].requests)
@@ -265,7 +265,7 @@ class TestNonsense:
             (("trace", "abc"), r"the value of header 'trace' is bytes or None, not str: encode it first"),
             (("trace", 5), "the value of header 'trace' is bytes or None, not int"),
             ((b"trace", b"abc"), "the name of a header is a str, not bytes b'trace'"),
-            ("trace", "a header is a pair of name and value, not 'trace'"),
+            ("trace", "a header is a pair of name and value, not str 'trace'"),
         ],
     )
     def test_a_header_of_a_wrong_type_is_named(self, cluster: FakeCluster, header: Any, why: str) -> None:
