@@ -59,6 +59,18 @@ class PartitionAccount:
             default=None,
         )
 
+    def longest_acknowledgement_s(self, since: float = -math.inf, until: float = math.inf) -> float:
+        """The longest time from sending a record to its acknowledgement, of those sent within the period."""
+        sent_at = list(self.sent_at)
+        return max(
+            (
+                one.at - sent_at[number]
+                for number, one in self.acknowledged.copy().items()
+                if number < len(sent_at) and since <= sent_at[number] < until
+            ),
+            default=0.0,
+        )
+
     def longest_pause_s(self, since: float = -math.inf, until: float = math.inf) -> float:
         """The longest time between two successive acknowledgements of which the second came within the
         period."""

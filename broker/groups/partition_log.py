@@ -128,15 +128,21 @@ class PartitionLog:
         partition = self._partition
         role = partition.role
         if (
-            self._replicas.is_suspended
-            or not isinstance(role, Leadership)
+            not isinstance(role, Leadership)
             or role.leader_epoch != self._leader_epoch
+            or not self._replicas.right_to_acknowledge.acknowledges(partition)
         ):
             return NOTHING_COMMITTED
         # Below min.insync.replicas later records do not count as committed; earlier ones still do.
         if len(role.isr) >= partition.log.settings.min_insync_replicas:
             self._committed_offset = partition.high_watermark
         return self._committed_offset
+
+    def is_current_since(self, since_s: float) -> bool:
+        partition, right = self._partition, self._replicas.right_to_acknowledge
+        if not right.needs_followers:
+            return True
+        return right.led_at_ms(partition, self._replicas.monotonic_ms()) >= since_s * 1000
 
     def watch(self, check: Callable[[], bool]) -> Parked:
         # The caller has its own timeout; this one has no effect.

@@ -59,7 +59,8 @@ class OwnHandler(Handler[OwnRequest, OwnResponse]):
         def submit(found: list[tuple[ResourceClaim, ResourceKey]]) -> Deferred[Standings]:
             wanted = [WantedResource(key, claim.generation) for claim, key in found]
             until_ms = wait_until_ms(self.ownership.now_ms(), request.wait_timeout_ms)
-            return self.ownership.submit(connection, Claim(requester, wanted, until_ms), request.timeout_ms)
+            claim = Claim(requester, wanted, until_ms, request.waited_ms)
+            return self.ownership.submit(connection, claim, request.timeout_ms)
 
         standings = requests.for_all_or_none(self.ownership.decided, request.group, request.resources, submit)
         return standings.addCallback(

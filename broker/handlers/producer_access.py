@@ -54,7 +54,7 @@ class ProducerAccessHandler(Handler[ProducerAccessRequest, ProducerAccessRespons
             covers_topic=request.covers_topic and mode is not ProducerAccessMode.SHARED,
         )
         until_ms = wait_until_ms(self.ownership.now_ms(), request.wait_timeout_ms)
-        claim = AccessClaim(requester, key, mode, request.epoch, until_ms)
+        claim = AccessClaim(requester, key, mode, request.epoch, until_ms, request.waited_ms)
         standings = self.ownership.submit(requests.connection_of(context), claim, request.timeout_ms)
         response = standings.addCallback(_response)
         if requester.owner.covers_topic and key.index == 0:

@@ -63,18 +63,26 @@ def wait_until_ms(now_ms: int, wait_timeout_ms: int) -> int | None:
 class Claim(Operation):
     """A claim of the own API: all of the wanted resources are granted, or none.
 
-    A claim of one resource with generation -1 may wait in the queue until `wait_until_ms`.
+    A claim of one resource with generation -1 may wait in the queue until `wait_until_ms`; it has waited for
+    `waited_ms` at a broker that led before.
     """
 
-    __slots__ = ("_grants", "_requester", "_verdicts", "_wait_until_ms", "_wanted", "_written")
+    __slots__ = (
+        "_grants", "_requester", "_verdicts", "_wait_until_ms", "_waited_ms", "_wanted", "_written"
+    )  # fmt: skip
 
     def __init__(
-        self, requester: Requester, wanted: Sequence[WantedResource], wait_until_ms: int | None = None
+        self,
+        requester: Requester,
+        wanted: Sequence[WantedResource],
+        wait_until_ms: int | None = None,
+        waited_ms: int = 0,
     ) -> None:
         super().__init__(each.key for each in wanted)
         self._requester = requester
         self._wanted = wanted
         self._wait_until_ms = wait_until_ms
+        self._waited_ms = max(0, waited_ms)
         self._verdicts: list[tuple[WantedResource, Verdict]] = []
         self._grants: dict[ResourceKey, Grant] = {}
         self._written: RecordsByKey = {}
@@ -203,7 +211,8 @@ class Claim(Operation):
                 f"own.waiters.max={waiters_max} claims already wait for {resource.key}",
             )
             return standings.refused(resource, requester.group, error)
-        waiter = Waiter(requester.group, requester.owner, requester.connection, self._wait_until_ms)
+        since_ms = now_ms - self._waited_ms
+        waiter = Waiter(requester.group, requester.owner, requester.connection, self._wait_until_ms, since_ms)
         position = state.enqueue(resource, waiter, now_ms)
         state.mark_contended(resource, requester.group)
         return standings.queued(resource, requester.group, position)
@@ -221,8 +230,9 @@ class AccessClaim(Claim):
         mode: ProducerAccessMode,
         epoch: int,
         wait_until_ms: int | None = None,
+        waited_ms: int = 0,
     ) -> None:
-        super().__init__(requester, [WantedResource(key, epoch)], wait_until_ms)
+        super().__init__(requester, [WantedResource(key, epoch)], wait_until_ms, waited_ms)
         self._mode = mode
 
     def _judge(self, resource: Resource, wanted: WantedResource) -> Verdict:

@@ -47,6 +47,8 @@ class Renewals:
         self._on_answered = on_answered
         self._waiting: dict[int, dict[tuple[str, str], _WaitingRenew]] = {}
         self._seen: dict[int, dict[tuple[str, str], _Seen]] = {}
+        self._may_wait: dict[int, dict[tuple[str, str], bool]] = {}
+        """For each owner on a connection, whether its last Renew could wait."""
 
     def renew(
         self, requester: Requester, named: Sequence[NamedGrant], max_wait_ms: int
@@ -54,6 +56,7 @@ class Renewals:
         """The owner's standings: at once if they differ from the last answer, else when they do, or after
         `max_wait_ms`."""
         connection, owner = requester.connection, _owner_key(requester)
+        self._note_wait(connection, owner, max_wait_ms > 0)
         earlier = self._waiting.get(connection, {}).get(owner)
         if earlier is not None:
             # Answers leave in the order of their requests: the later Renew would wait for the earlier one.
@@ -79,8 +82,23 @@ class Renewals:
                 answered = True
         return answered
 
+    def _note_wait(self, connection: int, owner: tuple[str, str], may_wait: bool) -> None:
+        known = self._may_wait.setdefault(connection, {})
+        known.pop(owner, None)
+        known[owner] = may_wait
+        if len(known) > _SEEN_MAX:
+            del known[next(iter(known))]
+
+    def relies_on_ping(self, connection: int) -> bool:
+        """Whether the owners of a connection rely on their sessions for `own.ping.timeout.ms` only: all their
+        last Renew requests could wait. If none waits now, they are about to send the next one, or stand
+        still."""
+        may_wait = self._may_wait.get(connection)
+        return may_wait is not None and all(may_wait.values())
+
     def forget(self, connection: int) -> None:
         """A connection has closed: drop its requests without an answer."""
+        self._may_wait.pop(connection, None)
         self._seen.pop(connection, None)
         for waiting in self._waiting.pop(connection, {}).values():
             if waiting.timer.active():

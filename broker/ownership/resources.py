@@ -237,6 +237,8 @@ class Waiter:
     owner: Owner
     connection: int
     until_ms: int
+    since_ms: int = 0
+    """When the wait began, also at the broker that led before, by the client's word."""
 
     @property
     def claimant(self) -> Claimant:
@@ -408,11 +410,18 @@ class Resource:
 
     # -- the queue -------------------------------------------------------------------------------------
 
-    def join(self, waiter: Waiter) -> None:
-        """Append a waiter to the queue."""
-        self.waiters.append(waiter)
-        if self._positions:
-            self._positions[waiter.claimant] = len(self.waiters)
+    def join(self, waiter: Waiter) -> list[Waiter]:
+        """Add a waiter to the queue, before those that have waited less. Returns the waiters behind it."""
+        waiters = self.waiters
+        if not waiters or waiters[-1].since_ms <= waiter.since_ms:
+            waiters.append(waiter)
+            if self._positions:
+                self._positions[waiter.claimant] = len(waiters)
+            return []
+        place = next(at for at, other in enumerate(waiters) if other.since_ms > waiter.since_ms)
+        waiters.insert(place, waiter)
+        self._positions.clear()
+        return list(waiters)[place + 1 :]
 
     def leave(self, leaving: Collection[Waiter]) -> None:
         """Remove waiters from the queue. All of them have to be in it."""

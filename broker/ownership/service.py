@@ -390,7 +390,8 @@ class OwnershipService:
             case FailTicket(ticket, error):
                 self._answers.fail(ticket, error)
             case Notify(connection_id, is_ping):
-                if self._renewals.changed(connection_id) and is_ping:
+                is_told = self._renewals.changed(connection_id)
+                if is_ping and (is_told or self._renewals.relies_on_ping(connection_id)):
                     self.table.pinged(connection_id, self.now_ms())
             case Reload(key):
                 self.decided.reload(key).addErrback(_failed)

@@ -355,11 +355,13 @@ class TableState:
         self.forget_if_blank(key)
 
     def enqueue(self, resource: Resource, waiter: Waiter, now_ms: int) -> int:
-        """Append a waiter to the queue. Returns its position, counted from 1."""
-        resource.join(waiter)
+        """Add a waiter to the queue. Returns its position, counted from 1."""
+        behind = resource.join(waiter)
+        for other in behind:
+            self.notify(other.connection)
         self.link(waiter.connection, resource.key)
         self.wait_until(resource, waiter, waiter.until_ms, now_ms)
-        return len(resource.waiters)
+        return len(resource.waiters) - len(behind)
 
     def wait_until(self, resource: Resource, waiter: Waiter, until_ms: int, now_ms: int) -> None:
         """Keep a waiter in the queue until `until_ms`, -1 for no limit. It has just sent something."""

@@ -266,6 +266,7 @@ class Broker:
             node.ownership.service.stop()
             node.cluster.listeners.stop("the broker is stopping")
             node.replication.isr_proposals.stop()
+            node.replication.replicas.stop()
             node.replication.roles.stop()
             node.replication.retention.stop()
             node.replication.cleaner.stop()

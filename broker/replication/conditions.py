@@ -8,10 +8,11 @@ A condition on one partition on which appends to others depend says something ab
 current leader can judge it. It is judged only while this broker may confirm that it leads the partition. The
 appends are acknowledged only if it still may, in the same leader epoch, once what was judged is committed.
 
-Versions of keys are judged, and any mismatch is answered, only while this broker may confirm that it leads:
-the answer says where the log ends, or what the key's last record is, and a replaced leader does not know. An
-append that depends on versions of keys does not make later ones of the connection fail: other keys are
-independent of it.
+A mismatch is answered only while this broker may confirm that it leads: the answer says where the log ends,
+or what the key's last record is, and a replaced leader does not know. A condition on the partition to which
+its batches go needs no such right to succeed: once they are committed, so is everything that it was judged
+by. An append that depends on versions of keys does not make later ones of the connection fail: other keys
+are independent of it.
 
 An append whose id the log has already is not judged: it is answered with the offset of the first, once that
 is committed. If the broker may have forgotten the id, the append is refused with APPEND_ID_UNKNOWN, whatever
@@ -107,12 +108,7 @@ class Conditions:
                 continue
             if append.error is None and append.partition is not None:
                 append.judged_epoch = append.partition.leader_epoch
-                is_about_present = (
-                    bool(append.condition.versions)
-                    or append.condition.append_id is not None
-                    or _is_depended_on(append, appends)
-                )
-                is_judged = not append.is_duplicate and is_about_present
+                is_judged = not append.is_duplicate and _is_depended_on(append, appends)
                 if is_judged and not self._may_confirm(append.partition):
                     append.settles_at = None
                     append.fail(_unconfirmed(append))

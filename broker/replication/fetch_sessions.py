@@ -35,6 +35,7 @@ _ID_BITS = 31
 _EVICTABLE_MS = 120_000
 """Time in ms since a session's last use, or since its opening, after which another one may replace it."""
 _NOT_TOLD = -1
+NEVER_MS = -(1 << 62)
 
 NamedPartition: TypeAlias = "tuple[UUID | str, int]"
 """(topic id or name, partition index), as the reader named the partition."""
@@ -122,6 +123,10 @@ class FetchSession:
     created_ms: int
     used_ms: int
     epoch: int = 1
+    answered_ms: int = NEVER_MS
+    """Time in ms of the last response; it may have been sent later."""
+    asked_after_ms: int = NEVER_MS
+    """Time in ms after which the reader built its last request: that of the response before."""
     partitions: dict[NamedPartition, SessionPartition] = field(default_factory=dict)
     stirred: dict[SessionPartition, None] = field(default_factory=dict)
     """Partitions that may have news, in the order in which they are read."""
@@ -220,6 +225,7 @@ class FetchSessions:
                 ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
                 "a fetch session cannot change between topic names and topic ids",
             )
+        session.asked_after_ms = session.answered_ms
         if session.waiting is not None:
             # The reader has sent another fetch: answer the waiting one now.
             session.waiting.expire()
@@ -315,6 +321,24 @@ class FetchSessions:
             session = partition.session
             if session.reader.is_follower and partition not in session.stirred:
                 yield session.reader.replica_id, session.used_ms
+
+    def asked_after_ms(self, key: TopicPartition, leader_epoch: int) -> dict[int, int]:
+        """For each follower that fetches a partition in this leader epoch, by replica id: the time in ms
+        after which it built its last request. It followed this leader then, and led nothing itself."""
+        return {
+            each.session.reader.replica_id: each.session.asked_after_ms
+            for each in self._followers(key)
+            if each.wanted.current_leader_epoch == leader_epoch
+        }
+
+    def used_ms(self, key: TopicPartition) -> dict[int, int]:
+        """For each follower that fetches a partition, by replica id: the time in ms of its last request."""
+        return {each.session.reader.replica_id: each.session.used_ms for each in self._followers(key)}
+
+    def _followers(self, key: TopicPartition) -> list[SessionPartition]:
+        """The entries of followers' sessions for a partition; of one follower, the last session used last."""
+        found = [each for each in self.watchers.get(key, ()) if each.session.reader.is_follower]
+        return sorted(found, key=lambda each: each.session.used_ms)
 
     # -- limits ------------------------------------------------------------------------------------------
 

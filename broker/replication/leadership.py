@@ -127,6 +127,12 @@ class Leadership:
         """Every replica that is in the written set or in the proposed one."""
         return frozenset(self.isr).union(self.pending or ())
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether the set that the controller has written last may name this replica only. Then an election
+        can only be unclean, and may choose a replica that has nothing of what this leader commits."""
+        return len(self.isr) == 1 or (self.pending is not None and len(self.pending) == 1)
+
     def record_fetch(
         self,
         replica_id: int,

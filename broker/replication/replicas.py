@@ -25,25 +25,32 @@ from holdfast_log.broker.replication.partition import (
     Partition,
     PartitionRead,
 )
+from holdfast_log.broker.replication.right_to_acknowledge import RightToAcknowledge
 from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
 from holdfast_log.broker.replication.settings import SETTINGS
 from holdfast_log.broker.replication.throttle import leader_throttle
 from holdfast_log.broker.replication.waiting import Waiting
 from holdfast_log.broker.setting_groups import settings_group
+from holdfast_log.coordinator.alarm import Alarm
 from holdfast_log.coordinator.clock import Clock, TimeOfDay, now_ms
 from holdfast_log.coordinator.controller.topic_rules import INTERNAL_TOPICS
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.fetch import FetchPartition
 from holdfast_log.protocol.topic_partition import TopicPartition
 
+_PROOF_INTERVAL_S = 0.1
+"""Time in s after which this broker looks again at what its followers have proven, while it needs that."""
+
 
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class ReplicaLimits:
-    """Maximum lag of an in-sync follower, and maximum number of waiting requests of each kind."""
+    """Maximum lag of an in-sync follower, maximum number of waiting requests of each kind, and maximum time
+    that a follower's fetch waits."""
 
     lag_time_ms_max: Annotated[int, "replica.lag.time.max.ms"]
     waiting_requests_max: Annotated[int, "waiting.requests.max"]
+    fetch_wait_ms_max: Annotated[int, "replica.fetch.wait.max.ms"] = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +78,8 @@ class Replicas:
     """The map of this broker's partitions.
 
     `propose_isr` sends a proposal to the controller and calls `settle_isr` or `withdraw_isr` with the answer.
-    While this broker is suspended, `right` decides which error refuses acks=all writes.
+    `right` says whether this broker is registered for certain; while it is not, followers prove what it may
+    acknowledge (`RightToAcknowledge`).
     """
 
     def __init__(
@@ -92,7 +100,6 @@ class Replicas:
         """Fetch sessions that hold partitions of this broker; a change in a partition stirs them."""
         self.throttle = leader_throttle(local_id)
         """Limits the rate of followers that are not in sync."""
-        self._is_suspended = False
         self._is_handing_over = False
         self.readers = Waiting(clock, limits.waiting_requests_max)
         """Consumers, woken when a high watermark rises."""
@@ -109,7 +116,9 @@ class Replicas:
         self._limits = limits
         self._propose_isr = propose_isr
         self._topics: dict[str, dict[int, Partition]] = {}
-        self._right = right
+        self.right_to_acknowledge = RightToAcknowledge(right, sessions, limits.fetch_wait_ms_max)
+        self._unproven = Alarm(clock, self._ask_followers)
+        """Rings while followers prove what this broker may answer: their fetches wake nobody."""
         self.conditions = Conditions(right.may_confirm)
         self._role_listeners: list[Callable[[Partition], None]] = []
 
@@ -186,22 +195,22 @@ class Replicas:
         """Whether a follower on that broker may join an in-sync set."""
         return self._metadata.is_live(broker_id)
 
-    # -- connection to the cluster -------------------------------------------------------------------------
+    # -- without ZooKeeper -------------------------------------------------------------------------------
 
-    @property
-    def is_suspended(self) -> bool:
-        return self._is_suspended
+    def right_changed(self) -> None:
+        """Call when this broker may be registered no more, or is again."""
+        self._ask_followers()
 
-    def suspend(self) -> None:
-        """Acknowledge no acks=all write until `resume`, because this broker cannot know whether it is still
-        registered."""
-        self._is_suspended = True
+    def _ask_followers(self) -> None:
+        """Check all writes that wait, as long as followers prove what may be answered."""
+        for key in list(self.writers.parked):
+            self.writers.wake(key)
+        if self.right_to_acknowledge.needs_followers:
+            self._unproven.set(_PROOF_INTERVAL_S)
 
-    def resume(self) -> None:
-        """Acknowledge writes again, also committed ones that waited: this broker is registered."""
-        self._is_suspended = False
-        for partition in list(self):
-            self.writers.wake(partition.key)
+    def stop(self) -> None:
+        """Look no more at what followers prove: the broker stops."""
+        self._unproven.cancel()
 
     # -- before a stop -----------------------------------------------------------------------------------
 
@@ -232,8 +241,11 @@ class Replicas:
         """
         date_ms = self._date_ms()
         is_guarded = is_conditional = False
+        needs_followers = acks == ACKS_ALL and self.right_to_acknowledge.needs_followers
         for append in appends:
             self._prepare(append, acks, date_ms)
+            if needs_followers:
+                self._refuse_unproven(append)
             partition = append.partition
             is_guarded = (
                 is_guarded
@@ -241,9 +253,6 @@ class Replicas:
                 or (partition is not None and partition.admission is not None)
             )
             is_conditional = is_conditional or append.condition is not None
-        if acks == ACKS_ALL and self._is_suspended:
-            self._refuse_suspended(appends, origin)
-            return ()
         if is_guarded:
             for append in appends:
                 append.admit(origin, acks)
@@ -261,21 +270,6 @@ class Replicas:
                 self.grown(append.partition)
         return ()
 
-    def _refuse_suspended(self, appends: Sequence[Append], origin: Origin | None) -> None:
-        """Refuse all appends. Those with a condition are remembered: the client may have sent more of the
-        same attempt, which must not be appended if this broker resumes before they arrive."""
-        code = ErrorCode.NOT_ENOUGH_REPLICAS
-        if not self._right.may_confirm_any():
-            # Another broker may lead by now and accept the writes: on this error clients ask for the leader.
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        for append in appends:
-            append.settles_at = None
-            append.error = BrokerError(
-                code,
-                "this broker lost its ZooKeeper connection; acks=all writes are refused until it returns",
-            )
-        self.conditions.remember(appends, origin)
-
     def _prepare(self, append: Append, acks: int, date_ms: int) -> None:
         if append.topic in INTERNAL_TOPICS and append.origin is AppendOrigin.CLIENT:
             append.error = BrokerError(
@@ -292,6 +286,15 @@ class Replicas:
             append.fail(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is about to stop"))
             return
         append.prepare(partition, acks, date_ms)
+
+    def _refuse_unproven(self, append: Append) -> None:
+        """Refuse a write with acks=all that followers cannot prove (`RightToAcknowledge`)."""
+        if append.partition is None:
+            return
+        refusal = self.right_to_acknowledge.refusal(append.partition, self.monotonic_ms())
+        if refusal is not None:
+            append.settles_at = None
+            append.fail(refusal)
 
     def grown(self, partition: Partition) -> None:
         """Call after a partition's log has grown, or this broker has become its leader."""
@@ -349,9 +352,8 @@ class Replicas:
 
     def is_settled(self, append: Append, acks: int) -> bool:
         """Whether an append may be answered."""
-        if self._is_suspended and acks == ACKS_ALL:
-            # Another leader may have changed the log since the condition was refused.
-            return append.error is not None and append.settles_at is None
+        if acks == ACKS_ALL and self.right_to_acknowledge.needs_followers:
+            return self.right_to_acknowledge.is_settled(append, acks, self.monotonic_ms())
         return append.is_settled(acks)
 
     # -- reading -----------------------------------------------------------------------------------------

@@ -51,9 +51,14 @@ class RightToConfirm:
         of some."""
         self._listeners.append(listener)
 
+    def is_registered(self) -> bool:
+        """Whether this broker is registered for certain, and knows what it leads in this registration: no
+        other broker has been elected in its place without its consent. Ask at the moment of each answer."""
+        return self._is_lease_held() and not self.awaits_orders
+
     def may_confirm_any(self) -> bool:
         """Whether the broker may confirm anything. Ask at the moment of each answer."""
-        return self._is_lease_held() and not self._is_handed_over and not self.awaits_orders
+        return self.is_registered() and not self._is_handed_over
 
     def may_confirm(self, partition: Partition) -> bool:
         """Whether the broker, which leads the partition, may confirm it. Ask at the moment of each answer."""

@@ -116,6 +116,7 @@ class SessionFetch:
     def _end(self) -> None:
         session = self._session
         session.waiting = None
+        session.answered_ms = self._replicas.monotonic_ms()
         session_id = session.id if self._replicas.sessions.is_open(session) else NO_SESSION
         self._answer(session_id, self._news())
 

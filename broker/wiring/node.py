@@ -67,7 +67,7 @@ def build_broker(
     ownership = build_ownership(
         static, around, replication.replicas, groups.topic.partition_of, replication.right
     )
-    zookeeper_outages = ZooKeeperOutages(replication.replicas, replication.right, fatal)
+    zookeeper_outages = ZooKeeperOutages(replication.right, fatal)
     orders = ControllerOrders(
         metadata,
         replication.replicas,
@@ -115,6 +115,7 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     # The right to confirm, by the lease and by what was yielded
     cluster.lease.add_listener(replication.right.lease_changed)
     replication.right.add_listener(ownership.service.right_changed)
+    replication.right.add_listener(replication.replicas.right_changed)
 
     # Settings: the broker's before the topics', which override them
     settings.dynamic_configs.add_listener(settings.broker.configs_changed)

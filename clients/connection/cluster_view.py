@@ -78,6 +78,9 @@ class Metadata:
         """By topic that is wanted and not in `topics`, the last error from a broker."""
         self.update_count = 0
         """How many responses have been processed."""
+        self.doubted = NO_NODE
+        """The broker whose word on who leads or coordinates has last proved wrong: others are asked instead,
+        if one can be reached. It may be cut off, and not know that another has taken its place."""
         self.asked_at_ms = -1
         """When the request was made to which the last response belongs."""
         self._max_age_ms = max_age_ms
@@ -100,6 +103,16 @@ class Metadata:
     def renew(self) -> None:
         """Renew the view soon: something in it has proved wrong."""
         self._is_stale = True
+
+    def doubt(self, node: int) -> None:
+        """Renew the view soon, by another broker than this one, which does not do what the view says."""
+        if node != NO_NODE:
+            self.doubted = node
+        self.renew()
+
+    def doubt_leader(self, topic: str, partition: int) -> None:
+        """Doubt the broker that leads a partition by this view: it has refused to."""
+        self.doubt(self.leader(topic, partition))
 
     def due_at_ms(self) -> int:
         """When the next request should be sent."""
@@ -199,7 +212,7 @@ class Metadata:
         """Note the current leader that a broker named when it refused a request (KIP-951)."""
         info = self.partition(topic, partition)
         if info is None or leader not in self.nodes or leader_epoch <= info.leader_epoch:
-            self.renew()
+            self.doubt_leader(topic, partition)
             return
         self._note_move(topic, info, leader, leader_epoch)
         whole = self.topics[topic]

@@ -361,7 +361,7 @@ class Connection:
 
     def _link_for(self, node: int, now_ms: int) -> Link | None:
         if node != CONTROLLER:
-            return self._links.any_ready(now_ms)
+            return self._links.any_ready(now_ms, self.metadata.doubted)
         link = self._links.by_node.get(self.metadata.controller_id) if self.metadata.update_count else None
         if link is None:
             self.metadata.renew()

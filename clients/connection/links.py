@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping
 
-from holdfast_log.clients.connection.cluster_view import Node
+from holdfast_log.clients.connection.cluster_view import NO_NODE, Node
 from holdfast_log.clients.connection.link import Link, Reply
 from holdfast_log.clients.errors import ConnectionFailedError
 
@@ -45,9 +45,15 @@ class Links:
             self._keep(self.apart.close(error, now_ms))
         self.apart = self._make(host, port)
 
-    def any_ready(self, now_ms: int) -> Link | None:
-        """The ready link with the fewest pending calls. If none is ready, opens one and returns None."""
+    def any_ready(self, now_ms: int, avoided: int = NO_NODE) -> Link | None:
+        """The ready link with the fewest pending calls. If none is ready, opens one and returns None.
+
+        The broker `avoided` is used only while no other can be reached.
+        """
         links = self.shared()
+        others = self._others(avoided)
+        if any(not link.is_blocked(now_ms) for link in others):
+            links = others
         ready = [link for link in links if link.is_ready and not link.is_blocked(now_ms)]
         if ready:
             return min(ready, key=lambda link: link.pending)
@@ -59,6 +65,12 @@ class Links:
                 chosen = self._rng.choice([link for link in closed if link.failures == fewest])
                 self._keep(chosen.open(now_ms))
         return None
+
+    def _others(self, avoided: int) -> list[Link]:
+        """The links to known brokers other than this one: bootstrap servers may be the same broker."""
+        if avoided not in self.by_node:
+            return []
+        return [link for node, link in self.by_node.items() if node != avoided]
 
     def follow(self, nodes: Mapping[int, Node], now_ms: int) -> None:
         """Have one link for each broker in `nodes`, and none for brokers that are gone or have moved."""

@@ -83,7 +83,9 @@ class GroupCoordinator:
         return self._node if self.is_line_taken else COORDINATOR
 
     def forget(self) -> None:
-        """Search again: the coordinator has moved, or does not answer."""
+        """Search again, at another broker: the coordinator has moved, or does not answer."""
+        if self.is_known:
+            self._connection.metadata.doubt(self._node)
         self.is_known = False
 
     def wait(self, now_ms: int) -> None:

@@ -42,6 +42,7 @@ _MOVED = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.OWNERSHIP_DETACHED,
 )
+_WAITED_MS_MAX = 2**31 - 1
 _WANTED = (ClaimPhase.UNCLAIMED, ClaimPhase.CLAIMING)
 _RELEASED = (ClaimPhase.RELEASING, ClaimPhase.PROBING)
 
@@ -109,6 +110,9 @@ class OwnershipClaim:
         self._node = NO_NODE
         self._conversation: Conversation | None = None
         self._position = 0
+        self._queued_at = NO_NODE
+        """The broker in whose queue the claim waited last."""
+        self._queued_since_ms = 0
         self._call: Call | None = None
         self._sent_at_ms = 0
         self._not_before_ms = 0
@@ -248,16 +252,18 @@ class OwnershipClaim:
         generation, incarnation = self._named_generation, NO_GRANT
         if self.grant is not None:
             generation, incarnation = self.grant.generation, self.grant.incarnation
-        wait_ms = 0
+        wait_ms = waited_ms = 0
         if kind is RequestKind.CLAIM:
             self.queues_alone = self.queues_alone or (is_alone and self.may_queue)
             wait_ms = self._left_to_wait_ms(now_ms) if self.queues_alone else 0
+            if wait_ms and self._queued_at not in (NO_NODE, self.decider.node()):
+                waited_ms = min(now_ms - self._queued_since_ms, _WAITED_MS_MAX)
         elif kind is RequestKind.RENEW:
             settings = self._settings
             is_held = self._phase is ClaimPhase.HELD
             longest_ms = settings.held_wait_ms if is_held else settings.queued_wait_ms
             wait_ms = min(longest_ms, self.renewal_interval_ms)
-        return ResourceRequest(kind, self.resource, generation, incarnation, wait_ms)
+        return ResourceRequest(kind, self.resource, generation, incarnation, wait_ms, waited_ms)
 
     def sent(self, call: Call, now_ms: int) -> None:
         """The request was sent in this call."""
@@ -372,6 +378,10 @@ class OwnershipClaim:
         if self._enter(ClaimInput.QUEUED) is not ClaimPhase.QUEUED:
             return
         is_news = was is not ClaimPhase.QUEUED or self._position != standing.position
+        if was is not ClaimPhase.QUEUED:
+            if self._queued_at in (NO_NODE, self._node):
+                self._queued_since_ms = now_ms  # A new place. Another broker keeps the one from before it.
+            self._queued_at = self._node
         self._position = standing.position
         self.last_error = None
         if is_news:

@@ -69,7 +69,8 @@ class ResourceRequest:
 
     `generation` is the one that a claim names, or that of the grant to resume; `incarnation` is that of the
     grant, NO_GRANT without one. `wait_ms` is how long a claim may stay in the broker's queue, -1 for as long
-    as its connection lives; in a renewal, how long the broker may hold back the answer.
+    as its connection lives; in a renewal, how long the broker may hold back the answer. `waited_ms` is how
+    long a claim has waited in the queue of a broker that another has replaced.
     """
 
     kind: RequestKind
@@ -77,6 +78,7 @@ class ResourceRequest:
     generation: int = IF_FREE
     incarnation: int = NO_GRANT
     wait_ms: int = 0
+    waited_ms: int = 0
 
 
 class ClaimDialect(Protocol):
@@ -135,6 +137,7 @@ class OwnDialect:
             session_timeout_ms=self.session_timeout_ms,
             timeout_ms=timeout_ms,
             wait_timeout_ms=resources[0].wait_ms,
+            waited_ms=resources[0].waited_ms,
             access=self.access,
             resources=claims,
             writer_client_id=self.writer.client_id,
@@ -183,13 +186,15 @@ class ProducerAccessDialect:
 
     def claim(self, resources: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
         (wanted,) = resources
-        return self._request(wanted.resource, _NO_EPOCH, wanted.wait_ms, timeout_ms)
+        return self._request(wanted.resource, _NO_EPOCH, wanted.wait_ms, timeout_ms, wanted.waited_ms)
 
     def resume(self, resources: Sequence[ResourceRequest], timeout_ms: int) -> Request[Any]:
         (wanted,) = resources
         return self._request(wanted.resource, wanted.generation, 0, timeout_ms)
 
-    def _request(self, resource: OwnedResource, epoch: int, wait_ms: int, timeout_ms: int) -> Request[Any]:
+    def _request(
+        self, resource: OwnedResource, epoch: int, wait_ms: int, timeout_ms: int, waited_ms: int = 0
+    ) -> Request[Any]:
         name, partition = split(resource)
         return ProducerAccessRequest(
             topic=name,
@@ -200,6 +205,7 @@ class ProducerAccessDialect:
             session_timeout_ms=self.session_timeout_ms,
             timeout_ms=timeout_ms,
             wait_timeout_ms=wait_ms,
+            waited_ms=waited_ms,
             secret=self.secret,
             covers_topic=self.covers_topic,
         )

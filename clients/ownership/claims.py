@@ -68,7 +68,7 @@ class OwnershipClaims:
         self._call_timeout_ms = max(answer_timeout_ms, dialect.session_timeout_ms)
         self._held_back: dict[int, _JointRequest] = {}
         """By broker, the renewal whose answer the broker holds back."""
-        self._coordinator = CoordinatorDecider(dialect.group, settings.retry_backoff_ms)
+        self._coordinator = CoordinatorDecider(connection, dialect.group, settings.retry_backoff_ms)
         self._connection = connection
         self._settings = settings
         self._wait_ms = wait_ms

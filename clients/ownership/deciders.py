@@ -20,7 +20,7 @@ class Decider(Protocol):
         """The broker's id; NO_NODE while it is unknown, and then a search begins."""
 
     def forget(self) -> None:
-        """Search again, because another broker decides now."""
+        """Search again, at another broker: this one does not decide, whatever it says of itself."""
 
 
 class LeaderDecider:
@@ -38,13 +38,14 @@ class LeaderDecider:
         return node
 
     def forget(self) -> None:
-        self._metadata.renew()
+        self._metadata.doubt_leader(*self._partition)
 
 
 class CoordinatorDecider:
     """The coordinator of a group, found by FindCoordinator."""
 
-    def __init__(self, group: str, retry_backoff_ms: int) -> None:
+    def __init__(self, connection: Connection, group: str, retry_backoff_ms: int) -> None:
+        self._metadata = connection.metadata
         self._group = group
         self._retry_backoff_ms = retry_backoff_ms
         self._node = NO_NODE
@@ -57,6 +58,8 @@ class CoordinatorDecider:
         return self._node
 
     def forget(self) -> None:
+        if self._node != NO_NODE:
+            self._metadata.doubt(self._node)
         self._node = NO_NODE
 
     def calls(self, now_ms: int) -> list[Call]:

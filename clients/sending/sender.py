@@ -197,7 +197,7 @@ class Sender:
         self._departures.requests_in_flight[reply.call.node] -= 1
         batches: list[Batch] = reply.call.tag
         if reply.error is not None:
-            self._metadata.renew()
+            self._metadata.doubt(reply.call.node)
             for batch in batches:
                 self._outcomes.failed(batch, reply.error, now_ms, was_sent=reply.was_sent)
         elif reply.response is None:
@@ -245,7 +245,7 @@ class Sender:
                     row.current_leader.leader_epoch,
                 )
             else:
-                self._metadata.renew()
+                self._metadata.doubt_leader(batch.topic, batch.partition)
         self._outcomes.failed(batch, error, now_ms)
         if batch.expected_offset >= 0:
             self._outcomes.give_up_mismatched(self._queues.queue_of(batch))

@@ -2,12 +2,17 @@
 
 A broker that is cut off from ZooKeeper does not learn that its session has expired and that others lead its
 partitions; one whose process stood still does not know for how long. Each broker therefore holds a lease
-that ends, by its own clock, before its session can have expired. It renews the lease by writing a znode.
+that ends, by its own clock, before its session can have expired. It renews the lease by writing a znode, or
+by a read if ZooKeeper is a server that runs alone.
 
-A read would prove less than a write: a ZooKeeper server that has lost its leader still answers reads while
-the leader ends the session. The lease counts from the moment at which the write was sent. ZooKeeper ends a
-session no sooner than its timeout after the leader last heard of it, which lags by the time from one write to
-the next and half a tick at most; the third of the timeout that the lease leaves out covers both.
+In an ensemble a read would prove less than a write: a server that has lost its leader still answers reads
+while the leader ends the session, and so does a leader that has been replaced. A server that runs alone ends
+sessions itself: its answer to any request proves that it counts the session's timeout from then on. It says
+with each of these answers that it still runs alone.
+
+The lease counts from the moment at which the request was sent. ZooKeeper ends a session no sooner than its
+timeout after the leader last heard of it, which lags by the time from one write to the next and half a tick
+at most; the third of the timeout that the lease leaves out covers both.
 """
 
 from __future__ import annotations
@@ -49,6 +54,9 @@ class MembershipLease:
         self._listeners: list[Callable[[], None]] = []
         self._session: ZooKeeperSession | None = None
         """The session on which the broker is registered."""
+        self._reads_prove: bool | None = None
+        """Whether ZooKeeper runs alone, so that a read renews the lease; None until it has said so on the
+        present connection."""
         self._held_until_s = clock.seconds()
         self._is_reported = False
         """Whether the lease was held when the listeners were last called."""
@@ -68,12 +76,14 @@ class MembershipLease:
 
     def registered(self, session: ZooKeeperSession, broker_epoch: int) -> None:
         self._session = session
+        self._reads_prove = None
         self._renew()
 
     def suspended(self) -> None:
         pass  # The lease runs until its end: the session cannot have expired before.
 
     def resumed(self) -> None:
+        self._reads_prove = None
         if self._session is not None:
             self._renew()
 
@@ -94,23 +104,40 @@ class MembershipLease:
     # Renewals
 
     def _renew(self) -> None:
-        """Send a write. Of several under way, only the last one leads to the next."""
+        """Send a request that proves that the session lives. Of several under way, only the last one leads to
+        the next."""
         self._next_renewal.cancel()
         session = self._session
         if session is None:
             return
         self._renewals += 1
         number, sent_s = self._renewals, self._clock.seconds()
-        written = ensureDeferred(_write(session, self._path))
-        written.addCallbacks(
+        proven = ensureDeferred(self._prove(session))
+        proven.addCallbacks(
             self._renewed, self._failed, callbackArgs=(session, number, sent_s), errbackArgs=(number, session)
         )
+
+    async def _prove(self, session: ZooKeeperSession) -> None:
+        if self._reads_prove:
+            if await session.is_alone():
+                return
+            self._reads_prove = False
+        await _write(session, self._path)
+
+    def _learn_kind(self, session: ZooKeeperSession) -> None:
+        def learn(is_alone: bool) -> None:
+            if session is self._session and self._reads_prove is None:
+                self._reads_prove = is_alone
+
+        session.is_alone().addCallbacks(learn, lambda failure: None)
 
     def _renewed(self, _: None, session: ZooKeeperSession, number: int, sent_s: float) -> None:
         if session is not self._session:
             return
         timeout_s = session.timeout_ms / 1000
         self._extend(sent_s + timeout_s * LEASE_SHARE)
+        if self._reads_prove is None:
+            self._learn_kind(session)
         if number == self._renewals:
             pause_s = max(0.0, sent_s + timeout_s / RENEWALS_PER_TIMEOUT - self._clock.seconds())
             self._next_renewal.set(pause_s)

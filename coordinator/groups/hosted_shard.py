@@ -1,7 +1,9 @@
 """Runs one shard of groups: handles its events one at a time and performs their results.
 
 Results are performed in the order given in coordinator/groups/effects.py. Answers wait in one queue until the
-log is committed up to their records, so no answer depends on records that may still be lost.
+log is committed up to their records, so no answer depends on records that may still be lost. An answer
+without records of its own tells what is true at present: it also waits until it is proven that no other
+broker has taken the group over meanwhile.
 """
 
 from __future__ import annotations
@@ -66,9 +68,13 @@ _NEXT_STATES: dict[HostState, frozenset[HostState]] = {
 
 @dataclass(slots=True)
 class _Unanswered:
-    """A result whose answers wait until the log is committed up to `offset`, or until `deadline_ms`."""
+    """A result whose answers wait until the log is committed up to `offset`, or until `deadline_ms`.
+
+    `read_s`: when it was read, by the clock; None for a result with records, whose commit proves enough.
+    """
 
     offset: int
+    read_s: float | None
     deadline_ms: int
     replies: Sequence[GroupReply]
     claims: Sequence[ReaderClaim]
@@ -241,7 +247,9 @@ class HostedShard:
             return
         if result.replies or result.claims:
             deadline_ms = self._now_ms + self._commit_timeout_ms
-            self._unanswered.append(_Unanswered(self._end_offset, deadline_ms, result.replies, result.claims))
+            read_s = None if result.records else self._clock.seconds()
+            unanswered = _Unanswered(self._end_offset, read_s, deadline_ms, result.replies, result.claims)
+            self._unanswered.append(unanswered)
             self._settle()
         self._set_alarm()
 
@@ -284,7 +292,7 @@ class HostedShard:
         if self._is_appending:
             return False
         committed = self._log.committed_offset
-        while self._unanswered and self._unanswered[0].offset <= committed:
+        while self._unanswered and self._may_answer(self._unanswered[0], committed):
             result = self._unanswered.popleft()
             if result.claims and self._claimer is not None:
                 self._claim_then_answer(result, self._claimer)
@@ -295,6 +303,11 @@ class HostedShard:
         elif self._watch is None:
             self._watch = self._log.watch(self._settle)
         return not self._unanswered
+
+    def _may_answer(self, result: _Unanswered, committed: int) -> bool:
+        if result.offset > committed:
+            return False
+        return result.read_s is None or self._log.is_current_since(result.read_s)
 
     def _claim_then_answer(self, result: _Unanswered, claimer: ReaderClaimer) -> None:
         """Answer once the claims are made. Later results do not wait: their records are committed."""

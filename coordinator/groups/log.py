@@ -56,8 +56,13 @@ class GroupLog(Protocol):
     def committed_offset(self) -> int:
         """The offset after the last committed record, which no leader change can remove.
 
-        `NOTHING_COMMITTED` while this broker cannot know whether it still leads: no request may be answered.
+        `NOTHING_COMMITTED` while nobody can prove that this broker still leads: no request may be answered.
         """
+        ...
+
+    def is_current_since(self, since_s: float) -> bool:
+        """Whether it is proven that no other broker led the partition at some moment since `since_s`, by the
+        broker's clock. What is read without that may be outdated."""
         ...
 
     def watch(self, check: Callable[[], bool]) -> CommitWatch:

@@ -181,6 +181,13 @@ class ZooKeeperSession(Protocol):
         """A znode's stat, or None if it does not exist. The watch is set in either case."""
         ...
 
+    def is_alone(self) -> Deferred[bool]:
+        """Ask the server whether it runs alone, not as a member of an ensemble.
+
+        If it does, its answer proves as much as that of a write: nobody else could have ended this session.
+        """
+        ...
+
     def children(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[list[str]]:
         """The names of a znode's children, sorted. Fails with `NoNode`, and then sets no watch."""
         ...

@@ -79,6 +79,10 @@ _RECONNECT_DELAY_S = 0.05
 _RECONNECT_DELAY_MAX_S = 1.0
 
 
+_ENSEMBLE = "/zookeeper/config"
+"""The znode in which an ensemble keeps its members, outside every chroot."""
+
+
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """Runs kazoo's callbacks directly on the connection's thread, and bars an expired client from connecting.
 
@@ -207,6 +211,14 @@ class KazooSession:
             return self._client.exists_async(self._full(path), watch=self._watcher(watch))
 
         return self._read(path, ask, lambda answer: None if answer is None else _stat(answer))
+
+    def is_alone(self) -> Deferred[bool]:
+        def ask() -> Any:
+            return self._client.exists_async(_ENSEMBLE)
+
+        # On a server that runs alone the znode is empty; in an ensemble it names all members. Servers before
+        # 3.5 do not have it.
+        return self._ask(_ENSEMBLE, ask, lambda stat: stat is not None and stat.dataLength == 0)
 
     def children(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[list[str]]:
         def ask() -> Any:

@@ -25,6 +25,7 @@ VARIABLES
     leads,      \* leads[b]: it believes that it leads in that epoch
     start,      \* start[b]: where its log ended when it began to lead
     waitsFor,   \* waitsFor[b]: the replicas whose copies its high watermark waits for
+    alone,      \* alone[b]: as far as it knows, it may be the only replica in sync
     ends,       \* ends[b][f]: the log end of follower f, as far as the leader has heard; -1: not yet
     highWater,  \* highWater[b]
     waiting,    \* waiting[b]: requests that wait for their answer, [append, offset, ok]
@@ -34,12 +35,15 @@ VARIABLES
     succeeded,  \* the answers with success, [append, offset]
     refused,    \* the appends that were answered OFFSET_MISMATCH
     \* Bounds
-    restarts
+    restarts,
+    unclean     \* whether a replica out of sync has been elected
 
 zookeeper == <<leader, epoch, isr>>
-leading   == <<at, leads, start, waitsFor, ends, waiting>>
+known     == <<at, leads, start, alone>>
+leading   == <<known, waitsFor, ends, waiting>>
+bounds    == <<restarts, unclean>>
 clients   == <<expected, succeeded, refused>>
-vars      == <<zookeeper, leading, highWater, log, clients, restarts>>
+vars      == <<zookeeper, leading, highWater, log, clients, bounds>>
 
 Min(a, b) == IF a < b THEN a ELSE b
 Max(a, b) == IF a > b THEN a ELSE b
@@ -66,12 +70,13 @@ Init ==
     /\ leads = [b \in Brokers |-> b = leader]
     /\ start = [b \in Brokers |-> 0]
     /\ waitsFor = [b \in Brokers |-> IF b = leader THEN Brokers ELSE {}]
+    /\ alone = [b \in Brokers |-> FALSE]
     /\ ends = [b \in Brokers |-> [f \in Brokers |-> -1]]
     /\ highWater = [b \in Brokers |-> 0]
     /\ waiting = [b \in Brokers |-> {}]
     /\ log = [b \in Brokers |-> <<>>]
     /\ expected \in [Appends -> 0..Cardinality(Appends) - 1]
-    /\ succeeded = {} /\ refused = {} /\ restarts = 0
+    /\ succeeded = {} /\ refused = {} /\ restarts = 0 /\ unclean = FALSE
 
 -----------------------------------------------------------------------------
 (* A client sends an append, for the first time or again, to a broker that believes that it leads. A record
@@ -92,9 +97,11 @@ Request(b, a) ==
     /\ log' = IF ok /\ ~duplicate /\ found = {}
               THEN [log EXCEPT ![b] = Append(@, [epoch |-> at[b], append |-> a])] ELSE log
     /\ waiting' # waiting \/ log' # log
-    /\ UNCHANGED <<zookeeper, at, leads, start, waitsFor, ends, highWater, clients, restarts>>
+    /\ UNCHANGED <<zookeeper, known, waitsFor, ends, highWater, clients, bounds>>
 
-(* A success is answered when the record is committed. A mismatch is answered when everything before the offset
+(* A success is answered when the record is committed, by any broker that believes that it leads: with ZooKeeper
+   out of reach the followers prove that it may. A leader that is alone in sync has no followers that prove
+   anything, and needs its lease. A mismatch is answered when everything before the offset
    that it names is committed, by a broker that holds its lease (a former leader's end proves nothing), once
    all replicas in sync have fetched in its epoch (one that has not may still have an earlier try of the same
    append, lead next, and commit it). *)
@@ -103,6 +110,7 @@ Answer(b, w) ==
     /\ leads[b] \/ (Bug = "settled-by-former-leader" /\ w.ok)
     /\ IF w.ok
        THEN /\ highWater[b] > w.offset \/ ~leads[b]
+            /\ ~alone[b] \/ IsCurrent(b) \/ Bug = "alone-without-lease"
             /\ succeeded' = succeeded \union {[append |-> w.append, offset |-> w.offset]}
             /\ UNCHANGED refused
        ELSE /\ highWater[b] >= w.offset
@@ -112,7 +120,7 @@ Answer(b, w) ==
             /\ refused' = refused \union {w.append}
             /\ UNCHANGED succeeded
     /\ waiting' = [waiting EXCEPT ![b] = @ \ {w}]
-    /\ UNCHANGED <<zookeeper, at, leads, start, waitsFor, ends, highWater, log, expected, restarts>>
+    /\ UNCHANGED <<zookeeper, known, waitsFor, ends, highWater, log, expected, bounds>>
 
 -----------------------------------------------------------------------------
 (* A follower fetches from the leader of its epoch: it cuts off what the leader does not have, and copies one
@@ -128,7 +136,7 @@ Fetch(f, b) ==
     /\ ends' = [ends EXCEPT ![b][f] = n]
     /\ highWater' = [highWater EXCEPT ![f] = Min(highWater[b], Len(copied))]
     /\ log' # log \/ ends' # ends \/ highWater' # highWater
-    /\ UNCHANGED <<zookeeper, at, leads, start, waitsFor, waiting, clients, restarts>>
+    /\ UNCHANGED <<zookeeper, known, waitsFor, waiting, clients, bounds>>
 
 (* The leader raises its high watermark to what all replicas have that it waits for. *)
 RaiseHighWater(b) ==
@@ -141,7 +149,7 @@ RaiseHighWater(b) ==
     /\ \E n \in highWater[b] + 1..Len(log[b]) :
         /\ copied(n) /\ \A m \in n + 1..Len(log[b]) : ~copied(m)
         /\ highWater' = [highWater EXCEPT ![b] = n]
-    /\ UNCHANGED <<zookeeper, leading, log, clients, restarts>>
+    /\ UNCHANGED <<zookeeper, leading, log, clients, bounds>>
 
 -----------------------------------------------------------------------------
 (* In-sync sets. A leader proposes a change, which is written only while it leads in the same epoch. It waits
@@ -151,39 +159,54 @@ ProposeJoin(b, f) ==
     /\ leads[b] /\ f \notin waitsFor[b]
     /\ ends[b][f] >= Max(highWater[b], start[b])
     /\ waitsFor' = [waitsFor EXCEPT ![b] = @ \union {f}]
-    /\ UNCHANGED <<zookeeper, at, leads, start, ends, highWater, waiting, log, clients, restarts>>
+    /\ alone' = [alone EXCEPT ![b] = @ /\ Bug # "counts-proposed-follower"]
+    /\ UNCHANGED <<zookeeper, at, leads, start, ends, highWater, waiting, log, clients, bounds>>
 
 WriteJoin(b, f) ==
     /\ IsCurrent(b) /\ f \in waitsFor[b] /\ f \notin isr
     /\ isr' = isr \union {f}
-    /\ UNCHANGED <<leader, epoch, leading, highWater, log, clients, restarts>>
+    /\ UNCHANGED <<leader, epoch, leading, highWater, log, clients, bounds>>
 
 ProposeLeave(b, f) ==
     /\ Bug = "shrinks-before-written"
     /\ leads[b] /\ f \in waitsFor[b] /\ f # b
     /\ waitsFor' = [waitsFor EXCEPT ![b] = @ \ {f}]
-    /\ UNCHANGED <<zookeeper, at, leads, start, ends, highWater, waiting, log, clients, restarts>>
+    /\ UNCHANGED <<zookeeper, known, ends, highWater, waiting, log, clients, bounds>>
 
 WriteLeave(b, f) ==
     /\ IsCurrent(b) /\ f \in isr /\ f # b
     /\ isr' = isr \ {f}
-    /\ UNCHANGED <<leader, epoch, leading, highWater, log, clients, restarts>>
+    /\ alone' = [alone EXCEPT ![b] = @ \/ isr \ {f} = {b}]
+    /\ UNCHANGED <<leader, epoch, at, leads, start, waitsFor, ends, waiting, highWater, log, clients, bounds>>
 
 (* The leader hears what is written; proposals that were not written are withdrawn. *)
 LearnIsr(b) ==
-    /\ IsCurrent(b) /\ waitsFor[b] # isr
+    /\ IsCurrent(b) /\ (waitsFor[b] # isr \/ alone[b] # (isr = {b}))
     /\ waitsFor' = [waitsFor EXCEPT ![b] = isr]
-    /\ UNCHANGED <<zookeeper, at, leads, start, ends, highWater, waiting, log, clients, restarts>>
+    /\ alone' = [alone EXCEPT ![b] = isr = {b}]
+    /\ UNCHANGED <<zookeeper, at, leads, start, ends, highWater, waiting, log, clients, bounds>>
 
 -----------------------------------------------------------------------------
 (* The controller makes another member of the in-sync set the leader. The old one may be dead, which takes it
    out of the set, or live. *)
 Elect(b) ==
-    /\ b \in isr /\ b # leader
+    /\ ~unclean /\ b \in isr /\ b # leader
     /\ leader' = b
     /\ epoch' = IF Bug = "leader-epoch-kept" THEN epoch ELSE epoch + 1
     /\ isr' \in {isr, isr \ {leader}}
-    /\ UNCHANGED <<leading, highWater, log, clients, restarts>>
+    /\ UNCHANGED <<leading, highWater, log, clients, bounds>>
+
+(* The last replica in sync leads, and is cut off from ZooKeeper until its session ends. An operator has another
+   replica elected, and thereby gives up what that one lacks. What is acknowledged from then on must stay. (If
+   more replicas are cut off that still follow a former leader, nothing but ZooKeeper could tell them.) No other
+   election or restart follows: that bounds the states. *)
+ElectUnclean(b) ==
+    /\ ~unclean /\ isr = {leader} /\ b # leader
+    /\ at[leader] = epoch /\ \A c \in Brokers : leads[c] <=> c = leader
+    /\ leader' = b /\ epoch' = epoch + 1 /\ isr' = {b}
+    /\ unclean' = TRUE
+    /\ succeeded' = {s \in succeeded : IsPrefix(Prefix(log[leader], s.offset + 1), log[b])}
+    /\ UNCHANGED <<leading, highWater, log, expected, refused, restarts>>
 
 (* A broker hears who leads. Requests that wait for a former leader's answer are refused: try again. *)
 Hear(b) ==
@@ -192,30 +215,32 @@ Hear(b) ==
     /\ leads' = [leads EXCEPT ![b] = leader = b]
     /\ start' = [start EXCEPT ![b] = IF leader = b THEN Len(log[b]) ELSE 0]
     /\ waitsFor' = [waitsFor EXCEPT ![b] = IF leader = b THEN isr ELSE {}]
+    /\ alone' = [alone EXCEPT ![b] = leader = b /\ isr = {b}]
     /\ ends' = [ends EXCEPT ![b] = [f \in Brokers |-> -1]]
     /\ waiting' = [waiting EXCEPT ![b] = IF Bug = "settled-by-former-leader" THEN @ ELSE {}]
-    /\ UNCHANGED <<zookeeper, highWater, log, clients, restarts>>
+    /\ UNCHANGED <<zookeeper, highWater, log, clients, bounds>>
 
 (* A process ends and starts again. Its log and its checkpoint of the high watermark are on the disk. *)
 Restart(b) ==
-    /\ restarts < MaxRestarts
+    /\ ~unclean /\ restarts < MaxRestarts
     /\ restarts' = restarts + 1
     /\ at' = [at EXCEPT ![b] = 0]
     /\ leads' = [leads EXCEPT ![b] = FALSE]
     /\ start' = [start EXCEPT ![b] = 0]
     /\ waitsFor' = [waitsFor EXCEPT ![b] = {}]
+    /\ alone' = [alone EXCEPT ![b] = FALSE]
     /\ ends' = [ends EXCEPT ![b] = [f \in Brokers |-> -1]]
     /\ waiting' = [waiting EXCEPT ![b] = {}]
     /\ highWater' = IF Bug = "high-watermark-at-log-end"
                     THEN [highWater EXCEPT ![b] = Len(log[b])] ELSE highWater
-    /\ UNCHANGED <<zookeeper, log, clients>>
+    /\ UNCHANGED <<zookeeper, log, clients, unclean>>
 
 -----------------------------------------------------------------------------
 Next ==
     \E b \in Brokers :
         \/ \E a \in Appends : Request(b, a)
         \/ \E w \in waiting[b] : Answer(b, w)
-        \/ RaiseHighWater(b) \/ LearnIsr(b) \/ Elect(b) \/ Hear(b) \/ Restart(b)
+        \/ RaiseHighWater(b) \/ LearnIsr(b) \/ Elect(b) \/ ElectUnclean(b) \/ Hear(b) \/ Restart(b)
         \/ \E f \in Brokers :
             Fetch(f, b) \/ ProposeJoin(b, f) \/ WriteJoin(b, f) \/ ProposeLeave(b, f) \/ WriteLeave(b, f)
 
@@ -225,16 +250,18 @@ Spec == Init /\ [][Next]_vars
 (* WHAT HOLDS. *)
 
 (* Everything acknowledged stays: the leader has each append that was answered with success, at the offset
-   that its client was told. *)
+   that its client was told. After an unclean election that holds for what the new leader had, and for all that
+   is acknowledged afterwards, also by the former leader. *)
 AcknowledgedStays ==
     \A b \in Brokers : IsCurrent(b) =>
         \A s \in succeeded :
             /\ s.offset < Len(log[b])
             /\ log[b][s.offset + 1].append = s.append
 
-(* What lies below any broker's high watermark is in the log of the leader. *)
+(* What lies below any broker's high watermark is in the log of the leader, unless an unclean election has
+   chosen one that lacks it. *)
 CommittedStays ==
-    \A b, l \in Brokers : IsCurrent(l) => IsPrefix(Prefix(log[b], highWater[b]), log[l])
+    unclean \/ \A b, l \in Brokers : IsCurrent(l) => IsPrefix(Prefix(log[b], highWater[b]), log[l])
 
 (* A successful conditional append found the log ending at the offset that it expected. *)
 SuccessFoundTheExpectedEnd ==
@@ -242,7 +269,7 @@ SuccessFoundTheExpectedEnd ==
 
 (* A refused append is nowhere: not committed, neither before nor after the refusal. *)
 RefusedIsNowhere ==
-    \A b \in Brokers : \A i \in 1..highWater[b] : log[b][i].append \notin refused
+    unclean \/ \A b \in Brokers : \A i \in 1..highWater[b] : log[b][i].append \notin refused
 
 (* No append is committed twice. *)
 NothingTwice ==

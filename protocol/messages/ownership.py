@@ -138,7 +138,8 @@ class OwnRequest(Request[OwnResponse]):
 
     `access` (`Access`) is what the owner does with partitions. The ownership ends when the owner has sent
     nothing for `session_timeout_ms`. A claim of one resource with generation -1 waits in its queue for
-    `wait_timeout_ms`. The answer comes within `timeout_ms`.
+    `wait_timeout_ms`. The answer comes within `timeout_ms`. `waited_ms` is how long the claim has waited at a
+    broker that another has replaced: it goes before claims that have waited less.
 
     If `writer_client_id` or `writer_principal` is given, connections that match may write as the owner does.
     This is for clients that cannot be changed.
@@ -154,6 +155,7 @@ class OwnRequest(Request[OwnResponse]):
     writer_client_id: str | None = wire(default=None, tag=0)
     writer_principal: str | None = wire(default=None, tag=1)
     secret: bytes = wire(tag=2)
+    waited_ms: Int32 = wire(default=0, tag=3, ignorable=True)
 
 
 @struct

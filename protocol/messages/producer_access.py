@@ -77,3 +77,4 @@ class ProducerAccessRequest(Request[ProducerAccessResponse]):
     writer_principal: str | None = wire(default=None, tag=1)
     secret: bytes = wire(tag=2)
     covers_topic: bool = wire(default=False, tag=3)
+    waited_ms: Int32 = wire(default=0, tag=4, ignorable=True)

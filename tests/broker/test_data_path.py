@@ -28,6 +28,7 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.broker.world import (
     START_S,
     Client,
+    SessionFollower,
     World,
     fetch_request,
     only_fetched,
@@ -199,31 +200,95 @@ class TestAcknowledgedByAll:
         (answer,) = producer.answers()
         assert only_produced(answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_no_produce_is_acknowledged_while_zookeeper_is_unreachable(self, world: World) -> None:
+    def test_without_a_lease_a_write_is_acknowledged_once_the_follower_has_it(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
-        producer, follower = world.client(), world.client()
+        follower, producer = SessionFollower(world), world.client()
+        follower.fetch_for(0.2)
+        world.set_lease(is_held=False)
         producer.ask(produce_request("t", batch(b"a"), timeout_ms=5000))
-        world.replicas.suspend()
-        follow(world, follower, 1)
         assert producer.answers() == []
+        follower.fetch()
+        (answer,) = producer.answers()
+        assert (only_produced(answer).error_code, only_produced(answer).base_offset) == (0, 0)
+
+    def test_without_a_lease_a_leader_alone_in_sync_acknowledges_nothing(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2), isr=(1,))
+        world.set_lease(is_held=False)
+        refused = only_produced(world.client().call(produce_request("t", batch(b"a"))))
+        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert "the only replica in sync" in refused.error_message
+        assert world.replicas.partition("t", 0).log.log_end_offset == 0
+        world.set_lease(is_held=True)
+        assert only_produced(world.client().call(produce_request("t", batch(b"a")))).error_code == 0
+
+    def test_a_leader_that_becomes_the_only_one_in_sync_without_its_lease_acknowledges_no_waiting_write(
+        self, world: World
+    ) -> None:
+        """The answer to its last proposal came late: the controller may have elected uncleanly since."""
+        world.assign("t", replicas=(1, 2))
+        SessionFollower(world).fetch_for(0.2)
+        producer = world.client()
+        producer.ask(produce_request("t", batch(b"a"), timeout_ms=60_000))
+        world.set_lease(is_held=False)
+        world.assign("t", replicas=(1, 2), isr=(1,), partition_epoch=1)
+        (answer,) = producer.answers()
+        assert only_produced(answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def test_without_a_lease_writes_are_sent_elsewhere_once_the_follower_has_left(self, world: World) -> None:
+        """It follows another leader by now, so nothing that this one has can be committed."""
+        world.assign("t", replicas=(1, 2))
+        SessionFollower(world).fetch_for(0.2)
+        producer = world.client()
+        producer.ask(produce_request("t", batch(b"a"), timeout_ms=60_000))
+        world.set_lease(is_held=False)
+        world.clock.advance(1)
+        assert producer.answers() == [], "the follower's next fetch may come late"
+        for _ in range(20):
+            world.clock.advance(0.1)
+        (answer,) = producer.answers()
+        assert only_produced(answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         refused = only_produced(world.client().call(produce_request("t", batch(b"b"))))
-        assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-        world.replicas.resume()
+        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert "look for the leader" in refused.error_message
+
+    def test_a_follower_that_has_heard_of_another_leader_epoch_proves_nothing(self, world: World) -> None:
+        world.assign("t", replicas=(1, 2), leader_epoch=3)
+        follower = SessionFollower(world)
+        follower.fetch_for(0.2)
+        partition = world.replicas.partition("t", 0)
+        world.set_lease(is_held=False)
+        now_ms = world.replicas.monotonic_ms()
+        right = world.replicas.right_to_acknowledge
+        assert now_ms - 1000 < right.led_at_ms(partition, now_ms) < now_ms
+        partition.leader_epoch = 4
+        assert right.led_at_ms(partition, now_ms) < 0
+
+    def test_a_follower_that_fetches_outside_its_session_has_not_left(self, world: World) -> None:
+        """It does so while its records become durable, with `flush.before.ack`."""
+        world.assign("t", replicas=(1, 2))
+        follower, producer = world.client(), world.client()
+        world.set_lease(is_held=False)
+        follow(world, follower, 0)
+        producer.ask(produce_request("t", batch(b"a"), timeout_ms=5000))
+        world.clock.pump([0.1] * 10)
+        assert producer.answers() == []
+        follow(world, follower, 1)
         (answer,) = producer.answers()
         assert only_produced(answer).error_code == 0
 
-    @pytest.mark.parametrize(
-        ("holds_lease", "code"),
-        [(True, ErrorCode.NOT_ENOUGH_REPLICAS), (False, ErrorCode.NOT_LEADER_OR_FOLLOWER)],
-    )
-    def test_producers_look_for_another_leader_once_a_broker_without_zookeeper_has_lost_its_lease(
-        self, world: World, holds_lease: bool, code: ErrorCode
-    ) -> None:
+    def test_a_write_that_waits_while_the_lease_ends_and_returns_is_acknowledged(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
-        world.replicas.suspend()
-        world.holds_lease = holds_lease
-        answer = only_produced(world.client().call(produce_request("t", batch(b"a"))))
-        assert answer.error_code == code
+        follower, producer = SessionFollower(world), world.client()
+        follower.fetch_for(0.2)
+        producer.ask(produce_request("t", batch(b"a"), timeout_ms=5000))
+        world.set_lease(is_held=False)
+        world.clock.advance(0.5)
+        world.set_lease(is_held=True)
+        world.clock.advance(3)
+        assert producer.answers() == []
+        follower.fetch()
+        (answer,) = producer.answers()
+        assert only_produced(answer).error_code == 0
 
 
 class TestFlushBeforeAck:

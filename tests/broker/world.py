@@ -44,6 +44,7 @@ from holdfast_log.broker.wiring.surroundings import Surroundings
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.coordinator.zookeeper.interface import ZooKeeper
 from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.frames import join_parts
 from holdfast_log.protocol.headers import decode_response, encode_request
 from holdfast_log.protocol.messages.fetch import (
@@ -188,6 +189,7 @@ class World:
             self.now_ms,
             self.right,
         )
+        self.right.add_listener(self.replicas.right_changed)
         self.roles = Roles(self.replicas, self.logs, self.copier, self.clock)
         self.deletions = RecordDeletions(self.replicas, self.metadata)
         self.logs.add_failure_listener(self.roles.directory_failed)
@@ -233,6 +235,11 @@ class World:
     def set_clock_forward(self, seconds: float) -> None:
         """Set the time of day, without advancing the clock that times intervals."""
         self._set_forward_s += seconds
+
+    def set_lease(self, *, is_held: bool) -> None:
+        """End the broker's lease, or have it renewed, and tell the broker."""
+        self.holds_lease = is_held
+        self.right.lease_changed()
 
     def client(self, client_id: str = "test") -> Client:
         self._clients += 1
@@ -310,6 +317,51 @@ def follow(world: World, offset: int) -> None:
         partition_max_bytes=1,
     )
     world.replicas.record_fetch("t", wanted, 2)
+
+
+class SessionFollower:
+    """A broker that fetches partitions of a topic from this one in a session, as followers do."""
+
+    def __init__(self, world: World, *indexes: int, topic: str = "t", broker_id: int = 2) -> None:
+        self._world, self._topic, self._indexes, self._broker_id = world, topic, indexes or (0,), broker_id
+        self._client = world.client()
+        self._session_id = self._session_epoch = 0
+
+    def fetch(self) -> None:
+        """Fetch the ends of the logs: this broker has all records before them."""
+        world, topic_id = self._world, self._world.topic_id(self._topic)
+        wanted = []
+        for index in self._indexes:
+            partition = world.replicas.partition(self._topic, index)
+            wanted.append(
+                FetchPartition(
+                    partition=index,
+                    current_leader_epoch=partition.leader_epoch,
+                    fetch_offset=partition.log.log_end_offset,
+                    last_fetched_epoch=-1,
+                    log_start_offset=0,
+                    partition_max_bytes=1 << 20,
+                )
+            )
+        topics = [FetchTopic(topic_id=topic_id, partitions=wanted)]
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=1 << 20,
+            topics=topics,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+        )
+        request.replica_state.replica_id = self._broker_id
+        answer = self._client.call(request)
+        assert answer.error_code == ErrorCode.NONE
+        self._session_id, self._session_epoch = answer.session_id, self._session_epoch + 1
+
+    def fetch_for(self, seconds: float) -> None:
+        """Fetch every 100 ms."""
+        for _ in range(int(seconds * 10)):
+            self.fetch()
+            self._world.clock.advance(0.1)
 
 
 def fired(deferred: Deferred[T]) -> T:

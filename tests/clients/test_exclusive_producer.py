@@ -505,3 +505,81 @@ def test_a_producer_that_is_refused_an_added_partition_has_lost_the_topic(cluste
             anna.claim(WAIT_MS)
         assert not anna.has_access
     anna.close()
+
+
+def cut_off_leader(cluster: FakeCluster) -> None:
+    """Have broker 2 lead partition 0, without broker 1, the former leader, learning of it."""
+    partition = cluster.topics[LOG][0]
+    cluster.brokers[1].believed_leaders[LOG, 0] = (1, partition.leader_epoch)
+    partition.leader, partition.leader_epoch = 2, partition.leader_epoch + 1
+    cluster.ownership.begin_anew(LOG, 0)
+
+
+@pytest.fixture
+def two_brokers() -> FakeCluster:
+    return cluster_of_two()
+
+
+def cluster_of_two() -> FakeCluster:
+    cluster = FakeCluster(2)
+    cluster.add_topic(LOG, 1)
+    assert cluster.topics[LOG][0].leader == 1
+    return cluster
+
+
+def test_a_waiter_whose_broker_was_cut_off_and_replaced_asks_another_one(two_brokers: FakeCluster) -> None:
+    """The broker goes on naming itself as the leader, and the client has a connection to no other one."""
+    cluster = two_brokers
+    ben = Owner(cluster)
+    anna = Owner(cluster, WAITING, is_waiting=False)
+    turn_until_told(anna, ClaimState.QUEUED)
+    cut_off_leader(cluster)
+    for _ in range(20):
+        anna.turn(WAIT_MS)
+        ben.turn(WAIT_MS)
+    assert ben.has_access, "the owner resumes"
+    assert asked(cluster, ProducerAccessRequest, node=2), "the waiter waits there"
+
+    ben.close()
+
+    anna.claim(WAIT_MS)
+    assert anna.has_access and anna.write("a") == [0]
+    anna.close()
+
+
+def test_a_waiter_keeps_its_place_before_a_newcomer_that_asks_the_next_broker_first(
+    two_brokers: FakeCluster,
+) -> None:
+    cluster = two_brokers
+    ben = Owner(cluster)
+    anna = Owner(cluster, WAITING, is_waiting=False)
+    turn_until_told(anna, ClaimState.QUEUED)
+    cluster.time_ms += 1000
+    cut_off_leader(cluster)
+    cluster.brokers[1].is_up = False  # A newcomer finds the next leader at once.
+    carl = Owner(cluster, WAITING, is_waiting=False)
+    turn_until_told(carl, ClaimState.QUEUED)
+    cluster.brokers[1].is_up = True
+    for _ in range(40):
+        for owner in (anna, ben, carl):
+            owner.turn(100)
+
+    ben.close()
+
+    for _ in range(40):
+        for owner in (anna, carl):
+            owner.turn(100)
+    assert anna.has_access and not carl.has_access
+    anna.close()
+    carl.close()
+
+
+def test_an_owner_whose_broker_was_cut_off_and_replaced_writes_to_another_one(
+    two_brokers: FakeCluster,
+) -> None:
+    cluster = two_brokers
+    anna = Owner(cluster)
+    assert anna.write("a") == [0]
+    cut_off_leader(cluster)
+    assert anna.write("b") == [1]
+    anna.close()

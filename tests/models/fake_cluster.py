@@ -239,6 +239,8 @@ class FakeBroker:
         self.versions = VERSIONS | fake_groups.VERSIONS
         self.features = {**fake_groups.FEATURES, **fake_ownership.FEATURES, group_readers.FEATURE: 1}
         self.conditions = FakeConditions()
+        self.believed_leaders: dict[tuple[str, int], tuple[int, int]] = {}
+        """By partition, the leader and leader epoch in this broker's metadata, if they are outdated."""
         self.throttle_time_ms = 0
         self.requests: list[Request[Any]] = []
         self.faults: deque[tuple[type[Request[Any]], str | ErrorCode]] = deque()
@@ -369,7 +371,7 @@ class FakeBroker:
                 ]
                 return ApiVersionsResponse(error_code=error, api_keys=keys, supported_features=features)
             case MetadataRequest():
-                return self.cluster.metadata(request, error)
+                return self._as_believed(self.cluster.metadata(request, error))
             case InitProducerIdRequest():
                 self.cluster.producer_id += 1
                 return InitProducerIdResponse(
@@ -391,6 +393,14 @@ class FakeBroker:
             case OffsetForLeaderEpochRequest():
                 return self._ends_of_epochs(request, error)
         raise AssertionError(request)
+
+    def _as_believed(self, response: MetadataResponse) -> MetadataResponse:
+        for topic in response.topics:
+            for row in topic.partitions:
+                believed = self.believed_leaders.get((topic.name or "", row.partition_index))
+                if believed is not None:
+                    row.leader_id, row.leader_epoch = believed
+        return response
 
     def _produce(
         self, request: ProduceRequest, error: ErrorCode, channel: FakeChannel

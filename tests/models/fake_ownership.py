@@ -95,7 +95,8 @@ class FakeOwnership(TableHost):
                 self._close(channel)
 
     def notify(self, connection: int, is_ping: bool) -> None:
-        if self.renewals.changed(connection) and is_ping:
+        is_told = self.renewals.changed(connection)
+        if is_ping and (is_told or self.renewals.relies_on_ping(connection)):
             self.table.pinged(connection, self.time_ms())
 
     # What happens in the cluster

@@ -257,6 +257,8 @@ class ZooKeeperModel:
         self.world = world
         self.rng = world.rng("zookeeper")
         self.available = True
+        self.is_ensemble = True
+        """What its servers say of themselves; False: that there is one, which runs alone."""
         self._stopped_at_s = 0.0
         self.written: Callable[[Sequence[WriteOperation], Process], None] | None = None
         """Called with every write and the process that made it, before that process gets its answer."""
@@ -659,6 +661,9 @@ class SimSession:
             return None if node is None else node.stat()
 
         return self._ask(path, work, is_read=True, watch=watch)
+
+    def is_alone(self) -> Deferred[bool]:
+        return self._ask("", lambda: not self._model.is_ensemble, is_read=True)
 
     def children(self, path: str, watch: ZnodeWatch | None = None) -> Deferred[list[str]]:
         watch = _apart(watch)

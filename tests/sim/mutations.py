@@ -33,6 +33,7 @@ from tests.sim.mutants import (
     sequences,
     storage,
     time,
+    without_zookeeper,
 )
 from tests.sim.mutation import Mutation, mutated
 from tests.sim.scenario import Verdict, run_seed
@@ -79,6 +80,7 @@ RARE: tuple[Mutation, ...] = (
     *names.RARE,
     *fences.RARE,
     *leases.RARE,
+    *without_zookeeper.RARE,
     *ownership.RARE,
     *conditions.RARE,
     *storage.RARE,

@@ -13,10 +13,12 @@ import pytest
 
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.ownership import NO_PARTITION
+from tests.broker import test_data_path as of_data_path
 from tests.broker import test_metadata as of_metadata
 from tests.broker import test_outages as of_outages
 from tests.broker.cleaning import test_cleaner as of_cleaner
 from tests.broker.cleaning import test_crashes as of_crashes
+from tests.broker.groups import test_offset_handlers as of_group_offsets
 from tests.broker.groups import test_owner_commits as of_commits
 from tests.broker.log import test_append_ids as of_append_ids
 from tests.broker.log import test_damage as of_damage
@@ -25,6 +27,7 @@ from tests.broker.log import test_key_versions as of_index
 from tests.broker.log import test_log as of_logs
 from tests.broker.log import test_manager as of_managers
 from tests.broker.log import test_recovery as of_recovery
+from tests.broker.ownership import test_enforcement as of_enforcement
 from tests.broker.ownership import test_fencing as of_fences
 from tests.broker.ownership import test_group_readers as of_members
 from tests.broker.ownership import test_handover as of_handovers
@@ -42,6 +45,8 @@ from tests.broker.replication import test_isr_proposals as of_proposals
 from tests.broker.replication import test_key_conditions as of_conditions
 from tests.broker.replication import test_repair as of_repairs
 from tests.broker.replication import test_retention as of_retention
+from tests.clients import test_exclusive_producer as of_exclusive
+from tests.coordinator.cluster import test_lease as of_own_leases
 from tests.coordinator.controller import test_machine as of_controllers
 from tests.coordinator.controller import test_recovery as of_elections
 from tests.coordinator.controller import test_topics as of_topics
@@ -57,6 +62,7 @@ from tests.sim import test_replaced_decider as of_deciders
 from tests.sim import test_stop as of_stops
 from tests.sim import test_unclean_compaction as of_unclean
 from tests.sim import test_unreadable_znodes as of_unreadable
+from tests.sim import test_zookeeper_away as of_outages_in_sim
 from tests.sim.cluster import logs_in_trace
 from tests.sim.mutation import Mutation, mutated
 from tests.sim.mutations import MUTATIONS, RARE, by_name
@@ -124,6 +130,14 @@ def _former_member_fetches(path: Path) -> None:
     anna, bert = of_members.Member(leader, "anna"), of_members.Member(leader, "bert")
     reading = of_members.TestReading()
     reading.test_a_new_assignment_stops_the_former_members_fetches_at_once(leader, anna, bert)
+
+
+def _pause_answered_owner(path: Path) -> None:
+    world = OwnershipWorld(path)
+    world.lead("t")
+    anna = world.owner("anna")
+    anna.claim("t")
+    of_enforcement.test_a_paused_owner_whose_last_renew_was_answered_is_pinged_too(world, anna)
 
 
 def _claim_again() -> None:
@@ -400,6 +414,41 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
             )
         ),
     ),
+    "acknowledged-alone-without-lease": _simulated(
+        5, of_outages_in_sim.test_a_leader_alone_in_sync_that_was_replaced_uncleanly_acknowledges_nothing
+    ),
+    "writers-kept-without-followers": _simulated(
+        5, of_outages_in_sim.test_writers_leave_a_leader_whose_followers_have_left
+    ),
+    "group-read-unproven": _simulated(
+        5, of_outages_in_sim.test_a_coordinator_that_was_replaced_returns_no_offset
+    ),
+    "own-look-up-believed": lambda path: (
+        of_exclusive.test_a_waiter_whose_broker_was_cut_off_and_replaced_asks_another_one(
+            of_exclusive.cluster_of_two()
+        )
+    ),
+    "place-of-replaced-broker-lost": lambda path: (
+        of_exclusive.test_a_waiter_keeps_its_place_before_a_newcomer_that_asks_the_next_broker_first(
+            of_exclusive.cluster_of_two()
+        )
+    ),
+    "proof-by-earlier-fetch": lambda path: (
+        of_group_offsets.test_without_its_lease_a_coordinator_answers_what_its_followers_prove(
+            of_group_offsets.replicated_on(path)
+        )
+    ),
+    "proof-by-other-epoch": lambda path: (
+        of_data_path.TestAcknowledgedByAll().test_a_follower_that_has_heard_of_another_leader_epoch_proves_nothing(
+            of_conditions.World(path)
+        )
+    ),
+    "lease-by-read-of-member": lambda path: of_own_leases.test_an_ensemble_is_asked_by_writes(
+        of_own_leases.Holder()
+    ),
+    "lease-by-read-of-former-loner": lambda path: (
+        of_own_leases.test_a_server_that_runs_alone_no_longer_is_asked_by_writes(of_own_leases.Holder())
+    ),
     "orders-of-ended-registration": lambda path: (
         of_outages.test_an_order_is_dropped_if_the_broker_registers_again_while_it_is_prepared(
             of_outages.Standing(path)
@@ -427,6 +476,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "fence-written-before-followed": _simulated(
         3, of_successions.test_no_fence_lies_before_records_that_only_the_next_leader_has
     ),
+    "answered-owner-not-pinged": _pause_answered_owner,
     "settled-fence-left-out": lambda path: (
         of_fences.test_case_2_a_settled_fence_stays_in_the_record_that_a_new_leader_writes(Machine())
     ),
@@ -444,8 +494,10 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
         )
     ),
     "fence-judged-without-lease": _simulated(3, of_deciders.test_a_replaced_broker_judges_no_fence),
-    "guard-judged-without-right": _simulated(
-        3, of_deciders.test_a_broker_that_stood_still_judges_no_condition_on_what_another_leads
+    "guard-judged-without-right": lambda path: (
+        of_offsets.test_a_guard_is_not_judged_by_a_broker_that_may_have_been_replaced(
+            of_offsets.world_in(path)
+        )
     ),
 }
 

@@ -350,7 +350,7 @@ def test_a_replaced_broker_that_has_registered_again_does_not_say_where_the_log_
         story.stage.until(lambda: not node.cluster.membership.is_connected)
         story.leader.mend_zookeeper()
         story.stage.until(lambda: node.cluster.membership.is_connected and node.cluster.lease.is_held())
-    assert node.replication.replicas.is_suspended
+    assert node.replication.right.awaits_orders
     data = PartitionProduceData(index=AT[1], records=batch(b"x"), expected_offset=7)
     topics = [TopicProduceData(name=AT[0], partition_data=[data])]
     answers: list[Any] = []

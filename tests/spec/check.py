@@ -55,6 +55,8 @@ WRONG_STEPS = (
     WrongStep("refused-without-lease", SMALL_LOG, "RefusedIsNowhere"),
     WrongStep("refused-before-heard", SMALL_LOG, "RefusedIsNowhere"),
     WrongStep("settled-by-former-leader", SMALL_LOG, "AcknowledgedStays"),
+    WrongStep("alone-without-lease", SMALL_LOG, "AcknowledgedStays"),
+    WrongStep("counts-proposed-follower", JOINS, "AcknowledgedStays"),
     WrongStep("shrinks-before-written", SMALL_LOG, "CommittedStays"),
     WrongStep("leader-epoch-kept", SMALL_LOG, "CommittedStays"),
     WrongStep("high-watermark-at-log-end", JOINS, "CommittedStays"),

@@ -27,8 +27,8 @@ from tests.broker.groups.group_broker import (
     fetch_request,
     fetched,
 )
+from tests.broker.world import SessionFollower, only_produced, produce_request
 from tests.broker.world import fetch_request as records_request
-from tests.broker.world import only_produced, produce_request
 from tests.models.batches import batch
 
 
@@ -43,8 +43,12 @@ def broker(tmp_path: Path) -> GroupBroker:
 
 @pytest.fixture
 def replicated(tmp_path: Path) -> GroupBroker:
+    return replicated_on(tmp_path)
+
+
+def replicated_on(directory: Path) -> GroupBroker:
     """A broker whose offsets have a second replica on broker 2, which fetches when the test says so."""
-    broker = GroupBroker(tmp_path)
+    broker = GroupBroker(directory)
     broker.assign("t", 0)
     broker.offsets_replicas = (1, 2)
     broker.make_offsets_topic()
@@ -149,19 +153,44 @@ def test_a_commit_waits_for_the_disk_with_flush_before_ack(tmp_path: Path) -> No
     assert [commit_error(answer) for answer in client.answers()] == [ErrorCode.NONE]
 
 
-def test_a_broker_without_zookeeper_neither_accepts_nor_returns_offsets(broker: GroupBroker) -> None:
+def test_a_coordinator_alone_in_sync_without_its_lease_neither_accepts_nor_returns_offsets(
+    broker: GroupBroker,
+) -> None:
     client, reader = broker.client(), broker.client()
     commit(client, "g", 5)
-    broker.replicas.suspend()
-    assert commit(client, "g", 6) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    broker.set_lease(is_held=False)
+    assert commit(client, "g", 6) == ErrorCode.NOT_COORDINATOR
     reader.ask(fetch_request("g"))
     assert reader.answers() == [], "another broker may have it by now, and know better"
 
-    broker.replicas.resume()
+    broker.set_lease(is_held=True)
 
     (answer,) = reader.answers()
     assert answer.groups[0].topics[0].partitions[0].committed_offset == 5
     assert commit(client, "g", 6) == ErrorCode.NONE
+
+
+def test_without_its_lease_a_coordinator_answers_what_its_followers_prove(replicated: GroupBroker) -> None:
+    index = replicated.partition_of("g")
+    follower = SessionFollower(replicated, index, topic=OFFSETS_TOPIC)
+    client, reader = replicated.client(), replicated.client()
+    follower.fetch_for(0.3)
+    replicated.set_lease(is_held=False)
+    client.ask(commit_request("g", 6))
+    assert client.answers() == []
+    follower.fetch()
+    assert [commit_error(answer) for answer in client.answers()] == [ErrorCode.NONE]
+
+    replicated.pass_time(100)
+    reader.ask(fetch_request("g"))
+    replicated.pass_time(100)
+    follower.fetch()
+    replicated.pass_time(200)
+    assert reader.answers() == [], "the follower may have asked for this fetch before the read came"
+    follower.fetch()
+    replicated.pass_time(200)
+    (answer,) = reader.answers()
+    assert answer.groups[0].topics[0].partitions[0].committed_offset == 6
 
 
 def test_too_few_in_sync_replicas_refuse_a_commit_and_change_nothing(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast_log.broker.ownership.metrics import read_metrics
+from holdfast_log.broker.ownership.settings import OwnershipSettings
 from holdfast_log.coordinator.ownership.records import HISTORY_MAX, PartitionKey
 from holdfast_log.coordinator.repeated_log import INTERVAL_S
 from holdfast_log.coordinator.znodes.topics import (
@@ -30,6 +31,7 @@ from tests.models.batches import batch
 
 T = "t"
 OFFSETS = "__consumer_offsets"
+PING_MS = OwnershipSettings().ping_timeout_ms
 
 
 def write(client: Client, topic: str = T) -> int:
@@ -280,6 +282,45 @@ def test_a_waiting_renew_is_answered_after_max_wait_ms(world: OwnershipWorld, an
     world.clock.advance(0.2)
     (answer,) = anna.client.answers()
     assert answer.resources[0].error_code == 0
+
+
+def test_a_paused_owner_whose_last_renew_was_answered_is_pinged_too(
+    world: OwnershipWorld, anna: Owner
+) -> None:
+    """Its Renew may wait, so it relies on its session for `own.ping.timeout.ms` only."""
+    anna.renew(T)
+    anna.ask(anna.renew_request(T, max_wait_ms=500))
+    world.clock.advance(0.6)
+    assert len(anna.client.answers()) == 1
+    ben = world.owner("ben")
+    ben.claim(T, generation=-1, wait_timeout_ms=-1)
+    world.clock.pump([0.1] * (PING_MS // 100 - 2))
+    assert is_open(anna)
+    world.clock.pump([0.1] * 5)
+    assert not is_open(anna)
+    assert ben.write(T) == 0
+
+
+def test_a_pinged_owner_that_renews_keeps_its_resource(world: OwnershipWorld, anna: Owner) -> None:
+    anna.renew(T)
+    anna.ask(anna.renew_request(T, max_wait_ms=500))
+    world.clock.advance(0.6)
+    world.owner("ben").claim(T, generation=-1, wait_timeout_ms=-1)
+    world.clock.pump([0.1] * 10)
+    anna.ask(anna.renew_request(T, max_wait_ms=500))
+    world.clock.pump([0.1] * (PING_MS // 100))
+    assert is_open(anna)
+    anna.client.answers()
+    assert anna.write(T) == 0
+
+
+def test_an_owner_whose_renews_never_wait_keeps_its_session_timeout(
+    world: OwnershipWorld, anna: Owner
+) -> None:
+    anna.renew(T)
+    world.owner("ben").claim(T, generation=-1, wait_timeout_ms=-1)
+    world.clock.pump([0.1] * (PING_MS // 100 + 5))
+    assert is_open(anna)
 
 
 def test_a_claim_that_zookeeper_does_not_answer_times_out_and_can_be_repeated(world: OwnershipWorld) -> None:

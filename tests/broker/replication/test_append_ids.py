@@ -13,7 +13,7 @@ from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.produce import PartitionProduceResponse
 from holdfast_log.protocol.records import APPEND_ID_HEADER, BatchBuilder
 from tests.broker.replication.test_conditions import T, follow, one, part, produce, request, values_in
-from tests.broker.world import Client, World, only_produced
+from tests.broker.world import Client, SessionFollower, World, only_produced
 from tests.models.batches import START_MS, batch
 
 ID = bytes(range(16))
@@ -174,7 +174,9 @@ def test_a_change_of_leader_withdraws_a_held_repetition(world: World) -> None:
 def test_a_broker_that_may_have_been_replaced_does_not_say_that_an_id_is_unknown(world: World) -> None:
     append(world.client(), 0)
     one(world.client(), 1)
-    world.holds_lease = False
+    world.assign(T, leader_epoch=1, replicas=(1, 2))
+    SessionFollower(world).fetch_for(0.2)
+    world.set_lease(is_held=False)
     (refused,) = produce(world.client(), part(named(append_id=bytes(16)), 0, append_id=bytes(16)))
     assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert append(world.client(), 0).is_repeat

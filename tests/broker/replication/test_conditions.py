@@ -18,7 +18,7 @@ from holdfast_log.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tests.broker.world import Client, World, follow, only_produced
+from tests.broker.world import Client, SessionFollower, World, follow, only_produced
 from tests.models.batches import batch
 
 T = "t"
@@ -339,13 +339,13 @@ def test_a_condition_names_the_topic_that_it_means(world: World) -> None:
     assert (values_in(world, 0), values_in(world, 1)) == (1, 0)
 
 
-def test_a_batch_sent_behind_one_that_a_suspended_broker_refused_is_refused_after_it_resumes(
+def test_a_batch_sent_behind_one_that_a_broker_without_its_lease_refused_is_refused_afterwards(
     world: World,
 ) -> None:
     client = world.client()
-    world.replicas.suspend()
-    assert one(client, 0, b"first", attempt=0).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-    world.replicas.resume()
+    world.holds_lease = False
+    assert one(client, 0, b"first", attempt=0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    world.holds_lease = True
 
     behind = one(client, 0, b"second", attempt=0)
 
@@ -400,18 +400,32 @@ def test_an_impossible_expectation_is_an_invalid_request(world: World) -> None:
 # Whether this broker is the leader that can judge
 
 
+def follow_without_lease(world: World) -> SessionFollower:
+    """Have both partitions followed by broker 2, and end the lease."""
+    for index in (0, 1):
+        world.assign(T, index, replicas=(1, 2), leader_epoch=1)
+    follower = SessionFollower(world, 0, 1)
+    follower.fetch_for(0.2)
+    world.set_lease(is_held=False)
+    return follower
+
+
 def test_a_guard_is_not_judged_by_a_broker_that_may_have_been_replaced(world: World) -> None:
-    world.holds_lease = False
-    guarded, guard = produce(world.client(), part(batch(b"a"), -1, 0), part(None, 0, 1))
+    follower, client = follow_without_lease(world), world.client()
+    client.ask(request(part(batch(b"a"), -1, 0), part(None, 0, 1)))
+    follower.fetch()
+    guarded, guard = client.answers()[0].responses[0].partition_responses
     assert guarded.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED
     assert guard.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert values_in(world) == 0
 
 
 def test_a_condition_on_the_partition_of_its_own_batches_needs_no_lease(world: World) -> None:
-    """Another leader would not let them be committed."""
-    world.holds_lease = False
-    assert one(world.client(), 0).error_code == 0
+    """Followers that have another leader would not let them be committed."""
+    follower, client = follow_without_lease(world), world.client()
+    client.ask(request(part(batch(b"x"), 0)))
+    follower.fetch()
+    assert only_produced(client.answers()[0]).error_code == 0
 
 
 def lose_lease(world: World) -> None:

@@ -161,6 +161,35 @@ def test_the_bootstrap_servers_help_again_when_all_known_brokers_are_gone() -> N
     assert list(connection.metadata.nodes) == [3]
 
 
+def lookups(cluster: FakeCluster) -> list[int]:
+    """How many Metadata requests each broker got."""
+    return [
+        sum(isinstance(request, MetadataRequest) for request in broker.requests)
+        for broker in cluster.brokers.values()
+    ]
+
+
+def test_a_broker_whose_look_up_was_wrong_is_not_asked_again_while_others_can_be() -> None:
+    cluster = FakeCluster(2)
+    with Connection("broker-1:9092", network=cluster, rng=random.Random(1)) as connection:
+        connection.ask(ANY_NODE, MetadataRequest(topics=None))
+        before = lookups(cluster)
+        connection.metadata.doubt(1)
+        connection.ask(ANY_NODE, MetadataRequest(topics=None))
+        assert lookups(cluster)[0] == before[0]
+
+
+def test_a_broker_whose_look_up_was_wrong_is_asked_if_no_other_can_be_reached() -> None:
+    cluster = FakeCluster(2)
+    with Connection("broker-1:9092", network=cluster, rng=random.Random(1)) as connection:
+        connection.ask(ANY_NODE, MetadataRequest(topics=None))
+        cluster.brokers[2].stop()
+        connection.metadata.doubt(1)
+        before = lookups(cluster)
+        connection.ask(ANY_NODE, MetadataRequest(topics=None))
+        assert lookups(cluster)[0] > before[0]
+
+
 def test_an_unknown_node_is_an_error_in_the_reply() -> None:
     (reply,) = collect(connection_to(FakeCluster()), 1, ask_for("flights", node=9))
     assert isinstance(reply.error, NoBrokerError) and not reply.was_sent

@@ -53,6 +53,12 @@ class Lines:
     def leader(self, topic: str, partition: int) -> int:
         return self.leaders[TopicPartition(topic, partition)]
 
+    def doubt(self, node: int) -> None:
+        self.renewals += 1
+
+    def doubt_leader(self, topic: str, partition: int) -> None:
+        self.renewals += 1
+
     def renew(self) -> None:
         self.renewals += 1
 

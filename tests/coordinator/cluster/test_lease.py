@@ -99,3 +99,36 @@ def test_a_broker_whose_session_has_expired_does_not_hold_its_lease(holder: Hold
     holder.world.run(1)
     assert not holder.lease.is_held()
     assert holder.heard == ["held", "lapsed"]
+
+
+def writes_in(holder: Holder, seconds: float) -> int:
+    """Number of ZooKeeper's writes in the next seconds, in which the lease must be held."""
+    before = holder.zookeeper.leader.tree.zxid
+    for _ in range(int(seconds * 10)):
+        assert holder.lease.is_held()
+        holder.world.run(0.1)
+    return holder.zookeeper.leader.tree.zxid - before
+
+
+def test_an_ensemble_is_asked_by_writes(holder: Holder) -> None:
+    assert 55 <= writes_in(holder, 60) <= 61
+
+
+def test_a_server_that_runs_alone_is_asked_by_reads(holder: Holder) -> None:
+    holder.zookeeper.is_ensemble = False
+    holder.client.break_connection()  # It was restarted with another configuration.
+    holder.world.run(3)
+    assert writes_in(holder, 60) == 0
+    holder.client.cut_silently()
+    while holder.lease.is_held():
+        assert holder.zookeeper.has_session(holder.client.session.session_id)
+        holder.world.run(0.01)
+
+
+def test_a_server_that_runs_alone_no_longer_is_asked_by_writes(holder: Holder) -> None:
+    """It says so in the answer to the read, which therefore proves nothing."""
+    holder.zookeeper.is_ensemble = False
+    holder.client.break_connection()
+    holder.world.run(3)
+    holder.zookeeper.is_ensemble = True
+    assert 9 <= writes_in(holder, 10) <= 11

@@ -46,6 +46,8 @@ class FakeLog:
         self.leader_epoch = 3
         self.committed_offset = 0
         self.commits_at_once = True
+        self.led_until_s: float | None = None
+        """Until when it is proven that this broker led; None: at any time."""
         self.error: ErrorCode | None = None
         self.check: Callable[[], bool] | None = None
         self.reading: Deferred[None] = Deferred()
@@ -65,6 +67,9 @@ class FakeLog:
         self.records += records
         if self.commits_at_once:
             self.commit()
+
+    def is_current_since(self, since_s: float) -> bool:
+        return self.led_until_s is None or self.led_until_s >= since_s
 
     def watch(self, check: Callable[[], bool]) -> Watching:
         assert self.check is None, "one watch at a time"

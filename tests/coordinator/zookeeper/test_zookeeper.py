@@ -93,6 +93,12 @@ async def test_operations_before_the_first_connection_wait_for_it(zookeeper: str
 
 
 @on_reactor
+async def test_a_server_that_runs_alone_says_so(zookeeper: str) -> None:
+    async with connected(zookeeper + "/chroot") as client:
+        assert await client.session.is_alone()
+
+
+@on_reactor
 async def test_sequence_numbers_and_children_are_in_order(zookeeper: str) -> None:
     async with connected(zookeeper) as client:
         session = client.session

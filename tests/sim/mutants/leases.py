@@ -21,8 +21,10 @@ from holdfast_log.broker.replication.conditions import Conditions
 from holdfast_log.broker.replication.outages import ZooKeeperOutages
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
-from holdfast_log.coordinator.cluster.lease import MembershipLease
+from holdfast_log.coordinator.cluster.lease import MembershipLease, _write
 from holdfast_log.coordinator.controller.yields import Yields
+from holdfast_log.coordinator.znodes.brokers import NO_EPOCH
+from holdfast_log.coordinator.zookeeper.interface import ZooKeeperSession
 from holdfast_log.protocol.errors import BrokerError, OffsetMismatchError
 from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from holdfast_log.protocol.messages.ownership import ResourceStanding
@@ -113,8 +115,7 @@ def _say_where_the_log_ended() -> Sequence[Patch]:
 
 def _resume_without_orders() -> Sequence[Patch]:
     def mutant(self: ZooKeeperOutages) -> None:
-        self._is_connected = True
-        self._replicas.resume()
+        self._right.orders_came()
 
     return [(ZooKeeperOutages, "resumed", mutant)]
 
@@ -133,10 +134,27 @@ def _miss_early_orders() -> Sequence[Patch]:
     ordered = ZooKeeperOutages.ordered
 
     def mutant(self: ZooKeeperOutages, broker_epoch: int) -> None:
-        if self._is_connected:
+        if self._broker_epoch != NO_EPOCH:
             ordered(self, broker_epoch)
 
     return [(ZooKeeperOutages, "ordered", mutant)]
+
+
+def _read_members() -> Sequence[Patch]:
+    def mutant(self: MembershipLease, session: ZooKeeperSession) -> None:
+        self._reads_prove = True
+
+    return [(MembershipLease, "_learn_kind", mutant)]
+
+
+def _believe_a_member() -> Sequence[Patch]:
+    async def mutant(self: MembershipLease, session: ZooKeeperSession) -> None:
+        if self._reads_prove:
+            await session.is_alone()
+        else:
+            await _write(session, self._path)
+
+    return [(MembershipLease, "_prove", mutant)]
 
 
 MUTATIONS = (
@@ -171,8 +189,8 @@ RARE = (
     ),
     Mutation(
         "writes-before-orders",
-        "a broker that has registered again writes once a broken connection to ZooKeeper is back, before the "
-        "controller has said what it leads",
+        "a broker that has registered again goes on once a broken connection to ZooKeeper is back, before "
+        "the controller has said what it leads",
         _resume_without_orders,
     ),
     Mutation(
@@ -189,6 +207,16 @@ RARE = (
         "confirms-before-orders",
         "a broker that has registered again confirms ownership before the controller has said what it leads",
         lambda: [(RightToConfirm, "await_orders", lambda self: None)],
+    ),
+    Mutation(
+        "lease-by-read-of-member",
+        "a broker renews its lease by reads although ZooKeeper is an ensemble",
+        lambda: [*_read_members(), *_believe_a_member()],
+    ),
+    Mutation(
+        "lease-by-read-of-former-loner",
+        "a broker's read renews its lease although the answer says that the server runs alone no longer",
+        _believe_a_member,
     ),
     Mutation(
         "moved-without-yielding",

@@ -14,6 +14,7 @@ from holdfast_log.broker.ownership.fence_commits import FenceCommits
 from holdfast_log.broker.ownership.guards import WriterGuard
 from holdfast_log.broker.ownership.interludes import AbsentWriterGuard
 from holdfast_log.broker.ownership.record_writing import RecordWriting
+from holdfast_log.broker.ownership.renewals import Renewals
 from holdfast_log.broker.ownership.resources import Entry, Requester, Resource
 from holdfast_log.broker.ownership.rules import ClaimRefused, Granted, Verdict, judge_claim
 from holdfast_log.broker.ownership.state import TableState
@@ -324,6 +325,11 @@ RARE = (
         "foreign-fetch-ends-nothing",
         "a reader that was gone resumes its grant although its group has read in between",
         _let_readers_come_back,
+    ),
+    Mutation(
+        "answered-owner-not-pinged",
+        "an owner that stands still after an answered Renew keeps what others want for its session timeout",
+        lambda: [(Renewals, "relies_on_ping", lambda self, connection: False)],
     ),
     Mutation(
         "fence-written-before-followed",
