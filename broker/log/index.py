@@ -37,7 +37,7 @@ class _PairFile:
     """A sorted file of pairs; the newest pairs are still in memory. Methods raise OSError from the disk, and
     `SuspectSegment` if the file has lost entries."""
 
-    __slots__ = ("_entry", "_files", "_first", "_max_count", "_second", "_written", "path")
+    __slots__ = ("_entry", "_files", "_first", "_last_written", "_max_count", "_second", "_written", "path")
 
     def __init__(self, files: OpenFiles, path: str, entry: struct.Struct, max_bytes: int) -> None:
         self.path = path
@@ -45,6 +45,7 @@ class _PairFile:
         self._entry = entry
         self._max_count = max_bytes // entry.size
         self._written: int | None = None  # Entries in the file; None until first needed.
+        self._last_written: Pair | None = None  # The last entry of the file; None if it is to be read.
         self._first: list[int] = []
         self._second: list[int] = []
 
@@ -69,6 +70,7 @@ class _PairFile:
 
     def begin_empty(self) -> None:
         """Start without entries and without a file access: the file does not exist, or is empty."""
+        self._last_written = None
         self._written = 0
 
     def create(self) -> None:
@@ -104,13 +106,15 @@ class _PairFile:
     def reload(self) -> None:
         """Forget the open file and the entries in memory: another file, with all entries, has replaced it."""
         self._files.forget(self.path)
-        self._written = None
+        self._written = self._last_written = None
         self._first.clear()
         self._second.clear()
 
     def last(self) -> Pair | None:
         if self._first:
             return self._first[-1], self._second[-1]
+        if self._last_written is not None:
+            return self._last_written
         count = len(self)
         return self.pair(count - 1) if count else None
 
@@ -132,6 +136,8 @@ class _PairFile:
         pairs = zip(self._first, self._second, strict=True)
         file.append([b"".join([self._entry.pack(first, second) for first, second in pairs])])
         self._written = written + len(self._first)
+        if self._first:
+            self._last_written = self._first[-1], self._second[-1]
         self._first.clear()
         self._second.clear()
 
@@ -142,6 +148,7 @@ class _PairFile:
             del self._first[count - written :]
             del self._second[count - written :]
             return
+        self._last_written = None
         self._first.clear()
         self._second.clear()
         self._files.get(self.path).truncate(count * self._entry.size)

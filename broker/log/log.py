@@ -100,6 +100,8 @@ class Log:
         self.failure: OSError | None = None
         self.segments = Segments(segments, directory, files)
         self.disk = files.disk
+        self._waits_for_indexes = False
+        """Whether `events.indexed` was called, and `write_indexes` has not been called since."""
         self.roll_jitter = roll_jitter
         """This log's share of segment.jitter.ms, from 0 to 1."""
         self.truncations = 0
@@ -208,7 +210,8 @@ class Log:
             self.events.flush_due(self)
         if was_durable:
             self.events.unflushed(self)
-        if self.segments.active.indexes.are_ahead:
+        if not self._waits_for_indexes and self.segments.active.indexes.are_ahead:
+            self._waits_for_indexes = True
             self.events.indexed(self)
         if index is not None:
             self._index_keys(index, records, headers, base_offsets, keys)
@@ -231,6 +234,7 @@ class Log:
     def write_indexes(self) -> None:
         """Write the entries of the active segment's indexes that are only in memory. An error counts as that
         of an append, and is not raised."""
+        self._waits_for_indexes = False
         if self.failure is not None:
             return
         try:
@@ -319,8 +323,9 @@ class Log:
             if is_cold:
                 unchecked = self._order_in(segment, offset)
                 unchecked.epoch_at = LeaderEpochs(self.epochs.entries).epoch_at
-            elif not segment.is_fresh(start):
+            elif not segment.is_fresh(start) and not segment.is_checked(start, extent.end_position):
                 check_batches(segment, start, extent.end_position, self._order_in(segment, offset))
+                segment.remember_checked(start, extent.end_position)
         except OSError as error:
             raise self.refused(error) from error
         except SuspectSegment as error:

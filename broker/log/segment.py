@@ -26,6 +26,8 @@ from holdfast_log.protocol.wire import Buffer
 MAX_RELATIVE_OFFSET = 2**31 - 1
 _REMEMBERED_POSITIONS = 8
 _FRESH_BYTES = 64 << 10
+_READS_PER_CHECK = 16
+"""Of so many reads of the same bytes one checks the headers of the batches again."""
 
 
 class Extent(NamedTuple):
@@ -43,7 +45,8 @@ class Segment:
     """
 
     __slots__ = (
-        "_appended_from", "_directory", "_file", "_files", "_first_timestamp", "_positions", "_sync_error",
+        "_appended_from", "_checked_from", "_checked_to", "_directory", "_file", "_files", "_first_timestamp",
+        "_positions", "_reads_since_check", "_sync_error",
         "base_offset", "created_ms", "damage", "indexes", "is_dense", "needs_directory_sync", "needs_sync",
         "next_offset", "size",
     )  # fmt: skip
@@ -65,6 +68,7 @@ class Segment:
         self._files = files
         self._file: DiskFile | None = None
         self._appended_from = -1
+        self._checked_from = self._checked_to = self._reads_since_check = 0
         """Position of the first byte that this process has appended; -1 before it appends."""
         self._sync_error: OSError | None = None
         self._first_timestamp: int | None = None
@@ -311,6 +315,21 @@ class Segment:
         yet: they are in memory as they were written."""
         return self._file is not None and position >= max(self._appended_from, self.size - _FRESH_BYTES)
 
+    def is_checked(self, start: int, end: int) -> bool:
+        """Whether a read has found the headers of these bytes right a short time ago. Bytes in memory change
+        rarely, but they may: after some reads the answer is no once."""
+        if not (self._checked_from <= start and end <= self._checked_to):
+            return False
+        self._reads_since_check += 1
+        return self._reads_since_check < _READS_PER_CHECK
+
+    def remember_checked(self, start: int, end: int) -> None:
+        """A read has found the headers of these bytes right."""
+        if self._reads_since_check < _READS_PER_CHECK and self._checked_from <= start <= self._checked_to:
+            self._checked_to = max(self._checked_to, end)
+        else:
+            self._checked_from, self._checked_to, self._reads_since_check = start, end, 0
+
     def extent(self, start: int, max_bytes: int, upper_offset: int, *, min_one_batch: bool) -> Extent | None:
         """The whole batches from `start` on in at most `max_bytes` and below `upper_offset`; None if there is
         none. With `min_one_batch` the first one is included whatever its size."""
@@ -374,6 +393,7 @@ class Segment:
         """Remove all bytes from `position` on."""
         self.file().truncate(position)
         self.size = position
+        self._checked_to = min(self._checked_to, position)
         self.needs_sync = True
 
     def truncate_to(self, offset: int) -> None:
@@ -415,6 +435,7 @@ class Segment:
         self._files.forget(self.path)
         self._file = None
         self.size = size
+        self._checked_to = 0
         self.damage = None
         self._first_timestamp = None
         self.reload_indexes()
