@@ -61,7 +61,8 @@ def test_a_replica_leaves_the_in_sync_set_before_it_ends_its_log_at_damage(world
         stage.producer.is_making = False
         leader.kill()
         damaged.disk.rot(first_segment(damaged).path, 8, 7)  # The length of the first batch.
-        stage.until(lambda: stage.leader() == behind.broker_id)
+        # Checked after each call: a moment later the damaged replica has left the in-sync set.
+        assert world.run_until(lambda: stage.leader() == behind.broker_id, 60)
         assert damaged.broker_id in stage.cluster.states()[AT].isr
         network.heal()
         leader.start()
