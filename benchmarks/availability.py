@@ -46,7 +46,7 @@ SYSTEMS: dict[str, type[BackgroundBroker]] = {"holdfast": BackgroundBroker, "kaf
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class Noticed:
     """What clients noticed. Times in s: the longest from sending a record to its acknowledgement, the longest
     between two acknowledgements of one partition, and the longest in which what could once be read of a
     partition could not."""
@@ -137,7 +137,7 @@ class WatchedCluster:
         self._load = load
         self._observer = observer
 
-    def notice(self, case: str, happen: Callable[[], None]) -> Notice:
+    def notice(self, case: str, happen: Callable[[], None]) -> Noticed:
         """Have something happen, wait until all is as before, and say what clients noticed."""
         self._wait_until_whole()
         load, since = self._load, time.monotonic()
@@ -148,7 +148,7 @@ class WatchedCluster:
         self._wait_until_whole()
         until = time.monotonic()
         accounts = load.partitions
-        return Notice(
+        return Noticed(
             self.system,
             case,
             round(lasted_s, 1),
@@ -250,7 +250,7 @@ def main(systems: tuple[str, ...], outage_s: float, session_timeout_ms: int, dir
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
         "session_timeout_ms": session_timeout_ms,
     }
-    notices: list[Notice] = []
+    notices: list[Noticed] = []
     own_directory = Path(tempfile.mkdtemp(prefix="holdfast-benchmark-", dir=directory))
     try:
         for system in systems or _available():
@@ -276,7 +276,7 @@ def _available() -> list[str]:
     return ["holdfast", "kafka"]
 
 
-def _measure(scene: WatchedCluster, outage_s: float) -> list[Notice]:
+def _measure(scene: WatchedCluster, outage_s: float) -> list[Noticed]:
     def lose_zookeeper() -> None:
         scene.zookeeper.kill()
         time.sleep(outage_s)

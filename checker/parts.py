@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from holdfast_log.checker.clients.claimant import RivalClaimant
 from holdfast_log.checker.clients.crew import CheckClient, CheckSettings
 from holdfast_log.checker.clients.keyed import KeyedWriter
-from holdfast_log.checker.clients.outsiders import FencedWriter, Impostor, Stranger
+from holdfast_log.checker.clients.outsiders import FencedWriter, Impostor, StrangeWriter
 from holdfast_log.checker.clients.register import RegisterClient
 from holdfast_log.checker.clients.repeats import Repeater
 from holdfast_log.checker.clients.topic_changes import FaithfulWriter, Grower, Recreator
@@ -103,7 +103,7 @@ def _owned(settings: CheckSettings, _: _NewTopic) -> list[CheckClient]:
     return [
         *(RivalClaimant(f"owner-{each}", settings, group, rivals) for each in "12"),
         RivalClaimant("owner-3", settings, group, lone),
-        *(Stranger(f"stranger-{place.partition}", settings, place) for place in (rivals, lone)),
+        *(StrangeWriter(f"stranger-{place.partition}", settings, place) for place in (rivals, lone)),
         *(FencedWriter(f"fenced-writer-{place.partition}", settings, place) for place in (rivals, lone)),
     ]
 

@@ -117,8 +117,8 @@ def _log_path(pid: int, printed: Path) -> str | None:
 def _why_it_ended(pid: int, printed: Path) -> str:
     log = _log_path(pid, printed)
     if log is None:
-        return "the broker did not start:\n" + _end(printed)
-    return f"the broker did not start; its log is {log}:\n{_end(Path(log).with_suffix('.out'))}"
+        return f"{_end(printed)}\nthe broker did not start"
+    return f"{_end(Path(log).with_suffix('.out'))}\nthe broker did not start; its log is {log}"
 
 
 def _end(path: Path) -> str:

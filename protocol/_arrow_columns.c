@@ -520,7 +520,7 @@ free_memory(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     free(((Memory *)self)->bytes);
-    type->tp_free(self);
+    PyObject_Free(self);
     Py_DECREF(type);
 }
 
@@ -547,7 +547,7 @@ typedef struct {
 static PyObject *
 give(PyTypeObject *memory_type, Output *output)
 {
-    Memory *memory = (Memory *)memory_type->tp_alloc(memory_type, 0);
+    Memory *memory = (Memory *)PyType_GenericAlloc(memory_type, 0);
     if (memory == NULL) {
         return NULL;
     }
@@ -636,7 +636,7 @@ new_buffers(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     int has_headers;
     long long row_limit, byte_limit;
-    if (keywords != NULL && PyDict_GET_SIZE(keywords)) {
+    if (keywords != NULL && PyDict_Size(keywords)) {
         PyErr_SetString(PyExc_TypeError, "ColumnBuffers takes no keywords");
         return NULL;
     }
@@ -647,7 +647,7 @@ new_buffers(PyTypeObject *type, PyObject *args, PyObject *keywords)
         PyErr_SetString(PyExc_ValueError, "the limits of rows and bytes are from 1 to 2147483647");
         return NULL;
     }
-    ColumnBuffers *self = (ColumnBuffers *)type->tp_alloc(type, 0); /* filled with zeros */
+    ColumnBuffers *self = (ColumnBuffers *)PyType_GenericAlloc(type, 0); /* filled with zeros */
     if (self == NULL) {
         return NULL;
     }
@@ -662,7 +662,7 @@ free_buffers(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     drop_columns((ColumnBuffers *)self);
-    type->tp_free(self);
+    PyObject_Free(self);
     Py_DECREF(type);
 }
 

@@ -831,6 +831,20 @@ filter_batch(const Batch *batch, int is_kept, int keeps_first, const Rules *rule
     return add_row(rows, last_offset, kept.max_timestamp, size);
 }
 
+/* A bytes object of exactly what was written. The limited API cannot shorten the one that was written to. */
+static PyObject *
+copy_without_the_gil(const Output *output)
+{
+    PyObject *copy = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)output->size);
+    if (copy != NULL) {
+        char *at = PyBytes_AsString(copy);
+        Py_BEGIN_ALLOW_THREADS;
+        memcpy(at, output->bytes, output->size);
+        Py_END_ALLOW_THREADS;
+    }
+    return copy;
+}
+
 PyDoc_STRVAR(filter_batches_doc, "See holdfast_log.protocol.compaction.");
 
 static PyObject *
@@ -855,7 +869,7 @@ filter_batches(PyObject *module, PyObject *args)
         if (remaining == NULL) {
             goto released;
         }
-        Output output = {(uint8_t *)PyBytes_AS_STRING(remaining), 0, (size_t)(data.len - position), 1};
+        Output output = {(uint8_t *)PyBytes_AsString(remaining), 0, (size_t)(data.len - position), 1};
         Output rows = {NULL, 0, 0, 0};
         int status, is_changed, failed = 0;
         Py_BEGIN_ALLOW_THREADS;
@@ -885,11 +899,10 @@ filter_batches(PyObject *module, PyObject *args)
         if (failed) {
             PyErr_NoMemory();
         }
-        else if (output.is_borrowed) {
-            _PyBytes_Resize(&remaining, (Py_ssize_t)output.size); /* NULL if it fails */
-        }
-        else {
-            Py_SETREF(remaining, PyBytes_FromStringAndSize((const char *)output.bytes, (Py_ssize_t)output.size));
+        else if (!output.is_borrowed || output.size != (size_t)PyBytes_Size(remaining)) {
+            PyObject *whole = remaining;
+            remaining = copy_without_the_gil(&output);
+            Py_DECREF(whole);
         }
         if (!failed && remaining != NULL) {
             result = Py_BuildValue("Oy#nLiiN", remaining, rows.bytes == NULL ? "" : (const char *)rows.bytes,

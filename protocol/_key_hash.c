@@ -37,10 +37,17 @@ PyDoc_STRVAR(murmur2_doc, "murmur2(data: bytes) -> int");
 static PyObject *
 murmur2(PyObject *module, PyObject *data)
 {
-    if (!PyBytes_Check(data)) {
-        return PyErr_Format(PyExc_TypeError, "a key must be bytes, not %.100s", Py_TYPE(data)->tp_name);
+    char *bytes;
+    Py_ssize_t size;
+    if (PyBytes_AsStringAndSize(data, &bytes, &size) < 0) {
+        PyObject *name = PyType_GetName(Py_TYPE(data));
+        if (name != NULL) {
+            PyErr_Format(PyExc_TypeError, "a key must be bytes, not %U", name);
+            Py_DECREF(name);
+        }
+        return NULL;
     }
-    return PyLong_FromUnsignedLong(hash_of((const uint8_t *)PyBytes_AS_STRING(data), (size_t)PyBytes_GET_SIZE(data)));
+    return PyLong_FromUnsignedLong(hash_of((const uint8_t *)bytes, (size_t)size));
 }
 
 PyDoc_STRVAR(places_doc, "places(ends, data, valid, start, rows, partitions, without_key) -> bytes");
@@ -89,7 +96,7 @@ places(PyObject *module, PyObject *args)
     }
     else if ((result = PyBytes_FromStringAndSize(NULL, 4 * rows)) != NULL
              && place_all(ends.buf, data.buf, data.len, valid.buf, start, rows, (uint32_t)partitions, without_key,
-                          PyBytes_AS_STRING(result))
+                          PyBytes_AsString(result))
                     < 0) {
         Py_CLEAR(result);
         PyErr_SetString(PyExc_ValueError, "a key ends outside the data of its column");

@@ -167,6 +167,8 @@ if is_installed; then
     exit 0
 fi
 
+# Of compiled parts for one version of Python, which earlier versions of Holdfast had, Python would use those.
+rm -f "$HOLDFAST_HOME"/protocol/_*.cpython-*.so
 [[ -x $venv/bin/python ]] || make_venv "$(find_base_python)"
 chosen=$(extras)
 note=

@@ -26,7 +26,7 @@ _FORGED_SHARE = 0.1
 """Share of a process's writes whose fence has another secret than the claim."""
 
 
-class Stranger:
+class StrangeWriter:
     """Writes to a partition like a stock client that knows nothing of owners."""
 
     def __init__(self, name: str, settings: CheckSettings, place: TopicPartition) -> None:

@@ -6,12 +6,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from holdfast_log.clients.errors import ForkedError, InsideCallbackError
-
-if TYPE_CHECKING:
-    from holdfast_log.clients.sending.batch import Batch
 
 
 class ProducerLock(threading.Condition):
@@ -23,8 +20,8 @@ class ProducerLock(threading.Condition):
         """The thread that runs the loop; None if the caller runs it."""
         self.forked_from: int | None = None
         """In a process that was forked after the producer was made: the id of its parent."""
-        self.why_waiting: Callable[[Batch], str] = lambda _: ""
-        """Why a batch has no outcome yet, in words. The lock must be held."""
+        self.why_waiting: Callable[[Any], str] = lambda batch: ""
+        """Why a `Batch` has no outcome yet, in words. The lock must be held."""
 
     def is_sending_thread(self) -> bool:
         """Whether the caller is the sending thread, as it is in callbacks."""

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from holdfast_log.clients.admin import Admin, ApiSupport, BrokerSupport
 from holdfast_log.clients.connection.cluster_view import Node
 from holdfast_log.clients.errors import ClientError
-from holdfast_log.clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
+from holdfast_log.clients.tools.command import (
+    CONTEXT,
+    FIRST_CONTACT_MS,
+    bootstrap_option,
+    json_option,
+    print_json,
+    properties,
+    run,
+)
 from holdfast_log.protocol.errors import BrokerError
 
 
 @click.command("broker-api-versions", context_settings=CONTEXT)
 @bootstrap_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+@json_option
 @click.option("--command-config", metavar="FILE", help="Properties file with settings of the client.")
 def broker_api_versions(bootstrap: str, as_json: bool, command_config: str | None) -> int:
     """Show for each broker the versions of every API that it supports, the version that this client would
@@ -29,7 +35,7 @@ def broker_api_versions(bootstrap: str, as_json: bool, command_config: str | Non
             except (ClientError, BrokerError) as error:
                 answers.append((node, error))
     if as_json:
-        click.echo(json.dumps([as_object(node, what) for node, what in answers]))
+        print_json([as_object(node, what) for node, what in answers])
     else:
         for node, what in answers:
             click.echo(as_text(node, what))

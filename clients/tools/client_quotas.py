@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from holdfast_log.clients.admin import ANY_NAME, Admin, ClientQuotaEntity
+from holdfast_log.clients.tools.command import print_json
 
 ENTITY_TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
 """Entity types as scripts/configs.sh names them, and as the protocol does (KIP-546)."""
@@ -29,9 +30,18 @@ def quota_names(kinds: Sequence[str], names: Sequence[str]) -> dict[str, str | N
     return {ENTITY_TYPES[kind]: name for kind, name in zip(kinds, padded, strict=True)}
 
 
-def describe_quotas(admin: Admin, names: Mapping[str, str | None]) -> None:
-    """Print the quotas of the entities with these names, one line each."""
-    for entity, limits in admin.describe_client_quotas(names, strict=True).items():
+def describe_quotas(admin: Admin, names: Mapping[str, str | None], *, as_json: bool = False) -> None:
+    """Print the quotas of the entities with these names, one line each or as JSON."""
+    found = admin.describe_client_quotas(names, strict=True)
+    if as_json:
+        print_json(
+            [
+                {"entity": dict(entity.components), "quotas": dict(sorted(limits.items()))}
+                for entity, limits in found.items()
+            ]
+        )
+        return
+    for entity, limits in found.items():
         shown = ", ".join(f"{key}={value}" for key, value in sorted(limits.items()))
         click.echo(f"Quota configs for {entity} are {shown}")
 

@@ -61,6 +61,10 @@ def run(command: click.Command, program: str | None = None) -> None:
     sys.exit(status or 0)
 
 
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+"""For commands that list something: with it they print by `print_json`."""
+
+
 def explained(error: Exception) -> str:
     """The error's message, and what the user can do about it."""
     if isinstance(error, ConnectionFailedError | RequestTimeoutError | UnreachableError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -22,7 +23,15 @@ from holdfast_log.clients.tools.client_quotas import (
     describe_quotas,
     quota_names,
 )
-from holdfast_log.clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
+from holdfast_log.clients.tools.command import (
+    CONTEXT,
+    FIRST_CONTACT_MS,
+    bootstrap_option,
+    json_option,
+    print_json,
+    properties,
+    run,
+)
 from holdfast_log.protocol.configs import ConfigOperation, ResourceType
 
 ALL_BROKERS = ""
@@ -81,6 +90,7 @@ def _collect(context: click.Context, parameter: click.Parameter, value: Sequence
 )
 @click.option("--add-config-file", metavar="FILE", help="A properties file of settings to set.")
 @click.option("--delete-config", metavar="K,K", help="Settings to reset to their defaults.")
+@json_option
 @click.option("--command-config", metavar="FILE", help="Properties file with settings of the admin client.")
 def configs(
     bootstrap: str,
@@ -90,6 +100,7 @@ def configs(
     add_config: str | None,
     add_config_file: str | None,
     delete_config: str | None,
+    as_json: bool,
     command_config: str | None,
     **short: str | bool | None,
 ) -> None:
@@ -109,6 +120,8 @@ def configs(
     """
     if action is None:
         raise click.UsageError("one of --describe, --alter is needed")
+    if as_json and action != "describe":
+        raise click.UsageError("--json goes with --describe")
     kinds, names = _entities(entity_types, click.get_current_context().meta.get(_NAMES, []), short)
     defaults = {
         "default.api.timeout.ms": _PATIENCE_MS,
@@ -121,9 +134,9 @@ def configs(
     with Admin(properties(bootstrap, command_config, (), defaults)) as admin:
         if action == "describe":
             if kind is None:
-                describe_quotas(admin, wanted)
+                describe_quotas(admin, wanted, as_json=as_json)
             else:
-                describe(admin, kind, name, show_all)
+                describe(admin, kind, name, show_all, as_json=as_json)
             return
         added, deleted = _wanted(add_config, add_config_file), _unwanted(delete_config)
         if kind is None:
@@ -134,7 +147,9 @@ def configs(
             alter(admin, ConfigResource(kind, name), _changes(added, deleted))
 
 
-def describe(admin: Admin, kind: ResourceType, name: str | None, show_all: bool) -> None:
+def describe(
+    admin: Admin, kind: ResourceType, name: str | None, show_all: bool, *, as_json: bool = False
+) -> None:
     """Print the settings of one topic or broker, or of all if `name` is None."""
     if name is not None:
         names = [name]
@@ -143,11 +158,41 @@ def describe(admin: Admin, kind: ResourceType, name: str | None, show_all: bool)
     else:
         names = [ALL_BROKERS, *(str(node.id) for node in admin.describe_cluster().nodes)]
     found = admin.describe_configs([ConfigResource(kind, each) for each in names])
-    for resource, entries in found.items():
+    chosen = {
+        resource: [
+            entry
+            for entry in sorted(entries, key=lambda entry: entry.name)
+            if show_all or entry.source in _DYNAMIC
+        ]
+        for resource, entries in found.items()
+    }
+    if as_json:
+        print_json([as_object(resource, entries) for resource, entries in chosen.items()])
+        return
+    for resource, entries in chosen.items():
         click.echo(f"{'All' if show_all else 'Dynamic'} configs for {resource} are:")
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            if show_all or entry.source in _DYNAMIC:
-                click.echo(entry_line(entry))
+        for entry in entries:
+            click.echo(entry_line(entry))
+
+
+def as_object(resource: ConfigResource, entries: Sequence[ConfigEntry]) -> dict[str, Any]:
+    """What --describe --json prints for one topic or broker.
+
+    The name of the defaults of all brokers is null.
+    """
+    return {
+        "type": resource.type.name.lower(),
+        "name": resource.name or None,
+        "configs": [
+            {
+                "name": entry.name,
+                "value": entry.value,
+                "isSensitive": entry.is_sensitive,
+                "source": entry.source.name,
+            }
+            for entry in entries
+        ],
+    }
 
 
 def entry_line(entry: ConfigEntry) -> str:

@@ -15,6 +15,7 @@ from holdfast_log.clients.tools.command import (
     FIRST_CONTACT_MS,
     bootstrap_option,
     explained,
+    json_option,
     print_json,
     properties,
     run,
@@ -110,7 +111,7 @@ _ACTIONS = ("list", "describe", "delete", "delete-offsets", "reset-offsets")
 @click.option("--dry-run", is_flag=True, help="Only show the results of the reset (the default).")
 @click.option("--execute", is_flag=True, help="Execute the reset.")
 @click.option("--export", is_flag=True, help="Print the offsets of the reset as CSV, for --from-file.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+@json_option
 @click.option(
     "--timeout", "timeout_ms", type=click.IntRange(1), default=15_000, show_default=True, metavar="MS",
     help="Maximum time in ms that each operation waits for brokers.",

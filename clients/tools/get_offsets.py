@@ -7,7 +7,14 @@ import json
 import click
 
 from holdfast_log.clients.admin import EARLIEST, LATEST, MAX_TIMESTAMP, Admin, OffsetAndTimestamp
-from holdfast_log.clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
+from holdfast_log.clients.tools.command import (
+    CONTEXT,
+    FIRST_CONTACT_MS,
+    bootstrap_option,
+    json_option,
+    properties,
+    run,
+)
 from holdfast_log.clients.tools.partition_patterns import (
     PartitionPattern,
     matches_any,
@@ -48,7 +55,7 @@ _TIMES = {
     "after that time.",
 )
 @click.option("--exclude-internal-topics", is_flag=True, help="Leave out topics like __consumer_offsets.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+@json_option
 @click.option("--command-config", metavar="FILE", help="Properties file with settings of the client.")
 def get_offsets(
     bootstrap: str,

@@ -9,7 +9,15 @@ from typing import Any
 import click
 
 from holdfast_log.clients.admin import Admin, LogDir
-from holdfast_log.clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootstrap_option, properties, run
+from holdfast_log.clients.tools.command import (
+    CONTEXT,
+    FIRST_CONTACT_MS,
+    bootstrap_option,
+    json_option,
+    print_json,
+    properties,
+    run,
+)
 
 
 @click.command("log-dirs", context_settings=CONTEXT)
@@ -17,16 +25,19 @@ from holdfast_log.clients.tools.command import CONTEXT, FIRST_CONTACT_MS, bootst
 @click.option("--describe", is_flag=True, required=True, help="Show the log directories.")
 @click.option("--broker-list", metavar="IDS", help="Only these brokers, separated by commas.")
 @click.option("--topic-list", metavar="TOPICS", help="Only these topics, separated by commas.")
+@json_option
 @click.option("--command-config", metavar="FILE", help="Properties file with settings of the client.")
 def log_dirs(
     bootstrap: str,
     describe: bool,
     broker_list: str | None,
     topic_list: str | None,
+    as_json: bool,
     command_config: str | None,
 ) -> int:
     """Show the log directories of brokers and the size of each replica there, as JSON.
 
+    With --json it is indented, as other commands print it, without in one line, as Kafka's tool prints it.
     Messages that are not JSON go to standard error, so that the output can be piped into another program.
     """
     nodes = None if broker_list is None else broker_ids(broker_list)
@@ -43,7 +54,10 @@ def log_dirs(
         click.echo("Querying brokers for log directories information", err=True)
         found = admin.describe_log_dirs(asked, topics)
     click.echo(f"Received log directory information from brokers {numbers(asked)}", err=True)
-    click.echo(json.dumps(as_object(found), separators=(",", ":")))
+    if as_json:
+        print_json(as_object(found))
+    else:
+        click.echo(json.dumps(as_object(found), separators=(",", ":")))
     return 1 if any(each.error for each in found) else 0
 
 

@@ -12,6 +12,7 @@ from holdfast_log.clients.tools.command import (
     CONTEXT,
     FIRST_CONTACT_MS,
     bootstrap_option,
+    json_option,
     print_json,
     properties,
     run,
@@ -70,7 +71,7 @@ _WAITERS: _Columns = (
     "--generation", type=click.IntRange(0), help="With --release: only if this generation is in force."
 )
 @click.option("--comment", default="", help="With --release: the reason, for the broker's audit log.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+@json_option
 @click.option("--command-config", metavar="FILE", help="Properties file with settings of the client.")
 def owners(
     bootstrap: str,

@@ -12,6 +12,8 @@ from holdfast_log.clients.tools.command import (
     FIRST_CONTACT_MS,
     bootstrap_option,
     explained,
+    json_option,
+    print_json,
     properties,
     run,
 )
@@ -64,6 +66,7 @@ _PATIENCE_MS = 30_000
 @click.option(
     "--preserve-throttles", is_flag=True, help="With --verify and --cancel: do not change the throttle."
 )
+@json_option
 @click.option("--command-config", metavar="FILE", help="Properties file with settings of the admin client.")
 def reassign_partitions(
     bootstrap: str,
@@ -75,6 +78,7 @@ def reassign_partitions(
     additional: bool,
     throttle: int | None,
     preserve_throttles: bool,
+    as_json: bool,
     command_config: str | None,
 ) -> int:
     """Move partitions to other brokers: generate a plan, execute it, verify its progress.
@@ -91,6 +95,8 @@ def reassign_partitions(
     """
     if action is None:
         raise click.UsageError("one of --generate, --execute, --verify, --cancel, --list is needed")
+    if as_json and action not in ("list", "verify"):
+        raise click.UsageError("--json goes with --list and --verify")
     if action == "generate" and (topics_path is None or broker_list is None):
         raise click.UsageError("--generate needs --topics-to-move-json-file and --broker-list")
     if action in ("execute", "verify", "cancel") and path is None:
@@ -109,11 +115,11 @@ def reassign_partitions(
             case "execute":
                 return execute(admin, targets, additional=additional, throttle=throttle)
             case "verify":
-                return verify(admin, targets, clears=not preserve_throttles)
+                return verify(admin, targets, clears=not preserve_throttles, as_json=as_json)
             case "cancel":
                 return cancel(admin, targets, clears=not preserve_throttles)
             case _:
-                return show_running(admin)
+                return show_running(admin, as_json=as_json)
 
 
 def generate(admin: Admin, topics: Sequence[str], brokers: Sequence[int], *, rack_aware: bool) -> int:
@@ -165,33 +171,57 @@ def execute(
     return _report(results, "Successfully started partition reassignments for")
 
 
-def verify(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], *, clears: bool = True) -> int:
+def verify(
+    admin: Admin,
+    targets: Mapping[TopicPartition, Sequence[int]],
+    *,
+    clears: bool = True,
+    as_json: bool = False,
+) -> int:
     """Print the progress of moves, and return the exit status: 0 once all are completed.
 
     With `clears`, the throttle is removed once none of the moves is active.
     """
     running = admin.list_partition_reassignments(targets)
     current = _current(admin, dict.fromkeys(topic for topic, _ in targets))
-    click.echo("Status of partition reassignment:")
-    status = 0
-    for partition, target in sorted(targets.items()):
-        now = current.get(partition)
-        if partition in running:
-            outcome = f"Reassignment of partition {partition} is still in progress."
-        elif now is None:
-            outcome = f"There is no partition {partition}."
-        elif tuple(now) == tuple(target):
-            outcome = f"Reassignment of partition {partition} is completed."
-        else:
-            outcome = (
-                f"There is no active reassignment of partition {partition}, but replica set is "
-                f"{_numbers(now)} rather than {_numbers(target)}."
-            )
-        click.echo(outcome)
-        status = status or int(not outcome.endswith("is completed."))
+    rows = [
+        _state_of(partition, target, current.get(partition), partition in running)
+        for partition, target in sorted(targets.items())
+    ]
+    if as_json:
+        print_json(
+            [
+                {"topic": topic, "partition": number, "state": state, "replicas": now and list(now)}
+                for (topic, number), now, state, _ in rows
+            ]
+        )
+    else:
+        click.echo("Status of partition reassignment:")
+        for *_, sentence in rows:
+            click.echo(sentence)
     if clears and not running:
-        _clear(admin, [topic for topic, _ in targets if TopicPartition(topic, 0) in current])
-    return status
+        # Standard output is one JSON document.
+        _clear(
+            admin, [topic for topic, _ in targets if TopicPartition(topic, 0) in current], to_errors=as_json
+        )
+    return int(any(state != "completed" for _, _, state, _ in rows))
+
+
+def _state_of(
+    partition: TopicPartition, target: Sequence[int], now: tuple[int, ...] | None, is_running: bool
+) -> tuple[TopicPartition, tuple[int, ...] | None, str, str]:
+    """A partition, its replicas now, the state of its move as --json names it, and the sentence about it."""
+    if is_running:
+        return partition, now, "in progress", f"Reassignment of partition {partition} is still in progress."
+    if now is None:
+        return partition, now, "no such partition", f"There is no partition {partition}."
+    if tuple(now) == tuple(target):
+        return partition, now, "completed", f"Reassignment of partition {partition} is completed."
+    sentence = (
+        f"There is no active reassignment of partition {partition}, but replica set is "
+        f"{_numbers(now)} rather than {_numbers(target)}."
+    )
+    return partition, now, "not active", sentence
 
 
 def cancel(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], *, clears: bool = True) -> int:
@@ -211,16 +241,30 @@ def cancel(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], *, cle
     return status
 
 
-def _clear(admin: Admin, topics: Iterable[str]) -> None:
+def _clear(admin: Admin, topics: Iterable[str], *, to_errors: bool = False) -> None:
     if admin.list_partition_reassignments():
         return  # Other moves are active, and the brokers' rates apply to them too.
     for each in clear_throttle(admin, dict.fromkeys(topics)):
-        click.echo(f"Cleared the throttle of {each}.")
+        click.echo(f"Cleared the throttle of {each}.", err=to_errors)
 
 
-def show_running(admin: Admin) -> int:
+def show_running(admin: Admin, *, as_json: bool = False) -> int:
     """Print all active moves, and return the exit status."""
     running = admin.list_partition_reassignments()
+    if as_json:
+        print_json(
+            [
+                {
+                    "topic": topic,
+                    "partition": number,
+                    "replicas": list(move.replicas),
+                    "adding": list(move.adding),
+                    "removing": list(move.removing),
+                }
+                for (topic, number), move in sorted(running.items())
+            ]
+        )
+        return 0
     if not running:
         click.echo("No partition reassignments found.")
         return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 import click
@@ -22,7 +23,9 @@ from holdfast_log.clients.tools.command import (
     CONTEXT,
     FIRST_CONTACT_MS,
     bootstrap_option,
+    json_option,
     pairs,
+    print_json,
     properties,
     run,
 )
@@ -87,6 +90,7 @@ _PATIENCE_MS = 15_000
     is_flag=True,
     help="With --describe: only partitions with exactly min.insync.replicas in-sync replicas.",
 )
+@json_option
 @click.option("--command-config", metavar="FILE", help="Properties file with settings of the admin client.")
 def topics(
     bootstrap: str,
@@ -104,6 +108,7 @@ def topics(
     under_replicated_partitions: bool,
     under_min_isr_partitions: bool,
     at_min_isr_partitions: bool,
+    as_json: bool,
     command_config: str | None,
 ) -> None:
     """Create, list, describe, alter or delete topics.
@@ -117,6 +122,8 @@ def topics(
         raise click.UsageError("one of --create, --list, --describe, --alter, --delete is needed")
     if topic is None and action in ("create", "alter", "delete"):
         raise click.UsageError(f"--{action} needs --topic")
+    if as_json and action not in ("list", "describe"):
+        raise click.UsageError("--json goes with --list and --describe")
     defaults = {
         "default.api.timeout.ms": _PATIENCE_MS,
         "client.id": "topics",
@@ -134,8 +141,12 @@ def topics(
                 )
                 create(admin, new, if_not_exists)
             case "list":
-                for name in matching(admin, topic, exclude_internal):
-                    click.echo(name)
+                found = matching(admin, topic, exclude_internal)
+                if as_json:
+                    print_json([{"topic": name} for name in found])
+                else:
+                    for name in found:
+                        click.echo(name)
             case "alter":
                 if partitions is None:
                     raise click.UsageError("--alter needs --partitions")
@@ -152,7 +163,7 @@ def topics(
                     under_min_isr_partitions,
                     at_min_isr_partitions,
                 )
-                describe(admin, names, wanted, topics_with_overrides)
+                describe(admin, names, wanted, topics_with_overrides, as_json=as_json)
 
 
 def create(admin: Admin, topic: NewTopic, if_not_exists: bool) -> None:
@@ -223,35 +234,52 @@ def _partition_filter(
 
 
 def describe(
-    admin: Admin, names: list[str], wanted: PartitionFilter | None, only_with_overrides: bool
+    admin: Admin,
+    names: list[str],
+    wanted: PartitionFilter | None,
+    only_with_overrides: bool,
+    *,
+    as_json: bool = False,
 ) -> None:
-    """Print topics and partitions in the format of Kafka's tool."""
-    if not names:
-        return
-    found = admin.describe_topics(names)
-    overrides = _overrides(admin, found) if wanted is None or only_with_overrides else {}
+    """Print topics and the partitions that are wanted, in the format of Kafka's tool or as JSON."""
+    found = admin.describe_topics(names) if names else []
+    needs_overrides = as_json or wanted is None or only_with_overrides
+    overrides = _overrides(admin, found) if found and needs_overrides else {}
     min_isr = _min_isr(admin, found) if wanted is not None and wanted.needs_min_isr else {}
-    for each in sorted(found, key=lambda each: each.name):
-        if only_with_overrides and not overrides.get(each.name):
-            continue
+    chosen = [
+        (each, _matching_rows(each, wanted, min_isr.get(each.name, 1)))
+        for each in sorted(found, key=lambda each: each.name)
+        if not only_with_overrides or overrides.get(each.name)
+    ]
+    if as_json:
+        print_json([as_object(each, overrides.get(each.name, {}), rows) for each, rows in chosen])
+        return
+    for each, rows in chosen:
         if wanted is None:
-            click.echo(topic_line(each, overrides.get(each.name, "")))
+            configs = overrides.get(each.name, {})
+            click.echo(topic_line(each, ",".join(f"{name}={value}" for name, value in configs.items())))
         if not only_with_overrides:
-            for row in each.partitions:
-                if wanted is None or wanted.matches(row, min_isr.get(each.name, 1)):
-                    click.echo(partition_line(each.name, row))
+            for row in rows:
+                click.echo(partition_line(each.name, row))
 
 
-def _overrides(admin: Admin, found: Iterable[TopicDescription]) -> dict[str, str]:
+def _matching_rows(
+    topic: TopicDescription, wanted: PartitionFilter | None, min_isr: int
+) -> list[PartitionInfo]:
+    return [row for row in topic.partitions if wanted is None or wanted.matches(row, min_isr)]
+
+
+def _overrides(admin: Admin, found: Iterable[TopicDescription]) -> dict[str, dict[str, str | None]]:
+    """For each topic its own settings."""
     resources = [ConfigResource(ResourceType.TOPIC, each.name) for each in found]
     try:
         described = admin.describe_configs(resources)
     except UnsupportedRequestError:
         return {}
     return {
-        resource.name: ",".join(
-            f"{entry.name}={entry.value}" for entry in entries if entry.source is ConfigSource.DYNAMIC_TOPIC
-        )
+        resource.name: {
+            entry.name: entry.value for entry in entries if entry.source is ConfigSource.DYNAMIC_TOPIC
+        }
         for resource, entries in described.items()
     }
 
@@ -264,6 +292,27 @@ def _min_isr(admin: Admin, found: Iterable[TopicDescription]) -> dict[str, int]:
         for resource, entries in described.items()
         for entry in entries
         if entry.name == "min.insync.replicas" and entry.value is not None
+    }
+
+
+def as_object(
+    topic: TopicDescription, configs: dict[str, str | None], rows: Iterable[PartitionInfo]
+) -> dict[str, Any]:
+    """What --describe --json prints for a topic. `leader` is null if there is none."""
+    return {
+        "topic": topic.name,
+        "topicId": _short(topic.id),
+        "isInternal": topic.is_internal,
+        "configs": configs,
+        "partitions": [
+            {
+                "partition": row.partition,
+                "leader": row.leader if row.leader >= 0 else None,
+                "replicas": list(row.replicas),
+                "isr": list(row.isr),
+            }
+            for row in rows
+        ],
     }
 
 

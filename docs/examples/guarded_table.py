@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import sys
+from collections.abc import Iterator
 
 from holdfast_log import FOR_EVER, Lease
 
@@ -33,7 +34,7 @@ class SupersededError(Exception):
 
 
 @contextlib.contextmanager
-def guarded(database: sqlite3.Connection, resource: str, token: int):
+def guarded(database: sqlite3.Connection, resource: str, token: int) -> Iterator[None]:
     """A transaction that takes place only if no higher token has been seen. The token is compared and kept in
     the same transaction as the writes: between two transactions another process may take over."""
     with database:

@@ -341,7 +341,7 @@ def _wait_until_gone(broker: BackgroundBroker, keys: set[bytes]) -> None:
     """Write records of other keys until compaction has removed all records of these."""
     for _ in range(600):
         with Producer({"bootstrap.servers": broker.address}) as producer:
-            noise = [Message("registers", key=f"n{n}", value="x" * 400, partition=0) for n in range(8)]
+            noise = [Message("registers", key=f"n{n}", value="x" * 400, partition=0) for n in range(4)]
             producer.send(*noise).result(WAIT_MS)
         if not keys & {record.key for record in records_of(broker, "registers", 1)}:
             return

@@ -271,14 +271,15 @@ def test_a_broker_stays_up_until_its_last_log_directory_fails(
         each.start()
     for each in (broker, other):
         each.wait_ready(2)
-    create_topic(cluster.bootstrap, "events", partitions=4, replicas=2, config={"segment.bytes": "16384"})
+    create_topic(cluster.bootstrap, "events", partitions=4, replicas=2, config={"segment.bytes": "32768"})
     lost = {int(path.name.rpartition("-")[2]) for path in directories[0].glob("events-*")}
     assert 0 < len(lost) < 4
     shutil.rmtree(directories[0])
     for partition in range(4):
         # This fills a segment, and the next one cannot be created.
         large = [b"%d" % number * 1000 for number in range(40)]
-        produce(cluster.bootstrap, "events", large, partition=partition, **{"enable.idempotence": True})
+        batches = {"enable.idempotence": True, "batch.size": 16_000}
+        produce(cluster.bootstrap, "events", large, partition=partition, **batches)
         assert consume(cluster.bootstrap, "events", 40, partition=partition) == large
     for partition in range(4):
         states.wait_for_isr("events", partition, {2} if partition in lost else {1, 2})

@@ -99,6 +99,50 @@ def test_log_directories_and_api_versions_are_described(bootstrap: str, topic: s
     assert broker["features"]["holdfast.groups"]["minVersion"] == 1
 
 
+def test_what_is_listed_is_printed_for_programs_too(bootstrap: str, topic: str, tmp_path: Path) -> None:
+    def told(script: str, *arguments: str) -> Any:
+        return json.loads(printed(script, bootstrap, *arguments, "--json"))
+
+    assert {"topic": topic} in told("topics", "--list")
+    printed("configs", bootstrap, "--topic", topic, "--alter", "--add-config", "retention.ms=7000")
+    (described,) = told("topics", "--describe", "--topic", topic)
+    assert (described["topic"], described["configs"]) == (topic, {"retention.ms": "7000"})
+    assert len(described["topicId"]) == 22
+    assert described["partitions"] == [
+        {"partition": number, "leader": 1, "replicas": [1], "isr": [1]} for number in (0, 1)
+    ]
+    (without,) = told("topics", "--describe", "--topic", topic, "--unavailable-partitions")
+    assert without["partitions"] == []
+    assert told("topics", "--describe", "--topic", "none", "--if-exists") == []
+
+    (settings,) = told("configs", "--topic", topic, "--describe")
+    assert (settings["type"], settings["name"]) == ("topic", topic)
+    assert settings["configs"] == [
+        {"name": "retention.ms", "value": "7000", "isSensitive": False, "source": "DYNAMIC_TOPIC"}
+    ]
+    quota = ("--client", f"loader-{topic}")
+    printed("configs", bootstrap, *quota, "--alter", "--add-config", "producer_byte_rate=1024")
+    assert told("configs", *quota, "--describe") == [
+        {"entity": {"client-id": f"loader-{topic}"}, "quotas": {"producer_byte_rate": 1024.0}}
+    ]
+
+    assert told("reassign-partitions", "--list") == []
+    plan = tmp_path / "plan.json"
+    moves = [{"topic": topic, "partition": number, "replicas": [1]} for number in (0, 9)]
+    plan.write_text(json.dumps({"version": 1, "partitions": moves}))
+    done = run("reassign-partitions", bootstrap, "--verify", "--reassignment-json-file", str(plan), "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout) == [
+        {"topic": topic, "partition": 0, "state": "completed", "replicas": [1]},
+        {"topic": topic, "partition": 9, "state": "no such partition", "replicas": None},
+    ]
+    assert told("log-dirs", "--describe", "--topic-list", topic)["version"] == 1
+
+    for refused in (("topics", "--delete", "--topic", topic), ("configs", "--topic", topic, "--alter")):
+        wrong = run(refused[0], bootstrap, *refused[1:], "--json")
+        assert wrong.returncode == 2 and "--json goes with" in wrong.stderr
+
+
 def test_verifiable_clients_print_every_message(bootstrap: str) -> None:
     options = ("--topic", "v", "--max-messages", "20", "--repeating-keys", "2", "--value-prefix", "7")
     written = printed("verifiable-producer", bootstrap, *options)

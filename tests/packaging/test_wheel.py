@@ -53,7 +53,12 @@ for name in holdfast_log.__all__:
 for folder in ("clients", "protocol"):
     package = importlib.import_module(f"holdfast_log.{folder}")
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if module.name != "holdfast_log.clients.feedback.adapters":  # needs the extra prometheus
+        needs_an_extra = (
+            "holdfast_log.clients.feedback.opentelemetry_adapter",
+            "holdfast_log.clients.schemas.avro",
+            "holdfast_log.clients.schemas.json_schema",
+        )
+        if module.name not in needs_an_extra:
             importlib.import_module(module.name)
 print(len(holdfast_log.__all__), holdfast_log.__file__)
 """

@@ -175,7 +175,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
         of_fetchers.test_a_replica_that_deletes_its_records_again_and_again_pauses_longer_each_time()
     ),
     "changed-length-believed": _simulated(
-        1,
+        3,
         lambda world: of_damaged_ends.test_a_bit_of_one_replicas_last_batch_loses_no_record_of_the_others(
             world, of_damaged_ends.LENGTH + 1, 3
         ),

@@ -279,7 +279,7 @@ def administer(place: Place) -> None:
             offset = max(response.result().offset for response in responses)
         admin.describe_cluster()
         admin.list_groups()
-        admin.describe_owners("soak")
+        admin.describe_owners(["soak"])
         assert admin.delete_records({first: offset}) == {first: offset}
         (described,) = admin.describe_topics([topic])
         assert len(described.partitions) == 3, described

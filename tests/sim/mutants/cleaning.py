@@ -10,7 +10,7 @@ from holdfast_log.broker.cleaning import cleaner, cleaning_pass, copying
 from holdfast_log.broker.cleaning.cleaning_pass import CleaningPass
 from holdfast_log.broker.cleaning.copying import GroupCopy
 from holdfast_log.broker.cleaning.mapping import KeyMapping
-from holdfast_log.broker.cleaning.plan import CleaningPlan, plan_of
+from holdfast_log.broker.cleaning.plan import NO_LIMIT_MS, CleaningPlan, plan_of
 from holdfast_log.broker.log import names, preparation, recovery, replacement, truncation
 from holdfast_log.broker.log.disk import DiskFile
 from holdfast_log.broker.log.log import Log
@@ -165,10 +165,12 @@ def _go_on_after_a_truncation() -> Sequence[Patch]:
 
 
 def _take_unflushed_for_durable() -> Sequence[Patch]:
-    def plan(log: Log, committed_offset: int, now_ms: int) -> CleaningPlan | None:
+    def plan(
+        log: Log, committed_offset: int, now_ms: int, horizon_ms: int = NO_LIMIT_MS
+    ) -> CleaningPlan | None:
         durable, log.recovery_point = log.recovery_point, log.log_end_offset
         try:
-            return plan_of(log, committed_offset, now_ms)
+            return plan_of(log, committed_offset, now_ms, horizon_ms)
         finally:
             log.recovery_point = durable
 
