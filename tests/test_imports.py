@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "holdfast_log": {"clients", "protocol"},
     "checker": {"protocol", "clients", "coordinator", "broker", "holdfast_log"},
     "command": {"protocol", "clients", "coordinator", "broker", "pipeline", "checker", "holdfast_log"},
+    "testing": {"protocol", "clients", "coordinator", "broker", "holdfast_log"},
     "benchmarks": {"protocol", "clients", "coordinator", "broker", "pipeline", "holdfast_log"},
 }
 """What each package may import besides itself; of holdfast_log its public names only."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from holdfast_log.clients.sending.expectations import Guard
 from holdfast_log.clients.sending.losses import LossCount, Losses
-from holdfast_log.clients.sending.producer_lock import ProducerLock
+from holdfast_log.clients.sending.producer_lock import ProducerLock, RunUntil
 from holdfast_log.clients.sending.sequences import SEQUENCE_MASK
 from holdfast_log.protocol.records import BatchBuilder, decode_columns
 from holdfast_log.protocol.schema import ZERO_UUID
@@ -205,6 +205,11 @@ class Batch:
         """What the producer knows about why there is no outcome yet, in words."""
         with self._lock:
             return self._lock.why_waiting(self)
+
+    @property
+    def run_until(self) -> RunUntil | None:
+        """Runs the loop of a producer without a thread; None if it has one."""
+        return self._lock.run_until
 
     def _take_callbacks(self) -> list[Callable[[], object]]:
         callbacks, self._callbacks = self._callbacks, []

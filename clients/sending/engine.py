@@ -115,6 +115,7 @@ class SendingEngine:
         self._unsettled = ""
         """What had no outcome when `close` gave up waiting, and why, for the error of the records."""
         self._next_warning_ms = 0
+        self.lock.run_until = self._run_until
 
     def start(self, producer: Closable) -> None:
         """Run the loop in a thread, which keeps `producer` alive until it ends.
@@ -122,6 +123,7 @@ class SendingEngine:
         If the application does not close the producer, it is closed when the interpreter exits, so that sent
         messages are delivered.
         """
+        self.lock.run_until = None
         self._thread = self.lock.sending_thread = threading.Thread(
             target=self._run, args=(producer,), name="holdfast-producer", daemon=True
         )
@@ -182,6 +184,10 @@ class SendingEngine:
                 return False
             self.turn(left_ms)
         return True
+
+    def _run_until(self, is_so: Callable[[], bool], timeout_ms: int | None) -> bool:
+        with self.lock:
+            return self.wait_until(is_so, timeout_ms)
 
     def flush(self, timeout_ms: int | None = None) -> bool:
         """Send what is queued without lingering, and wait until all of it has its outcome.

@@ -6,9 +6,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from holdfast_log.clients.errors import ForkedError, InsideCallbackError
+
+RunUntil: TypeAlias = Callable[[Callable[[], bool], int | None], bool]
+"""Runs a producer's loop until a condition holds, at most a number of ms; whether the condition holds."""
 
 
 class ProducerLock(threading.Condition):
@@ -22,6 +25,8 @@ class ProducerLock(threading.Condition):
         """In a process that was forked after the producer was made: the id of its parent."""
         self.why_waiting: Callable[[Any], str] = lambda batch: ""
         """Why a `Batch` has no outcome yet, in words. The lock must be held."""
+        self.run_until: RunUntil | None = None
+        """For those who wait for a producer without a thread; None if it has one."""
 
     def is_sending_thread(self) -> bool:
         """Whether the caller is the sending thread, as it is in callbacks."""

@@ -12,6 +12,7 @@ from holdfast_log.clients.arguments import A_FUNCTION, A_TIMEOUT, checked
 from holdfast_log.clients.errors import RequestTimeoutError
 from holdfast_log.clients.message import UNKNOWN_OFFSET, RecordMetadata
 from holdfast_log.clients.sending.batch import Batch, whereabouts
+from holdfast_log.clients.sending.producer_lock import RunUntil
 from holdfast_log.clients.sending.waiting import wait_while_awake
 
 if TYPE_CHECKING:
@@ -89,18 +90,30 @@ class SendResponse:
         the outcome is unknown after `timeout_ms`: the producer goes on, and `flush`, `close` or another
         `result` reports the outcome. Time during which the process stood still does not count, so that a
         process that was stopped gets ProducerFencedError, and not this. While the outcome is unknown, raises
-        InsideCallbackError in the producer's thread, and ForkedError in a fork.
+        InsideCallbackError in the producer's thread, and ForkedError in a fork. Runs the loop of a producer
+        without a thread meanwhile.
         """
         if not self.done:
             self._check_may_wait("result()")
-            event = threading.Event()
-            self._when_done(event.set)
-            if not wait_while_awake(event, timeout_ms):
+            if not self._wait(timeout_ms):
                 raise RequestTimeoutError(
                     f"the outcome is not known after timeout_ms={timeout_ms}, and the producer goes on: "
                     f"{self._why_waiting()}"
                 )
         return self._outcome()
+
+    def _wait(self, timeout_ms: int | None) -> bool:
+        """Wait until the outcome is known, at most `timeout_ms`; whether it is."""
+        run_until = self._run_until()
+        if run_until is not None:
+            return run_until(lambda: self.done, timeout_ms)
+        event = threading.Event()
+        self._when_done(event.set)
+        return wait_while_awake(event, timeout_ms)
+
+    def _run_until(self) -> RunUntil | None:
+        """Runs the loop of a producer without a thread; None if it has one."""
+        raise NotImplementedError
 
     def _check_may_wait(self, call: str) -> None:
         """Raise InsideCallbackError or ForkedError if this thread would wait for ever."""
@@ -119,6 +132,10 @@ class SendResponse:
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self.done:
             self._check_may_wait("await")
+            run_until = self._run_until()
+            if run_until is not None:
+                run_until(lambda: self.done, None)
+                return self._outcome()
             import asyncio  # Slow to import, seldom used.
 
             loop = asyncio.get_running_loop()
@@ -167,6 +184,9 @@ class RecordResponse(SendResponse):
 
     def _check_may_wait(self, call: str) -> None:
         self._batch.check_may_wait(call)
+
+    def _run_until(self) -> RunUntil | None:
+        return self._batch.run_until
 
     @property
     def topic(self) -> str:
@@ -241,6 +261,9 @@ class SpanResponse(SendResponse):
 
     def _check_may_wait(self, call: str) -> None:
         self._batch.check_may_wait(call)
+
+    def _run_until(self) -> RunUntil | None:
+        return self._batch.run_until
 
     @property
     def topic(self) -> str:
@@ -317,6 +340,9 @@ class GroupResponse(SendResponse):
 
     def _check_may_wait(self, call: str) -> None:
         self.responses[0]._check_may_wait(call)
+
+    def _run_until(self) -> RunUntil | None:
+        return self.responses[0]._run_until()
 
     @property
     def topic(self) -> str:

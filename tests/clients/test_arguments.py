@@ -37,9 +37,9 @@ from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.elect_leaders import ElectionType
 from holdfast_log.protocol.messages.ownership import Access
 from holdfast_log.protocol.topic_partition import TopicPartition
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.sending.settling import settle
 from tests.models.batches import encoded
-from tests.models.fake_cluster import FakeCluster
 
 FLIGHTS = TopicPartition("flights", 0)
 REFUSALS = (TypeError, ValueError, LookupError, ClientError, BrokerError)

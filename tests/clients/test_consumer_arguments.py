@@ -15,8 +15,8 @@ from holdfast_log.clients.groups.committed_offsets import OffsetFetch
 from holdfast_log.clients.message import ConsumerRecord, OffsetAndMetadata
 from holdfast_log.protocol.errors import UnknownTopicOrPartitionError
 from holdfast_log.protocol.topic_partition import TopicPartition
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.test_consumer import fill, read
-from tests.models.fake_cluster import FakeCluster
 
 FLIGHTS = TopicPartition("flights", 0)
 OTHER = TopicPartition("flights", 1)

@@ -15,8 +15,8 @@ import pytest
 from holdfast_log.clients.consuming.heartbeat_thread import HeartbeatThread
 from holdfast_log.clients.errors import ConcurrentUseError, ForkedConsumerError
 from holdfast_log.clients.fetching.consumer_use import ConsumerUse
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.test_consumer import FLIGHTS, fill, read, reader_on
-from tests.models.fake_cluster import FakeCluster
 
 HOME = Path(__file__).parents[2]
 WAIT_S = 60

@@ -15,10 +15,10 @@ from holdfast_log.clients.message import ConsumerRecord, Message
 from holdfast_log.clients.producer import Producer
 from holdfast_log.clients.sending.responses import SendResponse
 from holdfast_log.protocol.topic_partition import TopicPartition
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.groups.party import Party
 from tests.clients.test_consumer import FLIGHTS, fill, read, reader_on
 from tests.models.batches import encoded
-from tests.models.fake_cluster import FakeCluster
 
 BAD = 150
 """The offset of the record with the bad value: in the middle of the second batch of a hundred."""

@@ -19,8 +19,8 @@ from holdfast_log.protocol.errors import ErrorCode, OwnershipFencedError, Owners
 from holdfast_log.protocol.messages.fetch import FetchRequest
 from holdfast_log.protocol.messages.ownership import LossReason, OwnRequest, ResumeRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
-from tests.models.fake_cluster import FakeCluster
-from tests.models.fake_ownership import resource_key
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_ownership import resource_key
 
 LOG = TopicPartition("log", 0)
 OTHER = TopicPartition("log", 1)

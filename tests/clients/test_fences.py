@@ -22,7 +22,7 @@ from holdfast_log.protocol.messages.ownership import Access
 from holdfast_log.protocol.messages.produce import ProduceRequest
 from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 from holdfast_log.protocol.topic_partition import TopicPartition
-from tests.models.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 LOG = TopicPartition("log", 0)
 OTHER = TopicPartition("log", 1)

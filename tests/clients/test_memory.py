@@ -10,10 +10,10 @@ import pytest
 from holdfast_log.clients.errors import BufferFullError
 from holdfast_log.clients.message import Message
 from holdfast_log.protocol.batches import Compression
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.test_consumer import consumer_on
 from tests.clients.test_producer import producer_on
 from tests.models.batches import encoded
-from tests.models.fake_cluster import FakeCluster
 
 MB = 1024 * 1024
 

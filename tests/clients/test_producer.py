@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any
 
@@ -13,10 +14,11 @@ from holdfast_log.clients.errors import (
     ConfigError,
     DeliveryTimeoutError,
     RecordTooLargeError,
+    RequestTimeoutError,
     UndeliveredError,
     UnsupportedRequestError,
 )
-from holdfast_log.clients.message import Message
+from holdfast_log.clients.message import Message, RecordMetadata
 from holdfast_log.clients.producer import Producer
 from holdfast_log.clients.sending.responses import SendResponse
 from holdfast_log.protocol.errors import (
@@ -29,8 +31,8 @@ from holdfast_log.protocol.errors import (
 from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest
 from holdfast_log.protocol.messages.metadata import MetadataRequest
 from holdfast_log.protocol.messages.produce import ProduceRequest
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.sending.settling import settle
-from tests.models.fake_cluster import FakeCluster
 
 
 def producer_on(cluster: FakeCluster, properties: dict[str, Any] | None = None, **more: Any) -> Producer:
@@ -43,6 +45,10 @@ def write(producer: Producer, value: Any) -> SendResponse:
     response = producer.send(Message("flights", value=value))
     settle(producer)
     return response
+
+
+async def _outcome(response: SendResponse) -> RecordMetadata:
+    return await response
 
 
 def values_in(cluster: FakeCluster, topic: str, partition: int = 0) -> list[bytes | None]:
@@ -73,6 +79,22 @@ class TestSending:
         assert second.result() == ("flights", 0, 1, 1_700_000_000_000)
         (record, _) = cluster.topics["flights"][0].records()
         assert (record.key, record.value, record.headers) == (b"UA", b"one", (("h", b"1"),))
+
+    def test_waiting_for_a_result_runs_the_loop_of_a_producer_without_a_thread(
+        self, cluster: FakeCluster
+    ) -> None:
+        producer = producer_on(cluster, {"linger.ms": 100})
+
+        assert producer.send(Message("flights", value="one")).result().offset == 0
+        two = producer.send(Message("flights", value="two"), Message("flights", value="three"))
+        assert two.result().offset == 2
+        assert producer.send_many("flights", ["four"]).result().offset == 3
+        assert asyncio.run(_outcome(producer.send(Message("flights", value="five")))).offset == 4
+        cluster.brokers[1].is_silent = True
+        started_ms = cluster.time_ms
+        with pytest.raises(RequestTimeoutError, match="not known after 700 ms"):
+            producer.send(Message("flights", value="six")).result(timeout_ms=700)
+        assert cluster.time_ms - started_ms == 700
 
     def test_several_messages_have_one_response(self, cluster: FakeCluster) -> None:
         producer = producer_on(cluster)

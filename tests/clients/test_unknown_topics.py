@@ -10,9 +10,9 @@ from holdfast_log.clients.feedback.events import Event, TopicUnknown
 from holdfast_log.protocol.errors import BrokerError, InvalidTopicError, UnknownTopicOrPartitionError
 from holdfast_log.protocol.messages.metadata import MetadataRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster, FakePartition
 from tests.clients.groups.party import Party
 from tests.clients.test_consumer import consumer_on, fill, read
-from tests.models.fake_cluster import FakeCluster, FakePartition
 
 RAISE = {"unknown.topics": "raise"}
 

@@ -14,8 +14,6 @@ wires              the broker's network as a recorder of calls; the test plays t
 cuttable           a client's real network, which a test can cut
 batches, logs      record batches; real logs on simulated disks
 ownership_requests     the own API's requests of one owner
-handlers           the broker's own handlers, with parts that a test provides
-table_host, shard_host      performers of the effects of ownership tables and of group shards
-fake_cluster       brokers in memory for clients under test; fake_groups, fake_ownership, fake_readers and
-                   fake_conditions are their parts
+
+Brokers in memory for clients under test are in holdfast_log/testing/fakes: applications use them too.
 """

@@ -9,7 +9,7 @@ from typing import Protocol
 import pytest
 
 from holdfast_log.clients.connection.network import Channel, ClientNetwork, SystemNetwork
-from tests.models.fake_cluster import FakeChannel, FakeCluster
+from holdfast_log.testing.fakes.fake_cluster import FakeChannel, FakeCluster
 
 WAIT_MS = 60_000
 

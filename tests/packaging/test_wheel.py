@@ -17,8 +17,8 @@ THEIR_OWN = {"markdown-it-py", "mdurl", "pygments", "typing-extensions"}
 """What the required packages require in turn."""
 
 TAKEN = (
-    "clients", "broker", "protocol", "pipeline", "config", "coordinator", "checker", "command", "tests",
-    "holdfast",
+    "clients", "broker", "protocol", "pipeline", "config", "coordinator", "checker", "command", "testing",
+    "tests", "holdfast",
 )  # fmt: skip
 """Names that an application has for packages and modules of its own."""
 

@@ -41,8 +41,8 @@ from holdfast_log.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from holdfast_log.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from holdfast_log.testing.fakes.handlers import handlers_about
 from tests.broker.world import LOCAL_ID, Client, World
-from tests.models.handlers import handlers_about
 from tests.models.instant_zookeeper import InstantZooKeeper
 from tests.models.orders import partition_metadata
 

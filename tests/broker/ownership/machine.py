@@ -24,8 +24,8 @@ from holdfast_log.coordinator.ownership.records import (
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.ownership import PRODUCERS_GROUP, Access, LossReason, ResourceStanding
 from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
+from holdfast_log.testing.fakes.table_host import TableHost
 from tests.models.ownership_requests import secret_of
-from tests.models.table_host import TableHost
 
 TOPIC_ID = uuid.UUID(int=7)
 P0 = PartitionKey(TOPIC_ID, 0, "events")

@@ -20,9 +20,9 @@ from holdfast_log.protocol.messages.ownership import (
     Access,
     ResourceStanding,
 )
+from holdfast_log.testing.fakes.handlers import handlers_about
 from tests.broker.world import LOCAL_ID, Client, World, only_produced, produce_request
 from tests.models.batches import batch
-from tests.models.handlers import handlers_about
 from tests.models.instant_zookeeper import InstantZooKeeper
 from tests.models.ownership_requests import OwnershipRequests
 

@@ -19,9 +19,9 @@ from holdfast_log.protocol.errors import (
 from holdfast_log.protocol.messages.delete_groups import DeleteGroupsRequest
 from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.groups.party import Party
 from tests.clients.test_consumer import fill
-from tests.models.fake_cluster import FakeCluster
 
 HERE, THERE = TopicPartition("flights", 0), TopicPartition("flights", 1)
 

@@ -12,7 +12,7 @@ from holdfast_log.clients.admin.leaders import ask_leaders
 from holdfast_log.clients.connection.connection import Connection
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
-from tests.models.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 TIMEOUT_MS = 10_000
 WANTED = [TopicPartition("t", index) for index in range(3)]

@@ -25,7 +25,7 @@ from holdfast_log.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from tests.models.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 TIMEOUT_MS = 20_000
 THROTTLE_MS = 3_000

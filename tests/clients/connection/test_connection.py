@@ -23,7 +23,7 @@ from holdfast_log.protocol.messages.describe_cluster import DescribeClusterReque
 from holdfast_log.protocol.messages.fetch import FetchRequest
 from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from holdfast_log.protocol.schema import MalformedMessage
-from tests.models.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 
 def connection_to(cluster: FakeCluster, properties: dict[str, Any] | None = None) -> Connection:

@@ -29,7 +29,7 @@ from holdfast_log.clients.feedback.events import ConnectionFailed, Event
 from holdfast_log.clients.message import Message
 from holdfast_log.clients.producer import Producer
 from holdfast_log.protocol.messages.metadata import MetadataRequest
-from tests.models.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 Serve = Callable[[socket.socket], object]
 

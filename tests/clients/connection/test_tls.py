@@ -20,7 +20,7 @@ from holdfast_log.clients.producer import Producer
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from holdfast_log.protocol.topic_partition import TopicPartition
-from tests.models.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 
 class TlsFront(FakeCluster):

@@ -11,7 +11,7 @@ from holdfast_log.clients.message import Message
 from holdfast_log.clients.producer import Producer
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.produce import ProduceRequest
-from tests.models.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 
 def test_events_are_logged_and_those_with_an_error_as_warnings(caplog: pytest.LogCaptureFixture) -> None:

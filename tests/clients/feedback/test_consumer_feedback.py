@@ -19,9 +19,9 @@ from holdfast_log.protocol.messages.describe_cluster import DescribeClusterReque
 from holdfast_log.protocol.messages.fetch import FetchRequest
 from holdfast_log.protocol.messages.offset_commit import OffsetCommitRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import FLIGHTS, fill, read, reader_on
-from tests.models.fake_cluster import FakeCluster
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from holdfast_log.clients.consumer import Consumer
 from holdfast_log.clients.message import Message
 from holdfast_log.clients.producer import Producer
-from tests.models.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 pytest.importorskip("opentelemetry.sdk")
 

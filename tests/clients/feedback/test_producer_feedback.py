@@ -18,9 +18,9 @@ from holdfast_log.clients.message import Message
 from holdfast_log.clients.producer import Producer
 from holdfast_log.protocol.errors import ErrorCode, MessageTooLargeError, NotLeaderOrFollowerError
 from holdfast_log.protocol.messages.produce import ProduceRequest
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.sending.settling import settle
 from tests.clients.test_producer import producer_on, write
-from tests.models.fake_cluster import FakeCluster
 
 
 @pytest.fixture

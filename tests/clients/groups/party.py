@@ -11,7 +11,7 @@ from holdfast_log.clients.feedback.events import Event
 from holdfast_log.clients.groups.listener import RebalanceListener
 from holdfast_log.clients.message import ConsumerRecord
 from holdfast_log.protocol.topic_partition import TopicPartition
-from tests.models.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 TURN_MS = 20
 

@@ -13,9 +13,9 @@ from holdfast_log.protocol.messages.join_group import JoinGroupRequest
 from holdfast_log.protocol.messages.offset_commit import OffsetCommitRequest
 from holdfast_log.protocol.messages.sync_group import SyncGroupRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import consumer_on, fill, fill_all
-from tests.models.fake_cluster import FakeCluster
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from holdfast_log.protocol.messages.group_membership import (
 from holdfast_log.protocol.messages.join_group import JoinGroupRequest
 from holdfast_log.protocol.messages.offset_commit import OffsetCommitRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.groups.party import Member, Party, numbers
 from tests.clients.test_consumer import fill, fill_all
-from tests.models.fake_cluster import FakeCluster
 
 GROUP_REQUESTS = (
     ListConsumerGroupsRequest,

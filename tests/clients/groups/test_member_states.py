@@ -34,7 +34,7 @@ from holdfast_log.protocol.messages.group_membership import (
 from holdfast_log.protocol.messages.join_group import JoinGroupResponse
 from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
-from tests.models.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 CLASSIC = """
                    OUTSIDE REVOKING JOINING   ASSIGNING SYNCING STABLE   FENCED

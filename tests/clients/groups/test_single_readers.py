@@ -13,9 +13,9 @@ from holdfast_log.protocol.messages.fetch import FetchRequest
 from holdfast_log.protocol.messages.group_membership import ConsumerHeartbeatRequest
 from holdfast_log.protocol.messages.group_readers import AttachReaderRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
+from holdfast_log.testing.fakes.fake_cluster import FakeBroker, FakeCluster
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import fill, fill_all
-from tests.models.fake_cluster import FakeBroker, FakeCluster
 
 PARTITIONS = 6
 RECORDS = 100

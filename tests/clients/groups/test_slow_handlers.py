@@ -12,9 +12,9 @@ import pytest
 from holdfast_log.clients.errors import CommitFailedError
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import fill
-from tests.models.fake_cluster import FakeCluster
 
 SESSION_MS = 3_000
 HANDLER_MS = 10_000

@@ -24,7 +24,7 @@ from holdfast_log.protocol.messages.ownership import (
     ResumeRequest,
 )
 from holdfast_log.protocol.topic_partition import TopicPartition
-from tests.models.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 LOG = TopicPartition("log", 0)
 NAME = "leader"

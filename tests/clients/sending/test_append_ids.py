@@ -17,8 +17,8 @@ from holdfast_log.clients.sending.responses import SendResponse
 from holdfast_log.protocol.batches import split
 from holdfast_log.protocol.errors import AppendIdUnknownError, OffsetMismatchError
 from holdfast_log.protocol.messages.produce import ProduceRequest
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.sending.settling import settle
-from tests.models.fake_cluster import FakeCluster
 
 LOG = "log"
 ID = uuid.UUID(int=1)

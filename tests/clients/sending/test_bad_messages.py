@@ -14,7 +14,7 @@ from holdfast_log.clients.producer import Producer
 from holdfast_log.clients.sending import sender
 from holdfast_log.clients.sending.conditions import FEATURE
 from holdfast_log.protocol.topic_partition import TopicPartition
-from tests.models.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 
 @pytest.fixture

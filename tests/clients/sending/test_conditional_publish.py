@@ -20,8 +20,8 @@ from holdfast_log.clients.sending.conditions import FEATURE
 from holdfast_log.protocol.batches import split
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, OffsetMismatchError
 from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.sending.settling import settle
-from tests.models.fake_cluster import FakeCluster
 
 LOG = "log"
 

@@ -14,8 +14,8 @@ from holdfast_log.clients.producer import Producer
 from holdfast_log.clients.sending.conditions import FEATURE, KEY_VERSIONS_FEATURE
 from holdfast_log.protocol.errors import KeyVersionMismatchError
 from holdfast_log.protocol.messages.produce import ProduceRequest
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.sending.settling import settle
-from tests.models.fake_cluster import FakeCluster
 
 LOG = "log"
 

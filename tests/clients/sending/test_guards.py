@@ -20,8 +20,8 @@ from holdfast_log.clients.sending.responses import SendResponse
 from holdfast_log.protocol.errors import ErrorCode, OffsetMismatchError
 from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.sending.settling import settle
-from tests.models.fake_cluster import FakeCluster
 
 TERM = TopicPartition("log", 1)
 """The guard partition of most tests; its log ends at offset 2."""

@@ -28,7 +28,7 @@ from holdfast_log.clients.sending.responses import SendResponse
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.produce import ProduceRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
-from tests.models.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 FLIGHTS = TopicPartition("flights", 0)
 

@@ -28,7 +28,7 @@ from holdfast_log.protocol.errors import (
 )
 from holdfast_log.protocol.messages.metadata import MetadataRequest
 from holdfast_log.protocol.messages.produce import ProduceRequest
-from tests.models.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 
 @pytest.fixture

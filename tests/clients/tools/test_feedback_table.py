@@ -8,8 +8,8 @@ from holdfast_log.clients.feedback.snapshots import counts
 from holdfast_log.clients.message import Message
 from holdfast_log.clients.producer import Producer
 from holdfast_log.clients.tools.feedback_table import show_feedback
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.test_consumer import consumer_on, fill, read
-from tests.models.fake_cluster import FakeCluster
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.shard import GroupShard, OffsetToCommit
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
-from tests.models.shard_host import ShardHost
+from holdfast_log.testing.fakes.shard_host import ShardHost
 
 A = TypeVar("A")
 SESSION_MS = 10_000

@@ -30,6 +30,9 @@ from holdfast_log.protocol.messages.api_versions import (
     ApiVersionsResponse,
     SupportedFeatureKey,
 )
+from holdfast_log.protocol.messages.create_partitions import CreatePartitionsRequest
+from holdfast_log.protocol.messages.create_topics import CreateTopicsRequest
+from holdfast_log.protocol.messages.delete_topics import DeleteTopicsRequest
 from holdfast_log.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -71,11 +74,12 @@ from holdfast_log.protocol.messages.produce import (
 from holdfast_log.protocol.records import Record, append_id_of, iterate
 from holdfast_log.protocol.schema import decode_from, received_records
 from holdfast_log.protocol.wire import Buffer
-from tests.models import fake_groups, fake_ownership
-from tests.models.fake_conditions import FakeConditions
-from tests.models.fake_groups import FakeGroups
-from tests.models.fake_ownership import FakeOwnership
-from tests.models.fake_readers import FakeReaders
+from holdfast_log.testing.fakes import fake_groups, fake_ownership, fake_topics
+from holdfast_log.testing.fakes.fake_conditions import FakeConditions
+from holdfast_log.testing.fakes.fake_groups import FakeGroups
+from holdfast_log.testing.fakes.fake_ownership import FakeOwnership
+from holdfast_log.testing.fakes.fake_readers import FakeReaders
+from holdfast_log.testing.fakes.for_users import UserInterface
 
 GROUP_CONFIG = GroupSettings(initial_rebalance_delay_ms=0, min_session_timeout_ms=100)
 VERSIONS = {0: (3, 11), 1: (4, 12), 2: (1, 7), 3: (0, 12), 18: (0, 3), 22: (0, 4), 23: (2, 4), 60: (0, 1)}
@@ -236,7 +240,7 @@ class FakeBroker:
         self.send_bytes = 2**30
         self.receive_bytes = 2**30
         """Largest number of bytes that one `receive_into` returns, as `send_bytes` is for one `send`."""
-        self.versions = VERSIONS | fake_groups.VERSIONS
+        self.versions = VERSIONS | fake_groups.VERSIONS | fake_topics.VERSIONS
         self.features = {**fake_groups.FEATURES, **fake_ownership.FEATURES, group_readers.FEATURE: 1}
         self.conditions = FakeConditions()
         self.believed_leaders: dict[tuple[str, int], tuple[int, int]] = {}
@@ -270,7 +274,7 @@ class FakeBroker:
         for channel in list(self.channels):
             if channel.is_closed or channel.is_cut or self.is_silent:
                 continue
-            while not self._has_parked(channel) and len(channel.inbox) >= SIZE.size:
+            while not (channel.is_cut or self._has_parked(channel)) and len(channel.inbox) >= SIZE.size:
                 (size,) = SIZE.unpack_from(channel.inbox)
                 if len(channel.inbox) < SIZE.size + size:
                     break
@@ -278,8 +282,6 @@ class FakeBroker:
                 del channel.inbox[: SIZE.size + size]
                 did_something = True
                 self._answer(channel, frame)
-                if channel.is_cut:
-                    break
         return did_something
 
     def _has_parked(self, channel: FakeChannel) -> bool:
@@ -352,10 +354,11 @@ class FakeBroker:
             channel.cut()
 
     def _fault_for(self, request: Request[Any]) -> str | ErrorCode | None:
-        for fault in self.faults:
-            if isinstance(request, fault[0]):
-                self.faults.remove(fault)
-                return fault[1]
+        for faults in (self.faults, self.cluster.faults):
+            for fault in faults:
+                if isinstance(request, fault[0]):
+                    faults.remove(fault)
+                    return fault[1]
         return None
 
     def _respond(self, request: Request[Any], error: ErrorCode, channel: FakeChannel) -> Response | None:
@@ -382,6 +385,8 @@ class FakeBroker:
                 )
             case DescribeClusterRequest():
                 return self.cluster.describe(error)
+            case CreateTopicsRequest() | DeleteTopicsRequest() | CreatePartitionsRequest():
+                return fake_topics.respond(self.cluster, request, error)
             case ProduceRequest():
                 return self._produce(request, error, channel)
             case FetchRequest():
@@ -538,10 +543,15 @@ def _is_empty(response: Response | None) -> bool:
     )
 
 
-class FakeCluster:
-    """Brokers, topics and the network between them and a client. Time passes only in `wait`.
+class FakeCluster(UserInterface):
+    """Brokers in memory for unit tests: no sockets, no threads, no waiting, the same outcome every time.
 
-    `network` gives further clients networks of their own.
+    `brokers` is how many there are, numbered from 1; `group_config` has the settings of the group
+    coordinator. `producer`, `consumer` and the other methods of `UserInterface` make real clients on it, tell
+    which requests fail, and let time pass. Time passes only while a client waits, and in `advance`.
+
+    Use a cluster and its clients in one thread. What is not in `UserInterface` may change between versions.
+    docs/testing.md has examples.
     """
 
     def __init__(self, brokers: int = 1, group_config: GroupSettings = GROUP_CONFIG) -> None:
@@ -551,6 +561,8 @@ class FakeCluster:
         self.producer_id = 100
         self.controller_id = 1
         self.time_ms = 0
+        self.faults: deque[tuple[type[Request[Any]], str | ErrorCode]] = deque()
+        """As those of a broker, for whichever broker gets the request."""
         self.readers = FakeReaders()
         self.groups = FakeGroups(self, group_config)
         self.ownership = FakeOwnership(self)
@@ -618,11 +630,13 @@ class FakeCluster:
         if known is None or error:
             code = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return MetadataResponseTopic(error_code=code, name=name, partitions=[])
+        up = {node for node, broker in self.brokers.items() if broker.is_up}
+        is_led = [partition.leader in up for partition in known]
         rows = [
             MetadataResponsePartition(
-                error_code=ErrorCode.NONE,
+                error_code=ErrorCode.NONE if is_led[index] else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=index,
-                leader_id=partition.leader,
+                leader_id=partition.leader if is_led[index] else -1,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=[partition.leader],
                 isr_nodes=[partition.leader],

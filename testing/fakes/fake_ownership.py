@@ -32,10 +32,10 @@ from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.headers import RequestHeader
 from holdfast_log.protocol.messages import ownership, producer_access
 from holdfast_log.protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP
-from tests.models.table_host import TableHost
+from holdfast_log.testing.fakes.table_host import TableHost
 
 if TYPE_CHECKING:
-    from tests.models.fake_cluster import FakeChannel, FakeCluster
+    from holdfast_log.testing.fakes.fake_cluster import FakeChannel, FakeCluster
 
 FEATURES = {ownership.FEATURE: 1, producer_access.FEATURE: 1}
 _START_MS = 1_000_000
@@ -113,7 +113,7 @@ class FakeOwnership(TableHost):
 
     def next_ms(self) -> list[int]:
         """Times of the next due events on the cluster's clock."""
-        times = [round(call.getTime() * 1000) for call in self._clock.getDelayedCalls()]
+        times = [round(call.getTime() * 1000) for call in self._clock.calls]
         deadline_ms = self.table.next_deadline_ms
         return times if deadline_ms is None else [*times, deadline_ms - _START_MS]
 
@@ -195,7 +195,7 @@ class FakeOwnership(TableHost):
             return cast(Response, handler.failed(context, request, BrokerError(error)))
         self.asked = node
         answers: list[Response] = []
-        done = maybeDeferred(handler.handle, context, request)
+        done: Deferred[Any] = maybeDeferred(handler.handle, context, request)
         done.addErrback(lambda failure: handler.failed(context, request, refusal(failure)))
         done.addCallback(answers.append)
         if answers:

@@ -30,11 +30,11 @@ from holdfast_log.protocol.messages.find_coordinator import (
     FoundCoordinator,
 )
 from holdfast_log.protocol.topic_partition import TopicPartition
-from tests.models.handlers import handlers_about
-from tests.models.shard_host import ShardHost
+from holdfast_log.testing.fakes.handlers import handlers_about
+from holdfast_log.testing.fakes.shard_host import ShardHost
 
 if TYPE_CHECKING:
-    from tests.models.fake_cluster import FakeCluster
+    from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 VERSIONS = {
     8: (2, 8), 9: (1, 8), 10: (0, 4), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5),

@@ -16,26 +16,26 @@ from holdfast_log.protocol.records import iterate
 from holdfast_log.protocol.schema import received_records
 
 if TYPE_CHECKING:
-    from tests.models.fake_cluster import FakeBroker, FakePartition
+    from holdfast_log.testing.fakes.fake_cluster import FakeBroker, FakePartition
 
-Place = tuple[str, int]
-Answers = dict[Place, PartitionProduceResponse]
+_Place = tuple[str, int]
+_Answers = dict[_Place, PartitionProduceResponse]
 
 
 class FakeConditions:
     """Checks conditions for one broker. `refused` is the last attempt refused in each partition."""
 
     def __init__(self) -> None:
-        self.refused: dict[Place, int] = {}
+        self.refused: dict[_Place, int] = {}
 
-    def judge(self, broker: FakeBroker, request: ProduceRequest) -> Answers:
+    def judge(self, broker: FakeBroker, request: ProduceRequest) -> _Answers:
         """The answers of all partitions if the request is refused; otherwise none."""
         if FEATURE not in broker.features and KEY_VERSIONS_FEATURE not in broker.features:
             return {}
         rows = {
             (topic.name, data.index): data for topic in request.topic_data for data in topic.partition_data
         }
-        answers: Answers = {}
+        answers: _Answers = {}
         for place, data in rows.items():
             partition = broker.cluster.partition(*place)
             if partition is None or partition.leader != broker.node:

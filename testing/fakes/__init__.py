@@ -1,0 +1,11 @@
+"""The parts of `FakeCluster`: brokers in memory that run the broker's own machines on a clock of their own.
+
+    fake_cluster       brokers, partitions, connections and the clock
+    for_users          what users of FakeCluster call: clients, failures, time
+    fake_topics        creating and deleting topics
+    fake_groups, fake_ownership, fake_readers, fake_conditions     what else the brokers decide
+    handlers           the broker's own handlers, with parts that a test provides
+    table_host, shard_host      performers of the effects of ownership tables and of group shards
+
+Only what `holdfast_log.testing` exports is public; the rest may change between versions.
+"""
