@@ -132,10 +132,6 @@ class SendResponse:
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self.done:
             self._check_may_wait("await")
-            run_until = self._run_until()
-            if run_until is not None:
-                run_until(lambda: self.done, None)
-                return self._outcome()
             import asyncio  # Slow to import, seldom used.
 
             loop = asyncio.get_running_loop()

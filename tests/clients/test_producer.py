@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from typing import Any
 
@@ -18,7 +17,7 @@ from holdfast_log.clients.errors import (
     UndeliveredError,
     UnsupportedRequestError,
 )
-from holdfast_log.clients.message import Message, RecordMetadata
+from holdfast_log.clients.message import Message
 from holdfast_log.clients.producer import Producer
 from holdfast_log.clients.sending.responses import SendResponse
 from holdfast_log.protocol.errors import (
@@ -45,10 +44,6 @@ def write(producer: Producer, value: Any) -> SendResponse:
     response = producer.send(Message("flights", value=value))
     settle(producer)
     return response
-
-
-async def _outcome(response: SendResponse) -> RecordMetadata:
-    return await response
 
 
 def values_in(cluster: FakeCluster, topic: str, partition: int = 0) -> list[bytes | None]:
@@ -89,10 +84,9 @@ class TestSending:
         two = producer.send(Message("flights", value="two"), Message("flights", value="three"))
         assert two.result().offset == 2
         assert producer.send_many("flights", ["four"]).result().offset == 3
-        assert asyncio.run(_outcome(producer.send(Message("flights", value="five")))).offset == 4
         cluster.brokers[1].is_silent = True
         started_ms = cluster.time_ms
-        with pytest.raises(RequestTimeoutError, match="not known after 700 ms"):
+        with pytest.raises(RequestTimeoutError, match="not known after timeout_ms=700"):
             producer.send(Message("flights", value="six")).result(timeout_ms=700)
         assert cluster.time_ms - started_ms == 700
 

@@ -275,10 +275,10 @@ def test_a_broker_stays_up_until_its_last_log_directory_fails(
     lost = {int(path.name.rpartition("-")[2]) for path in directories[0].glob("events-*")}
     assert 0 < len(lost) < 4
     shutil.rmtree(directories[0])
+    batches: dict[str, object] = {"enable.idempotence": True, "batch.size": 16_000}
     for partition in range(4):
         # This fills a segment, and the next one cannot be created.
         large = [b"%d" % number * 1000 for number in range(40)]
-        batches = {"enable.idempotence": True, "batch.size": 16_000}
         produce(cluster.bootstrap, "events", large, partition=partition, **batches)
         assert consume(cluster.bootstrap, "events", 40, partition=partition) == large
     for partition in range(4):
@@ -286,7 +286,7 @@ def test_a_broker_stays_up_until_its_last_log_directory_fails(
     assert broker.running
     shutil.rmtree(directories[1])
     for partition in range(4):
-        produce(cluster.bootstrap, "events", [bytes(20_000)] * 2, partition=partition)
+        produce(cluster.bootstrap, "events", [bytes(20_000)] * 2, partition=partition, **batches)
         states.wait_for_isr("events", partition, {2})
     assert broker.wait() != 0
     assert "all log directories have failed" in broker.log
