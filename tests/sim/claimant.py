@@ -37,6 +37,8 @@ ABSURD_RAISE = 2**40
 """How far above the last generation seen a claim sometimes names one. The broker has to refuse it."""
 _WAITING = -1
 """Incarnation named by a client without a grant."""
+_REFUSALS = frozenset({ErrorCode.RESOURCE_OWNED, ErrorCode.STALE_GENERATION, ErrorCode.INVALID_GENERATION})
+"""Answers to a claim that say that it was not granted and never will be."""
 
 _ELSEWHERE = frozenset(
     {
@@ -86,6 +88,9 @@ class Claimant(Client):
         self._judge_knows = around.decider
         self._seen = 0
         """Last generation that a broker reported."""
+        self._open_claims: list[Asked] = []
+        """The claims of this owner since its last grant, without those that were refused: a broker may have
+        granted any of them, and its answer may be lost."""
         self._granted_on: Home | None = None
         """Broker and connection of the last answer that confirmed the client's grant."""
         self._sure_until_s = 0.0
@@ -96,6 +101,7 @@ class Claimant(Client):
     def be_known_as(self, claimant_id: str) -> None:
         """Draw an owner id and a secret. Some claimants are configured with the same owner id."""
         self.claimant_id = claimant_id
+        self._open_claims = []
         self.owner_id = _COMMON_ID if self._stranger_rng.random() < _COMMON_SHARE else claimant_id
         self.secret = self._stranger_rng.randbytes(16)
 
@@ -198,7 +204,9 @@ class Claimant(Client):
     def asks(self, address: Address, place: Incarnation, named: int, wait_ms: int) -> Asked:
         """Called before a claim is sent."""
         epoch = self._judge_knows(address, self.at).believed_epoch
-        return Asked(address, place, named, self.world.seconds(), wait_ms, epoch)
+        asked = Asked(address, place, named, self.world.seconds(), wait_ms, epoch)
+        self._open_claims.append(asked)
+        return asked
 
     def _decided_at(self, asked: Asked, standing: ResourceStanding) -> Home:
         """The broker that decided a claim. Its epoch is unknown if it changed after the claim was sent."""
@@ -209,6 +217,8 @@ class Claimant(Client):
     def claimed(self, asked: Asked, standing: ResourceStanding) -> None:
         """Called with the answer to a claim."""
         self._seen = max(self._seen, standing.generation)
+        if standing.error_code in _REFUSALS:
+            self._open_claims = [claim for claim in self._open_claims if claim is not asked]
         if standing.error_code == ErrorCode.NONE:
             home = self._decided_at(asked, standing)
             self._granted(asked.place, asked.named, asked.asked_s, standing, home)
@@ -246,7 +256,9 @@ class Claimant(Client):
             self.group,
             self.access,
             self.owner_id,
+            frozenset(claim.named for claim in self._open_claims if claim.place == place),
         )
+        self._open_claims = []
         self.world.trace(self.name, f"has {self.grant}")
         self._seen = standing.generation
         self._granted_on = home

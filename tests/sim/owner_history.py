@@ -44,6 +44,9 @@ class Told:
     access: Access = Access.WRITE
     owner_id: str = ""
     """The owner id in the requests. Several claimants may have the same."""
+    claimed: frozenset[int] = frozenset()
+    """The generations named by all claims of this owner that may have been given the grant. A broker answers
+    a claim of the present owner with the grant that it has, perhaps by an earlier claim without an answer."""
 
     @property
     def is_shared(self) -> bool:
@@ -199,10 +202,12 @@ class OwnerHistory:
 
     def _check_taking(self, lost: Told, taker: Told) -> None:
         """Check a grant that follows one which was taken from its owner: a claim that names no generation is
-        granted only what is free."""
+        granted only what is free. It may be answered with what an earlier claim of its owner took."""
         is_next = taker.incarnation > lost.incarnation and taker.generation == lost.generation + 1
         is_of_group = taker.place == lost.place and taker.group == lost.group != PRODUCERS_GROUP
         if not (is_of_group and is_next) or taker.named != IF_FREE or self.has_resets:
+            return
+        if taker.claimed & {lost.generation, taker.generation}:
             return
         if not self._may_have_been_forgotten(taker, lost):
             self.history.violation(f"{taker} was granted to a claim of a free resource, but took {lost}")

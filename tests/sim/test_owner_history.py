@@ -8,7 +8,13 @@ import pytest
 
 from holdfast_log.protocol.batches import split
 from holdfast_log.protocol.errors import ErrorCode
-from holdfast_log.protocol.messages.ownership import NO_PARTITION, PRODUCERS_GROUP, Access, LossReason
+from holdfast_log.protocol.messages.ownership import (
+    IF_FREE,
+    NO_PARTITION,
+    PRODUCERS_GROUP,
+    Access,
+    LossReason,
+)
 from tests.models.batches import batch
 from tests.models.world import World
 from tests.sim.checkers import StoredBatch, StoredLog
@@ -135,6 +141,17 @@ def test_a_claim_of_a_free_resource_that_takes_one_from_its_owner_is_found(
     if not is_told_first:
         told.granted(taker)
     assert found(told) == [f"{taker} was granted to a claim of a free resource, but took {grant('o0', 1)}"]
+
+
+@pytest.mark.parametrize(("claimed", "violations"), [(4, 1), (5, 0), (6, 0), (7, 1)])
+def test_a_claim_of_a_free_resource_may_be_answered_with_what_an_earlier_one_of_its_owner_took(
+    told: OwnerHistory, claimed: int, violations: int
+) -> None:
+    told.granted(grant("o0", 5))
+    taker = replace(grant("o1", 6, asked_s=2, told_s=3), claimed=frozenset({IF_FREE, claimed}))
+    told.granted(taker)
+    told.fenced(grant("o0", 5), 6, LossReason.STOLEN)
+    assert len(found(told)) == violations
 
 
 def test_a_claim_of_a_free_resource_may_follow_one_that_took_it_and_was_not_told(told: OwnerHistory) -> None:
