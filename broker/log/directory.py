@@ -202,6 +202,30 @@ class LogDirectory:
         ):  # fmt: skip
             entries.pop(partition, None)
 
+    def lowered_checkpoints(self) -> dict[str, bytes]:
+        """Path → content of the checkpoints of the last run that have a later recovery point than a log as it
+        was loaded, or a later offset up to which it is compacted: recovery has cut the log before them. They
+        must be written before any log grows. The next recovery would not check what lies before the old ones.
+
+        The other entries stay, also those of missing logs: they say that this broker had such a log."""
+        logs = {**self.logs, **self.spares}
+        files = {}
+        for name, entries, offsets in (
+            (names.RECOVERY_POINTS, self.recovery_points, {key: logs[key].recovery_point for key in logs}),
+            (names.CLEANED_OFFSETS, self.cleaned_offsets, {key: logs[key].cleaned_offset for key in logs}),
+        ):
+            lowered = {
+                partition: _entry(logs[partition], offset)
+                for partition, offset in offsets.items()
+                if partition in entries
+                and entries[partition].offset > offset
+                and entries[partition].may_be_of(logs[partition].topic_id)
+            }
+            if lowered:
+                entries.update(lowered)
+                files[self.path_of(name)] = checkpoints.encode_offsets(entries)
+        return files
+
     def offset_checkpoints(self) -> dict[str, bytes]:
         """Path → content of the checkpoints of the present recovery points, log start offsets, and offsets up
         to which logs are compacted."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from holdfast_log.broker.log.directory import LogDirectory
+from holdfast_log.broker.log.directory import LogDirectory, write_files
 from holdfast_log.broker.log.loading import LoadRequest
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.pressure import retried
@@ -52,7 +52,13 @@ class Loader:
     def _load(self, directory: LogDirectory) -> Deferred[None]:
         opened = self._run(directory.path, directory.open)
         loaded = opened.addCallback(lambda found: self._load_logs(directory, found))
+        loaded.addCallback(lambda _: self._lower_checkpoints(directory))
         return loaded.addCallback(lambda _: self._run(directory.path, directory.begin_running))
+
+    def _lower_checkpoints(self, directory: LogDirectory) -> Deferred[None] | None:
+        """Make it durable that recovery has cut logs before their checkpointed offsets."""
+        files = directory.lowered_checkpoints()
+        return self._run(directory.path, partial(write_files, directory.disk, files)) if files else None
 
     def _run(self, path: str, work: Callable[[], T]) -> Deferred[T]:
         return retried(self._clock, f"load of {path}", lambda: self._workers.run(work))

@@ -323,6 +323,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "last-record-expires": lambda path: (
         of_cleaner.test_the_last_record_of_a_log_stays_even_if_it_is_an_expired_tombstone()
     ),
+    "cut-below-checkpoint": lambda path: (
+        of_managers.test_a_log_that_recovery_cuts_short_has_its_lower_recovery_point_in_the_checkpoint()
+    ),
     "snapshots-beyond-truncation": _simulated(
         1,
         of_stops.test_a_leader_that_stops_while_it_is_cut_off_knows_no_producer_of_what_it_truncates,

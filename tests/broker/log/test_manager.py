@@ -214,6 +214,51 @@ def test_a_truncated_log_takes_no_append_until_a_checkpoint_has_its_new_recovery
     assert log.log_end_offset == 2
 
 
+def checkpointed(disk: Disk, name: str) -> list[int]:
+    """The offsets in a checkpoint of /d1."""
+    return [
+        entry.offset for entry in checkpoints.decode_offsets(disk.read(f"/d1/{name}-checkpoint")).values()
+    ]
+
+
+def test_a_log_that_recovery_cuts_short_has_its_lower_recovery_point_in_the_checkpoint() -> None:
+    """A bit of a flushed batch has changed. What is appended where that batch was is not yet durable, but the
+    process after the next power failure would believe it: it lies before the old recovery point. The entries
+    of other logs stay, also that of a log that is missing: the broker may have lost it."""
+    disk = sim_disk()
+    broker = Broker(disk, ("/d1",), **ONE_BATCH)
+    for partition in partitions(3):
+        log = broker.logs.get_or_create(partition, TOPIC_ID)
+        for _ in range(3):
+            append(log)
+        flush_at_once(log)
+    finished(broker.logs.checkpoints.write_offsets())
+    disk.lose_power()
+    disk.rot("/d1/flights-0/00000000000000000002.log", 70, 1)
+    disk.remove_directory("/d1/flights-2")
+
+    again = Broker(disk, ("/d1",), **ONE_BATCH)
+    log = again.log(TopicPartition("flights", 0))
+    assert log.recovery_point == log.log_end_offset == 2
+    assert checkpointed(disk, "recovery-point-offset") == [2, 3, 3]
+    assert append(log) == 2
+
+
+def test_a_log_that_recovery_cuts_short_is_compacted_again_from_its_end() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, ("/d1",), **ONE_BATCH)
+    log = broker.logs.get_or_create(TopicPartition("flights", 0), TOPIC_ID)
+    for _ in range(3):
+        append(log)
+    flush_at_once(log)
+    log.cleaned_offset = 3
+    finished(broker.logs.checkpoints.write_offsets())
+    disk.lose_power()
+    disk.rot("/d1/flights-0/00000000000000000002.log", 70, 1)
+    Broker(disk, ("/d1",), **ONE_BATCH)
+    assert checkpointed(disk, "cleaner-offset") == [2]
+
+
 def created_again(disk: SimDisk, partition: TopicPartition, *, records: int) -> Broker:
     """A broker that has deleted a log of 9 records, of which the first 8 had been deleted, and has created
     it again for another topic. The checkpoints are those of the first log."""

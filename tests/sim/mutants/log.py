@@ -126,11 +126,17 @@ MUTATIONS = (
 
 RARE = (
     Mutation(
+        "cut-below-checkpoint",
+        "recovery cuts a log below the recovery point in its checkpoint, and the log grows there",
+        lambda: [(LogDirectory, "lowered_checkpoints", lambda self: {})],
+    ),
+    Mutation(
         "snapshots-beyond-truncation",
         "a truncation leaves snapshots of producers beyond the end of the log",
         _keep_snapshots_beyond_the_end,
     ),
 )
-"""A bug that a campaign rarely catches: the snapshots at the beginnings of segments go with these. One at the
-end of a log is written only by a clean stop, and a broker that could hand its partitions over has nothing to
-truncate afterwards."""
+"""Bugs that a campaign rarely catches. For the first, a bit of a flushed batch in a newest segment has to
+change before a power failure. The second: the snapshots at the beginnings of segments go with these. One at
+the end of a log is written only by a clean stop, and a broker that could hand its partitions over has nothing
+to truncate afterwards."""
