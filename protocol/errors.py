@@ -309,6 +309,11 @@ class InvalidConfigError(BrokerError):
     """A configuration value is not allowed."""
 
 
+class PolicyViolationError(BrokerError):
+    """A setting of the topic or a policy of the broker forbids the request: for example a write to a
+    partition that another client owns."""
+
+
 class NotControllerError(BrokerError):
     """The broker is not, or no longer, the controller."""
 
@@ -481,6 +486,7 @@ _EXCEPTIONS: dict[ErrorCode, type[BrokerError]] = {
     ErrorCode.UNSUPPORTED_VERSION: UnsupportedVersionError,
     ErrorCode.TOPIC_ALREADY_EXISTS: TopicExistsError,
     ErrorCode.INVALID_CONFIG: InvalidConfigError,
+    ErrorCode.POLICY_VIOLATION: PolicyViolationError,
     ErrorCode.NOT_CONTROLLER: NotControllerError,
     ErrorCode.INVALID_REQUEST: InvalidRequestError,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: OutOfOrderSequenceError,

@@ -37,10 +37,18 @@ class WriterGuard:
 
     `on_refused` is called with the resource for each refused append, which `refused_writes` logs.
     `may_confirm` returns whether this broker has the right to confirm the partition; without it, this broker
-    does not know who owns the partition.
+    does not know who owns the partition. `holdings` returns what a connection has claimed.
     """
 
-    __slots__ = ("_may_confirm", "_on_refused", "_partition", "_refused_writes", "_resource", "_writer")
+    __slots__ = (
+        "_holdings",
+        "_may_confirm",
+        "_on_refused",
+        "_partition",
+        "_refused_writes",
+        "_resource",
+        "_writer",
+    )
 
     def __init__(
         self,
@@ -50,7 +58,9 @@ class WriterGuard:
         on_refused: Callable[[Resource], None],
         may_confirm: Callable[[], bool],
         refused_writes: RepeatedLog,
+        holdings: Callable[[int], Holdings | None],
     ) -> None:
+        self._holdings = holdings
         self._may_confirm = may_confirm
         self._partition = partition
         self._resource = resource
@@ -61,7 +71,8 @@ class WriterGuard:
     def admit(self, origin: Origin | None, acks: int) -> None:
         """Return None if `origin` may append.
 
-        Raises BrokerError: INVALID_REQUIRED_ACKS, PRODUCER_FENCED, TOPIC_AUTHORIZATION_FAILED;
+        Raises BrokerError: INVALID_REQUIRED_ACKS; PRODUCER_FENCED; POLICY_VIOLATION for a stranger, and
+        TOPIC_AUTHORIZATION_FAILED on a connection that has claimed the partition and does not own it;
         NOT_LEADER_OR_FOLLOWER while this broker has no right to confirm the partition.
         """
         writer = self._writer
@@ -101,13 +112,23 @@ class WriterGuard:
                 ErrorCode.PRODUCER_FENCED,
                 f"this producer has lost {name} and must not write to it any more: {by_whom}",
             )
+        # A stranger is told that only this partition refuses it: librdkafka takes TOPIC_AUTHORIZATION_FAILED
+        # for an error of the whole topic, and writes to none of its partitions until its next metadata.
+        # A claimant is told to find out how its claim stands: owners resume, also those of older versions.
+        code = ErrorCode.POLICY_VIOLATION
+        if self._has_claimed(origin):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return error_for(
-            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            code,
             f"only its owner may write to {name} "
             f"(single.writer={self._partition.log.settings.single_writer}), and {by_whom}. Claim it first, "
             "with a Lease or an ExclusiveProducer; for a client that cannot be changed, "
             "let a process beside it claim with writer_client_id",
         )
+
+    def _has_claimed(self, origin: Origin) -> bool:
+        holdings = self._holdings(origin.id)
+        return holdings is not None and self._resource.key in holdings.keys
 
     def _was_bound(self, origin: Origin) -> bool:
         return any(
@@ -209,6 +230,7 @@ def writer_guard(
     may_confirm: Callable[[], bool],
     refused_writes: RepeatedLog,
     make_way: MakeWayFor,
+    holdings: Callable[[int], Holdings | None],
 ) -> Admission | None:
     """The guard that `single.writer` and the partition's owner require, also an owner that is gone and may
     come back; None if they require none."""
@@ -217,7 +239,7 @@ def writer_guard(
     is_kept = writer is not None or (resource is not None and resource.reserved_for is not None)
     if policy == REQUIRED or (is_kept and policy == CLAIMED):
         known = resource or Resource(partition_key(partition))
-        return WriterGuard(partition, known, writer, on_refused, may_confirm, refused_writes)
+        return WriterGuard(partition, known, writer, on_refused, may_confirm, refused_writes, holdings)
     absent = None if resource is None or policy != CLAIMED else resource.absent_writer
     if absent is not None and absent.last is not None:
         return AbsentWriterGuard(partition_key(partition), absent.last, make_way, may_confirm)

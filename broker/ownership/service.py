@@ -332,6 +332,7 @@ class OwnershipService:
                 may_confirm,
                 self._refused_writes,
                 self.make_way,
+                self.table.holdings,
             )
             partition.read_admission = reader_guard(
                 partition, resource, self.table.holdings, may_confirm, self.displace_reader

@@ -33,6 +33,7 @@ _REFUSALS = frozenset(
         ErrorCode.KEY_VERSION_MISMATCH,
         ErrorCode.PRODUCER_FENCED,
         ErrorCode.OWNERSHIP_DETACHED,
+        ErrorCode.POLICY_VIOLATION,
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.OPERATION_NOT_ATTEMPTED,

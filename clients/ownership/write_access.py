@@ -16,9 +16,9 @@ from holdfast_log.clients.sending.queues import NEVER_MS
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.topic_partition import TopicPartition
 
-_NOT_THE_OWNER = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-"""The error for a write that is not the owner's. A restarted broker answers it to the owner too, until it
-knows the owner's connection."""
+_NOT_THE_OWNER = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.POLICY_VIOLATION})
+"""The errors for a write that is not the owner's: on a connection that has claimed the partition, and on any
+other. A broker that leads again answers them to the owner too, until it knows the owner's connection."""
 
 
 class ClaimedWriteAccess:
@@ -97,7 +97,7 @@ class ClaimedWriteAccess:
         """The error to use for a refused batch. If the broker does not take this producer for the owner, the
         claim is resumed to find out, and the batch will be sent again."""
         claim = self._claim(topic, partition)
-        if claim is None or not isinstance(error, BrokerError) or error.code is not _NOT_THE_OWNER:
+        if claim is None or not isinstance(error, BrokerError) or error.code not in _NOT_THE_OWNER:
             return error
         claim.doubt()
         return ConnectionFailedError(

@@ -144,11 +144,11 @@ class FakeOwnership(TableHost):
         connection = self._connections.get(channel)
         if resource is None or writer is None or writer.connection == connection:
             return ErrorCode.NONE
-        return (
-            ErrorCode.PRODUCER_FENCED
-            if connection in resource.former_owners
-            else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        )
+        if connection in resource.former_owners:
+            return ErrorCode.PRODUCER_FENCED
+        holdings = None if connection is None else self.table.holdings(connection)
+        has_claimed = holdings is not None and key in holdings.keys
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED if has_claimed else ErrorCode.POLICY_VIOLATION
 
     def may_read(self, channel: FakeChannel, topic: str, index: int) -> bool:
         """Whether a channel may fetch: not if another client is the reader in a group that it has named. Its

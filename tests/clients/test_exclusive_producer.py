@@ -15,9 +15,9 @@ from holdfast_log.clients.message import Message
 from holdfast_log.clients.ownership.events import ClaimState, OwnershipEvent
 from holdfast_log.clients.producer import Producer
 from holdfast_log.protocol.errors import (
-    AuthorizationError,
     ErrorCode,
     OwnershipRefusedError,
+    PolicyViolationError,
     ProducerFencedError,
 )
 from holdfast_log.protocol.messages.ownership import LossReason, ReleaseRequest
@@ -116,6 +116,19 @@ def test_an_exclusive_producer_is_the_only_writer(cluster: FakeCluster) -> None:
         assert refused.value.code is ErrorCode.RESOURCE_OWNED
     assert anna.write("a") == [0]
     assert (anna.has_access, anna.epoch(), anna.fence_offset()) == (True, 1, 0)
+    anna.close()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.POLICY_VIOLATION, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
+def test_an_owner_that_is_taken_for_a_stranger_resumes_and_writes(
+    cluster: FakeCluster, code: ErrorCode
+) -> None:
+    """A broker of an older version answers TOPIC_AUTHORIZATION_FAILED to everybody."""
+    anna = Owner(cluster)
+    cluster.brokers[1].fail_next(ProduceRequest, code)
+    assert anna.write("a") == [0]
+    assert (anna.states[-1], anna.epoch()) == (ClaimState.HELD, 1)
+    assert ClaimState.DETACHED in anna.states
     anna.close()
 
 
@@ -251,7 +264,7 @@ def test_a_producer_that_was_cut_off_while_a_stranger_wrote_is_fenced_and_told(
 def test_a_producer_that_was_paused_while_a_stranger_wrote_is_fenced_and_told(cluster: FakeCluster) -> None:
     anna = Owner(cluster, session_timeout_ms=1500)
     anna.write("a")
-    with pytest.raises(AuthorizationError):
+    with pytest.raises(PolicyViolationError):
         write_as_a_stranger(cluster, "too early")
     cluster.time_ms += 4000
     assert write_as_a_stranger(cluster, "x", "y", "z") == [1, 2, 3]

@@ -55,6 +55,32 @@ def produce_error(bootstrap: str, topic: str, **config: Any) -> int | None:
     return None if error is None else int(error.code())
 
 
+class Idempotent:
+    """An idempotent producer that writes one record at a time."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "message.timeout.ms": int(TIMEOUT_S * 1000),
+            }
+        )
+
+    def write(self, topic: str, partition: int, value: bytes) -> Any:
+        """Returns None once the record is acknowledged, or the error of its refusal.
+
+        Raises KafkaException if librdkafka does not take the record because it holds the topic for failed.
+        """
+        errors: list[Any] = []
+        self._producer.produce(
+            topic, value, partition=partition, on_delivery=lambda error, message: errors.append(error)
+        )
+        assert self._producer.flush(TIMEOUT_S) == 0, f"the broker did not answer within {TIMEOUT_S} s"
+        (error,) = errors
+        return error
+
+
 def delete_topic(bootstrap: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([name], operation_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)

@@ -115,7 +115,7 @@ def test_the_quickstart_counts_what_it_moves(holdfast: Shell) -> None:
 
     written = next(line for line in said.splitlines() if line.startswith("Written:")).split()[1]
     assert f"Read:    {written} lines" in said and int(written.replace(",", "")) > 10_000
-    assert "a second one got AuthorizationError" in said
+    assert "a second one got PolicyViolationError" in said
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

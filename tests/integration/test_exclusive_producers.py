@@ -22,9 +22,9 @@ from holdfast_log.clients.message import Message
 from holdfast_log.clients.ownership.events import ClaimState, OwnershipEvent
 from holdfast_log.clients.producer import Producer
 from holdfast_log.protocol.errors import (
-    AuthorizationError,
     ErrorCode,
     OwnershipRefusedError,
+    PolicyViolationError,
     ProducerFencedError,
 )
 from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
@@ -77,7 +77,7 @@ def test_exclusive_access_fails_at_once_while_a_producer_is_connected(
 
 def test_other_producers_fail_at_once_beside_an_exclusive_one(broker: BackgroundBroker, topic: str) -> None:
     with producer_on(broker, topic), Producer({"bootstrap.servers": broker.address}) as stock:
-        with pytest.raises(AuthorizationError):
+        with pytest.raises(PolicyViolationError):
             write(stock, topic, "no")
         with pytest.raises(OwnershipRefusedError):
             producer_on(broker, topic, SHARED)

@@ -73,7 +73,7 @@ def test_other_processes_write_for_the_owner_until_the_next_owner_takes_over(clu
         with Producer({"bootstrap.servers": cluster.bootstrap}) as stranger:
             with pytest.raises(BrokerError) as refused:
                 write(stranger, "stranger")
-            assert refused.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert refused.value.code is ErrorCode.POLICY_VIOLATION
         for number, broker in enumerate(brokers):
             cluster.lose(broker)
             assert written(number % 2, f"after {number}") == 3 + number

@@ -34,7 +34,7 @@ def test_an_owner_whose_resource_is_stolen_is_severed_and_cannot_write(port: int
     anna, ben = Owner(port, "anna"), Owner(port, "ben")
     assert anna.claim(log).generation == 1
     assert [anna.write(log) for _ in range(3)] == [0, 0, 0]
-    assert ben.write(log) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert ben.write(log) == ErrorCode.POLICY_VIOLATION
 
     taken = ben.claim(log, generation=1)
 
@@ -45,7 +45,7 @@ def test_an_owner_whose_resource_is_stolen_is_severed_and_cannot_write(port: int
     fenced = anna.resume(log)
     assert (fenced.error_code, fenced.reason) == (ErrorCode.OWNERSHIP_FENCED, LossReason.STOLEN)
     assert (fenced.generation, fenced.owner_id) == (2, "ben")
-    assert anna.write(log) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert anna.write(log) == ErrorCode.POLICY_VIOLATION
 
 
 def test_requests_queued_on_a_severed_connection_are_not_written(port: int, log: str) -> None:
@@ -75,7 +75,7 @@ def test_owners_survive_a_restart_of_the_broker(cluster: Cluster) -> None:
     ben.reconnect(broker.port)
     refused = ben.claim("log", generation=-1)
     assert (refused.error_code, refused.owner_id) == (ErrorCode.RESOURCE_OWNED, "anna")
-    assert ben.write("log") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert ben.write("log") == ErrorCode.POLICY_VIOLATION
     anna.reconnect(broker.port)
     resumed = anna.resume("log")
     assert (resumed.error_code, resumed.generation) == (0, 110)
@@ -146,7 +146,7 @@ def test_owners_survive_the_failure_of_the_leader(cluster: Cluster) -> None:
 
     port = cluster.brokers[next_leader - 1].port
     anna.reconnect(port)
-    assert anna.write("log", b"late") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert anna.write("log", b"late") == ErrorCode.POLICY_VIOLATION
     assert anna.resume("log").error_code == ErrorCode.OWNERSHIP_FENCED
     ben.reconnect(port)
     resumed = ben.resume("log")
@@ -165,7 +165,7 @@ def test_an_owner_can_bind_a_stock_client_as_the_only_writer(broker: BackgroundB
 
     assert clients.produce(broker.address, log, [b"a"], **{"client.id": "loader"}) == [0]
     error = clients.produce_error(broker.address, log, **{"client.id": "another"})
-    assert error == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert error == ErrorCode.POLICY_VIOLATION
 
 
 @pytest.mark.parametrize("policy", ["off", "claimed", "required"])

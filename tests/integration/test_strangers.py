@@ -41,7 +41,7 @@ def test_an_owner_that_slept_through_its_session_learns_that_a_stock_client_wrot
     owner.send(Message(topic, value="mine"))
     owner.flush(WAIT_MS)
     # Nobody turns the owner's loop from here on: it is silent.
-    refused = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    refused = int(ErrorCode.POLICY_VIOLATION)
     deadline_s = time.monotonic() + WAIT_MS / 1000
     while clients.produce_error(broker.address, topic) == refused:
         assert time.monotonic() < deadline_s
@@ -104,3 +104,29 @@ def test_no_record_of_a_stock_client_lies_between_those_of_an_owner_whose_connec
         ]
     else:
         assert lost == []
+
+
+def test_a_librdkafka_producer_that_is_refused_at_one_partition_writes_to_a_free_one_at_once(
+    broker: BackgroundBroker, topic: str
+) -> None:
+    """librdkafka takes TOPIC_AUTHORIZATION_FAILED for an error of the whole topic: it refuses to send to any
+    partition of it until it has new metadata."""
+    clients.create_topic(broker.address, topic, partitions=2)
+    owner = ExclusiveProducer({"bootstrap.servers": broker.address}, topic, partitions=[0])
+    idempotent = clients.Idempotent(broker.address)
+    try:
+        owner.send(Message(topic, value="mine", partition=0)).result(WAIT_MS)
+        assert idempotent.write(topic, 1, b"x") is None
+
+        refusal = idempotent.write(topic, 0, b"refused")
+
+        assert idempotent.write(topic, 1, b"y") is None, "only one partition has refused the client"
+        assert refusal is not None
+        assert refusal.code() == ErrorCode.POLICY_VIOLATION
+        owner.close()
+        assert [idempotent.write(topic, 0, value) for value in (b"a", b"b")] == [None, None]
+        assert idempotent.write(topic, 1, b"z") is None
+    finally:
+        owner.close()
+    assert values(broker, topic, 3) == [b"mine", b"a", b"b"]
+    assert clients.consume(broker.address, topic, 3, partition=1) == [b"x", b"y", b"z"]

@@ -51,6 +51,7 @@ PASSING = frozenset(
 NOT_THE_WRITER = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
+        ErrorCode.POLICY_VIOLATION,
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.OWNERSHIP_FENCED,
         ErrorCode.OWNERSHIP_DETACHED,

@@ -93,5 +93,5 @@ class Stranger(Client):
             batch.outcome, batch.offset = Outcome.ACKED, row.base_offset
             return
         batch.outcome = Outcome.UNKNOWN
-        if row.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        if row.error_code != ErrorCode.POLICY_VIOLATION:
             self.refresh()

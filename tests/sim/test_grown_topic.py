@@ -120,7 +120,7 @@ def test_nobody_else_writes_to_an_added_partition_while_the_owner_has_the_topic(
     topic = GrowingTopic(world)
     topic.grow()
     answers = topic.write_for(2.5 * SESSION_MS / 1000)
-    assert ErrorCode.TOPIC_AUTHORIZATION_FAILED in answers
+    assert ErrorCode.POLICY_VIOLATION in answers
     assert ErrorCode.NONE not in answers
     assert topic.claim(1).error_code == ErrorCode.NONE
 
@@ -135,7 +135,7 @@ def test_the_next_leader_of_an_added_partition_keeps_it_for_the_owner_too(world:
     leader.kill()
     topic.stage.until(lambda: topic.leader(1) not in (None, leader))
     answers = topic.write_for(3, renews=False)
-    assert ErrorCode.TOPIC_AUTHORIZATION_FAILED in answers
+    assert ErrorCode.POLICY_VIOLATION in answers
     assert ErrorCode.NONE not in answers
 
 

@@ -67,7 +67,7 @@ def test_any_connection_writes_with_the_fence_of_the_owner(world: OwnershipWorld
     assert [write(client, anna) for client in pool] == [0, 0, 0]
     assert anna.write(T) == 0, "the owner's own connection needs no fence"
     stranger = only_produced(pool[0].call(produce_request(T, batch(b"x"))))
-    assert stranger.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the connection itself owns nothing"
+    assert stranger.error_code == ErrorCode.POLICY_VIOLATION, "the connection itself owns nothing"
 
 
 @pytest.mark.parametrize(

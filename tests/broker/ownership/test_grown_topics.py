@@ -141,7 +141,7 @@ def test_nobody_else_writes_to_a_partition_that_is_added_to_an_owned_topic(
     world: OwnershipWorld, anna: Producer
 ) -> None:
     stock, ben = world.client(), Producer(world, "ben")
-    assert write(stock, 1) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert write(stock, 1) == ErrorCode.POLICY_VIOLATION
     for mode in (EXCLUSIVE, SHARED):
         assert ben.claim(1, mode, covers_topic=False).error_code == ErrorCode.RESOURCE_OWNED
     lease = world.owner("lease")
@@ -150,7 +150,7 @@ def test_nobody_else_writes_to_a_partition_that_is_added_to_an_owned_topic(
 
     assert anna.claim(1).epoch == 1
 
-    assert (anna.write(1), write(stock, 1)) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert (anna.write(1), write(stock, 1)) == (0, ErrorCode.POLICY_VIOLATION)
 
 
 def test_the_refusal_names_the_owner_of_the_whole_topic(world: OwnershipWorld, anna: Producer) -> None:
@@ -165,7 +165,7 @@ def test_the_refusal_names_the_owner_of_the_whole_topic(world: OwnershipWorld, a
 def test_an_added_partition_can_be_read_by_others(world: OwnershipWorld, anna: Producer) -> None:
     reader = world.owner("reader", access=Access.READ)
     assert reader.claim(T, IF_FREE, 1).error_code == ErrorCode.NONE
-    assert write(world.client(), 1) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert write(world.client(), 1) == ErrorCode.POLICY_VIOLATION
     assert anna.claim(1).error_code == ErrorCode.NONE
 
 
@@ -195,7 +195,7 @@ def test_an_added_partition_stays_reserved_while_its_owner_has_the_topic(
     for _ in range(6):
         world.clock.advance(SESSION_MS / 2000)
         anna.renew(0)
-        assert write(stock, 1) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert write(stock, 1) == ErrorCode.POLICY_VIOLATION
 
 
 @pytest.mark.parametrize("is_graceful", [False, True])
@@ -245,7 +245,7 @@ def test_a_new_leader_of_an_added_partition_keeps_it_for_the_owner_too(
     world: OwnershipWorld, anna: Producer
 ) -> None:
     world.lead(T, 1, leader_epoch=1)
-    assert write(world.client(), 1) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert write(world.client(), 1) == ErrorCode.POLICY_VIOLATION
     assert anna.claim(1).error_code == ErrorCode.NONE
 
 

@@ -333,7 +333,7 @@ def test_a_new_leader_that_finds_a_grant_in_force_keeps_strangers_out(
     """The leader before it had not written yet that the owner is gone."""
     world.assign(T, leader=2, leader_epoch=1, replicas=(1, 2))
     world.lead(T, leader_epoch=2)
-    assert write(world.client())[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert write(world.client())[0] == ErrorCode.POLICY_VIOLATION
     assert resume(anna)[0] == 0
 
 
@@ -396,7 +396,7 @@ def test_with_single_writer_required_strangers_end_nothing(tmp_path: Path) -> No
     anna = world.owner("anna")
     anna.claim(T)
     anna.client.connection.close("cut")
-    assert write(world.client())[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert write(world.client())[0] == ErrorCode.POLICY_VIOLATION
     assert resume(anna)[0] == 0
 
 
