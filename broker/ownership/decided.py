@@ -8,8 +8,9 @@ when this broker begins to lead, and unloaded when it stops.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, succeed
@@ -67,6 +68,14 @@ class _LedPartition:
     groups: dict[str, _NamedGroup] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _LoadedAgain:
+    """Groups whose names have been loaded again before the partition `led` is led in a new leader epoch."""
+
+    led: _LedPartition
+    groups: dict[str, None]
+
+
 class DecidedResources:
     """Knows which resources this broker decides about, and keeps their records in the table.
 
@@ -94,8 +103,8 @@ class DecidedResources:
         """Records read for the LeaderAndIsr request that is about to be applied."""
         self._topic_owners: dict[PartitionKey, Owner | None] = {}
         """The owner of the whole topic for each partition read with them."""
-        self._prepared_names: dict[TopicPartition, dict[str, FoundRecords]] = {}
-        """By group, the records of names that it decides about already, read for the same request."""
+        self._loaded_again: dict[TopicPartition, _LoadedAgain] = {}
+        """The groups whose names are known as they are recorded now, for the same request."""
         self._unreadable: dict[ResourceKey, None] = {}
         """Resources whose records cannot be decoded: no client can claim them."""
 
@@ -108,27 +117,28 @@ class DecidedResources:
         The records contain all grants of the leader before: it cannot write any more, since the controller
         has written the new leader. Fails with `SessionExpired` once ZooKeeper is closed.
         """
-        keys = [
-            PartitionKey(topic.topic_id, state.partition_index, topic.topic_name)
+        keys = {
+            PartitionKey(topic.topic_id, state.partition_index, topic.topic_name): state.leader_epoch
             for topic in request.topic_states
             for state in topic.partition_states
             if state.leader == self._replicas.local_id
             and topic.topic_id != ZERO_ID
             and self._is_new(topic.topic_name, state.partition_index, state.leader_epoch)
-        ]
+        }
         if not keys:
             return succeed(None)
         return ensureDeferred(self._prepare(keys))
 
-    async def _prepare(self, keys: Sequence[PartitionKey]) -> None:
+    async def _prepare(self, keys: Mapping[PartitionKey, int]) -> None:
+        """Prepare for leading partitions in these leader epochs."""
         firsts = dict.fromkeys(key.first for key in keys)
         self._records_read(await self._store.read_partitions(list(dict.fromkeys([*keys, *firsts]))), keys)
-        self._prepared_names = {}
-        for key in keys:
+        self._loaded_again = {}
+        for key, leader_epoch in keys.items():
             where = TopicPartition(key.topic, key.index)
-            led = self._led.get(where)
+            led = self._led_before(where, leader_epoch)
             if led is not None and led.groups:
-                self._prepared_names[where] = await self._read_again(led)
+                await self._load_again(where, led, await self._read_again(led))
 
     async def _read_again(self, led: _LedPartition) -> dict[str, FoundRecords]:
         """The records of the names that this broker has decided about, and will decide about in the next
@@ -146,11 +156,51 @@ class DecidedResources:
                 found[group] = outcome
         return found
 
+    def _led_before(self, where: TopicPartition, leader_epoch: int) -> _LedPartition | None:
+        """This broker's leadership of a partition in an epoch before `leader_epoch`; None if it has none.
+
+        A late order for an earlier epoch is refused, and this broker goes on writing names meanwhile: what it
+        reads for that order may be out of date.
+        """
+        led = self._led.get(where)
+        return led if led is not None and led.leader_epoch < leader_epoch else None
+
+    async def _load_again(
+        self, where: TopicPartition, led: _LedPartition, found: Mapping[str, FoundRecords]
+    ) -> None:
+        """Take over the names of groups as they are recorded now. Their waiters keep their places.
+
+        This broker has led before, and other brokers may have led in between. It does not lead again yet, but
+        nobody can write under an earlier leadership any more: what was read stays true.
+        """
+        for each in found.values():
+            self._table.count_from(each.incarnations_from)
+        recorded = [each for records in found.values() for each in records.records]
+        names = {each.key for each in recorded}
+        gone = [
+            resource.key
+            for resource in self._table.resources()
+            if isinstance(resource.key, NameKey) and resource.key.group in found and resource.key not in names
+        ]
+        steps = [
+            *(partial(self._load, each) for each in recorded),
+            *(partial(self._unload_unwritten, key) for key in gone),
+        ]
+        for start in range(0, len(steps), NAMES_LOADED_AT_ONCE):
+            if start:
+                await self._next_turn()
+            if self._led.get(where) is not led:
+                return  # It has stopped leading, which has unloaded all names.
+            for step in steps[start : start + NAMES_LOADED_AT_ONCE]:
+                step()
+            self._table_changed()
+        self._loaded_again[where] = _LoadedAgain(led, dict.fromkeys(found))
+
     def _is_new(self, topic: str, index: int, leader_epoch: int) -> bool:
         led = self._led.get(TopicPartition(topic, index))
         return led is None or led.leader_epoch != leader_epoch
 
-    def _records_read(self, found: FoundRecords, keys: Sequence[PartitionKey]) -> None:
+    def _records_read(self, found: FoundRecords, keys: Collection[PartitionKey]) -> None:
         self._table.count_from(found.incarnations_from)
         records = {each.key: each for each in found.records if isinstance(each.key, PartitionKey)}
         self._prepared = {key: records[key] for key in keys if key in records}
@@ -165,14 +215,14 @@ class DecidedResources:
                 self._unload(led)
             return
         key = partition_key(partition)
-        again: dict[str, FoundRecords] = {}
+        again = self._loaded_again.pop(where, None)
+        kept = again.groups if again is not None and again.led is led else {}
         if led is not None:
-            # It led before, and other brokers may have led in between: what it knows may be out of date.
-            again = self._prepared_names.pop(where, {})
-            self._unload_names(led, again)
-        led_now = self._led[where] = _LedPartition(partition, partition.leader_epoch)
-        for group, names in again.items():
-            self._load_again(led_now, group, names)
+            # It led before, and other brokers may have led in between: what it has not loaded again may be
+            # out of date.
+            self._unload_names(led, kept)
+        groups = {name: _NamedGroup(is_read=True) for name in kept}
+        self._led[where] = _LedPartition(partition, partition.leader_epoch, groups)
         found = self._prepared.pop(key, None)
         if found is not None:
             self._load(found)
@@ -192,18 +242,6 @@ class DecidedResources:
         self._unreadable.pop(key, None)
         self._table.unload(key, BrokerError(code), self._now_ms(), reason)
         self._table_changed()
-
-    def _load_again(self, led: _LedPartition, group: str, found: FoundRecords) -> None:
-        """Take over the names of a group as they are recorded now. Their waiters keep their places."""
-        self._table.count_from(found.incarnations_from)
-        led.groups[group] = _NamedGroup(is_read=True)
-        for each in found.records:
-            self._load(each)
-        recorded = {each.key for each in found.records}
-        for resource in self._table.resources():
-            key = resource.key
-            if isinstance(key, NameKey) and key.group == group and key not in recorded:
-                self._unload_unwritten(key)
 
     def _unload_names(self, led: _LedPartition, kept: Collection[str] = ()) -> None:
         """Unload the names of all groups but those `kept`. They are read again when a request names their

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
-from holdfast_log.coordinator.zookeeper.interface import ZooKeeperConnectionLost, ZooKeeperError
+from holdfast_log.coordinator.zookeeper.interface import Delete, ZooKeeperConnectionLost, ZooKeeperError
 from tests.models.world import Process, World
 from tests.models.zookeeper import SimSession, SimZooKeeper, ZnodeRequest, ZooKeeperModel
 
@@ -32,7 +32,7 @@ class Znodes(MutableMapping[str, tuple[bytes, int]]):
         self._model.put(path, *value)
 
     def __delitem__(self, path: str) -> None:
-        raise NotImplementedError
+        self._model.write([Delete(path)], 0)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._model.paths())

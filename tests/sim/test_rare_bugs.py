@@ -119,6 +119,20 @@ def _read_many_names(path: Path) -> None:
         of_limits.test_a_broker_reads_many_names_in_many_turns_of_the_reactor(OwnershipWorld(path), patches)
 
 
+def _load_many_names_again(path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patches:
+        of_limits.test_a_broker_that_leads_again_loads_many_names_in_many_turns_of_the_reactor(
+            OwnershipWorld(path), patches
+        )
+
+
+def _get_a_late_order(path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patches:
+        of_limits.test_a_late_order_to_lead_in_an_earlier_epoch_takes_no_name_from_its_owner(
+            OwnershipWorld(path), patches
+        )
+
+
 def _ask_before_the_first_update() -> None:
     broker = of_metadata.TestBeforeTheFirstUpdate()
     broker.setup_method()
@@ -209,6 +223,8 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
         of_append_ids.test_a_follower_does_not_know_the_ids_in_a_gap_that_compaction_has_left()
     ),
     "names-loaded-in-one-turn": _read_many_names,
+    "names-loaded-again-in-one-turn": _load_many_names_again,
+    "names-loaded-for-a-late-order": _get_a_late_order,
     "sessions-ended-in-one-turn": lambda path: (
         of_limits.test_the_sessions_of_many_owners_end_in_many_turns_of_the_reactor()
     ),

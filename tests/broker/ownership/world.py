@@ -57,7 +57,9 @@ class OwnershipWorld(World):
         version = self.zookeeper.znodes[path][1] + 1 if path in self.zookeeper.znodes else 0
         self.zookeeper.znodes[path] = (encode_partition_state(state), version)
         request = self.leader_and_isr(topic, index, leader_epoch=leader_epoch)
-        self.ownership.service.prepare(request)
+        prepared = self.ownership.service.prepare(request)
+        while not prepared.called and not self.zookeeper.is_held:
+            self.clock.advance(0)  # Names are loaded in turns of the reactor.
         self.assign(topic, index, leader_epoch=leader_epoch, partition_epoch=version, **options)
 
     def owner(self, owner_id: str, group: str = "app", access: Access = Access.WRITE) -> Owner:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast_log.broker.ownership import decided, forgetting, table
+from holdfast_log.broker.ownership.decided import DecidedResources, _LedPartition, _LoadedAgain
 from holdfast_log.broker.ownership.resources import NO_ZNODE, Resource
 from holdfast_log.broker.ownership.state import TableState
 from holdfast_log.coordinator.ownership.records import NameKey, ResourceKey
+from holdfast_log.coordinator.ownership.store import FoundRecords
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.sim.mutation import Mutation, Patch
 
 
@@ -42,6 +45,31 @@ def _load_at_once() -> Sequence[Patch]:
     return [(decided, "NAMES_LOADED_AT_ONCE", 10**9)]
 
 
+def _load_again_at_once() -> Sequence[Patch]:
+    async def mutant(
+        self: DecidedResources, where: TopicPartition, led: _LedPartition, found: Mapping[str, FoundRecords]
+    ) -> None:
+        self._loaded_again[where] = _LoadedAgain(led, dict.fromkeys(found))
+        for group, records in found.items():
+            self._table.count_from(records.incarnations_from)
+            for each in records.records:
+                self._load(each)
+            recorded = {each.key for each in records.records}
+            for resource in self._table.resources():
+                key = resource.key
+                if isinstance(key, NameKey) and key.group == group and key not in recorded:
+                    self._unload_unwritten(key)
+
+    return [(DecidedResources, "_load_again", mutant)]
+
+
+def _load_for_a_late_order() -> Sequence[Patch]:
+    def mutant(self: DecidedResources, where: TopicPartition, leader_epoch: int) -> _LedPartition | None:
+        return self._led.get(where)
+
+    return [(DecidedResources, "_led_before", mutant)]
+
+
 def _end_at_once() -> Sequence[Patch]:
     return [(table, "DEADLINES_AT_ONCE", 10**9)]
 
@@ -56,6 +84,16 @@ MUTATIONS = (
 )
 
 RARE = (
+    Mutation(
+        "names-loaded-again-in-one-turn",
+        "a broker that leads again takes all names of a group into its table in one turn of the reactor",
+        _load_again_at_once,
+    ),
+    Mutation(
+        "names-loaded-for-a-late-order",
+        "a broker loads names again for an order to lead in an earlier epoch, while it goes on writing them",
+        _load_for_a_late_order,
+    ),
     Mutation(
         "names-loaded-in-one-turn",
         "a broker takes all names of a group into its table in one turn of the reactor",
