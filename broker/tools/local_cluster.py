@@ -33,7 +33,7 @@ from holdfast_log.broker.tools.place import Place, on_loopback
 from holdfast_log.broker.tools.supervision import Supervision
 from holdfast_log.clients.settings import read_properties
 from holdfast_log.coordinator.tools.directories import IMPORT_ROOT
-from holdfast_log.coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess
+from holdfast_log.coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess, start_all
 from holdfast_log.coordinator.tools.zookeeper_server import ZooKeeperServerError
 
 BOOTSTRAP_VARIABLE = "HOLDFAST_BOOTSTRAP"
@@ -110,12 +110,11 @@ class LocalCluster:
         """Start everything and return once all brokers know each other."""
         with ExitStack() as undo:
             undo.callback(self.stop)
-            for server in self.zookeepers:
-                server.start()
+            # Not at the same time: a client that connects to a port of loopback at which nobody listens yet
+            # may be given that very port as its own, and then the server cannot listen there.
+            start_all(self.zookeepers)
             for broker in self.brokers:
-                broker.start()  # It tries again until ZooKeeper serves.
-            for server in self.zookeepers:
-                server.wait_ready()
+                broker.start()
             self.wait_ready()
             undo.pop_all()
 
