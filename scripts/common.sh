@@ -11,7 +11,7 @@ set -euo pipefail
 HOLDFAST_HOME=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export HOLDFAST_HOME
 
-HOLDFAST_MODULES=(twisted kazoo crcmod snappy cramjam javaproperties click rich)
+HOLDFAST_MODULES=(twisted kazoo snappy cramjam javaproperties click rich)
 
 # End the script with a message and status 1.
 fail() {
