@@ -163,3 +163,18 @@ def test_the_page_of_dependencies_lists_exactly_the_required_packages() -> None:
     )
 
     assert explained == required
+
+
+def test_scripts_ask_only_for_packages_that_every_installation_has() -> None:
+    """Those that depend on the processor or on an extra for tests would be missing elsewhere."""
+    config = configparser.ConfigParser()
+    config.read(HOME / "setup.cfg")
+    lists = config["options"]["install_requires"], config["options.extras_require"]["server"]
+    always = {re.split(r"[<>=]", line)[0] for text in lists for line in text.split("\n") if ";" not in line}
+    (modules,) = re.findall(
+        r"^HOLDFAST_MODULES=\((.*)\)$", (HOME / "scripts/common.sh").read_text(), re.MULTILINE
+    )
+
+    named_otherwise = {"snappy": "python-snappy"}
+    asked = {named_otherwise.get(module, module) for module in modules.split()}
+    assert asked and asked <= always
