@@ -26,8 +26,8 @@ from holdfast_log.protocol.wire import Buffer
 MAX_RELATIVE_OFFSET = 2**31 - 1
 _REMEMBERED_POSITIONS = 8
 _FRESH_BYTES = 64 << 10
-_READS_PER_CHECK = 16
-"""Of so many reads of the same bytes one checks the headers of the batches again."""
+_REREADS_PER_CHECK = 16
+"""How often bytes are read, on average, before the headers of their batches are checked again."""
 
 
 class Extent(NamedTuple):
@@ -45,10 +45,9 @@ class Segment:
     """
 
     __slots__ = (
-        "_appended_from", "_checked_from", "_checked_to", "_directory", "_file", "_files", "_first_timestamp",
-        "_positions", "_reads_since_check", "_sync_error",
-        "base_offset", "created_ms", "damage", "indexes", "is_dense", "needs_directory_sync", "needs_sync",
-        "next_offset", "size",
+        "_appended_from", "_bytes_since_check", "_checked_from", "_checked_to", "_directory", "_file",
+        "_files", "_first_timestamp", "_positions", "_sync_error", "base_offset", "created_ms", "damage",
+        "indexes", "is_dense", "needs_directory_sync", "needs_sync", "next_offset", "size",
     )  # fmt: skip
 
     def __init__(self, files: OpenFiles, directory: str, base_offset: int, settings: LogSettings) -> None:
@@ -68,8 +67,8 @@ class Segment:
         self._files = files
         self._file: DiskFile | None = None
         self._appended_from = -1
-        self._checked_from = self._checked_to = self._reads_since_check = 0
         """Position of the first byte that this process has appended; -1 before it appends."""
+        self._checked_from = self._checked_to = self._bytes_since_check = 0
         self._sync_error: OSError | None = None
         self._first_timestamp: int | None = None
         # Positions by offset of the batches at which the last reads ended: the next reads begin there.
@@ -320,15 +319,18 @@ class Segment:
         rarely, but they may: after some reads the answer is no once."""
         if not (self._checked_from <= start and end <= self._checked_to):
             return False
-        self._reads_since_check += 1
-        return self._reads_since_check < _READS_PER_CHECK
+        self._bytes_since_check += end - start
+        return self._may_be_trusted()
 
     def remember_checked(self, start: int, end: int) -> None:
         """A read has found the headers of these bytes right."""
-        if self._reads_since_check < _READS_PER_CHECK and self._checked_from <= start <= self._checked_to:
+        if self._may_be_trusted() and self._checked_from <= start <= self._checked_to:
             self._checked_to = max(self._checked_to, end)
         else:
-            self._checked_from, self._checked_to, self._reads_since_check = start, end, 0
+            self._checked_from, self._checked_to, self._bytes_since_check = start, end, 0
+
+    def _may_be_trusted(self) -> bool:
+        return self._bytes_since_check <= _REREADS_PER_CHECK * (self._checked_to - self._checked_from)
 
     def extent(self, start: int, max_bytes: int, upper_offset: int, *, min_one_batch: bool) -> Extent | None:
         """The whole batches from `start` on in at most `max_bytes` and below `upper_offset`; None if there is
