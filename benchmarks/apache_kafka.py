@@ -18,7 +18,7 @@ from typing import Any
 import javaproperties
 
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
-from holdfast_log.coordinator.tools.zookeeper_process import die_with_parent
+from holdfast_log.coordinator.parent_process import die_with_parent
 
 VERSION = "3.9.1"
 """The last version of Kafka with brokers in ZooKeeper mode."""

@@ -40,7 +40,7 @@ from holdfast_log.clients.ownership.claim_requests import (
 from holdfast_log.clients.ownership.events import ClaimState, OwnershipEvent
 from holdfast_log.clients.producer import Producer
 from holdfast_log.clients.sending.responses import SendResponse
-from holdfast_log.coordinator.tools.zookeeper_process import die_with_parent
+from holdfast_log.coordinator.parent_process import die_with_parent
 from holdfast_log.protocol.errors import BrokerError, error_for
 from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
 

@@ -3,13 +3,22 @@
 The first replica of a partition is its preferred leader. Leaders rotate over the brokers; followers of
 successive partitions are shifted, so that the load of a failed broker spreads over all others. If every
 broker has a rack, brokers are ordered so that neighbours have different racks, and the replicas of a
-partition are spread over as many racks as possible (KIP-36).
+partition are spread over as many racks as possible (KIP-36). Brokers that are processes of one machine
+(`broker.processes`) never have replicas of the same partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Site(NamedTuple):
+    """Where a broker runs. A broker that names no machine has one of its own."""
+
+    rack: str | None = None
+    machine: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +61,27 @@ class PlacementError(ValueError):
     """The replicas cannot be placed; the message gives the reason."""
 
 
+def machine_count(brokers: Mapping[int, Site]) -> int:
+    """The number of machines of these brokers: the largest possible number of replicas of a partition."""
+    return len({_machine(broker, site) for broker, site in brokers.items()})
+
+
+def sharing_a_machine(replicas: Iterable[int], brokers: Mapping[int, Site]) -> tuple[int, int] | None:
+    """The first two of the replicas whose brokers are processes of one machine; None if no two are."""
+    found: dict[int | str, int] = {}
+    for broker in replicas:
+        other = found.setdefault(_machine(broker, brokers.get(broker, Site())), broker)
+        if other != broker:
+            return other, broker
+    return None
+
+
+def _machine(broker: int, site: Site) -> int | str:
+    return broker if site.machine is None else site.machine
+
+
 def place(
-    brokers: Mapping[int, str | None],
+    brokers: Mapping[int, Site],
     partition_count: int,
     replication_factor: int,
     *,
@@ -62,40 +90,51 @@ def place(
 ) -> list[ReplicaAssignment]:
     """The assignments of `partition_count` new partitions, numbered from `first_partition` on.
 
-    `brokers` maps each live broker to its rack or None. `start` selects the broker that leads the first
-    partition; callers vary it from topic to topic.
+    `brokers` has each live broker. `start` selects the broker that leads the first partition; callers vary
+    it from topic to topic.
 
-    Raises `PlacementError` if there are fewer brokers than replicas.
+    Raises `PlacementError` if there are fewer machines than replicas.
     """
-    if replication_factor > len(brokers):
+    machines = machine_count(brokers)
+    if replication_factor > machines:
+        kind = "brokers" if machines == len(brokers) else "machines"
         raise PlacementError(
-            f"{replication_factor} replicas need as many brokers, but {len(brokers)} are available"
+            f"{replication_factor} replicas need as many {kind}, but {machines} are available"
         )
-    racks = list(brokers.values())
-    if None in racks or len(set(racks)) == 1:
-        order = sorted(brokers)
-        rack_of: dict[int, str | None] = dict.fromkeys(order)
-    else:
-        order = _alternate_racks(brokers)
-        rack_of = dict(brokers)
+    racks = [site.rack for site in brokers.values()]
+    has_racks = None not in racks and len(set(racks)) > 1
+    rack_of = {broker: site.rack if has_racks else None for broker, site in brokers.items()}
+    machine_of = {broker: _machine(broker, site) for broker, site in brokers.items()}
+    order = _alternating(brokers, rack_of, machine_of)
     return [
-        ReplicaAssignment(_replicas(order, rack_of, replication_factor, start, number))
+        ReplicaAssignment(_replicas(order, rack_of, machine_of, replication_factor, start, number))
         for number in range(first_partition, first_partition + partition_count)
     ]
 
 
-def _alternate_racks(brokers: Mapping[int, str | None]) -> list[int]:
-    """The brokers, one from each rack in turn."""
-    by_rack: dict[str, list[int]] = {}
-    for broker, rack in sorted(brokers.items()):
-        by_rack.setdefault(rack or "", []).append(broker)
-    columns = [by_rack[rack] for rack in sorted(by_rack)]
-    longest = max(map(len, columns))
+def _alternating(
+    brokers: Iterable[int], rack_of: Mapping[int, str | None], machine_of: Mapping[int, int | str]
+) -> list[int]:
+    """The brokers, one from each rack in turn, and within a rack one from each machine in turn."""
+    by_rack: dict[str, dict[int | str, list[int]]] = {}
+    for broker in sorted(brokers):
+        by_rack.setdefault(rack_of[broker] or "", {}).setdefault(machine_of[broker], []).append(broker)
+    return _in_turn([_in_turn(list(by_rack[rack].values())) for rack in sorted(by_rack)])
+
+
+def _in_turn(columns: Sequence[Sequence[int]]) -> list[int]:
+    """One broker of each column in turn, as long as it has any."""
+    longest = max(map(len, columns), default=0)
     return [column[row] for row in range(longest) for column in columns if row < len(column)]
 
 
 def _replicas(
-    order: Sequence[int], rack_of: Mapping[int, str | None], count: int, start: int, number: int
+    order: Sequence[int],
+    rack_of: Mapping[int, str | None],
+    machine_of: Mapping[int, int | str],
+    count: int,
+    start: int,
+    number: int,
 ) -> tuple[int, ...]:
     """One partition's replicas: the leader, then followers, whose shift grows with each rotation of
     leaders."""
@@ -104,12 +143,15 @@ def _replicas(
     others = [order[(start + number + step) % size] for step in range(1, size)]
     shift = (number // size) % len(others) if others else 0
     candidates = others[shift:] + others[:shift]
-    replicas = [leader]
-    if any(rack is not None for rack in rack_of.values()):
-        used = [rack_of[leader]]
+    replicas, racks, machines = [leader], {rack_of[leader]}, {machine_of[leader]}
+    # First on racks that the partition does not have, then on any machine that it does not have.
+    for wants_new_rack in (True, False):
         for broker in candidates:
-            if len(replicas) < count and rack_of[broker] not in used:
-                replicas.append(broker)
-                used.append(rack_of[broker])
-    replicas.extend([broker for broker in candidates if broker not in replicas][: count - len(replicas)])
+            if len(replicas) == count:
+                break
+            if machine_of[broker] in machines or (wants_new_rack and rack_of[broker] in racks):
+                continue
+            replicas.append(broker)
+            racks.add(rack_of[broker])
+            machines.add(machine_of[broker])
     return tuple(replicas)

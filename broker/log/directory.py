@@ -68,7 +68,7 @@ class LogDirectory:
             path = self.path_of(name)
             if names.is_deleted_directory(name):
                 disk.remove_directory(path)
-            elif disk.is_directory(path):
+            elif names.parse_process_directory(name) is None and disk.is_directory(path):
                 partition = names.parse_directory(name)
                 if partition is None:
                     logger.warning("Ignoring %s: its name is not that of a partition directory", path)

@@ -36,6 +36,7 @@ RUN = ".holdfast-run"
 
 _DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
 _DIRECTORY = re.compile(r"([A-Za-z0-9._-]+)-([0-9]+)")
+_PROCESS_DIRECTORY = re.compile(r"process\.([1-9][0-9]*)")
 _OFFSET_FILE = re.compile(r"([0-9]{20})(\.[a-z]+)(\.[a-z]+)?")
 
 
@@ -69,6 +70,18 @@ def deleted_directory(partition: TopicPartition, unique: uuid.UUID) -> str:
 def stray_directory(partition: TopicPartition, unique: uuid.UUID) -> str:
     """Name of a directory whose partition this broker no longer has."""
     return f"{str(partition)[: 255 - 39]}.{unique.hex}-stray"
+
+
+def process_directory(number: int) -> str:
+    """Name of the directory, in a log directory, of one of several brokers that share it
+    (`broker.processes`). It is not that of a partition, so the other brokers leave it alone."""
+    return f"process.{number}"
+
+
+def parse_process_directory(name: str) -> int | None:
+    """The number of the process whose directory has this name; None for any other name."""
+    match = _PROCESS_DIRECTORY.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def is_deleted_directory(name: str) -> bool:

@@ -45,9 +45,13 @@ class BrokerLogFile(RotatingFileHandler):
         self._held.close()
 
 
-def open_log_file(directory: Path, broker_id: int, environment: Mapping[str, str]) -> BrokerLogFile:
-    """Open server-ID.log in `directory`, or server-ID-2.log and so on if another process uses it; without the
-    id if that is not set (negative).
+def server_name(kind: str, broker_id: int) -> str:
+    """Name of a log file, without its suffix: `kind`-ID, or without the id if that is not set (negative)."""
+    return f"{kind}-{broker_id}" if broker_id >= 0 else kind
+
+
+def open_log_file(directory: Path, name: str, environment: Mapping[str, str]) -> BrokerLogFile:
+    """Open `name`.log in `directory`, or `name`-2.log and so on if another process uses it.
 
     The environment variables HOLDFAST_LOG_MAX_BYTES and HOLDFAST_LOG_BACKUPS set its size and the number of
     older files. Raises ValueError if one is not a whole number, and OSError.
@@ -55,7 +59,6 @@ def open_log_file(directory: Path, broker_id: int, environment: Mapping[str, str
     max_bytes = _whole(environment, MAX_BYTES, _DEFAULT_MAX_BYTES)
     backups = _whole(environment, BACKUPS, _DEFAULT_BACKUPS)
     directory.mkdir(parents=True, exist_ok=True)
-    name = f"server-{broker_id}" if broker_id >= 0 else "server"
     for number in itertools.count(1):
         path = directory / f"{name}.log" if number == 1 else directory / f"{name}-{number}.log"
         lock = _locked(path.with_suffix(".lock"))

@@ -1,4 +1,7 @@
-"""The file with the broker's process id, in its first log directory; server-stop.sh reads it."""
+"""The file with the broker's process id, in its first log directory; server-stop.sh reads it.
+
+With `broker.processes` there is also a file with the id of the supervisor of all brokers.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 NAME = "broker.pid"
+SUPERVISOR_NAME = "supervisor.pid"
 
 
 def path_of(log_directories: Sequence[str]) -> Path:
     return Path(log_directories[0]) / NAME
+
+
+def supervisor_path_of(log_directories: Sequence[str]) -> Path:
+    return Path(log_directories[0]) / SUPERVISOR_NAME
 
 
 def write(path: Path) -> None:

@@ -30,7 +30,7 @@ from holdfast_log.broker.process.descriptors import raise_limit, shares
 from holdfast_log.broker.process.directory_locks import DirectoryInUse, DirectoryLocks
 from holdfast_log.broker.process.lifecycle import Broker, StartError
 from holdfast_log.broker.process.monotonic_reactor import make_monotonic
-from holdfast_log.broker.process.service_manager import READY, STOPPING, notify
+from holdfast_log.broker.process.service_manager import READY, STOPPING, tell
 from holdfast_log.broker.process.session_file import SessionFile, boot_id
 from holdfast_log.broker.setting_groups import read_group, settings_group
 from holdfast_log.broker.settings.rows import ROWS
@@ -130,7 +130,7 @@ class BrokerProcess:
             temporary.write_text(json.dumps({"pid": os.getpid(), **self._broker.describe()}) + "\n")
             temporary.replace(self._ready_file)
         self._broker.announce()
-        _notify(READY, "serving")
+        tell(READY, "serving")
         # The objects built so far live as long as the process: exclude them from garbage collections.
         gc.collect()
         gc.freeze()
@@ -166,7 +166,7 @@ class BrokerProcess:
         if self._is_stopping:
             return
         self._is_stopping = True
-        _notify(STOPPING, "handing leadership over and closing logs")
+        tell(STOPPING, "handing leadership over and closing logs")
         stopped = ensureDeferred(self._broker.stop())
         stopped.addErrback(
             lambda failure: _log.error("Stopping the broker failed; it ends\n%s", failure.getTraceback())
@@ -179,14 +179,6 @@ class BrokerProcess:
                 os.unlink(self._ready_file)
         if _reactor.running:
             _reactor.stop()
-
-
-def _notify(state: str, status: str) -> None:
-    """Tell the service manager, if there is one. A broker also serves if it cannot be told."""
-    try:
-        notify(os.environ, state, status)
-    except OSError as error:
-        _log.warning("The service manager was not told %s: %s", state, error)
 
 
 def _date_ms() -> int:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import socket
 from collections.abc import Mapping
 
 VARIABLE = "NOTIFY_SOCKET"
 READY = "READY=1"
 STOPPING = "STOPPING=1"
+
+_log = logging.getLogger(__name__)
 
 
 def notify(environment: Mapping[str, str], state: str, status: str) -> None:
@@ -23,3 +27,11 @@ def notify(environment: Mapping[str, str], state: str, status: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
         channel.connect(address)
         channel.send(f"{state}\nSTATUS={status}\n".encode())
+
+
+def tell(state: str, status: str) -> None:
+    """Tell this process's service manager, if there is one. A broker also serves if it cannot be told."""
+    try:
+        notify(os.environ, state, status)
+    except OSError as error:
+        _log.warning("The service manager was not told %s: %s", state, error)

@@ -31,6 +31,9 @@ from holdfast_log.clients.settings import (
 )
 
 _MAX_PORTABLE_ID = 2**31 - 1
+_PROCESSES_MAX = 256
+AUTO = "auto"
+"""Value of `broker.processes`: as many as the machine has processor cores."""
 
 
 _ZOOKEEPER_SERVER = re.compile(r"([^\s:/,@\[\]]+|\[[0-9a-fA-F:.%]+\])(:(?P<port>\d{1,5}))?")
@@ -48,6 +51,12 @@ def _zookeeper_servers(value: Any) -> None:
             )
     if not _CHROOT.fullmatch(slash + path) or {".", ".."} & set(path.split("/")):
         raise ValueError(f"a path of names after the servers, not {slash + path}")
+
+
+def _process_count(value: Any) -> None:
+    is_number = str(value).isascii() and str(value).isdigit()
+    if value != AUTO and not (is_number and 1 <= int(value) <= _PROCESSES_MAX):
+        raise ValueError(f"a whole number from 1 to {_PROCESSES_MAX}, or {AUTO}")
 
 
 IDENTITY: tuple[Setting, ...] = (
@@ -72,6 +81,23 @@ IDENTITY: tuple[Setting, ...] = (
         SettingType.STRING,
         None,
         "Rack of this broker. The controller spreads the replicas of a partition over racks.",
+    ),
+    Setting(
+        "broker.processes",
+        SettingType.STRING,
+        "1",
+        "Number of brokers that server-start.sh runs from this file, each a process of its own, which uses "
+        "one processor core; `auto`: one for each core. docs/operating.md says which ids, ports and "
+        "directories they get.",
+        check=_process_count,
+    ),
+    Setting(
+        "broker.machine",
+        SettingType.STRING,
+        None,
+        "Name of the machine of this broker: brokers that name the same one never have replicas of the same "
+        "partition. With `broker.processes` above 1 the default is the host name with the machine's id. The "
+        "name is also the rack of a broker without `broker.rack`.",
     ),
 )
 

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import javaproperties
 
+from holdfast_log.coordinator.parent_process import die_with_parent
 from holdfast_log.coordinator.tools.directories import IMPORT_ROOT
-from holdfast_log.coordinator.tools.zookeeper_process import HOST, die_with_parent, free_port, stand_still
+from holdfast_log.coordinator.tools.zookeeper_process import HOST, free_port, stand_still
 from holdfast_log.protocol.frames import SIZE, join_parts
 from holdfast_log.protocol.headers import decode_response, encode_request
 from holdfast_log.protocol.messages.metadata import MetadataRequest

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from holdfast_log.broker.log.settings import log_directories
 from holdfast_log.broker.process import pid_file
+from holdfast_log.broker.process.derived_settings import process_count
 from holdfast_log.broker.settings.command_line import read_settings
 from holdfast_log.clients.settings import SettingError
 
@@ -27,10 +28,15 @@ def stop_broker_of(properties: str, overrides: Sequence[str]) -> int:
 
     Raises `StopError`, `SettingError` or OSError.
     """
-    return stop(pid_file.path_of(log_directories(read_settings(properties, overrides))))
+    settings = read_settings(properties, overrides)
+    directories = log_directories(settings)
+    of_all = pid_file.supervisor_path_of(directories)
+    if (pid := pid_file.read(of_all)) is not None and _is_broker(pid):
+        return stop(of_all, _WAIT_S * process_count(settings))  # One broker is stopped after the other.
+    return stop(pid_file.path_of(directories))
 
 
-def stop(path: Path) -> int:
+def stop(path: Path, wait_s: float = _WAIT_S) -> int:
     """Stop the broker whose process id is in `path` (SIGTERM), and return that id once it has ended."""
     pid = pid_file.read(path)
     if pid is None or not _is_broker(pid):
@@ -39,8 +45,8 @@ def stop(path: Path) -> int:
     descriptor = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(descriptor, signal.SIGTERM)
-        if not select.select([descriptor], [], [], _WAIT_S)[0]:
-            raise StopError(f"process {pid} has not ended after {_WAIT_S:.0f} s")
+        if not select.select([descriptor], [], [], wait_s)[0]:
+            raise StopError(f"process {pid} has not ended after {wait_s:.0f} s")
     finally:
         os.close(descriptor)
     return pid

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from holdfast_log.broker.process.supervisor import how_it_ended
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 
 STATE_FILE = "cluster.json"
@@ -116,7 +116,8 @@ class Supervision:
         self._say(f"Broker {broker.broker_id} has been started again (process {broker.pid}).")
 
     def _report(self, broker: BackgroundBroker) -> None:
-        ended = _how_it_ended(broker.exit_status)
+        assert broker.exit_status is not None, "the broker has ended"
+        ended = how_it_ended(broker.exit_status)
         self._ended[broker.broker_id] = ended
         self._say(
             f"Broker {broker.broker_id} has ended ({ended}); the others go on. Its log is {broker.log_path}. "
@@ -143,9 +144,3 @@ class Supervision:
         new = path.with_suffix(".new")
         new.write_text(json.dumps(asdict(state), indent=2) + "\n")
         os.replace(new, path)
-
-
-def _how_it_ended(status: int | None) -> str:
-    if status is not None and status < 0:
-        return f"killed by {signal.Signals(-status).name}"
-    return f"exit status {status}"

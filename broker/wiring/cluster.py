@@ -59,6 +59,7 @@ class ClusterSettings:
     """Settings of this broker's membership in its cluster, and defaults of new topics."""
 
     rack: Annotated[str | None, "broker.rack"]
+    machine: Annotated[str | None, "broker.machine"]
     session_timeout_ms: Annotated[int, "zookeeper.session.timeout.ms"]
     request_timeout_ms: Annotated[int, "request.timeout.ms"]
     request_elements_max: Annotated[int, "socket.request.max.elements"]
@@ -211,7 +212,7 @@ def _membership(
         around.zookeeper,
         around.clock,
         around.date_ms,
-        lambda: _info(identity, listeners.endpoints, settings.rack, lineage),
+        lambda: _info(identity, listeners.endpoints, settings, lineage),
         conflict_timeout_ms=settings.session_timeout_ms + _CONFLICT_MARGIN_MS,
     )
 
@@ -224,7 +225,7 @@ def _auto_creation(
 
 
 def _info(
-    identity: BrokerIdentity, endpoints: Endpoints | None, rack: str | None, lineage: Sequence[int]
+    identity: BrokerIdentity, endpoints: Endpoints | None, settings: ClusterSettings, lineage: Sequence[int]
 ) -> BrokerInfo:
     """How this broker registers in the cluster."""
     assert endpoints is not None, "a broker listens before it registers"
@@ -234,10 +235,11 @@ def _info(
             RegisteredEndpoint(endpoint.name, endpoint.host, endpoint.port, endpoint.protocol)
             for endpoint in endpoints.advertised
         ),
-        rack,
+        settings.rack or settings.machine,  # Kafka's tools know racks only.
         {ELIGIBLE_LEADERS: (1, 1), REPLICA_LOG_INFO: (1, 1), YIELDS_LEADERSHIP: (1, 1)},
         previous_start_epoch=next(iter(lineage), NO_EPOCH),
         earlier_start_epochs=tuple(lineage[1:]),
+        machine=settings.machine,
     )
 
 

@@ -33,9 +33,10 @@ from holdfast_log.coordinator.controller.events import AlterReassignments, ListR
 from holdfast_log.coordinator.controller.leaders import Leaders
 from holdfast_log.coordinator.controller.requests import RequestBatch
 from holdfast_log.coordinator.controller.state import ControllerState, PartitionRecord
+from holdfast_log.coordinator.controller.topic_rules import check_machines
 from holdfast_log.coordinator.controller.unanswered import UnansweredRequests
 from holdfast_log.coordinator.controller.yields import Yields
-from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.coordinator.placement import ReplicaAssignment, Site
 from holdfast_log.coordinator.znodes.topics import PartitionState
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -208,6 +209,8 @@ class Reassignments:
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 "a partition needs at least one replica, each on a different broker",
             )
+        brokers = self._state.brokers.items()
+        check_machines(at[1], target, {id_: Site(machine=live.info.machine) for id_, live in brokers})
         move = now.reassigned_to(target)
         missing = [replica for replica in move.adding if replica not in self._state.brokers]
         if missing:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.coordinator.placement import ReplicaAssignment, Site
 from holdfast_log.coordinator.znodes.brokers import NO_EPOCH, BrokerInfo
 from holdfast_log.coordinator.znodes.topics import NO_LEADER, PartitionState, TopicAssignment
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -182,10 +182,10 @@ class ControllerState:
         replicas = self.partition(at).assignment.replicas
         return [replica for replica in replicas if not self.is_online(replica, at)]
 
-    def racks(self) -> dict[int, str | None]:
-        """The brokers on which new replicas may be placed, with their racks."""
+    def sites(self) -> dict[int, Site]:
+        """The brokers on which new replicas may be placed, and where they run."""
         return {
-            broker_id: broker.info.rack
+            broker_id: Site(broker.info.rack, broker.info.machine)
             for broker_id, broker in sorted(self.brokers.items())
             if broker_id not in self.shutting_down
         }

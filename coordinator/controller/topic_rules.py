@@ -11,7 +11,13 @@ from dataclasses import dataclass
 
 from holdfast_log.coordinator.controller.events import DEFAULT, MorePartitions, TopicCreation
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
-from holdfast_log.coordinator.placement import ReplicaAssignment, place
+from holdfast_log.coordinator.placement import (
+    ReplicaAssignment,
+    Site,
+    machine_count,
+    place,
+    sharing_a_machine,
+)
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
@@ -69,7 +75,7 @@ def check_deletable(name: str) -> None:
 
 
 def assign_new_topic(
-    topic: TopicCreation, defaults: TopicDefaults, racks: Mapping[int, str | None], start: int
+    topic: TopicCreation, defaults: TopicDefaults, sites: Mapping[int, Site], start: int
 ) -> dict[int, ReplicaAssignment]:
     """The replicas of a new topic's partitions: as requested, else spread over the brokers."""
     if topic.assignments:
@@ -79,7 +85,7 @@ def assign_new_topic(
                 "Both numPartitions or replicationFactor and replicasAssignments were set. With the replicas "
                 "of each partition, both counts are -1",
             )
-        return _checked_assignments(topic.assignments, racks, first=0)
+        return _checked_assignments(topic.assignments, sites, first=0)
     count = defaults.partition_count if topic.partition_count == DEFAULT else topic.partition_count
     if not 1 <= count <= PARTITION_COUNT_MAX:
         raise BrokerError(
@@ -91,12 +97,12 @@ def assign_new_topic(
     replicas = (
         defaults.replication_factor if topic.replication_factor == DEFAULT else topic.replication_factor
     )
-    _check_replication_factor(replicas, len(racks))
-    return dict(enumerate(place(racks, count, replicas, start=start)))
+    _check_replication_factor(replicas, sites)
+    return dict(enumerate(place(sites, count, replicas, start=start)))
 
 
 def assign_more_partitions(
-    growth: MorePartitions, existing: Mapping[int, ReplicaAssignment], racks: Mapping[int, str | None]
+    growth: MorePartitions, existing: Mapping[int, ReplicaAssignment], sites: Mapping[int, Site]
 ) -> dict[int, ReplicaAssignment]:
     """The replicas of a topic's new partitions, as many for each as existing partitions have."""
     have = len(existing)
@@ -119,11 +125,11 @@ def assign_more_partitions(
     replicas = len(existing[0].target) if 0 in existing else 1
     new = growth.count - have
     if growth.assignments is None:
-        _check_replication_factor(replicas, len(racks))
-        start = sorted(racks).index(existing[0].target[0]) if existing[0].target[0] in racks else 0
+        _check_replication_factor(replicas, sites)
+        start = sorted(sites).index(existing[0].target[0]) if existing[0].target[0] in sites else 0
         return {
             have + index: assignment
-            for index, assignment in enumerate(place(racks, new, replicas, start=start, first_partition=have))
+            for index, assignment in enumerate(place(sites, new, replicas, start=start, first_partition=have))
         }
     if len(growth.assignments) != new:
         raise BrokerError(
@@ -131,7 +137,7 @@ def assign_more_partitions(
             f"Increasing the number of partitions by {new} but {len(growth.assignments)} assignments "
             "provided.",
         )
-    assigned = _checked_assignments(dict(enumerate(growth.assignments, start=have)), racks, first=have)
+    assigned = _checked_assignments(dict(enumerate(growth.assignments, start=have)), sites, first=have)
     if any(len(assignment.replicas) != replicas for assignment in assigned.values()):
         raise BrokerError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -140,22 +146,29 @@ def assign_more_partitions(
     return assigned
 
 
-def _check_replication_factor(replicas: int, brokers: int) -> None:
+def _check_replication_factor(replicas: int, sites: Mapping[int, Site]) -> None:
     if replicas < 1:
         raise BrokerError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Replication factor must be larger than 0. It is {replicas}",
         )
+    brokers, machines = len(sites), machine_count(sites)
     if replicas > brokers:
         raise BrokerError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Replication factor: {replicas} larger than available brokers: {brokers}. "
             "Start more brokers or ask for fewer replicas",
         )
+    if replicas > machines:
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor: {replicas} larger than available machines: {machines}. The {brokers} "
+            "brokers are processes of them (broker.processes); replicas of a partition never share a machine",
+        )
 
 
 def _checked_assignments(
-    assignments: Mapping[int, Sequence[int]], racks: Mapping[int, str | None], *, first: int
+    assignments: Mapping[int, Sequence[int]], sites: Mapping[int, Site], *, first: int
 ) -> dict[int, ReplicaAssignment]:
     if sorted(assignments) != list(range(first, first + len(assignments))):
         raise BrokerError(
@@ -173,11 +186,23 @@ def _checked_assignments(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"partition {number} needs at least one replica, each on a different broker",
             )
-        missing = [replica for replica in replicas if replica not in racks]
+        missing = [replica for replica in replicas if replica not in sites]
         if missing:
             raise BrokerError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Unknown broker(s) in replica assignment: {missing[0]}. Partition {number} names it, and it "
                 "is not available",
             )
+        check_machines(number, replicas, sites)
     return {number: ReplicaAssignment(tuple(assignments[number])) for number in sorted(assignments)}
+
+
+def check_machines(partition: int, replicas: Sequence[int], sites: Mapping[int, Site]) -> None:
+    """Raise BrokerError if two of a partition's replicas would be on processes of one machine."""
+    sharing = sharing_a_machine(replicas, sites)
+    if sharing is not None:
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Brokers {sharing[0]} and {sharing[1]} are processes of one machine: replicas of a partition "
+            f"never share one. Partition {partition} needs replicas on different machines",
+        )

@@ -119,7 +119,7 @@ class TopicChanges:
                 self._validate_configs(topic.configs)
             except ValueError as error:
                 raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
-        return assign_new_topic(topic, self._defaults, self._state.racks(), start)
+        return assign_new_topic(topic, self._defaults, self._state.sites(), start)
 
     def _check_left_over(self, name: str) -> None:
         """Refuse the name of a topic that clients do not see but whose znodes are still there."""
@@ -160,7 +160,7 @@ class TopicChanges:
                 f"A partition reassignment is in progress for the topic '{growth.name}'. Add partitions "
                 "afterwards",
             )
-        return topic, assign_more_partitions(growth, existing, self._state.racks())
+        return topic, assign_more_partitions(growth, existing, self._state.sites())
 
     def _finish(
         self, token: int, new: Sequence[TopicPartition], results: dict[str, TopicResult]

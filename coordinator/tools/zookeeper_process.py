@@ -6,7 +6,6 @@ A child never outlives the process that started it. Its data stays in its direct
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
@@ -15,6 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast_log.coordinator.parent_process import die_with_parent
 from holdfast_log.coordinator.tools.zookeeper_server import (
     ZooKeeperServerError,
     answers,
@@ -25,7 +25,6 @@ from holdfast_log.coordinator.tools.zookeeper_server import (
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 120.0
-_PR_SET_PDEATHSIG = 1
 _POLL_S = 0.001
 _STANDING = "TtZX"
 """States of a thread that does not run: stopped, traced, dead, zombie."""
@@ -70,11 +69,6 @@ def _runs(task: Path) -> bool:
         return (task / "stat").read_text().rpartition(")")[2].split()[0] not in _STANDING
     except OSError:
         return False  # It has ended.
-
-
-def die_with_parent() -> None:
-    """For `preexec_fn`: the kernel kills the child when the thread that started it ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class ZooKeeperProcess:

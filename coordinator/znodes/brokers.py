@@ -47,6 +47,8 @@ class BrokerInfo:
     `previous_start_epoch` is the start epoch of the process before it, if all that process wrote is certainly
     in this process's log directories; `NO_EPOCH` if records may be lost. `earlier_start_epochs` are those of
     the processes before that one, as far back as their writes are all there too, latest first.
+
+    `machine` names the machine of a broker that is one of several processes (`broker.processes`).
     """
 
     broker_id: int
@@ -56,14 +58,15 @@ class BrokerInfo:
     start_epoch: int = NO_EPOCH
     previous_start_epoch: int = NO_EPOCH
     earlier_start_epochs: tuple[int, ...] = ()
+    machine: str | None = None
 
 
 def encode_broker(info: BrokerInfo, timestamp_ms: int) -> bytes:
     """Encode version 5. `host` and `port`, for readers that predate endpoints, are those of the first
     PLAINTEXT listener.
 
-    `start_epoch`, `previous_start_epoch` and `earlier_start_epochs` are not Kafka's fields; Kafka's decoders
-    skip unknown fields.
+    `machine`, `start_epoch`, `previous_start_epoch` and `earlier_start_epochs` are not Kafka's fields;
+    Kafka's decoders skip unknown fields.
     """
     plaintext = next(
         (endpoint for endpoint in info.endpoints if endpoint.security_protocol == "PLAINTEXT"), None
@@ -88,6 +91,8 @@ def encode_broker(info: BrokerInfo, timestamp_ms: int) -> bytes:
     }
     if info.rack is not None:
         value["rack"] = info.rack
+    if info.machine is not None:
+        value["machine"] = info.machine
     if info.start_epoch != NO_EPOCH:
         value["start_epoch"] = info.start_epoch
     if info.previous_start_epoch != NO_EPOCH:
@@ -117,6 +122,7 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerInfo:
             broker_id=broker_id,
             endpoints=_decode_endpoints(value),
             rack=None if value.get("rack") is None else _text(value["rack"]),
+            machine=None if value.get("machine") is None else _text(value["machine"]),
             features={
                 name: (int(versions["min_version"]), int(versions["max_version"]))
                 for name, versions in (value.get("features") or {}).items()

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from holdfast_log.broker.tools.place import Place
-from holdfast_log.coordinator.tools.zookeeper_process import die_with_parent
+from holdfast_log.coordinator.parent_process import die_with_parent
 
 CHECKOUT = Path(__file__).parent.parent.parent
 BRIDGE = "middle"

@@ -24,7 +24,7 @@ import click
 from holdfast_log.broker.tools.local_cluster import LocalCluster
 from holdfast_log.clients.admin import Admin, NewTopic
 from holdfast_log.clients.consumer import Consumer
-from holdfast_log.coordinator.tools.zookeeper_process import die_with_parent
+from holdfast_log.coordinator.parent_process import die_with_parent
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 HOME = Path(__file__).parents[2]

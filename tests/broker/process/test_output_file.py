@@ -55,14 +55,14 @@ def test_nothing_is_redirected_before_the_file_takes_the_outputs(
 
 
 def test_two_brokers_with_one_directory_and_id_have_a_file_each(tmp_path: Path) -> None:
-    first, second = open_log_file(tmp_path, 0, {}), open_log_file(tmp_path, 0, {})
+    first, second = open_log_file(tmp_path, "server-0", {}), open_log_file(tmp_path, "server-0", {})
     assert (first.output.path.name, second.output.path.name) == ("server-0.out", "server-0-2.out")
     for handler in (first, second):
         handler.close()
 
 
 def test_each_line_of_the_log_keeps_the_file_small(tmp_path: Path, outputs: tuple[int, int]) -> None:
-    handler = open_log_file(tmp_path, 0, {})
+    handler = open_log_file(tmp_path, "server-0", {})
     handler.output = OutputFile(tmp_path / "server-0.out", 100, outputs)
     handler.output.take()
     os.write(outputs[1], b"x" * 100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -147,6 +148,16 @@ def test_invalid_targets_are_refused_and_the_others_are_moved(
     assert refusal(effects, ("x", 0)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert assignment(machine) == ReplicaAssignment((1,))
     assert assignment(machine, "u").adding == (2,)
+
+
+def test_a_reassignment_onto_two_processes_of_one_machine_is_refused() -> None:
+    machine = with_topic(1, 3, brokers=3)
+    for broker_id in (1, 2):
+        known = machine.brokers[broker_id]
+        machine.come(replace(known, info=replace(known.info, machine="m")))
+    assert refusal(move(machine, 1, 2)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert assignment(machine) == ReplicaAssignment((1, 3))
+    assert refusal(move(machine, 2, 3)) == ErrorCode.NONE
 
 
 def test_a_partition_can_be_moved_away_from_a_dead_broker() -> None:

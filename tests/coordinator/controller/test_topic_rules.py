@@ -11,10 +11,10 @@ from holdfast_log.coordinator.controller.topic_rules import (
     assign_new_topic,
     check_name,
 )
-from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.coordinator.placement import ReplicaAssignment, Site
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
-THREE = dict.fromkeys([1, 2, 3])
+THREE = dict.fromkeys([1, 2, 3], Site())
 DEFAULTS = TopicDefaults(partition_count=4, replication_factor=2)
 
 
@@ -152,3 +152,13 @@ def test_invalid_partition_increases_are_refused(growth: MorePartitions, code: E
     with pytest.raises(BrokerError, match=says) as refused:
         assign_more_partitions(growth, EXISTING, THREE)
     assert refused.value.code == code
+
+
+def test_replicas_on_processes_of_one_machine_are_refused() -> None:
+    sites = {1: Site(machine="m"), 1001: Site(machine="m"), 2: Site()}
+    with pytest.raises(BrokerError, match="3 larger than available machines: 2") as refused:
+        assign_new_topic(TopicCreation("t", 1, 3), DEFAULTS, sites, start=0)
+    assert refused.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
+    with pytest.raises(BrokerError, match="Brokers 1 and 1001 are processes of one machine") as refused:
+        assign_new_topic(TopicCreation("t", assignments={0: [2, 1], 1: [1, 1001]}), DEFAULTS, sites, start=0)
+    assert refused.value.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT

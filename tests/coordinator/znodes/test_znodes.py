@@ -84,6 +84,13 @@ def test_a_broker_without_plaintext_has_no_host_and_port_for_old_readers() -> No
     assert "rack" not in written
 
 
+def test_a_broker_that_is_a_process_of_several_names_its_machine() -> None:
+    info = BrokerInfo(1, (RegisteredEndpoint("PLAINTEXT", "h", 1, "PLAINTEXT"),), machine="m")
+    data = encode_broker(info, 0)
+    assert decode_broker(1, data) == info
+    assert json.loads(data)["machine"] == "m"
+
+
 def test_a_broker_that_registers_again_has_its_start_epoch() -> None:
     info = BrokerInfo(1, (RegisteredEndpoint("PLAINTEXT", "h", 1, "PLAINTEXT"),), start_epoch=1 << 40)
     data = encode_broker(info, 0)
