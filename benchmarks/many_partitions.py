@@ -67,7 +67,11 @@ def measure(directory: Path, partitions: int, session_timeout_ms: int) -> Iterat
     cluster = LocalCluster(
         directory,
         brokers=BROKERS,
-        properties={"zookeeper.session.timeout.ms": str(session_timeout_ms)},
+        properties={
+            "zookeeper.session.timeout.ms": str(session_timeout_ms),
+            "request.partitions.max": str(partitions),
+            "broker.partitions.max": str(BROKERS * partitions),
+        },
     )
     with cluster, ClusterView(cluster.zookeeper_connect) as view, ExitStack() as stack:
         # Closing very many logs in order takes long, and their records are not needed.

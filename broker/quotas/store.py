@@ -24,7 +24,7 @@ from holdfast_log.broker.quotas.keys import CLIENT_KEYS, IP_KEYS, QuotaKey, limi
 from holdfast_log.broker.quotas.limits import sound_limits
 from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
 from holdfast_log.coordinator.znodes.json_values import BadZnode
-from holdfast_log.coordinator.zookeeper.interface import SessionExpired
+from holdfast_log.coordinator.zookeeper.interface import RequestTooLarge, SessionExpired
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 
@@ -157,7 +157,9 @@ def _refused(failure: Failure) -> BrokerError:
         return BrokerError(
             ErrorCode.BROKER_NOT_AVAILABLE, "this broker is stopping: ask again, by any other broker"
         )
-    failure.trap(BadZnode)
+    failure.trap(BadZnode, RequestTooLarge)
+    if failure.check(RequestTooLarge):
+        return BrokerError(ErrorCode.POLICY_VIOLATION, f"the names are too long: {failure.getErrorMessage()}")
     return BrokerError(
         ErrorCode.UNKNOWN_SERVER_ERROR,
         f"the present quotas cannot be read, so nothing was changed: {failure.getErrorMessage()}; "

@@ -14,6 +14,7 @@ from holdfast_log.broker.settings.view import SettingsView
 from holdfast_log.clients.settings import SettingError
 from holdfast_log.coordinator.cluster.dynamic_configs import DEFAULT_ENTITY, DynamicConfigs
 from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.zookeeper.interface import RequestTooLarge
 from holdfast_log.protocol.configs import ResourceType
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
@@ -119,7 +120,12 @@ def check_is_this_broker(name: str, local_id: int) -> None:
 
 
 def _refused(failure: Failure) -> BrokerError:
-    failure.trap(SettingError, BrokerError, BadZnode)
+    failure.trap(SettingError, BrokerError, BadZnode, RequestTooLarge)
+    if failure.check(RequestTooLarge):
+        return BrokerError(
+            ErrorCode.POLICY_VIOLATION,
+            f"the settings are too long: {failure.getErrorMessage()}",
+        )
     if failure.check(BadZnode):
         return BrokerError(
             ErrorCode.UNKNOWN_SERVER_ERROR,

@@ -154,6 +154,28 @@ TOPICS: tuple[Setting, ...] = (
         True,
         "Whether clients may delete topics. With false the broker answers TOPIC_DELETION_DISABLED.",
     ),
+    Setting(
+        "request.partitions.max",
+        SettingType.INT,
+        5_000,
+        "Maximum number of partitions that one request of a client creates, in all its topics.",
+        minimum=1,
+    ),
+    Setting(
+        "topic.partitions.max",
+        SettingType.INT,
+        10_000,
+        "Maximum number of partitions of a topic. ZooKeeper has all of them in one znode of at most 1 MB.",
+        minimum=1,
+    ),
+    Setting(
+        "broker.partitions.max",
+        SettingType.INT,
+        20_000,
+        "Maximum number of replicas of partitions per broker, on average over all live brokers. Above it no "
+        "partitions are created.",
+        minimum=1,
+    ),
 )
 
 LEADERSHIP: tuple[Setting, ...] = (

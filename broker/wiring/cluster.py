@@ -36,6 +36,7 @@ from holdfast_log.coordinator.cluster.producer_ids import ProducerIds
 from holdfast_log.coordinator.controller.effects import BrokerRequest
 from holdfast_log.coordinator.controller.events import BrokerResponse
 from holdfast_log.coordinator.controller.machine import ControllerPolicy
+from holdfast_log.coordinator.controller.partition_limits import PartitionLimits
 from holdfast_log.coordinator.controller.service import ControllerService
 from holdfast_log.coordinator.controller.topic_rules import TopicDefaults
 from holdfast_log.coordinator.repeated_log import RepeatedLog
@@ -65,6 +66,9 @@ class ClusterSettings:
     request_elements_max: Annotated[int, "socket.request.max.elements"]
     partitions: Annotated[int, "num.partitions"]
     replication_factor: Annotated[int, "default.replication.factor"]
+    partitions_per_request: Annotated[int, "request.partitions.max"]
+    partitions_per_topic: Annotated[int, "topic.partitions.max"]
+    partitions_per_broker: Annotated[int, "broker.partitions.max"]
 
 
 @settings_group(ROWS)
@@ -265,6 +269,9 @@ def _controller(
         lambda: uuid.UUID(int=around.random.getrandbits(128), version=4),
         lambda: balance.current().imbalance_percentage,
         parts.topics.min_in_sync,
+        PartitionLimits(
+            settings.partitions_per_request, settings.partitions_per_topic, settings.partitions_per_broker
+        ),
     )
     checks = balance.current()
     interval_ms = checks.check_interval_seconds * 1000 if checks.is_enabled else 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast_log.coordinator.controller.deletions import Deletions
 from holdfast_log.coordinator.controller.effects import (
@@ -48,6 +48,7 @@ from holdfast_log.coordinator.controller.events import (
 )
 from holdfast_log.coordinator.controller.isr import InSyncSets
 from holdfast_log.coordinator.controller.leaders import ELECTION_PENDING, Leaders
+from holdfast_log.coordinator.controller.partition_limits import PartitionLimits
 from holdfast_log.coordinator.controller.reassignments import Reassignments
 from holdfast_log.coordinator.controller.recovery import UncleanRecovery
 from holdfast_log.coordinator.controller.requests import RequestBatch
@@ -75,7 +76,8 @@ class ControllerPolicy:
 
     `inter_broker_listener` is the name of the listener through which brokers reach each other;
     `unclean_allowed(topic)` is the topic's unclean.leader.election.enable, `min_in_sync(topic)` its
-    min.insync.replicas; `imbalance_percentage_max()` is leader.imbalance.per.broker.percentage.
+    min.insync.replicas; `imbalance_percentage_max()` is leader.imbalance.per.broker.percentage. `limits` is
+    how many partitions clients may create.
     """
 
     inter_broker_listener: str
@@ -85,6 +87,7 @@ class ControllerPolicy:
     new_topic_id: Callable[[], uuid.UUID]
     imbalance_percentage_max: Callable[[], float] = lambda: 10.0
     min_in_sync: Callable[[str], int] = lambda topic: 1
+    limits: PartitionLimits = field(default_factory=PartitionLimits)
 
 
 class Controller:
@@ -110,6 +113,7 @@ class Controller:
             self._leaders,
             self._deletions,
             policy.defaults,
+            policy.limits,
             policy.validate_configs,
             policy.new_topic_id,
         )

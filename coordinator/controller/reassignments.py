@@ -31,13 +31,14 @@ from holdfast_log.coordinator.controller.effects import (
 from holdfast_log.coordinator.controller.election import ElectedLeader
 from holdfast_log.coordinator.controller.events import AlterReassignments, ListReassignments
 from holdfast_log.coordinator.controller.leaders import Leaders
+from holdfast_log.coordinator.controller.partition_limits import check_znode_size
 from holdfast_log.coordinator.controller.requests import RequestBatch
 from holdfast_log.coordinator.controller.state import ControllerState, PartitionRecord
 from holdfast_log.coordinator.controller.topic_rules import check_machines
 from holdfast_log.coordinator.controller.unanswered import UnansweredRequests
 from holdfast_log.coordinator.controller.yields import Yields
 from holdfast_log.coordinator.placement import ReplicaAssignment, Site
-from holdfast_log.coordinator.znodes.topics import PartitionState
+from holdfast_log.coordinator.znodes.topics import PartitionState, encode_topic
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
 
@@ -166,6 +167,9 @@ class Reassignments:
             else:
                 if move != self._state.partition(at).assignment:
                     moves[at] = move
+        for at, refusal in self._too_large(moves).items():
+            results[at] = refusal
+            del moves[at]
         abandoned = {at: gone for at, move in moves.items() if (gone := self._abandoned(at, move))}
         yield from self._leave(abandoned, moves)
         for at, gone in abandoned.items():
@@ -218,6 +222,22 @@ class Reassignments:
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"target broker {missing[0]} is not alive"
             )
         return move
+
+    def _too_large(
+        self, moves: Mapping[TopicPartition, ReplicaAssignment]
+    ) -> dict[TopicPartition, BrokerError]:
+        """The moves of topics whose znodes would be larger than ZooKeeper takes, with an error for each."""
+        by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
+        for at, move in moves.items():
+            by_topic.setdefault(at[0], {})[at[1]] = move
+        errors: dict[TopicPartition, BrokerError] = {}
+        for name, moved in by_topic.items():
+            now = self._state.topics[name].assignment()
+            try:
+                check_znode_size(name, encode_topic(replace(now, partitions={**now.partitions, **moved})))
+            except BrokerError as error:
+                errors |= dict.fromkeys([at for at in moves if at[0] == name], error)
+        return errors
 
     def _abandoned(self, at: TopicPartition, move: ReplicaAssignment) -> tuple[int, ...]:
         """The replicas that an earlier reassignment added and `move` no longer includes."""

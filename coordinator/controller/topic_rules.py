@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast_log.coordinator.controller.events import DEFAULT, MorePartitions, TopicCreation
+from holdfast_log.coordinator.controller.partition_limits import PartitionBudget
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
 from holdfast_log.coordinator.placement import (
     ReplicaAssignment,
@@ -23,7 +24,6 @@ from holdfast_log.protocol.errors import BrokerError, ErrorCode
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 """Topics of the brokers themselves: clients may read them, only brokers write them."""
 NAME_LENGTH_MAX = 249
-PARTITION_COUNT_MAX = 100_000
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -75,9 +75,14 @@ def check_deletable(name: str) -> None:
 
 
 def assign_new_topic(
-    topic: TopicCreation, defaults: TopicDefaults, sites: Mapping[int, Site], start: int
+    topic: TopicCreation,
+    defaults: TopicDefaults,
+    sites: Mapping[int, Site],
+    budget: PartitionBudget,
+    start: int,
 ) -> dict[int, ReplicaAssignment]:
-    """The replicas of a new topic's partitions: as requested, else spread over the brokers."""
+    """The replicas of a new topic's partitions: as requested, else spread over the brokers. They are taken
+    from `budget` before they are placed."""
     if topic.assignments:
         if topic.partition_count != DEFAULT or topic.replication_factor != DEFAULT:
             raise BrokerError(
@@ -85,26 +90,32 @@ def assign_new_topic(
                 "Both numPartitions or replicationFactor and replicasAssignments were set. With the replicas "
                 "of each partition, both counts are -1",
             )
-        return _checked_assignments(topic.assignments, sites, first=0)
+        budget.check(len(topic.assignments), len(topic.assignments))
+        assigned = _checked_assignments(topic.assignments, sites, first=0)
+        budget.take(len(assigned), sum(map(len, topic.assignments.values())))
+        return assigned
     count = defaults.partition_count if topic.partition_count == DEFAULT else topic.partition_count
-    if not 1 <= count <= PARTITION_COUNT_MAX:
+    if count < 1:
         raise BrokerError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"Number of partitions must be larger than 0. It is {count}, and at most {PARTITION_COUNT_MAX}"
-            if count < 1
-            else f"a topic has 1 to {PARTITION_COUNT_MAX} partitions, not {count}",
+            ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be larger than 0. It is {count}"
         )
+    budget.check(count, count)
     replicas = (
         defaults.replication_factor if topic.replication_factor == DEFAULT else topic.replication_factor
     )
     _check_replication_factor(replicas, sites)
+    budget.take(count, count * replicas)
     return dict(enumerate(place(sites, count, replicas, start=start)))
 
 
 def assign_more_partitions(
-    growth: MorePartitions, existing: Mapping[int, ReplicaAssignment], sites: Mapping[int, Site]
+    growth: MorePartitions,
+    existing: Mapping[int, ReplicaAssignment],
+    sites: Mapping[int, Site],
+    budget: PartitionBudget,
 ) -> dict[int, ReplicaAssignment]:
-    """The replicas of a topic's new partitions, as many for each as existing partitions have."""
+    """The replicas of a topic's new partitions, as many for each as existing partitions have. They are taken
+    from `budget` before they are placed."""
     have = len(existing)
     if growth.name in INTERNAL_TOPICS:
         raise BrokerError(
@@ -118,14 +129,12 @@ def assign_more_partitions(
             if growth.count == have
             else f"Topic currently has {have} partitions, which is higher than the requested {growth.count}.",
         )
-    if growth.count > PARTITION_COUNT_MAX:
-        raise BrokerError(
-            ErrorCode.INVALID_PARTITIONS, f"a topic has {PARTITION_COUNT_MAX} partitions at most"
-        )
     replicas = len(existing[0].target) if 0 in existing else 1
     new = growth.count - have
+    budget.check(new, growth.count)
     if growth.assignments is None:
         _check_replication_factor(replicas, sites)
+        budget.take(new, new * replicas)
         start = sorted(sites).index(existing[0].target[0]) if existing[0].target[0] in sites else 0
         return {
             have + index: assignment
@@ -143,6 +152,7 @@ def assign_more_partitions(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"each partition of topic {growth.name!r} has {replicas} replicas; new ones need as many",
         )
+    budget.take(new, new * replicas)
     return assigned
 
 

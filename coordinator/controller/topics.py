@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from holdfast_log.coordinator.controller.deletions import Deletions
 from holdfast_log.coordinator.controller.effects import (
@@ -22,6 +23,11 @@ from holdfast_log.coordinator.controller.events import (
     TopicResult,
 )
 from holdfast_log.coordinator.controller.leaders import Leaders
+from holdfast_log.coordinator.controller.partition_limits import (
+    PartitionBudget,
+    PartitionLimits,
+    check_znode_size,
+)
 from holdfast_log.coordinator.controller.requests import RequestBatch
 from holdfast_log.coordinator.controller.state import ControllerState, PartitionRecord, Topic
 from holdfast_log.coordinator.controller.topic_rules import (
@@ -32,6 +38,8 @@ from holdfast_log.coordinator.controller.topic_rules import (
     check_name,
 )
 from holdfast_log.coordinator.placement import ReplicaAssignment
+from holdfast_log.coordinator.znodes.configs import encode_config
+from holdfast_log.coordinator.znodes.topics import encode_topic
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
 
@@ -49,6 +57,7 @@ class TopicChanges:
         leaders: Leaders,
         deletions: Deletions,
         defaults: TopicDefaults,
+        limits: PartitionLimits,
         validate_configs: ValidateConfigs,
         new_topic_id: Callable[[], uuid.UUID],
     ) -> None:
@@ -57,6 +66,7 @@ class TopicChanges:
         self._leaders = leaders
         self._deletions = deletions
         self._defaults = defaults
+        self._limits = limits
         self._validate_configs = validate_configs
         self._new_topic_id = new_topic_id
 
@@ -67,6 +77,7 @@ class TopicChanges:
         twice = _named_twice([topic.name for topic in event.topics])
         # Leaders continue after those of the last topic, so that small topics do not all start on one broker.
         start = sum(len(other.partitions) for other in self._state.topics.values())
+        budget = self._budget()
         for number, topic in enumerate(event.topics, 1):
             if number % _TOPICS_AT_ONCE == 0:
                 yield Pause()
@@ -75,7 +86,7 @@ class TopicChanges:
                     raise BrokerError(
                         ErrorCode.INVALID_REQUEST, f"Found multiple entries for topic '{topic.name}'."
                     )
-                assigned = self._check(topic, start)
+                assigned = self._check(topic, budget, start)
                 if event.validate_only:
                     results[topic.name] = _result(topic.name, assigned, uuid.UUID(int=0))
                 else:
@@ -92,6 +103,7 @@ class TopicChanges:
         results: dict[str, TopicResult] = {}
         new: list[TopicPartition] = []
         twice = _named_twice([topic.name for topic in event.topics])
+        budget = self._budget()
         for position, growth in enumerate(event.topics, 1):
             if position % _TOPICS_AT_ONCE == 0:
                 yield Pause()
@@ -100,18 +112,30 @@ class TopicChanges:
                     raise BrokerError(
                         ErrorCode.INVALID_REQUEST, f"Duplicate topic '{growth.name}' in request."
                     )
-                topic, added = self._check_growth(growth)
+                topic, added = self._check_growth(growth, budget)
                 if not event.validate_only:
-                    for number, assignment in added.items():
-                        topic.partitions[number] = PartitionRecord(assignment)
-                    yield WriteAssignments({topic.name: topic.assignment()})
+                    records = {number: PartitionRecord(assignment) for number, assignment in added.items()}
+                    grown = replace(topic, partitions={**topic.partitions, **records}).assignment()
+                    check_znode_size(topic.name, encode_topic(grown))
+                    topic.partitions |= records
+                    yield WriteAssignments({topic.name: grown})
                     new += [TopicPartition(topic.name, number) for number in added]
                 results[growth.name] = _result(topic.name, added, topic.topic_id)
             except BrokerError as error:
                 results[growth.name] = TopicResult(growth.name, error.code, error.message)
         yield from self._finish(event.token, new, results)
 
-    def _check(self, topic: TopicCreation, start: int) -> dict[int, ReplicaAssignment]:
+    def _budget(self) -> PartitionBudget:
+        replicas = sum(
+            len(topic.partitions) * len(topic.partitions[0].assignment.replicas)
+            for topic in self._state.topics.values()
+            if 0 in topic.partitions
+        )
+        return PartitionBudget(self._limits, replicas, len(self._state.brokers))
+
+    def _check(
+        self, topic: TopicCreation, budget: PartitionBudget, start: int
+    ) -> dict[int, ReplicaAssignment]:
         self._check_left_over(topic.name)
         check_name(topic.name, self._state.topics, self._state.colliding_topic(topic.name))
         if topic.configs:
@@ -119,7 +143,7 @@ class TopicChanges:
                 self._validate_configs(topic.configs)
             except ValueError as error:
                 raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
-        return assign_new_topic(topic, self._defaults, self._state.sites(), start)
+        return assign_new_topic(topic, self._defaults, self._state.sites(), budget, start)
 
     def _check_left_over(self, name: str) -> None:
         """Refuse the name of a topic that clients do not see but whose znodes are still there."""
@@ -142,12 +166,15 @@ class TopicChanges:
         partitions = {number: PartitionRecord(assignment) for number, assignment in assigned.items()}
         made = Topic(topic.name, self._new_topic_id(), partitions)
         configs = {key: value for key, value in topic.configs.items() if value is not None}
+        check_znode_size(topic.name, encode_topic(made.assignment()) + encode_config(configs))
         if not (yield CreateTopic(topic.name, made.assignment(), configs)):
             raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
         self._state.add_topic(made)
         return made
 
-    def _check_growth(self, growth: MorePartitions) -> tuple[Topic, dict[int, ReplicaAssignment]]:
+    def _check_growth(
+        self, growth: MorePartitions, budget: PartitionBudget
+    ) -> tuple[Topic, dict[int, ReplicaAssignment]]:
         topic = self._state.topics.get(growth.name)
         if topic is None or growth.name in self._state.deletions:
             raise BrokerError(
@@ -160,7 +187,7 @@ class TopicChanges:
                 f"A partition reassignment is in progress for the topic '{growth.name}'. Add partitions "
                 "afterwards",
             )
-        return topic, assign_more_partitions(growth, existing, self._state.sites())
+        return topic, assign_more_partitions(growth, existing, self._state.sites(), budget)
 
     def _finish(
         self, token: int, new: Sequence[TopicPartition], results: dict[str, TopicResult]

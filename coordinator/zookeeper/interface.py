@@ -65,6 +65,11 @@ class RequestRefused(ZooKeeperError):
     """ZooKeeper answered with an error that no caller handles; the message names it."""
 
 
+class RequestTooLarge(ZooKeeperError):
+    """The request was not sent, because it has more bytes than ZooKeeper takes. The same request never
+    succeeds."""
+
+
 class MultiFailed(ZooKeeperError):
     """No operation of a multi was applied, because the one at `index` failed with `cause`."""
 
@@ -153,7 +158,8 @@ ZnodeWatch: TypeAlias = Callable[[WatchEvent], None]
 
 
 class ZooKeeperSession(Protocol):
-    """One ZooKeeper session. Every Deferred may fail with `SessionExpired` or `RequestRefused`."""
+    """One ZooKeeper session. Every Deferred may fail with `SessionExpired` or `RequestRefused`, and that of a
+    write with `RequestTooLarge`."""
 
     @property
     def session_id(self) -> int:

@@ -31,20 +31,25 @@ from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandl
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
+from holdfast_log.coordinator.zookeeper import sizes
 from holdfast_log.coordinator.zookeeper.call_queue import CallFromThread, ReactorCallQueue
 from holdfast_log.coordinator.zookeeper.interface import (
     ANY_VERSION,
     AccessDenied,
     BadVersion,
+    Create,
+    Delete,
     NodeExists,
     NoNode,
     NotEmpty,
     OperationResult,
     RequestRefused,
+    RequestTooLarge,
     SessionExpired,
+    SetData,
     Stat,
     WatchEvent,
     WatchKind,
@@ -234,21 +239,26 @@ class KazooSession:
                 self._full(path), data, ephemeral=ephemeral, sequence=sequence, include_data=True
             )
 
-        return self._write(path, ask, lambda answer: (self._relative(answer[0]), _stat(answer[1])))
-
-    def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Deferred[Stat]:
-        return self._write(path, lambda: self._client.set_async(self._full(path), data, version), _stat)
-
-    def delete(self, path: str, version: int = ANY_VERSION) -> Deferred[None]:
         return self._write(
-            path, lambda: self._client.delete_async(self._full(path), version), lambda answer: None
+            [Create(path, data)], ask, lambda answer: (self._relative(answer[0]), _stat(answer[1]))
         )
 
+    def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Deferred[Stat]:
+        def ask() -> Any:
+            return self._client.set_async(self._full(path), data, version)
+
+        return self._write([SetData(path, data)], ask, _stat)
+
+    def delete(self, path: str, version: int = ANY_VERSION) -> Deferred[None]:
+        def ask() -> Any:
+            return self._client.delete_async(self._full(path), version)
+
+        return self._write([Delete(path)], ask, lambda answer: None)
+
     def multi(self, operations: Sequence[WriteOperation]) -> Deferred[list[OperationResult]]:
-        first = operations[0].path if operations else ""
         request = MultiWrite(operations, self._chroot)
         return self._write(
-            first, lambda: self._call(request), lambda made: made_all(operations, self._chroot, made)
+            operations, lambda: self._call(request), lambda made: made_all(operations, self._chroot, made)
         )
 
     def _call(self, request: MultiRead | MultiWrite) -> Any:
@@ -263,8 +273,14 @@ class KazooSession:
         """Send a read, again after each lost connection: reading twice is harmless."""
         return _RepeatedRead(lambda: self._ask(path, ask, convert)).answered
 
-    def _write(self, path: str, ask: Callable[[], Any], convert: Callable[[Any], T]) -> Deferred[T]:
-        return self._ask(path, ask, convert)
+    def _write(
+        self, operations: Sequence[WriteOperation], ask: Callable[[], Any], convert: Callable[[Any], T]
+    ) -> Deferred[T]:
+        try:
+            sizes.check_size(operations)
+        except RequestTooLarge as error:
+            return fail(error)
+        return self._ask(operations[0].path if operations else "", ask, convert)
 
     def _ask(self, path: str, ask: Callable[[], Any], convert: Callable[[Any], T]) -> Deferred[T]:
         answered: Deferred[T] = Deferred()

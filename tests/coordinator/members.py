@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from holdfast_log.coordinator.cluster.candidacy import Candidacy
 from holdfast_log.coordinator.cluster.membership import ClusterMembership
 from holdfast_log.coordinator.controller.machine import ControllerPolicy
+from holdfast_log.coordinator.controller.partition_limits import PartitionLimits
 from holdfast_log.coordinator.controller.service import ControllerService
 from holdfast_log.coordinator.controller.topic_rules import TopicDefaults
 from holdfast_log.coordinator.znodes.brokers import (
@@ -76,6 +77,7 @@ def policy(
     unclean: bool = False,
     new_topic_id: Callable[[], uuid.UUID] = uuid.uuid4,
     min_in_sync: Callable[[str], int] = lambda topic: 1,
+    limits: PartitionLimits | None = None,
 ) -> ControllerPolicy:
     return ControllerPolicy(
         inter_broker_listener="PLAINTEXT",
@@ -84,6 +86,7 @@ def policy(
         unclean_allowed=lambda topic: unclean,
         new_topic_id=new_topic_id,
         min_in_sync=min_in_sync,
+        limits=limits or PartitionLimits(),
     )
 
 

@@ -18,6 +18,7 @@ from holdfast_log.coordinator.zookeeper.interface import (
     NodeExists,
     NoNode,
     NotEmpty,
+    RequestTooLarge,
     SetData,
     Stat,
     WatchEvent,
@@ -87,6 +88,26 @@ def test_a_multi_makes_all_its_writes_or_none(ground: Ground) -> None:
         assert await session.exists("/b") is None
         await session.multi([Create("/b"), Create("/b/below")])
         assert await session.children("/b") == ["below"]
+
+    ground.play(scenario)
+
+
+def test_a_request_that_zookeeper_would_not_take_fails_and_disturbs_no_other(ground: Ground) -> None:
+    async def scenario(ground: Ground) -> None:
+        session = ground.client().session
+        await session.create("/a", b"x" * 900_000)
+        before = session.exists("/a")
+        for write in (
+            session.create("/b", b"x" * 1_100_000),
+            session.set("/a", b"y" * 1_100_000),
+            session.multi([Create("/b", b"x" * 1_100_000)]),
+            session.multi([Create(f"/c{number}", b"x" * 300_000) for number in range(4)]),
+        ):
+            assert await error_of(write) is RequestTooLarge
+        stat = await before
+        assert stat is not None
+        assert (await session.get("/a"))[1] == stat
+        assert await session.children("/") in (["a"], ["a", "zookeeper"])
 
     ground.play(scenario)
 

@@ -21,9 +21,10 @@ from functools import partial
 from typing import Any
 
 from twisted.internet.base import DelayedCall
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
+from holdfast_log.coordinator.zookeeper import sizes
 from holdfast_log.coordinator.zookeeper.interface import (
     ANY_VERSION,
     BadVersion,
@@ -35,6 +36,7 @@ from holdfast_log.coordinator.zookeeper.interface import (
     NoNode,
     NotEmpty,
     OperationResult,
+    RequestTooLarge,
     SessionExpired,
     SessionListener,
     SetData,
@@ -67,6 +69,14 @@ class _Znode:
 def _parent(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
+
+def _size(operations: Sequence[WriteOperation]) -> int:
+    """The least that a request of these operations can have, in bytes."""
+    return sum(len(getattr(operation, "data", b"")) for operation in operations)
+
+
+JUTE_MAXBUFFER = 0xFFFFF
+"""A server closes a connection on which a larger request arrives."""
 
 NORMAL_DELAY_MS_MAX = 3.0
 
@@ -472,6 +482,7 @@ class ZnodeRequest:
     work: Callable[[], Any]
     is_read: bool
     watch: ZnodeWatch | None = None
+    size: int = 0
     is_served: bool = False
     zxid: int = 0
 
@@ -694,7 +705,7 @@ class SimSession:
             results = self._model.write(operations, self.session_id)
             return [result[0] if isinstance(result, tuple) else result for result in results]
 
-        return self._ask(operations[0].path if operations else "", work, is_read=False)
+        return self._ask_to_write(operations, work)
 
     def _write_one(self, operation: WriteOperation) -> Deferred[Any]:
         def work() -> Any:
@@ -703,16 +714,31 @@ class SimSession:
             except MultiFailed as failed:
                 raise failed.cause from None
 
-        return self._ask(operation.path, work, is_read=False)
+        return self._ask_to_write([operation], work)
+
+    def _ask_to_write(self, operations: Sequence[WriteOperation], work: Callable[[], Any]) -> Deferred[Any]:
+        try:
+            sizes.check_size(operations)
+        except RequestTooLarge as error:
+            return fail(error)
+        return self._ask(
+            operations[0].path if operations else "", work, is_read=False, size=_size(operations)
+        )
 
     def _ask(
-        self, path: str, work: Callable[[], Any], *, is_read: bool, watch: ZnodeWatch | None = None
+        self,
+        path: str,
+        work: Callable[[], Any],
+        *,
+        is_read: bool,
+        watch: ZnodeWatch | None = None,
+        size: int = 0,
     ) -> Deferred[Any]:
         answer: Deferred[Any] = Deferred()
         if self.expired:
             answer.errback(Failure(SessionExpired(path)))
             return answer
-        request = ZnodeRequest(answer, path, work, is_read, watch)
+        request = ZnodeRequest(answer, path, work, is_read, watch, size)
         if self.connected:
             self._send(request)
         elif self._is_dark:
@@ -740,6 +766,9 @@ class SimSession:
             return
         if request.is_read:
             self._in_turn(lambda: self._answer(request, request.work))
+            return
+        if request.size > JUTE_MAXBUFFER:
+            self._owner.break_connection()
             return
         is_broken = self._model.break_share > 0 and self._rng.random() < self._model.break_share
         if is_broken and self._rng.random() < 0.5:

@@ -50,6 +50,8 @@ from tests.coordinator.cluster import test_lease as of_own_leases
 from tests.coordinator.controller import test_machine as of_controllers
 from tests.coordinator.controller import test_recovery as of_elections
 from tests.coordinator.controller import test_topics as of_topics
+from tests.models import test_zookeeper_contract as of_zookeeper
+from tests.models.grounds import ModelGround
 from tests.models.logs import sim_disk
 from tests.models.world import World
 from tests.sim import mutants
@@ -77,6 +79,11 @@ def _simulated(seed: int, scenario: Callable[[World], None]) -> Callable[[Path],
             scenario(world)
 
     return run
+
+
+def _with_patches(scenario: Callable[[pytest.MonkeyPatch], None]) -> None:
+    with pytest.MonkeyPatch.context() as patches:
+        scenario(patches)
 
 
 def _commit_under_check(path: Path) -> None:
@@ -329,6 +336,15 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "deletion-waits-silently": lambda path: (
         of_topics.test_creating_a_topic_that_is_still_being_deleted_is_refused_and_names_the_missing_brokers()
+    ),
+    "placed-before-limited": lambda path: _with_patches(
+        of_topics.test_what_a_request_may_not_create_is_refused_before_it_is_placed
+    ),
+    "too-large-for-zookeeper": lambda path: (
+        of_zookeeper.test_a_request_that_zookeeper_would_not_take_fails_and_disturbs_no_other(ModelGround())
+    ),
+    "large-znode-written": lambda path: (
+        of_topics.test_a_topic_whose_znode_zookeeper_would_not_take_is_refused_and_nothing_is_written()
     ),
     "failed-flush-unanswered": lambda path: (
         of_disks.test_no_error_of_the_disk_leaves_a_caller_without_an_answer()

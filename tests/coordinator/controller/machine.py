@@ -40,6 +40,7 @@ from holdfast_log.coordinator.controller.events import (
     TopicCreation,
 )
 from holdfast_log.coordinator.controller.machine import Controller
+from holdfast_log.coordinator.controller.partition_limits import PartitionLimits
 from holdfast_log.coordinator.controller.state import LiveBroker, PartitionRecord, Snapshot, Topic
 from holdfast_log.coordinator.znodes.topics import PartitionState, TopicAssignment
 from holdfast_log.protocol.messages.alter_partition import AlterPartitionRequest
@@ -117,6 +118,7 @@ class Machine:
         unclean: bool = False,
         brokers: Mapping[int, LiveBroker] | None = None,
         min_in_sync: int = 1,
+        limits: PartitionLimits | None = None,
     ) -> None:
         self.min_in_sync = min_in_sync
         """min.insync.replicas of every topic."""
@@ -131,6 +133,7 @@ class Machine:
                 unclean=unclean,
                 new_topic_id=lambda: uuid.UUID(int=next(self._ids)),
                 min_in_sync=lambda topic: self.min_in_sync,
+                limits=limits,
             ),
         )
         self.handle(Elected(self.store.snapshot(self.brokers)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast_log.coordinator.controller.events import MorePartitions, TopicCreation
+from holdfast_log.coordinator.controller.partition_limits import PartitionBudget, PartitionLimits
 from holdfast_log.coordinator.controller.topic_rules import (
     TopicDefaults,
     assign_more_partitions,
@@ -15,6 +16,13 @@ from holdfast_log.coordinator.placement import ReplicaAssignment, Site
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 THREE = dict.fromkeys([1, 2, 3], Site())
+
+
+def budget(**limits: int) -> PartitionBudget:
+    """What a request may create in a cluster of three brokers with 10 replicas."""
+    return PartitionBudget(PartitionLimits(**limits), 10, 3)
+
+
 DEFAULTS = TopicDefaults(partition_count=4, replication_factor=2)
 
 
@@ -59,13 +67,13 @@ def test_existing_topic_names_are_refused() -> None:
 
 
 def test_missing_counts_use_the_defaults() -> None:
-    assigned = assign_new_topic(TopicCreation("t"), DEFAULTS, THREE, start=1)
+    assigned = assign_new_topic(TopicCreation("t"), DEFAULTS, THREE, budget(), start=1)
     assert [assignment.replicas for assignment in assigned.values()] == [(2, 3), (3, 1), (1, 2), (2, 1)]
 
 
 def test_requested_replicas_are_used() -> None:
     assigned = assign_new_topic(
-        TopicCreation("t", assignments={1: [3, 1], 0: [2, 3]}), DEFAULTS, THREE, start=0
+        TopicCreation("t", assignments={1: [3, 1], 0: [2, 3]}), DEFAULTS, THREE, budget(), start=0
     )
     assert assigned == {0: ReplicaAssignment((2, 3)), 1: ReplicaAssignment((3, 1))}
 
@@ -78,7 +86,7 @@ def test_requested_replicas_are_used() -> None:
             ErrorCode.INVALID_PARTITIONS,
             "must be larger than 0",
         ),
-        (TopicCreation("t", 10**6, 1), ErrorCode.INVALID_PARTITIONS, "1 to 100000"),
+        (TopicCreation("t", 10**6, 1), ErrorCode.INVALID_PARTITIONS, "1 to 10000"),
         (TopicCreation("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, "must be larger than 0"),
         (
             TopicCreation("t", 1, 4),
@@ -115,7 +123,7 @@ def test_requested_replicas_are_used() -> None:
 )
 def test_invalid_topics_are_refused(topic: TopicCreation, code: ErrorCode, says: str) -> None:
     with pytest.raises(BrokerError, match=says) as refused:
-        assign_new_topic(topic, DEFAULTS, THREE, start=0)
+        assign_new_topic(topic, DEFAULTS, THREE, budget(), start=0)
     assert refused.value.code == code
 
 
@@ -123,10 +131,10 @@ EXISTING = {0: ReplicaAssignment((2, 3)), 1: ReplicaAssignment((3, 1))}
 
 
 def test_added_partitions_have_as_many_replicas_as_existing_ones() -> None:
-    more = assign_more_partitions(MorePartitions("t", 4), EXISTING, THREE)
+    more = assign_more_partitions(MorePartitions("t", 4), EXISTING, THREE, budget())
     assert list(more) == [2, 3]
     assert all(len(assignment.replicas) == 2 for assignment in more.values())
-    given = assign_more_partitions(MorePartitions("t", 3, [[1, 2]]), EXISTING, THREE)
+    given = assign_more_partitions(MorePartitions("t", 3, [[1, 2]]), EXISTING, THREE, budget())
     assert given == {2: ReplicaAssignment((1, 2))}
 
 
@@ -139,7 +147,7 @@ def test_added_partitions_have_as_many_replicas_as_existing_ones() -> None:
             ErrorCode.INVALID_PARTITIONS,
             "higher than the requested 1.",
         ),
-        (MorePartitions("t", 10**6), ErrorCode.INVALID_PARTITIONS, "at most"),
+        (MorePartitions("t", 10**6), ErrorCode.INVALID_PARTITIONS, "1 to 10000 partitions, not 1000000"),
         (
             MorePartitions("t", 4, [[1, 2]]),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -150,15 +158,17 @@ def test_added_partitions_have_as_many_replicas_as_existing_ones() -> None:
 )
 def test_invalid_partition_increases_are_refused(growth: MorePartitions, code: ErrorCode, says: str) -> None:
     with pytest.raises(BrokerError, match=says) as refused:
-        assign_more_partitions(growth, EXISTING, THREE)
+        assign_more_partitions(growth, EXISTING, THREE, budget())
     assert refused.value.code == code
 
 
 def test_replicas_on_processes_of_one_machine_are_refused() -> None:
     sites = {1: Site(machine="m"), 1001: Site(machine="m"), 2: Site()}
     with pytest.raises(BrokerError, match="3 larger than available machines: 2") as refused:
-        assign_new_topic(TopicCreation("t", 1, 3), DEFAULTS, sites, start=0)
+        assign_new_topic(TopicCreation("t", 1, 3), DEFAULTS, sites, budget(), start=0)
     assert refused.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
     with pytest.raises(BrokerError, match="Brokers 1 and 1001 are processes of one machine") as refused:
-        assign_new_topic(TopicCreation("t", assignments={0: [2, 1], 1: [1, 1001]}), DEFAULTS, sites, start=0)
+        assign_new_topic(
+            TopicCreation("t", assignments={0: [2, 1], 1: [1, 1001]}), DEFAULTS, sites, budget(), start=0
+        )
     assert refused.value.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT

@@ -25,6 +25,7 @@ from holdfast_log.coordinator.controller.events import (
     YieldDue,
     ZnodeRequested,
 )
+from holdfast_log.coordinator.controller.partition_limits import PartitionLimits
 from holdfast_log.coordinator.controller.state import LiveBroker
 from holdfast_log.coordinator.controller.yields import PAUSE_MAX_S, PAUSE_S, Yields
 from holdfast_log.coordinator.znodes.brokers import YIELDS_LEADERSHIP
@@ -299,7 +300,7 @@ def test_10_000_partitions_yield_and_move_in_linear_work(monkeypatch: pytest.Mon
         looks += 1
         return state_of(self, at)
 
-    machine = Yielding(1, 2, 3, 4)
+    machine = Yielding(1, 2, 3, 4, limits=PartitionLimits(MANY, MANY, MANY))
     machine.create("t", *([(2, 3), (2, 4)] * (MANY // 2)))
     machine.lose(2)
     machine.start(2)

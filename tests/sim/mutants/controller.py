@@ -10,7 +10,7 @@ from holdfast_log.broker.replication.partition import LeaderAndIsr
 from holdfast_log.broker.replication.roles import Roles
 from holdfast_log.coordinator.cluster.candidacy import Candidacy
 from holdfast_log.coordinator.cluster.membership import ClusterMembership
-from holdfast_log.coordinator.controller import election, recovery
+from holdfast_log.coordinator.controller import election, reassignments, recovery, topics
 from holdfast_log.coordinator.controller import writes as controller_writes
 from holdfast_log.coordinator.controller.effects import DecisionSteps
 from holdfast_log.coordinator.controller.election import ElectedLeader, ReplicaEnd
@@ -18,9 +18,11 @@ from holdfast_log.coordinator.controller.eligible import EligibleReplicas
 from holdfast_log.coordinator.controller.isr import InSyncSets
 from holdfast_log.coordinator.controller.leaders import Leaders
 from holdfast_log.coordinator.controller.machine import Controller
+from holdfast_log.coordinator.controller.partition_limits import PartitionBudget
 from holdfast_log.coordinator.controller.runtime import ControllerRuntime
 from holdfast_log.coordinator.controller.state import LiveBroker
 from holdfast_log.coordinator.znodes.topics import PartitionState
+from holdfast_log.coordinator.zookeeper import sizes
 from holdfast_log.coordinator.zookeeper.interface import SessionExpired, SetData, ZooKeeperConnectionLost
 from tests.sim.mutation import Mutation, Patch
 
@@ -270,5 +272,23 @@ RARE = (
         "last-leader-preferred",
         "the last leader leads after all members lost power, though another has a longer log (KIP-966)",
         _prefer_the_last_leader,
+    ),
+    Mutation(
+        "placed-before-limited",
+        "a request for very many partitions is refused only after all of them have been placed",
+        lambda: [(PartitionBudget, "check", lambda self, new, total: None)],
+    ),
+    Mutation(
+        "too-large-for-zookeeper",
+        "a request that ZooKeeper does not take is sent, and again after each connection that it costs",
+        lambda: [(sizes, "check_size", lambda operations: None)],
+    ),
+    Mutation(
+        "large-znode-written",
+        "the controller writes a topic's znode of any size",
+        lambda: [
+            (topics, "check_znode_size", lambda topic, data: None),
+            (reassignments, "check_znode_size", lambda topic, data: None),
+        ],
     ),
 )
