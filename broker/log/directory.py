@@ -48,6 +48,8 @@ class LogDirectory:
         """Whether the checkpoint of compacted offsets may have entries."""
         self.is_clean = False
         """Whether the last stop was clean: all logs closed and all checkpoints written."""
+        self.has_all_writes = False
+        """Whether the directory has all that the last process wrote, as far as its marks say."""
         self.lineage: tuple[int, ...] = ()
         """The start epochs of the last processes, latest first, whose writes are all in this directory; empty
         if records may be lost (see `broker.log.run_marks`)."""
@@ -58,6 +60,7 @@ class LogDirectory:
         self._make()
         self.is_clean = disk.exists(self.path_of(names.CLEAN_SHUTDOWN))
         self.lineage = self._last_lineage()
+        self.has_all_writes = bool(self.lineage)
         self.recovery_points = self._read(names.RECOVERY_POINTS, checkpoints.decode_offsets) or {}
         self.log_start_offsets = self._read(names.LOG_START_OFFSETS, checkpoints.decode_offsets) or {}
         self.high_watermarks = self._read(names.HIGH_WATERMARKS, checkpoints.decode_offsets) or {}

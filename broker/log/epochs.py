@@ -3,28 +3,39 @@
 The epochs are in memory and, for restarts, in `leader-epoch-checkpoint`. The file may lag behind: each flush
 updates it before the recovery point advances, and every batch names its epoch. After an unclean stop,
 recovery keeps the file's epochs that began before the recovery point, and reads later epochs from the batches
-after it.
+after it. A record of the epochs that have begun (`broker.log.begun_epochs`) says then whether the disk has
+changed the epoch of a batch.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
+
+Entries = Sequence[tuple[int, int]]
+"""(epoch, start offset) of each epoch, oldest first."""
+
+
+def _record_nowhere(entries: Entries) -> None: ...
 
 
 class LeaderEpochs:
     """The epochs of one log, in order of both epoch and start offset."""
 
-    __slots__ = ("_epochs", "_offsets", "is_dirty")
+    __slots__ = ("_epochs", "_is_recorded", "_offsets", "is_dirty", "record")
 
-    def __init__(self, entries: Sequence[tuple[int, int]] | None = None) -> None:
+    def __init__(self, entries: Entries | None = None) -> None:
         self._epochs = [epoch for epoch, _ in entries or ()]
         self._offsets = [offset for _, offset in entries or ()]
         self.is_dirty = False
-        """Whether the entries differ from those in the file."""
+        """Whether the entries differ from those in the checkpoint."""
+        self.record: Callable[[Entries], None] = _record_nowhere
+        """Writes the record of the epochs that have begun. Must not raise."""
+        self._is_recorded = False
+        """Whether the record says of each batch in which epoch it was written."""
 
     @property
     def latest(self) -> int:
@@ -37,8 +48,18 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._offsets, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Record that a batch of `epoch` is written at `start_offset`, or that the epoch begins there. No
-        effect if the epoch is recorded."""
+        """Note that a batch of `epoch` is about to be written at `start_offset`, as `begin` does, and record
+        the epoch before."""
+        epochs = self._epochs
+        if self._is_recorded and epochs and epoch == epochs[-1]:
+            return
+        self.begin(epoch, start_offset)
+        if not self._is_recorded:
+            self.record(self.entries)
+            self._is_recorded = True
+
+    def begin(self, epoch: int, start_offset: int) -> None:
+        """Note that an epoch begins at `start_offset`. No effect if it has begun before."""
         epochs = self._epochs
         if epoch == UNDEFINED_EPOCH or (epochs and epoch == epochs[-1]):
             return
@@ -51,6 +72,7 @@ class LeaderEpochs:
         self._epochs.append(epoch)
         self._offsets.append(start_offset)
         self.is_dirty = True
+        self._is_recorded = False
 
     def epoch_at(self, offset: int) -> int:
         """The epoch in which the record at `offset` was written; -1 if unknown."""
@@ -103,3 +125,4 @@ class LeaderEpochs:
         self._epochs.pop()
         self._offsets.pop()
         self.is_dirty = True
+        self._is_recorded = False

@@ -38,6 +38,8 @@ class LoadRequest:
     log_start_offset: int = 0
     cleaned_offset: int = 0
     is_clean: bool = False
+    has_all_writes: bool = False
+    """Whether nothing has been lost of what the last process wrote: the machine has run on since."""
     cut_short: Callable[[], None] = _nothing
     topic_id: uuid.UUID | None = None
     producer_expiration_ms: int = 86_400_000
@@ -62,6 +64,8 @@ class Loading:
     begins_anew: bool = False
     is_cut_short: bool = False
     """Whether more was removed from the log's end than a write that the end of the process interrupted."""
+    doubt: tuple[int, str] | None = None
+    """The offset of a damaged batch that stays in the log, and why it is damaged."""
     has_gaps: bool = False
     """Whether offsets are missing between two batches of one file: compaction has removed them, whatever the
     topic's settings say now."""

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from holdfast_log.broker.log.append import AppendResult, PreparedAppend
 from holdfast_log.broker.log.batch_order import BatchOrder
+from holdfast_log.broker.log.begun_epochs import write_begun_epochs
 from holdfast_log.broker.log.damage import Damage, SuspectSegment
 from holdfast_log.broker.log.epochs import UNDEFINED_EPOCH, LeaderEpochs
 from holdfast_log.broker.log.key_runs import KeyEntry
@@ -88,6 +90,7 @@ class Log:
         """Offset up to which the log has been compacted: no key has two records before it. Never beyond the
         recovery point."""
         self.epochs = epochs
+        self.epochs.record = partial(write_begun_epochs, files.disk, directory)
         self.producers = producers
         self.events: LogEvents[Log] = events or LogEvents()
         self.last_flush_ms = 0
@@ -95,6 +98,9 @@ class Log:
         """Whether the directory entry of the log may be lost in a power failure."""
         self.is_cut_short = False
         """Whether recovery removed records that an earlier process had written completely."""
+        self.doubt: tuple[int, str] | None = None
+        """The offset of a batch that recovery has kept although it is damaged, and why; it must be examined
+        once the broker runs."""
         self.has_new_metadata = topic_id is not None
         """Whether `partition.metadata` may have been written without an fsync."""
         self.failure: OSError | None = None
@@ -437,6 +443,7 @@ class Log:
     def move(self, directory: str) -> None:
         """Use the new name of the log's directory, after it was renamed."""
         self.directory = directory
+        self.epochs.record = partial(write_begun_epochs, self.disk, directory)
         self.segments.move(directory)
         if self.keys is not None:
             self.keys.move(directory)

@@ -185,9 +185,16 @@ class LogManager:
         """Mark the directories as written by this process, which is registered under `start_epoch`. Call it
         before anything is appended. A directory that cannot be marked goes offline."""
         earlier = self.lineage
-        return all_back(
+        marked = all_back(
             [self._mark_run(directory, start_epoch, earlier) for directory in self.live_directories]
         )
+        return marked.addCallback(lambda _: self._examine_doubtful())
+
+    def _examine_doubtful(self) -> None:
+        for log in self:
+            if log.doubt is not None:
+                log.suspect_at(*log.doubt)
+                log.doubt = None
 
     def _mark_run(self, directory: LogDirectory, start_epoch: int, earlier: Sequence[int]) -> Deferred[None]:
         marked = retried(
@@ -223,6 +230,7 @@ class LogManager:
             **{name: entry.offset for name, entry in offsets.items()},
             tags={name: entry.tag for name, entry in offsets.items()},
             is_clean=directory.is_clean,
+            has_all_writes=directory.has_all_writes,
             cut_short=directory.unmark,
             topic_id=topic_id,
             producer_expiration_ms=self._limits.producer_id_expiration_ms,

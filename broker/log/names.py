@@ -22,6 +22,8 @@ SWAP = ".swap"
 TEMPORARY = ".tmp"
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
+BEGUN_EPOCHS = "leader-epochs-begun"
+"""The epochs of a log, written before the first batch of each. Kafka ignores it."""
 PARTITION_METADATA = "partition.metadata"
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"

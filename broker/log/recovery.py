@@ -116,6 +116,7 @@ def load_log(disk: Disk, request: LoadRequest) -> Log:
         topic_id=topic_id,
     )
     log.is_cut_short = loading.is_cut_short
+    log.doubt = loading.doubt
     return log
 
 

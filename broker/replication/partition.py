@@ -188,7 +188,7 @@ class Partition:
             role.set_replicas(assignment.replicas, now_ms)
             return False
         end_offset = self.log.log_end_offset
-        self.log.epochs.assign(assignment.leader_epoch, end_offset)
+        self.log.epochs.begin(assignment.leader_epoch, end_offset)
         self.role = Leadership(
             self.local_id,
             assignment.leader_epoch,

@@ -624,12 +624,9 @@ class Faults:
             return False
         partition, header = found[-1] if rng.random() < _LAST_BATCH_SHARE else rng.choice(found)
         segment = partition.log.segments.active
-        # The low bits of a leader epoch may make it another one that has begun, which nothing shows.
         is_unchecked = rng.random() < _UNCHECKED_SHARE
-        inner = rng.randrange(_LEADER_EPOCH_POSITION + 3) if is_unchecked else rng.randrange(header.size)
-        if not is_unchecked and inner == _LEADER_EPOCH_POSITION + 3:
-            inner += 1
-        is_warm = inner < _LEADER_EPOCH_POSITION + 3 and not segment.is_fresh(header.position)
+        inner = rng.randrange(_LEADER_EPOCH_POSITION + 4) if is_unchecked else rng.randrange(header.size)
+        is_warm = inner < _LEADER_EPOCH_POSITION + 4 and not segment.is_fresh(header.position)
         position = header.position + inner
         self._world.trace(machine.name, f"a bit changes at byte {position} of {segment.path}, in use")
         self._rotten = (machine, segment.path)

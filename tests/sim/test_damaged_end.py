@@ -31,6 +31,7 @@ def last_batch(machine: Machine, path: str) -> int:
         pytest.param(LENGTH, 6, id="a much longer batch"),
         pytest.param(BASE_OFFSET + 5, 2, id="a higher offset"),
         pytest.param(LEADER_EPOCH + 2, 6, id="a later leader epoch"),
+        pytest.param(LEADER_EPOCH + 3, 0, id="a leader epoch that begins soon"),
     ],
 )
 def test_a_bit_of_one_replicas_last_batch_loses_no_record_of_the_others(
@@ -56,4 +57,39 @@ def test_a_bit_of_one_replicas_last_batch_loses_no_record_of_the_others(
         partition = machine.partition(AT)
         assert partition is not None and partition.log.log_end_offset == end
         assert not machine.disk.is_rotten(path)
+    assert stage.history.violations == []
+
+
+@pytest.mark.parametrize("world", range(1, 4), indirect=True)
+@pytest.mark.parametrize("bit", [0, 1])
+def test_a_last_batch_with_another_epoch_that_has_begun_is_noticed(world: World, bit: int) -> None:
+    """The epochs before have no batches, or older ones; the last batch is the only one of its epoch."""
+    stage = Stage(world, 3, {"min.insync.replicas": "2"})
+    with CommittedJudge(stage.cluster, stage.history).watching():
+        stage.produce(1)
+        for _ in range(2):
+            leader = stage.cluster.machine(stage.leader())
+            leader.kill()
+            stage.until(lambda before=leader.broker_id: stage.leader() not in (-1, before), 30)
+            leader.start()
+            stage.until(stage.cluster.is_whole, 60)
+        acknowledged = stage.produce(1)
+        damaged = stage.cluster.machine(stage.cluster.topics()["t"].partitions[0].replicas[0])
+        partition = damaged.partition(AT)
+        assert partition is not None
+        path, end = partition.log.segments.active.path, partition.log.log_end_offset
+        epochs = partition.log.epochs.entries
+        for machine in stage.cluster.machines:
+            machine.kill()
+        damaged.disk.rot(path, last_batch(damaged, path) + LEADER_EPOCH + 3, bit)
+        for machine in stage.cluster.machines:
+            machine.start()
+        stage.until(stage.cluster.is_whole, 60)
+        consumer = stage.consumer()
+        stage.until(lambda: stage.has_read(consumer) == acknowledged)
+        stage.until(lambda: not damaged.disk.is_rotten(path), 60)
+    for machine in stage.cluster.machines:
+        partition = machine.partition(AT)
+        assert partition is not None and partition.log.log_end_offset == end
+        assert partition.log.epochs.entries[: len(epochs)] == epochs
     assert stage.history.violations == []

@@ -201,11 +201,20 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
             world, of_damaged_ends.LENGTH + 1, 3
         ),
     ),
-    "impossible-epoch-believed": _simulated(
+    "begun-epochs-ignored": _simulated(
+        1,
+        lambda world: of_damaged_ends.test_a_last_batch_with_another_epoch_that_has_begun_is_noticed(
+            world, 0
+        ),
+    ),
+    "begun-epochs-unrecorded": _simulated(
         1,
         lambda world: of_damaged_ends.test_a_bit_of_one_replicas_last_batch_loses_no_record_of_the_others(
-            world, of_damaged_ends.LEADER_EPOCH + 2, 6
+            world, of_damaged_ends.LEADER_EPOCH + 3, 0
         ),
+    ),
+    "impossible-epoch-believed": lambda path: (
+        of_followers.test_a_leader_epoch_that_has_not_begun_is_not_believed(True)
     ),
     "last-offset-believed": lambda path: (
         of_recovery.test_a_batch_whose_offset_is_too_high_does_not_make_the_log_longer(2, False, sim_disk())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 import uuid
 from typing import Any
@@ -37,6 +38,8 @@ from tests.models.logs import (
 )
 
 ACTIVE = f"{DIRECTORY}/{8:020d}"
+LEADER_EPOCH = 12
+"""Where a batch has its leader epoch, in bytes from its start."""
 
 
 def filled(disk: Disk, **config: Any) -> Log:
@@ -526,7 +529,7 @@ def test_files_of_unfinished_deletes_and_writes_are_removed(disk: SimDisk, log: 
     found = reopen(disk, log, is_clean=True)
     assert state_of(found) == before
     left = {name for name in disk.list(DIRECTORY) if not name.endswith(names.SNAPSHOT)}
-    assert left == names_before | {names.LEADER_EPOCHS}
+    assert left == names_before | {names.LEADER_EPOCHS, names.BEGUN_EPOCHS}
 
 
 def test_a_finished_replacement_of_segments_is_completed() -> None:
@@ -715,3 +718,135 @@ def test_after_a_power_failure_a_closed_segment_without_index_entries_is_indexed
     log = reopen(disk, log, is_clean=False, recovery_point=log.recovery_point)
     assert len(log.segments[0].indexes.offsets) > 1
     assert log.segments[0].indexes.times.last() is not None
+
+
+BEGUN = f"{DIRECTORY}/{names.BEGUN_EPOCHS}"
+
+
+def killed(disk: SimDisk, log: Log, **values: Any) -> tuple[Log, list[bool]]:
+    """The log as it is found after a kill, and whether recovery said that records may be missing."""
+    disk.kill_process()
+    doubts: list[bool] = []
+    found = reopen(
+        disk, log,
+        is_clean=False, has_all_writes=True, cut_short=lambda: doubts.append(True), **values,
+    )  # fmt: skip
+    return found, doubts
+
+
+def change_epoch(disk: SimDisk, log: Log, offset: int, bit: int) -> None:
+    segment = next(log.segments.from_offset(offset))
+    header = next(each for each in segment.headers(0) if each.base_offset == offset)
+    disk.rot(segment.path, header.position + LEADER_EPOCH + 3, bit)
+
+
+@pytest.mark.parametrize("recovery_point", [0, 19])
+def test_after_a_kill_the_epochs_are_those_that_had_begun(
+    recovery_point: int, disk: SimDisk, log: Log
+) -> None:
+    flush_at_once(log)
+    log.epochs.begin(8, log.log_end_offset)
+    truncate_to(log, 20)
+    append(log, leader_epoch=5)
+    append(log, leader_epoch=7)
+    before = log.epochs.entries
+    found, doubts = killed(disk, log, recovery_point=recovery_point)
+    assert (found.epochs.entries, doubts, found.doubt) == (before, [], None)
+
+
+@pytest.mark.parametrize("bit", range(4))
+@pytest.mark.parametrize("offset", [4, 18, 20])
+def test_after_a_kill_a_changed_epoch_is_noticed_and_not_believed(
+    offset: int, bit: int, disk: SimDisk, log: Log
+) -> None:
+    before = log.epochs.entries
+    change_epoch(disk, log, offset, bit)
+    found, doubts = killed(disk, log)
+    assert found.epochs.entries == before
+    assert doubts and found.is_cut_short and found.log_end_offset == log.log_end_offset
+    assert found.doubt is not None and found.doubt[0] == offset
+
+
+def test_a_record_that_several_batches_contradict_is_not_believed(disk: SimDisk, log: Log) -> None:
+    """One bit of a disk changes one batch. Nobody knows why several differ."""
+    record = disk.read(BEGUN)
+    append(log, leader_epoch=6)
+    append(log, leader_epoch=6)
+    before = log.epochs.entries
+    disk.write_atomically(BEGUN, record)
+    found, doubts = killed(disk, log)
+    assert (found.epochs.entries, found.doubt) == (before, None)
+    assert doubts
+
+
+def test_after_a_power_failure_the_record_of_epochs_is_not_believed(disk: SimDisk, log: Log) -> None:
+    record = disk.read(BEGUN)
+    append(log, leader_epoch=6)
+    before = log.epochs.entries
+    disk.write_atomically(BEGUN, record)
+    assert reopen(disk, log, is_clean=False).epochs.entries == before
+
+
+@pytest.mark.parametrize("damage", [b"", b"0\n1\n0 0\n", None])
+def test_without_a_record_a_last_batch_of_another_epoch_is_doubtful(
+    damage: bytes | None, disk: SimDisk
+) -> None:
+    log = new_log(disk)
+    for leader_epoch in (1, 1):
+        append(log, leader_epoch=leader_epoch)
+    _spoil(disk, damage)
+    log, doubts = killed(disk, log)
+    assert not doubts
+    append(log, leader_epoch=3)
+    _spoil(disk, damage)
+    log, doubts = killed(disk, log)
+    assert log.epochs.entries == [(1, 0), (3, 2)]
+    assert doubts
+
+
+def _spoil(disk: SimDisk, damage: bytes | None) -> None:
+    if damage is None:
+        disk.remove(BEGUN)
+    elif damage:
+        disk.rot(BEGUN, 4, 0)
+    else:
+        disk.write_atomically(BEGUN, damage)
+
+
+def test_a_record_of_epochs_that_cannot_be_written_does_not_contradict_the_log(
+    disk: SimDisk, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = disk.rename
+
+    def refuse(source: str, target: str) -> None:
+        if target == BEGUN:
+            raise OSError(errno.EMFILE, "too many open files", target)
+        rename(source, target)
+
+    monkeypatch.setattr(disk, "rename", refuse)
+    append(log, leader_epoch=6)
+    monkeypatch.undo()
+    assert not disk.exists(BEGUN)
+    append(log, leader_epoch=6)
+    found, doubts = killed(disk, log)
+    assert found.epochs.entries == log.epochs.entries
+    assert not doubts
+
+
+def test_epochs_are_recorded_once_before_the_first_batch_of_each(
+    disk: SimDisk, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[tuple[int, int]] = []
+    rename = disk.rename
+
+    def count(source: str, target: str) -> None:
+        if target == BEGUN:
+            written.append((log.epochs.latest, log.log_end_offset))
+        rename(source, target)
+
+    monkeypatch.setattr(disk, "rename", count)
+    log.epochs.begin(6, log.log_end_offset)
+    assert written == []
+    for leader_epoch in (6, 6, 7, 7):
+        append(log, leader_epoch=leader_epoch)
+    assert written == [(6, 22), (7, 24)]

@@ -245,13 +245,13 @@ def _believe_shortened_segments() -> Sequence[Patch]:
 
 
 def _keep_later_epochs() -> Sequence[Patch]:
-    assign = LeaderEpochs.assign
+    begin = LeaderEpochs.begin
 
-    def assign_later(self: LeaderEpochs, epoch: int, start_offset: int) -> None:
+    def begin_later(self: LeaderEpochs, epoch: int, start_offset: int) -> None:
         if epoch > self.latest:
-            assign(self, epoch, start_offset)
+            begin(self, epoch, start_offset)
 
-    return [(LeaderEpochs, "assign", assign_later)]
+    return [(LeaderEpochs, "begin", begin_later)]
 
 
 def _take_changed_lengths_for_interrupted_writes() -> Sequence[Patch]:
@@ -346,6 +346,16 @@ RARE = (
         "last-offset-believed",
         "recovery believes the offset of a last batch that follows a gap, and counts as complete",
         lambda: [(segment_recovery, "_doubt_last_batch", lambda loading, segment, next_offset: None)],
+    ),
+    Mutation(
+        "begun-epochs-ignored",
+        "recovery believes the leader epoch of the last batch, although it had not begun at that offset",
+        lambda: [(epoch_recovery, "_take_begun", lambda loading, scan_from, end_offset: False)],
+    ),
+    Mutation(
+        "begun-epochs-unrecorded",
+        "a leader writes batches of an epoch whose beginning nothing records",
+        lambda: [(log, "write_begun_epochs", lambda disk, directory, entries: None)],
     ),
     Mutation(
         "impossible-epoch-believed",
