@@ -50,6 +50,9 @@ class LogDirectory:
         """Whether the last stop was clean: all logs closed and all checkpoints written."""
         self.has_all_writes = False
         """Whether the directory has all that the last process wrote, as far as its marks say."""
+        self.last_write_ms = -1
+        """When the last process wrote to a log here for the last time, in ms since the epoch; -1 if it was not
+        killed, or no log has a file."""
         self.lineage: tuple[int, ...] = ()
         """The start epochs of the last processes, latest first, whose writes are all in this directory; empty
         if records may be lost (see `broker.log.run_marks`)."""
@@ -77,7 +80,14 @@ class LogDirectory:
                     logger.warning("Ignoring %s: its name is not that of a partition directory", path)
                 else:
                     found.append(partition)
+        if self.has_all_writes and not self.is_clean:
+            self.last_write_ms = max(map(self._last_write_ms, found), default=-1)
         return found
+
+    def _last_write_ms(self, partition: TopicPartition) -> int:
+        path = self.path_of(str(partition))
+        files = [name for name in self.disk.list(path) if name.endswith(names.LOG)]
+        return self.disk.modified_ms(os.path.join(path, files[-1])) if files else -1
 
     def _make(self) -> None:
         """Create the directory if it is missing, and make its name durable: otherwise a power failure could

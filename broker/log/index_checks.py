@@ -51,6 +51,20 @@ def end_offset(segment: Segment) -> int:
     return end_of_entries(last_offsets, segment.base_offset, segment.next_offset)
 
 
+def last_named_offset(segment: Segment) -> int:
+    """The offset after the last batch that an index of the active segment names; where the segment begins if
+    an index is missing or does not ascend. A batch is named only once it has been written."""
+    next_offset = segment.base_offset + 2**31
+    try:
+        if not _ascend(segment, _ANY_SIZE, next_offset):
+            return segment.base_offset
+        named = [segment.indexes.offsets.last(), segment.indexes.times.last()]
+    except SuspectSegment:
+        return segment.base_offset
+    last_offsets = [pair[column] for column, pair in enumerate(named) if pair is not None]
+    return end_of_entries(last_offsets, segment.base_offset, next_offset)
+
+
 def known_end_offset(segment: Segment) -> int:
     """As `end_offset`, for a closed segment that may never have been synced; where it begins if an index does
     not ascend or is missing, as after a power failure. The log file may end earlier than the indexes say."""

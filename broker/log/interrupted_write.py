@@ -10,6 +10,9 @@ So the end of a file counts as an interrupted write only if all of this is true:
 - The file ends where a page ends. The system writes page by page, and lets a signal interrupt it in between.
 - The bytes are the beginning of a batch that follows the batch before, and is longer than they are.
 - They hold no whole batch, of whatever length: the checksum of its header matches no part of them.
+
+Recovery also knows when the process went on after the write (see `broker.log.segment_recovery`): then the
+write was finished, and the disk has lost its end.
 """
 
 from __future__ import annotations

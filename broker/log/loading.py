@@ -40,6 +40,8 @@ class LoadRequest:
     is_clean: bool = False
     has_all_writes: bool = False
     """Whether nothing has been lost of what the last process wrote: the machine has run on since."""
+    last_write_ms: int = -1
+    """When a log of the directory was last written, in ms since the epoch; -1 if it is unknown."""
     cut_short: Callable[[], None] = _nothing
     topic_id: uuid.UUID | None = None
     producer_expiration_ms: int = 86_400_000

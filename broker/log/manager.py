@@ -231,6 +231,7 @@ class LogManager:
             tags={name: entry.tag for name, entry in offsets.items()},
             is_clean=directory.is_clean,
             has_all_writes=directory.has_all_writes,
+            last_write_ms=directory.last_write_ms,
             cut_short=directory.unmark,
             topic_id=topic_id,
             producer_expiration_ms=self._limits.producer_id_expiration_ms,

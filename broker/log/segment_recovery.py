@@ -101,6 +101,7 @@ def _recover_segment(loading: Loading, segment: Segment, *, is_last: bool) -> bo
     # A replacement that recovery has completed still has the indexes of the old segment.
     is_indexed = not is_last and segment.base_offset not in loading.swapped
     indexed_end = index_checks.known_end_offset(segment) if is_indexed else segment.base_offset
+    named_end = index_checks.last_named_offset(segment) if is_last else indexed_end
     segment.indexes.remove()
     segment.indexes.begin()
     end, next_offset = 0, segment.base_offset
@@ -121,7 +122,8 @@ def _recover_segment(loading: Loading, segment: Segment, *, is_last: bool) -> bo
         is_whole = True
         _cut_off(segment, end)
     if not is_whole:
-        if not is_last or not is_interrupted_write(segment.file(), end, next_offset):
+        may_be_written = is_last and _ends_with_last_write(loading, segment, next_offset, named_end)
+        if not may_be_written or not is_interrupted_write(segment.file(), end, next_offset):
             loading.cut_short()
         why = (
             "no valid batch begins there" if end < size else f"the batches before {upper_offset} are missing"
@@ -163,6 +165,12 @@ def _in_order(segment: Segment, upper_offset: int | None) -> Iterator[BatchHeade
         next_offset = header.next_offset
     if doubtful is not None:
         yield doubtful
+
+
+def _ends_with_last_write(loading: Loading, segment: Segment, next_offset: int, named_end: int) -> bool:
+    """Whether the end of the file may be what the last process wrote last. It was not if an index names a
+    batch behind it, or if another log was written later: one thread writes all logs, one after another."""
+    return named_end <= next_offset and segment.created_ms >= loading.request.last_write_ms
 
 
 def _doubt_last_batch(loading: Loading, segment: Segment, next_offset: int) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast_log.broker.log.interrupted_write import PAGE_BYTES
 from holdfast_log.broker.log.scan import headers
 from tests.models.world import World
-from tests.sim.cluster import Machine
+from tests.sim.cluster import SETTINGS, Machine
 from tests.sim.committed_judge import CommittedJudge
 from tests.sim.test_cluster import AT, Stage
 
@@ -92,4 +93,38 @@ def test_a_last_batch_with_another_epoch_that_has_begun_is_noticed(world: World,
         partition = machine.partition(AT)
         assert partition is not None and partition.log.log_end_offset == end
         assert partition.log.epochs.entries[: len(epochs)] == epochs
+    assert stage.history.violations == []
+
+
+@pytest.mark.parametrize("world", range(1, 3), indirect=True)
+def test_a_file_that_has_lost_its_end_from_a_page_on_is_no_interrupted_write(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process went on after the write that the end of the file seems to be: it has noted a later batch in
+    the index. No checkpoint is as new as that."""
+    monkeypatch.setitem(SETTINGS, "replica.high.watermark.checkpoint.interval.ms", 600_000)
+    stage = Stage(world, 3, {"min.insync.replicas": "2", "index.interval.bytes": "100"})
+    with CommittedJudge(stage.cluster, stage.history).watching():
+        acknowledged = stage.produce(1)
+        damaged = stage.cluster.machine(stage.cluster.topics()["t"].partitions[0].replicas[0])
+        partition = damaged.partition(AT)
+        assert partition is not None
+        path = partition.log.segments.active.path
+        while damaged.disk.size(path) < PAGE_BYTES + 1500:
+            acknowledged = stage.produce(0.5)
+        end = partition.log.log_end_offset
+        for machine in stage.cluster.machines:
+            machine.kill()
+        damaged.disk.cut(path, PAGE_BYTES)
+        # It would lead at once if it still counted as complete.
+        damaged.start()
+        world.run(10)
+        for machine in stage.cluster.machines:
+            machine.start()
+        stage.until(stage.cluster.is_whole, 60)
+        consumer = stage.consumer()
+        stage.until(lambda: stage.has_read(consumer) == acknowledged)
+    for machine in stage.cluster.machines:
+        partition = machine.partition(AT)
+        assert partition is not None and partition.log.log_end_offset == end
     assert stage.history.violations == []

@@ -114,6 +114,13 @@ def _with_stranger(path: Path, scenario: Callable[[OwnershipWorld, Owner], None]
     scenario(world, anna)
 
 
+def _lose_a_page(world: World) -> None:
+    with pytest.MonkeyPatch.context() as patches:
+        of_damaged_ends.test_a_file_that_has_lost_its_end_from_a_page_on_is_no_interrupted_write(
+            world, patches
+        )
+
+
 def _mark_in_recovered_segment() -> None:
     disk = sim_disk()
     of_recovery.test_recovery_believes_no_mark_of_damage_in_a_segment_that_it_could_read(
@@ -201,6 +208,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
             world, of_damaged_ends.LENGTH + 1, 3
         ),
     ),
+    "lost-page-believed": _simulated(1, _lose_a_page),
     "begun-epochs-ignored": _simulated(
         1,
         lambda world: of_damaged_ends.test_a_last_batch_with_another_epoch_that_has_begun_is_noticed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 import struct
 import uuid
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from holdfast_log.broker.log import names
 from holdfast_log.broker.log.damage import Damage, encode_damage
+from holdfast_log.broker.log.directory import LogDirectory
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.flush_job import close_log, flush_at_once
 from holdfast_log.broker.log.interrupted_write import PAGE_BYTES
@@ -199,6 +201,38 @@ def test_a_write_that_a_kill_has_interrupted_was_never_acknowledged(pages: int, 
     found = reopen(disk, log, is_clean=False)
     assert found.log_end_offset == pages * PAGE_BYTES // batch_size
     assert not found.is_cut_short
+
+
+def test_a_write_behind_which_an_index_names_a_batch_was_not_interrupted(disk: SimDisk) -> None:
+    log = large(disk, 5000)
+    log.write_indexes()
+    disk.kill_process()
+    disk.cut(log.segments.active.path, PAGE_BYTES)
+    assert reopen(disk, log, is_clean=False).is_cut_short
+
+
+@pytest.mark.parametrize(("number", "is_cut_short"), [(0, True), (1, False)])
+def test_only_the_log_that_was_written_last_can_have_an_interrupted_write(
+    number: int, is_cut_short: bool
+) -> None:
+    """One thread writes all logs: who writes another one has finished the write before."""
+    now_ms = NOW_MS
+    disk = SimDisk(random.Random(1), lambda: now_ms)
+    disk.make_directory("/data")
+    LogDirectory(disk, "/data", "boot").mark_run(7)
+    logs = []
+    for name in ("flights-0", "flights-1"):
+        log = create_log(disk, request(f"/data/{name}"))
+        append_as_leader(log, memoryview(bytearray(batch(bytes(5000)))), 0, now_ms=now_ms)
+        logs.append(log)
+        now_ms += 10
+    disk.kill_process()
+    disk.cut(logs[number].segments.active.path, PAGE_BYTES)
+    directory = LogDirectory(disk, "/data", "boot")
+    directory.open()
+    assert directory.last_write_ms == NOW_MS + 10
+    found = reopen(disk, logs[number], is_clean=False, last_write_ms=directory.last_write_ms)
+    assert (found.log_end_offset, found.is_cut_short) == (0, is_cut_short)
 
 
 @pytest.mark.parametrize("number", range(3))

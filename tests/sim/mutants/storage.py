@@ -343,6 +343,11 @@ RARE = (
         _take_changed_lengths_for_interrupted_writes,
     ),
     Mutation(
+        "lost-page-believed",
+        "recovery takes the end that a disk has lost for an interrupted write, although the process went on",
+        lambda: [(segment_recovery, "_ends_with_last_write", lambda *given: True)],
+    ),
+    Mutation(
         "last-offset-believed",
         "recovery believes the offset of a last batch that follows a gap, and counts as complete",
         lambda: [(segment_recovery, "_doubt_last_batch", lambda loading, segment, next_offset: None)],
