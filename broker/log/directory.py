@@ -51,8 +51,8 @@ class LogDirectory:
         self.has_all_writes = False
         """Whether the directory has all that the last process wrote, as far as its marks say."""
         self.last_write_ms = -1
-        """When the last process wrote to a log here for the last time, in ms since the epoch; -1 if it was not
-        killed, or no log has a file."""
+        """When the last process wrote to a log here for the last time, in ms since the epoch; -1 if it was
+        not killed, or no log has a file."""
         self.lineage: tuple[int, ...] = ()
         """The start epochs of the last processes, latest first, whose writes are all in this directory; empty
         if records may be lost (see `broker.log.run_marks`)."""
