@@ -49,7 +49,7 @@ class LogDirectory:
         self.is_clean = False
         """Whether the last stop was clean: all logs closed and all checkpoints written."""
         self.has_all_writes = False
-        """Whether the directory has all that the last process wrote, as far as its marks say."""
+        """Whether the marks say that the directory has all that the last process wrote."""
         self.last_write_ms = -1
         """When the last process wrote to a log here for the last time, in ms since the epoch; -1 if it was
         not killed, or no log has a file."""
