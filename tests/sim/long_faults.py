@@ -7,9 +7,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
+from holdfast_log.broker.log.names import CLEANED, LOG
 from holdfast_log.broker.replication.leadership import Leadership
 from holdfast_log.coordinator.znodes.controller import CONTROLLER
 from holdfast_log.coordinator.zookeeper.interface import Delete
+from holdfast_log.protocol.batches import split
 from tests.sim.client import Client, Surroundings
 from tests.sim.cluster import Machine
 from tests.sim.faults import LOOK_S, End, Faults, Kind
@@ -245,6 +247,47 @@ class LongFaults(Faults):
         leader.mend_zookeeper()
         self.cluster.network.heal()
 
+    def cut_compacted(self, machine: Machine) -> End | None:
+        """A leader of a compacted topic is alone in sync, and its cleaner has copied records that nobody else
+        has, when it is cut off from all others. One of them leads by an unclean election, the first leader
+        truncates its log while the pass waits, and copies other records."""
+        topics = [topic for topic in self._story.plan.topics if topic.is_compacted and topic.may_lose]
+        if not topics:
+            return None
+        cut_off: list[Machine] = []
+        end_steps = self.take(self._steps_to_cut_pass((topics[0].name, 0), cut_off), *self.cluster.machines)
+
+        def end() -> None:
+            end_steps()
+            for each in cut_off:
+                each.mend_zookeeper()
+
+        return end
+
+    def _steps_to_cut_pass(self, at: tuple[str, int], cut_off: list[Machine]) -> Iterator[None]:
+        """The steps of `cut_compacted`. The leader that is cut off is in `cut_off`."""
+        while (roles := self._roles_for(at)) is None or not _is_within_segment(at, *roles):
+            yield
+        leader, *others = roles
+        shared = max(_end_of(other, at) for other in others)
+        for other in others:
+            other.kill()
+        while not _has_compacted(leader, at, shared):
+            yield
+        truncations = _truncations_of(leader, at)
+        cut_off.append(leader)
+        for name in [*(other.name for other in others), *(client.name for client in self._story.clients)]:
+            self._cut(leader.name, name, out=True, back=True)
+        leader.cut_off_zookeeper()
+        for other in others:
+            other.start()
+        while self.cluster.states()[at].leader not in [other.broker_id for other in others]:
+            yield
+        self.cluster.network.heal()
+        leader.mend_zookeeper()
+        while _truncations_of(leader, at) == truncations:
+            yield
+
     def _owned_at_a_leader(self, rng: random.Random) -> tuple[Machine, Tenant] | None:
         """A running leader, with two followers that may replace it, and a client that owns something on its
         connection to it. None if there is none."""
@@ -312,6 +355,25 @@ def _truncations_of(machine: Machine, at: tuple[str, int]) -> int:
     return -1 if partition is None else partition.log.truncations
 
 
+def _is_within_segment(at: tuple[str, int], leader: Machine, *others: Machine) -> bool:
+    """Whether all these machines have the same records of a partition, and the next ones will be in one file
+    with the last of them."""
+    partition = leader.partition(at)
+    if partition is None or any(_end_of(other, at) != _end_of(leader, at) for other in others):
+        return False
+    return partition.log.log_end_offset >= partition.log.segments.active.base_offset + 2
+
+
+def _has_compacted(machine: Machine, at: tuple[str, int], offset: int) -> bool:
+    """Whether a pass of the machine's cleaner has copied records from `offset` on, and not replaced the
+    files that had them yet."""
+    partition = machine.partition(at)
+    if partition is None:
+        return False
+    copies = machine.disk.contents(partition.log.directory, f"{LOG}{CLEANED}")
+    return any(header.next_offset > offset for data in copies for header in split(data))
+
+
 def _has_committed_all(at: tuple[str, int], *machines: Machine) -> bool:
     """Whether these machines have the same records of a partition, and know that all are committed."""
     replicas = [machine.partition(at) for machine in machines]
@@ -330,6 +392,9 @@ OUTDATED_PROPOSAL = Kind("outdated proposal", 0, (13.0, 16.0), LongFaults.outdat
 DIVERGENCE = Kind("divergence", 0, (18.0, 24.0), LongFaults.diverge)
 UNFOLLOWED_LEADER = Kind("unfollowed leader", 0, (17.0, 22.0), LongFaults.replace_unfollowed)
 UNNOTICED_SUCCESSION = Kind("unnoticed succession", 0, (17.0, 22.0), LongFaults.replace_unnoticed)
+CUT_COMPACTED = Kind("cut pass", 0, (24.0, 30.0), LongFaults.cut_compacted)
 LONE_LEADER = Kind("lone leader", 0, (14.0, 18.0), leave_alone)
-LONG_KINDS = (OUTDATED_PROPOSAL, DIVERGENCE, UNFOLLOWED_LEADER, UNNOTICED_SUCCESSION, LONE_LEADER)
+LONG_KINDS = (
+    OUTDATED_PROPOSAL, DIVERGENCE, UNFOLLOWED_LEADER, UNNOTICED_SUCCESSION, CUT_COMPACTED, LONE_LEADER,
+)  # fmt: skip
 _LONG_BY_NAME = {kind.name: kind for kind in LONG_KINDS}

@@ -22,6 +22,7 @@ from tests.models.zookeeper import NORMAL_DELAY_MS_MAX
 from tests.sim.consumer import IDS_VERSION, NAMES_VERSION
 from tests.sim.faults import POWER_LOSS, Kind, Strike
 from tests.sim.long_faults import (
+    CUT_COMPACTED,
     DIVERGENCE,
     LONE_LEADER,
     LONG_KINDS,
@@ -68,6 +69,7 @@ _LONE_SHARE = 0.15
 _TIMES_SHARE = 0.3
 _LAST_SEQUENCES_SHARE = 0.2
 _UNCLEAN_SHARE = 0.5
+_CUT_PASS_SHARE = 0.8
 _STRANGERS_SHARE = 0.8
 _ALONE_SHARE = 0.6
 _POWER_LOSSES_SHARE = 0.3
@@ -496,14 +498,23 @@ def _with_unclean_compaction(plan: Plan, rng: random.Random) -> Plan:
     be compacting, and with slow passes. Then acknowledged records may be lost, and the judges of tombstones
     would not know which of them are: the topic has none."""
     more = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+    is_cut = plan.shape.brokers > 2 and not _has_long_fault(plan) and rng.random() < _CUT_PASS_SHARE
+    if is_cut:
+        # The end of what all replicas have must lie within a file, not between two.
+        more["segment.bytes"] = rng.choice(["400", "1024"])
     topics = tuple(
         dataclasses.replace(topic, configs=tuple({**dict(topic.configs), **more}.items()), may_lose=True)
         if topic.is_compacted
         else topic
         for topic in plan.topics
     )
-    settings = {**plan.settings, "log.cleaner.io.max.bytes.per.second": rng.choice([500, 2000, 10_000])}
-    return dataclasses.replace(plan, topics=topics, settings=settings)
+    rate = rng.choice([200, 400]) if is_cut else rng.choice([500, 2000, 10_000])
+    settings = {**plan.settings, "log.cleaner.io.max.bytes.per.second": rate}
+    plan = dataclasses.replace(plan, topics=topics, settings=settings)
+    if not is_cut:
+        return plan
+    plan = _with_undisturbed_fault(plan, CUT_COMPACTED, rng)
+    return dataclasses.replace(plan, faulty_s=max(plan.faulty_s, CUT_COMPACTED.seconds[1]))
 
 
 def _quota_change(at_s: float, client: str | None, rng: random.Random) -> QuotaChange:
