@@ -109,7 +109,9 @@ class CheckpointWriter:
     def _begin(self, directory: LogDirectory, turn: _Turn) -> None:
         turn.is_running = True
         served, turn.waiting = turn.waiting, []
+        departed = dict(directory.departed)
         written = self._write(directory, directory.offset_checkpoints())
+        written.addCallback(lambda _: directory.forget_departures(departed))
         written.addErrback(lambda failure: self._failed(directory, failure))
         written.addBoth(self._written, directory, turn, served)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -40,6 +41,9 @@ class LogDirectory:
         """Checkpointed offsets of the last run, like the following ones."""
         self.log_start_offsets: dict[TopicPartition, OffsetEntry] = {}
         self.cleaned_offsets: dict[TopicPartition, OffsetEntry] = {}
+        self.departed: dict[TopicPartition, OffsetEntry] = {}
+        """The recovery points of logs that have gone, though the checkpoint on the disk may still have
+        them."""
         self._recovery_point_lines = OffsetsEncoder()
         self._start_offset_lines = OffsetsEncoder()
         self._high_watermark_lines = OffsetsEncoder()
@@ -208,12 +212,26 @@ class LogDirectory:
         }
         return {name: entry for name, entry in found.items() if entry is not None}
 
-    def forget_entries(self, partition: TopicPartition) -> None:
-        """Forget the partition's entries in the checkpoints of the last run."""
+    def forget_entries(self, partition: TopicPartition, topic_id: uuid.UUID | None) -> bool:
+        """Forget the partition's entries in the checkpoints of the last run. Returns whether the checkpoint
+        on the disk may have a recovery point of this topic, of that run or of a log that has gone since."""
+        known = (self.recovery_points.get(partition), self.departed.get(partition))
+        has_any = any(entry is not None and entry.may_be_of(topic_id) for entry in known)
         for entries in (
             self.recovery_points, self.high_watermarks, self.log_start_offsets, self.cleaned_offsets,
         ):  # fmt: skip
             entries.pop(partition, None)
+        return has_any
+
+    def note_departure(self, log: Log) -> None:
+        """Remember that a log has gone, until a checkpoint without it has been written."""
+        if not log.is_new:
+            self.departed[log.topic_partition] = _entry(log, log.recovery_point)
+
+    def forget_departures(self, departed: Mapping[TopicPartition, OffsetEntry]) -> None:
+        """Forget logs that had gone before the checkpoint was encoded that is on the disk now."""
+        for partition in departed:
+            self.departed.pop(partition, None)
 
     def lowered_checkpoints(self) -> dict[str, bytes]:
         """Path → content of the checkpoints of the last run that have a later recovery point than a log as it

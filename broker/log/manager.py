@@ -322,7 +322,7 @@ class LogManager:
             )
         directory = min(live, key=lambda directory: len(directory.logs))
         # Checkpoint entries under this name belong to an earlier log, which no longer exists.
-        directory.forget_entries(partition)
+        has_old_point = directory.forget_entries(partition, topic_id)
         try:
             if not self.disk.is_directory(directory.path):
                 # Its disk is missing. Creating the directory would put it on the disk below the mount point.
@@ -334,7 +334,11 @@ class LogManager:
             raise error_for(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be created: {error}"
             ) from error
-        return self._adopt(directory, log)
+        self._adopt(directory, log)
+        if has_old_point:
+            # Recovery would not check what is written before the old recovery point.
+            settle(self.checkpoints, directory, log)
+        return log
 
     def may_have_lost(self, partition: TopicPartition, topic_id: uuid.UUID | None) -> bool:
         """Whether this broker has no log of the partition now, but had one before or may have had one. A log
@@ -421,6 +425,7 @@ class LogManager:
             raise error_for(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         log.move(path)
         log.fail(OSError(f"{partition} was deleted"))
+        directory.note_departure(log)
         return path
 
     def _discard(self, log: Log, paths: list[str]) -> None:

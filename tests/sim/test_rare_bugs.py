@@ -114,6 +114,13 @@ def _with_stranger(path: Path, scenario: Callable[[OwnershipWorld, Owner], None]
     scenario(world, anna)
 
 
+def _return_to_a_broker() -> None:
+    with pytest.MonkeyPatch.context() as patches:
+        of_managers.test_a_partition_that_returns_grows_only_once_no_checkpoint_has_its_old_recovery_point(
+            "delete", patches
+        )
+
+
 def _lose_a_page(world: World) -> None:
     with pytest.MonkeyPatch.context() as patches:
         of_damaged_ends.test_a_file_that_has_lost_its_end_from_a_page_on_is_no_interrupted_write(
@@ -208,6 +215,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
             world, of_damaged_ends.LENGTH + 1, 3
         ),
     ),
+    "returned-below-checkpoint": lambda path: _return_to_a_broker(),
     "lost-page-believed": _simulated(1, _lose_a_page),
     "begun-epochs-ignored": _simulated(
         1,

@@ -16,10 +16,10 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from holdfast_log.broker.log import checkpoints
+from holdfast_log.broker.log import checkpoints, names
 from holdfast_log.broker.log.checkpoints import MetaProperties, OffsetEntry
 from holdfast_log.broker.log.copying import append_as_follower
-from holdfast_log.broker.log.directory import IdentityError
+from holdfast_log.broker.log.directory import IdentityError, LogDirectory
 from holdfast_log.broker.log.disk import Disk, OsDisk
 from holdfast_log.broker.log.flush_job import flush_at_once
 from holdfast_log.broker.log.flusher import Flusher
@@ -894,3 +894,46 @@ def test_logs_load_in_parallel_on_real_threads(tmp_path: Path) -> None:
 def test_default_settings_are_those_of_the_settings_table() -> None:
     assert LogSettings.of({}) == LogSettings()
     assert LogSettings.of({}, topic_defaults({})) == LogSettings()
+
+
+@pytest.mark.parametrize("leaves", ["delete", "move aside", "with the last process"])
+def test_a_partition_that_returns_grows_only_once_no_checkpoint_has_its_old_recovery_point(
+    leaves: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recovery would not check the records before that point. The topic may be the same, so the tags of the
+    entries do not tell the two logs apart."""
+    disk = sim_disk()
+    broker = Broker(disk, ("/d1",))
+    partition = TopicPartition("flights", 0)
+    log = broker.logs.get_or_create(partition, TOPIC_ID)
+    for _ in range(3):
+        append(log)
+    flush_at_once(log)
+    finished(broker.logs.checkpoints.write_offsets())
+    written: list[Deferred[None]] = []
+    write_offsets_of = broker.logs.checkpoints.write_offsets_of
+
+    def hold(directory: LogDirectory) -> Deferred[None]:
+        written.append(Deferred())
+        return written[-1].addCallback(lambda _: write_offsets_of(directory))
+
+    if leaves == "with the last process":
+        disk.kill_process()
+        disk.remove_directory("/d1/flights-0")
+        broker = Broker(disk, ("/d1",))
+        write_offsets_of = broker.logs.checkpoints.write_offsets_of
+    monkeypatch.setattr(broker.logs.checkpoints, "write_offsets_of", hold)
+    if leaves == "delete":
+        broker.logs.delete(partition)
+    elif leaves == "move aside":
+        broker.logs.move_aside(partition)
+    log = broker.logs.get_or_create(partition, TOPIC_ID)
+    assert log.settling
+    with pytest.raises(BrokerError) as refused:
+        append(log)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    for each in written:
+        each.callback(None)
+    assert append(log) == 0
+    assert partition not in checkpoints.decode_offsets(disk.read(f"/d1/{names.RECOVERY_POINTS}"))
+    assert not broker.logs.directories[0].departed

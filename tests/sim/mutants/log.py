@@ -12,6 +12,7 @@ from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.manager import LogManager
 from holdfast_log.broker.log.producer_state import ProducerStates
 from holdfast_log.broker.log.segment_indexes import SegmentIndexes
+from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.sim.mutation import Mutation, Patch
 
 
@@ -81,6 +82,16 @@ def _append_while_settling() -> Sequence[Patch]:
     ]
 
 
+def _grow_below_old_recovery_points() -> Sequence[Patch]:
+    forget = LogDirectory.forget_entries
+
+    def mutant(self: LogDirectory, partition: TopicPartition, topic_id: Any) -> bool:
+        forget(self, partition, topic_id)
+        return False
+
+    return [(LogDirectory, "forget_entries", mutant)]
+
+
 MUTATIONS = (
     Mutation(
         "appended-while-settling",
@@ -129,6 +140,11 @@ RARE = (
         "cut-below-checkpoint",
         "recovery cuts a log below the recovery point in its checkpoint, and the log grows there",
         lambda: [(LogDirectory, "lowered_checkpoints", lambda self: {})],
+    ),
+    Mutation(
+        "returned-below-checkpoint",
+        "a partition that returns to a broker grows below the recovery point that the checkpoint still has",
+        _grow_below_old_recovery_points,
     ),
     Mutation(
         "snapshots-beyond-truncation",
