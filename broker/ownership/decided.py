@@ -1,23 +1,22 @@
 """The resources that this broker decides about.
 
 The leader of a partition decides about that partition, and the leader of the partition of
-`__consumer_offsets` that keeps a group decides about the group's names. Records are loaded into the table
-when this broker begins to lead, and unloaded when it stops.
+`__consumer_offsets` that keeps a group decides about the group's names (`group_names`). Records are loaded
+into the table when this broker begins to lead, and unloaded when it stops.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, succeed
-from twisted.python.failure import Failure
+from twisted.internet.defer import Deferred, ensureDeferred, succeed
 
 from holdfast_log.broker.cluster.metadata_cache import ZERO_ID
-from holdfast_log.broker.ownership.resources import NO_ZNODE, partition_key
+from holdfast_log.broker.ownership.group_names import GroupNames, NamedGroup, NamedGroups
+from holdfast_log.broker.ownership.record_loading import RecordLoading
+from holdfast_log.broker.ownership.resources import partition_key
 from holdfast_log.broker.ownership.table import OwnershipTable
 from holdfast_log.broker.replication.leadership import Leadership
 from holdfast_log.broker.replication.partition import Partition
@@ -31,32 +30,10 @@ from holdfast_log.coordinator.ownership.store import (
     FoundRecords,
     OwnershipStore,
 )
-from holdfast_log.coordinator.zookeeper.interface import SessionExpired
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from holdfast_log.protocol.messages.ownership import NO_PARTITION, LossReason
 from holdfast_log.protocol.topic_partition import TopicPartition
-
-_log = logging.getLogger(__name__)
-
-_GROUPS_MAX = 10_000
-"""Maximum number of groups of one partition whose names stay read; beyond it, those without names are
-forgotten."""
-
-_GROUPS_AT_A_TIME = 50
-"""Maximum number of groups whose names are read at the same time, for a request about all groups."""
-
-NAMES_LOADED_AT_ONCE = 200
-"""Names taken into the table in one turn of the reactor, a few ms: the broker must renew its lease
-meanwhile."""
-
-
-@dataclass(slots=True)
-class _NamedGroup:
-    """Whether the names of a group have been read, and the requests that wait for that."""
-
-    is_read: bool = False
-    waiting: list[Deferred[None]] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +42,7 @@ class _LedPartition:
 
     partition: Partition
     leader_epoch: int
-    groups: dict[str, _NamedGroup] = field(default_factory=dict)
+    groups: NamedGroups = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,6 +75,8 @@ class DecidedResources:
         self._names_partition = names_partition
         self._clock = clock
         self._table_changed = table_changed
+        self._records = RecordLoading(table, self._now_ms)
+        self._names = GroupNames(store, table, self._records, clock, table_changed)
         self._led: dict[TopicPartition, _LedPartition] = {}
         self._prepared: dict[PartitionKey, FoundRecord] = {}
         """Records read for the LeaderAndIsr request that is about to be applied."""
@@ -105,8 +84,6 @@ class DecidedResources:
         """The owner of the whole topic for each partition read with them."""
         self._loaded_again: dict[TopicPartition, _LoadedAgain] = {}
         """The groups whose names are known as they are recorded now, for the same request."""
-        self._unreadable: dict[ResourceKey, None] = {}
-        """Resources whose records cannot be decoded: no client can claim them."""
 
     # -- leadership ------------------------------------------------------------------------------------
 
@@ -138,23 +115,7 @@ class DecidedResources:
             where = TopicPartition(key.topic, key.index)
             led = self._led_before(where, leader_epoch)
             if led is not None and led.groups:
-                await self._load_again(where, led, await self._read_again(led))
-
-    async def _read_again(self, led: _LedPartition) -> dict[str, FoundRecords]:
-        """The records of the names that this broker has decided about, and will decide about in the next
-        leader epoch."""
-        named = self._groups_with_names()
-        groups = [name for name, group in led.groups.items() if group.is_read and name in named]
-        found: dict[str, FoundRecords] = {}
-        for start in range(0, len(groups), _GROUPS_AT_A_TIME):
-            some = groups[start : start + _GROUPS_AT_A_TIME]
-            reading = [ensureDeferred(self._store.read_names(group)) for group in some]
-            outcomes: Any = await DeferredList(reading, consumeErrors=True)
-            for group, (_, outcome) in zip(some, outcomes, strict=True):
-                if isinstance(outcome, Failure):
-                    outcome.raiseException()
-                found[group] = outcome
-        return found
+                await self._load_again(where, led, await self._names.read_again(led.groups))
 
     def _led_before(self, where: TopicPartition, leader_epoch: int) -> _LedPartition | None:
         """This broker's leadership of a partition in an epoch before `leader_epoch`; None if it has none.
@@ -173,28 +134,13 @@ class DecidedResources:
         This broker has led before, and other brokers may have led in between. It does not lead again yet, but
         nobody can write under an earlier leadership any more: what was read stays true.
         """
-        for each in found.values():
-            self._table.count_from(each.incarnations_from)
-        recorded = [each for records in found.values() for each in records.records]
-        names = {each.key for each in recorded}
-        gone = [
-            resource.key
-            for resource in self._table.resources()
-            if isinstance(resource.key, NameKey) and resource.key.group in found and resource.key not in names
-        ]
-        steps = [
-            *(partial(self._load, each) for each in recorded),
-            *(partial(self._unload_unwritten, key) for key in gone),
-        ]
-        for start in range(0, len(steps), NAMES_LOADED_AT_ONCE):
-            if start:
-                await self._next_turn()
-            if self._led.get(where) is not led:
-                return  # It has stopped leading, which has unloaded all names.
-            for step in steps[start : start + NAMES_LOADED_AT_ONCE]:
-                step()
-            self._table_changed()
+        is_led = partial(self._is_led_by, where, led)
+        if not await self._names.load_again(found, is_led):
+            return  # It has stopped leading, which unloads all names.
         self._loaded_again[where] = _LoadedAgain(led, dict.fromkeys(found))
+
+    def _is_led_by(self, where: TopicPartition, led: _LedPartition) -> bool:
+        return self._led.get(where) is led
 
     def _is_new(self, topic: str, index: int, leader_epoch: int) -> bool:
         led = self._led.get(TopicPartition(topic, index))
@@ -220,14 +166,14 @@ class DecidedResources:
         if led is not None:
             # It led before, and other brokers may have led in between: what it has not loaded again may be
             # out of date.
-            self._unload_names(led, kept)
-        groups = {name: _NamedGroup(is_read=True) for name in kept}
+            self._names.unload(led.groups, kept)
+        groups = {name: NamedGroup(is_read=True) for name in kept}
         self._led[where] = _LedPartition(partition, partition.leader_epoch, groups)
         found = self._prepared.pop(key, None)
         if found is not None:
-            self._load(found)
+            self._records.load(found)
         elif led is not None:
-            self._unload_unwritten(key)
+            self._records.unload_unwritten(key)
         if key in self._topic_owners:
             # Before this broker leads: nobody can have written to a partition that was just added.
             self._table.reserve(key, self._topic_owners.pop(key), self._now_ms())
@@ -237,47 +183,10 @@ class DecidedResources:
         is_deleted = led.partition.is_deleted
         reason = LossReason.DELETED if is_deleted else LossReason.NONE
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_deleted else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        self._unload_names(led)
+        self._names.unload(led.groups)
         key = partition_key(led.partition)
-        self._unreadable.pop(key, None)
-        self._table.unload(key, BrokerError(code), self._now_ms(), reason)
+        self._records.unload(key, BrokerError(code), reason)
         self._table_changed()
-
-    def _unload_names(self, led: _LedPartition, kept: Collection[str] = ()) -> None:
-        """Unload the names of all groups but those `kept`. They are read again when a request names their
-        group."""
-        groups = {name: group for name, group in led.groups.items() if name not in kept}
-        led.groups = {}
-        if not groups:
-            return
-        known = [resource.key for resource in self._table.resources()]
-        for key in [*known, *self._unreadable]:
-            if isinstance(key, NameKey) and key.group in groups:
-                self._unreadable.pop(key, None)
-                self._table.unload(key, BrokerError(ErrorCode.NOT_COORDINATOR), self._now_ms())
-        for group in groups.values():
-            waiting, group.waiting = group.waiting, []
-            for deferred in waiting:
-                deferred.errback(BrokerError(ErrorCode.NOT_COORDINATOR))
-
-    def _unload_unwritten(self, key: ResourceKey) -> None:
-        """Unload a resource whose record is no longer in ZooKeeper.
-
-        A resource that was never written is kept: its sharers and waiters need no record.
-        """
-        self._unreadable.pop(key, None)
-        known = self._table.resource(key)
-        if known is not None and known.version == NO_ZNODE:
-            self._table.count_anew(key)
-            return
-        self._table.unload(key, BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER), self._now_ms())
-
-    def _load(self, found: FoundRecord) -> None:
-        if found.record is None:
-            self._unreadable[found.key] = None
-            return
-        self._unreadable.pop(found.key, None)
-        self._table.load(found.key, found.record, found.version, self._now_ms())
 
     # -- requests --------------------------------------------------------------------------------------
 
@@ -296,7 +205,7 @@ class DecidedResources:
             partition = self._replicas.partition(name, index)
             self._led_at(TopicPartition(name, index), ErrorCode.NOT_LEADER_OR_FOLLOWER)
             key = partition_key(partition)
-        if key in self._unreadable:
+        if self._records.is_unreadable(key):
             raise error_for(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"the ownership record of {key} in ZooKeeper cannot be decoded; the broker's log says why",
@@ -321,99 +230,17 @@ class DecidedResources:
 
     def read_names(self, group: str) -> Deferred[None]:
         """Fires once the names of a group have been read. Raises, and fails with, what `locate` raises."""
-        led = self._led_of_group(group)
-        known = led.groups.get(group)
-        if known is not None and known.is_read:
-            return succeed(None)
-        done: Deferred[None] = Deferred()
-        if known is None:
-            self._make_room(led)
-            known = led.groups[group] = _NamedGroup()
-            known.waiting.append(done)
-            ensureDeferred(self._store.read_names(group)).addCallbacks(
-                self._names_read,
-                self._names_unread,
-                callbackArgs=(led, group, known),
-                errbackArgs=(led, group, known),
-            )
-        else:
-            known.waiting.append(done)
-        return done
+        return self._names.read(self._led_of_group(group).groups, group)
 
     def read_all_names(self) -> Deferred[None]:
         """Fires once the names of all groups that this broker coordinates are read, or their reading failed.
 
         Fails with `SessionExpired` once ZooKeeper is closed.
         """
-        return ensureDeferred(self._read_all_names())
-
-    async def _read_all_names(self) -> None:
-        groups = await self._store.named_groups()
-        for start in range(0, len(groups), _GROUPS_AT_A_TIME):
-            reading = []
-            for group in groups[start : start + _GROUPS_AT_A_TIME]:
-                try:
-                    reading.append(self.read_names(group))
-                except BrokerError:
-                    continue  # Another broker coordinates it.
-            await DeferredList(reading, consumeErrors=True)
-
-    def _make_room(self, led: _LedPartition) -> None:
-        """Forget groups without names: they can be read again."""
-        if len(led.groups) < _GROUPS_MAX:
-            return
-        with_names = self._groups_with_names()
-        for name, group in list(led.groups.items()):
-            if name not in with_names and group.is_read:
-                del led.groups[name]
-
-    def _groups_with_names(self) -> set[str]:
-        known = (resource.key for resource in self._table.resources())
-        return {key.group for key in known if isinstance(key, NameKey)}
-
-    def _names_read(self, found: FoundRecords, led: _LedPartition, group: str, loading: _NamedGroup) -> None:
-        if led.groups.get(group) is not loading:
-            return  # This broker has stopped coordinating the group; the requests that waited were answered.
-        self._table.count_from(found.incarnations_from)
-        ensureDeferred(self._load_in_turns(found.records, led, group, loading))
-
-    async def _load_in_turns(
-        self, records: Sequence[FoundRecord], led: _LedPartition, group: str, loading: _NamedGroup
-    ) -> None:
-        """Take over the names of a group. Requests about them wait until the last one is known."""
-        for start in range(0, len(records), NAMES_LOADED_AT_ONCE):
-            if start:
-                await self._next_turn()
-                if led.groups.get(group) is not loading:
-                    return
-            for each in records[start : start + NAMES_LOADED_AT_ONCE]:
-                self._load(each)
-            self._table_changed()
-        loading.is_read = True
-        waiting, loading.waiting = loading.waiting, []
-        for done in waiting:
-            done.callback(None)
-
-    def _next_turn(self) -> Deferred[None]:
-        turn: Deferred[None] = Deferred()
-        self._clock.callLater(0, turn.callback, None)
-        return turn
+        return ensureDeferred(self._names.read_all(lambda group: self._led_of_group(group).groups))
 
     def _now_ms(self) -> int:
         return now_ms(self._clock)
-
-    def _names_unread(self, failure: Failure, led: _LedPartition, group: str, loading: _NamedGroup) -> None:
-        if failure.check(SessionExpired) is None:
-            _log.error(
-                "Could not read from ZooKeeper who owns the names of group %r; clients ask again: %s",
-                group,
-                failure.value,
-            )
-        if led.groups.get(group) is loading:
-            del led.groups[group]
-        waiting, loading.waiting = loading.waiting, []
-        for done in waiting:
-            done.errback(BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def _led_of_group(self, group: str) -> _LedPartition:
         index = self._names_partition(group)
@@ -442,9 +269,12 @@ class DecidedResources:
     def deciding_partition(self, key: ResourceKey) -> DecidingPartition:
         """The leadership by which this broker decides about a resource; its record is written under it.
 
-        Raises BrokerError if this broker does not decide about it.
+        Raises BrokerError if this broker does not decide about it, or not yet: COORDINATOR_LOAD_IN_PROGRESS
+        while the table still has names of the group from an earlier leadership.
         """
         led = self._led_for(key)
+        if isinstance(key, NameKey) and self._names.is_leaving(key.group):
+            raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         partition = led.partition
         return DecidingPartition(
             partition.topic, partition.index, partition.local_id, led.leader_epoch, partition.partition_epoch
@@ -482,9 +312,9 @@ class DecidedResources:
             return  # Another broker decides about it now.
         self._table.count_from(found.incarnations_from)
         if not found.records:
-            self._unload_unwritten(key)
+            self._records.unload_unwritten(key)
         for each in found.records:
-            self._load(each)
+            self._records.load(each)
         self._table_changed()
 
 

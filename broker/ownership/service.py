@@ -49,7 +49,7 @@ from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
 from holdfast_log.coordinator.clock import Clock, TimeOfDay, now_ms
-from holdfast_log.coordinator.ownership.records import PartitionKey, ResourceKey
+from holdfast_log.coordinator.ownership.records import NameKey, PartitionKey, ResourceKey
 from holdfast_log.coordinator.ownership.store import OwnershipStore
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.coordinator.zookeeper.interface import SessionExpired
@@ -252,11 +252,14 @@ class OwnershipService:
 
     def _confirmed(self, standings: Standings, keys: Sequence[ResourceKey]) -> Standings:
         """An answer that is about to be sent, without what this broker may not confirm."""
-        error = unconfirmed()
-        return [
-            standing if self._may_confirm(key) else outcome(key, error.code, error.message)
-            for key, standing in zip(keys, standings, strict=True)
-        ]
+        return [self._confirmed_one(key, standing) for key, standing in zip(keys, standings, strict=True)]
+
+    def _confirmed_one(self, key: ResourceKey, standing: ResourceStanding) -> ResourceStanding:
+        error = None if self._may_confirm(key) else unconfirmed()
+        if isinstance(key, NameKey):
+            # It may still be in the table although another broker decides about it.
+            error = self.decided.refusal(key) or error
+        return standing if error is None else outcome(key, error.code, error.message)
 
     def _may_confirm(self, key: ResourceKey) -> bool:
         try:
@@ -294,7 +297,7 @@ class OwnershipService:
 
     def resources(self) -> list[Resource]:
         """All resources that this broker decides about and knows anything of."""
-        return self.table.resources()
+        return [each for each in self.table.resources() if self.decided.refusal(each.key) is None]
 
     def totals(self) -> Counts:
         """The counts over all resources since the broker started."""

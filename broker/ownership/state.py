@@ -77,6 +77,7 @@ class TableState:
         """Above this number begin the incarnations of resources that were never owned, or were forgotten."""
         self.names = 0
         """How many of the resources are names."""
+        self.names_by_group: dict[str, dict[NameKey, None]] = {}
         self.free_names: dict[NameKey, int] = {}
         """Names without an owner, the longest free first, and since when in ms: since the owner has left, or
         since this broker has begun to decide about the name."""
@@ -96,7 +97,9 @@ class TableState:
         found = self.resources.get(key)
         if found is None:
             found = self.resources[key] = Resource(key, incarnation=self.incarnations_from)
-            self.names += isinstance(key, NameKey)
+            if isinstance(key, NameKey):
+                self.names += 1
+                self.names_by_group.setdefault(key.group, {})[key] = None
         return found
 
     def leader_epoch(self, key: ResourceKey) -> int:
@@ -418,9 +421,15 @@ class TableState:
             self._forget(key)
 
     def _forget(self, key: ResourceKey) -> Resource | None:
-        self.names -= isinstance(key, NameKey) and key in self.resources
         self._not_free(key)
-        return self.resources.pop(key, None)
+        known = self.resources.pop(key, None)
+        if isinstance(key, NameKey) and known is not None:
+            self.names -= 1
+            of_group = self.names_by_group[key.group]
+            del of_group[key]
+            if not of_group:
+                del self.names_by_group[key.group]
+        return known
 
     # -- names that nobody owns ------------------------------------------------------------------------
 

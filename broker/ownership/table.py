@@ -44,6 +44,7 @@ from holdfast_log.broker.ownership.settings import OwnershipSettings
 from holdfast_log.broker.ownership.state import LogEnd, TableState
 from holdfast_log.coordinator.clock import TimeOfDay
 from holdfast_log.coordinator.ownership.records import (
+    NameKey,
     Owner,
     OwnershipRecord,
     PartitionKey,
@@ -124,6 +125,10 @@ class OwnershipTable:
     def resources(self) -> list[Resource]:
         """All resources in the table."""
         return list(self._state.resources.values())
+
+    def names_of(self, group: str) -> list[NameKey]:
+        """The names of a group that are in the table."""
+        return list(self._state.names_by_group.get(group, ()))
 
     def holdings(self, connection: int) -> Holdings | None:
         """What an open connection owns, shares and waits for; None if it has never submitted anything."""

@@ -33,6 +33,7 @@ from tests.broker.ownership import test_group_readers as of_members
 from tests.broker.ownership import test_handover as of_handovers
 from tests.broker.ownership import test_limits as of_limits
 from tests.broker.ownership import test_lost_lease as of_leases
+from tests.broker.ownership import test_many_names as of_many_names
 from tests.broker.ownership import test_own_api as of_claims
 from tests.broker.ownership import test_strangers as of_strangers
 from tests.broker.ownership.machine import Machine
@@ -135,23 +136,18 @@ def _mark_in_recovered_segment() -> None:
     )
 
 
-def _read_many_names(path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patches:
-        of_limits.test_a_broker_reads_many_names_in_many_turns_of_the_reactor(OwnershipWorld(path), patches)
+def _with_many_names(
+    scenario: Callable[[OwnershipWorld, pytest.MonkeyPatch], None],
+) -> Callable[[Path], None]:
+    def run(path: Path) -> None:
+        with pytest.MonkeyPatch.context() as patches:
+            scenario(OwnershipWorld(path), patches)
+
+    return run
 
 
-def _load_many_names_again(path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patches:
-        of_limits.test_a_broker_that_leads_again_loads_many_names_in_many_turns_of_the_reactor(
-            OwnershipWorld(path), patches
-        )
-
-
-def _get_a_late_order(path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patches:
-        of_limits.test_a_late_order_to_lead_in_an_earlier_epoch_takes_no_name_from_its_owner(
-            OwnershipWorld(path), patches
-        )
+def _in_ownership_world(scenario: Callable[[OwnershipWorld], None]) -> Callable[[Path], None]:
+    return lambda path: scenario(OwnershipWorld(path))
 
 
 def _ask_before_the_first_update() -> None:
@@ -254,9 +250,27 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "append-id-bound-stays": lambda path: (
         of_append_ids.test_a_follower_does_not_know_the_ids_in_a_gap_that_compaction_has_left()
     ),
-    "names-loaded-in-one-turn": _read_many_names,
-    "names-loaded-again-in-one-turn": _load_many_names_again,
-    "names-loaded-for-a-late-order": _get_a_late_order,
+    "names-loaded-in-one-turn": _with_many_names(
+        of_many_names.test_a_broker_reads_many_names_in_many_turns_of_the_reactor
+    ),
+    "names-loaded-again-in-one-turn": _with_many_names(
+        of_many_names.test_a_broker_that_leads_again_loads_many_names_in_many_turns_of_the_reactor
+    ),
+    "names-loaded-for-a-late-order": _with_many_names(
+        of_many_names.test_a_late_order_to_lead_in_an_earlier_epoch_takes_no_name_from_its_owner
+    ),
+    "names-unloaded-in-one-turn": _with_many_names(
+        of_many_names.test_a_broker_that_leads_no_more_unloads_many_names_in_many_turns_of_the_reactor
+    ),
+    "names-confirmed-while-unloaded": _in_ownership_world(
+        of_many_names.test_a_name_that_is_not_unloaded_yet_is_confirmed_to_nobody
+    ),
+    "names-read-while-unloaded": _in_ownership_world(
+        of_many_names.test_a_broker_that_leads_again_reads_names_once_the_former_ones_are_unloaded
+    ),
+    "names-written-while-unloaded": (
+        of_many_names.test_nothing_is_written_about_a_name_from_a_former_leadership
+    ),
     "sessions-ended-in-one-turn": lambda path: (
         of_limits.test_the_sessions_of_many_owners_end_in_many_turns_of_the_reactor()
     ),

@@ -257,3 +257,10 @@ class Machine(TableHost):
         if entry is None or entry.grant is None or entry.connection is None:
             return None
         return entry.grant.owner.owner_id
+
+
+def named_record() -> OwnershipRecord:
+    """The record of a name that has an owner."""
+    machine = Machine()
+    machine.client("ben").claim(NAME)
+    return decode_ownership(NAME.path, machine.znodes[NAME][0])

@@ -3,32 +3,23 @@ by requests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from holdfast_log.broker.ownership import limits, resources
-from holdfast_log.broker.ownership.decided import NAMES_LOADED_AT_ONCE, DecidedResources
 from holdfast_log.broker.ownership.effects import Notify
 from holdfast_log.broker.ownership.record_writing import WRITES_MAX
 from holdfast_log.broker.ownership.renewals import _SEEN_MAX, Renewals
 from holdfast_log.broker.ownership.settings import OwnershipSettings
-from holdfast_log.broker.ownership.table import DEADLINES_AT_ONCE, OwnershipTable
-from holdfast_log.coordinator.ownership import store
+from holdfast_log.broker.ownership.table import DEADLINES_AT_ONCE
 from holdfast_log.coordinator.ownership.records import (
     NameKey,
-    OwnershipRecord,
     PartitionKey,
-    decode_ownership,
-    encode_ownership,
 )
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.ownership import Access, ReleaseRequest, ResourceStanding
 from holdfast_log.protocol.messages.ownership_sight import DescribeOwnersRequest
-from tests.broker.ownership.machine import NAME, P0, SESSION_MS, Machine
+from tests.broker.ownership.machine import NAME, P0, SESSION_MS, Machine, named_record
 from tests.broker.ownership.world import OwnershipWorld
 
 T = "t"
@@ -85,127 +76,6 @@ def test_connections_that_close_while_names_are_loaded_leave_no_state_behind(wor
     assert service.table._state.names == 0
 
 
-def test_a_broker_reads_many_names_in_many_turns_of_the_reactor(
-    world: OwnershipWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In one turn, 30,000 names would keep it from renewing its lease for seconds."""
-    count = 3 * NAMES_LOADED_AT_ONCE + 1
-    record = encode_ownership(named_record())
-    for number in range(count):
-        world.zookeeper.znodes[NameKey("app", f"n{number}").path] = (record, 0)
-    world.lead(OFFSETS)
-    loaded, decoded = [0], [0]
-    table, load, decode = world.ownership.service.table, OwnershipTable.load, store.decode_ownership
-
-    def counted_load(*arguments: Any) -> None:
-        loaded[-1] += 1
-        load(*arguments)
-
-    def counted_decode(*arguments: Any) -> OwnershipRecord:
-        decoded[-1] += 1
-        return decode(*arguments)
-
-    next_turn = DecidedResources._next_turn
-
-    def counted_turn(self: DecidedResources) -> Deferred[None]:
-        loaded.append(0)
-        return next_turn(self)
-
-    monkeypatch.setattr(DecidedResources, "_next_turn", counted_turn)
-    monkeypatch.setattr(OwnershipTable, "load", counted_load)
-    monkeypatch.setattr(store, "decode_ownership", counted_decode)
-    world.zookeeper.is_held = True
-    anna = world.owner("anna")
-    anna.ask(anna.claim_request("mine", partition=-1))
-    for _ in range(50):
-        requests, world.zookeeper.requests = world.zookeeper.requests, []
-        for request in requests:
-            world.zookeeper._instant.carry_out(request)
-        decoded.append(0)
-        world.clock.advance(0)
-    world.zookeeper.release()
-
-    assert (sum(loaded), sum(decoded)) == (count, count)
-    assert max(loaded) <= NAMES_LOADED_AT_ONCE and max(decoded) <= store.READ_AT_ONCE
-    assert table._state.names == count + 1
-
-
-def test_a_broker_that_leads_again_loads_many_names_in_many_turns_of_the_reactor(
-    world: OwnershipWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another broker has granted some names meanwhile, and has forgotten others."""
-    count = 3 * NAMES_LOADED_AT_ONCE + 1
-    names = [NameKey("app", f"n{number}") for number in range(2 * count)]
-    znodes, record = world.zookeeper.znodes, encode_ownership(named_record())
-    for name in names[:count]:
-        znodes[name.path] = (record, 0)
-    world.lead(OFFSETS)
-    anna, ben = world.owner("anna"), world.owner("ben")
-    anna.ask(anna.claim_request("mine", partition=-1))
-    while not (answers := anna.client.answers()):
-        world.clock.advance(0)
-    anna.take(answers[0].resources[0])
-    ben.ask(ben.claim_request("mine", -1, partition=-1, wait_timeout_ms=-1))
-    table = world.ownership.service.table
-    changed = [0]
-
-    def counted(method: Callable[..., None]) -> Callable[..., None]:
-        def counting(*arguments: Any) -> None:
-            changed[-1] += 1
-            method(*arguments)
-
-        return counting
-
-    next_turn = DecidedResources._next_turn
-
-    def counted_turn(self: DecidedResources) -> Deferred[None]:
-        changed.append(0)
-        return next_turn(self)
-
-    for name in names[:count]:
-        del znodes[name.path]
-    for name in names[count:]:
-        znodes[name.path] = (record, 0)
-    monkeypatch.setattr(DecidedResources, "_next_turn", counted_turn)
-    monkeypatch.setattr(OwnershipTable, "load", counted(OwnershipTable.load))
-    monkeypatch.setattr(OwnershipTable, "unload", counted(OwnershipTable.unload))
-
-    world.lead(OFFSETS, leader_epoch=1)
-
-    # Those granted elsewhere, those forgotten, mine, and the partition that keeps them.
-    assert sum(changed) == 2 * count + 2
-    assert max(changed) <= NAMES_LOADED_AT_ONCE
-    known = {resource.key for resource in table.resources()}
-    assert known == {*names[count:], NameKey("app", "mine")}
-    ben.client.answers()
-    anna.client.call(anna.release_request("mine", partition=-1))
-    assert ben.renew("mine", -1).incarnation > 0, "who waited has kept the place"
-
-
-def test_a_late_order_to_lead_in_an_earlier_epoch_takes_no_name_from_its_owner(
-    world: OwnershipWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is read for it may be out of date at once, because this broker goes on writing."""
-    world.lead(OFFSETS, leader_epoch=1)
-    anna = world.owner("anna")
-    anna.claim("early", partition=-1)
-    granted: list[ResourceStanding] = []
-    read_names = store.OwnershipStore.read_names
-
-    async def read_just_before_a_claim(self: store.OwnershipStore, group: str) -> store.FoundRecords:
-        found = await read_names(self, group)
-        granted.append(anna.claim("mine", partition=-1))
-        return found
-
-    monkeypatch.setattr(store.OwnershipStore, "read_names", read_just_before_a_claim)
-    world.ownership.service.prepare(world.leader_and_isr(OFFSETS, 0, leader_epoch=0))
-    if not granted:
-        anna.claim("mine", partition=-1)
-
-    assert anna.renew("mine", -1).error_code == 0
-    assert world.owner("ben").claim("mine", -1, partition=-1).error_code == ErrorCode.RESOURCE_OWNED
-
-
 def test_the_sessions_of_many_owners_end_in_many_turns_of_the_reactor() -> None:
     count = 2 * DEADLINES_AT_ONCE + 1
     machine = Machine()
@@ -227,13 +97,6 @@ def owned_names(machine: Machine) -> int:
         for resource in machine.table.resources()
         for entry in resource.entries.values()
     )
-
-
-def named_record() -> OwnershipRecord:
-    """The record of a name that has an owner."""
-    machine = Machine()
-    machine.client("ben").claim(NAME)
-    return decode_ownership(NAME.path, machine.znodes[NAME][0])
 
 
 def test_a_limited_number_of_writes_is_sent_to_zookeeper_at_a_time(world: OwnershipWorld) -> None:

@@ -10,8 +10,8 @@ from holdfast_log.broker.ownership import claims, committers
 from holdfast_log.broker.ownership.claims import Promote
 from holdfast_log.broker.ownership.committers import CommitterCheck
 from holdfast_log.broker.ownership.deadlines import WaiterDeadline
-from holdfast_log.broker.ownership.decided import DecidedResources
 from holdfast_log.broker.ownership.effects import Sever
+from holdfast_log.broker.ownership.group_names import GroupNames
 from holdfast_log.broker.ownership.operations import RecordsByKey
 from holdfast_log.broker.ownership.resources import Entry, Requester, Resource, Waiter
 from holdfast_log.broker.ownership.rules import ClaimRefused, Shared, Verdict, judge_access
@@ -123,7 +123,7 @@ def _let_lost_owners_commit() -> Sequence[Patch]:
     return [(committers, "may_commit", lambda record, group, token: True)]
 
 
-async def _nothing_read(self: DecidedResources, led: Any) -> dict[str, Any]:
+async def _nothing_read(self: GroupNames, groups: Any) -> dict[str, Any]:
     return {}
 
 
@@ -183,7 +183,7 @@ RARE = (
     Mutation(
         "names-unloaded",
         "a coordinator forgets who waits for names when it begins a new leader epoch",
-        lambda: [(DecidedResources, "_read_again", _nothing_read)],
+        lambda: [(GroupNames, "read_again", _nothing_read)],
     ),
     Mutation(
         "lost-owner-commits",

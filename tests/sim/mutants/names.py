@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from holdfast_log.broker.ownership import decided, forgetting, table
-from holdfast_log.broker.ownership.decided import DecidedResources, _LedPartition, _LoadedAgain
+from holdfast_log.broker.ownership import forgetting, group_names, table
+from holdfast_log.broker.ownership.decided import DecidedResources, _LedPartition
+from holdfast_log.broker.ownership.group_names import GroupNames
 from holdfast_log.broker.ownership.resources import NO_ZNODE, Resource
+from holdfast_log.broker.ownership.service import OwnershipService
 from holdfast_log.broker.ownership.state import TableState
 from holdfast_log.coordinator.ownership.records import NameKey, ResourceKey
 from holdfast_log.coordinator.ownership.store import FoundRecords
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.ownership import ResourceStanding
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.sim.mutation import Mutation, Patch
 
@@ -42,25 +46,52 @@ def _forget_names_in_use() -> Sequence[Patch]:
 
 
 def _load_at_once() -> Sequence[Patch]:
-    return [(decided, "NAMES_LOADED_AT_ONCE", 10**9)]
+    return [(group_names, "NAMES_AT_ONCE", 10**9)]
 
 
 def _load_again_at_once() -> Sequence[Patch]:
     async def mutant(
-        self: DecidedResources, where: TopicPartition, led: _LedPartition, found: Mapping[str, FoundRecords]
-    ) -> None:
-        self._loaded_again[where] = _LoadedAgain(led, dict.fromkeys(found))
-        for group, records in found.items():
+        self: GroupNames, found: Mapping[str, FoundRecords], is_wanted: Callable[[], bool]
+    ) -> bool:
+        for records in found.values():
             self._table.count_from(records.incarnations_from)
             for each in records.records:
-                self._load(each)
-            recorded = {each.key for each in records.records}
-            for resource in self._table.resources():
-                key = resource.key
-                if isinstance(key, NameKey) and key.group == group and key not in recorded:
-                    self._unload_unwritten(key)
+                self._records.load(each)
+        recorded = {each.key for records in found.values() for each in records.records}
+        for name in self._records.names_of(found):
+            if name not in recorded:
+                self._records.unload_unwritten(name)
+        return True
 
-    return [(DecidedResources, "_load_again", mutant)]
+    return [(GroupNames, "load_again", mutant)]
+
+
+def _unload_at_once() -> Sequence[Patch]:
+    async def mutant(self: GroupNames) -> None:
+        while self._leaving:
+            self._records.unload(self._leaving.popleft(), BrokerError(ErrorCode.NOT_COORDINATOR))
+        self._table_changed()
+        self._leaving_groups.clear()
+
+    return [(GroupNames, "_unload_in_turns", mutant)]
+
+
+def _confirm_while_unloading() -> Sequence[Patch]:
+    def mutant(self: OwnershipService, key: ResourceKey, standing: ResourceStanding) -> ResourceStanding:
+        return standing
+
+    return [(OwnershipService, "_confirmed_one", mutant)]
+
+
+def _read_while_unloading() -> Sequence[Patch]:
+    async def mutant(self: GroupNames, group: str) -> FoundRecords:
+        return await self._store.read_names(group)
+
+    return [(GroupNames, "_read", mutant)]
+
+
+def _write_while_unloading() -> Sequence[Patch]:
+    return [(GroupNames, "is_leaving", lambda self, group: False)]
 
 
 def _load_for_a_late_order() -> Sequence[Patch]:
@@ -84,6 +115,26 @@ MUTATIONS = (
 )
 
 RARE = (
+    Mutation(
+        "names-unloaded-in-one-turn",
+        "a broker that stops leading takes all names out of its table in one turn of the reactor",
+        _unload_at_once,
+    ),
+    Mutation(
+        "names-confirmed-while-unloaded",
+        "a broker that has stopped leading confirms a name that it has not taken out of its table yet",
+        _confirm_while_unloading,
+    ),
+    Mutation(
+        "names-read-while-unloaded",
+        "a broker that leads again reads names while it still takes out those of its leadership before",
+        _read_while_unloading,
+    ),
+    Mutation(
+        "names-written-while-unloaded",
+        "a broker that leads again writes what it knows of names from its leadership before",
+        _write_while_unloading,
+    ),
     Mutation(
         "names-loaded-again-in-one-turn",
         "a broker that leads again takes all names of a group into its table in one turn of the reactor",

@@ -8,11 +8,11 @@ from typing import Any
 
 from holdfast_log.broker.ownership import claims, fence_commits, operations, rules, standings
 from holdfast_log.broker.ownership.claims import Claim
-from holdfast_log.broker.ownership.decided import DecidedResources
 from holdfast_log.broker.ownership.effects import Write
 from holdfast_log.broker.ownership.fence_commits import FenceCommits
 from holdfast_log.broker.ownership.guards import WriterGuard
 from holdfast_log.broker.ownership.interludes import AbsentWriterGuard
+from holdfast_log.broker.ownership.record_loading import RecordLoading
 from holdfast_log.broker.ownership.record_writing import RecordWriting
 from holdfast_log.broker.ownership.renewals import Renewals
 from holdfast_log.broker.ownership.resources import Entry, Requester, Resource
@@ -65,14 +65,14 @@ def _grant_before_it_is_written() -> Sequence[Patch]:
 
 
 def _begin_anew_at_one() -> Sequence[Patch]:
-    load = DecidedResources._load
+    load = RecordLoading.load
 
-    def mutant(self: DecidedResources, found: FoundRecord) -> None:
+    def mutant(self: RecordLoading, found: FoundRecord) -> None:
         if found.record is not None:
             found = replace(found, record=OwnershipRecord(0, {}))
         load(self, found)
 
-    return [(DecidedResources, "_load", mutant)]
+    return [(RecordLoading, "load", mutant)]
 
 
 def _let_zombies_resume() -> Sequence[Patch]:
