@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from holdfast_log.broker.ownership import limits, standings
+from holdfast_log.broker.ownership import grants, limits, queueing, standings
 from holdfast_log.broker.ownership.effects import AwaitCommit, Fence
 from holdfast_log.broker.ownership.operations import (
     Operation,
@@ -149,7 +149,7 @@ class Claim(Operation):
     def _share(self, state: TableState, resource: Resource, now_ms: int) -> ResourceStanding:
         requester = self._requester
         is_written = resource.key in self._written
-        state.share(resource, requester.owner, requester.connection, now_ms, is_written=is_written)
+        queueing.share(state, resource, requester.owner, requester.connection, now_ms, is_written=is_written)
         return standings.shared(resource, state.leader_epoch(resource.key))
 
     def _grant(
@@ -159,16 +159,16 @@ class Claim(Operation):
         entry = resource.entry(requester.group)
         if isinstance(verdict, Granted):
             grant = self._grants[key]
-            fence = state.install(
-                resource, requester.group, grant, verdict.reason, requester.connection, now_ms
+            fence = grants.install(
+                state, resource, requester.group, grant, verdict.reason, requester.connection, now_ms
             )
             if fence is not None:
                 fences.append(fence)
                 state.effects.append(AwaitCommit(fence))
         else:
             assert isinstance(verdict, Repeated)
-            state.revive(resource, entry, requester.owner, is_written=key in self._written)
-            state.attach(resource, entry, requester.connection, now_ms)
+            grants.revive(state, resource, entry, requester.owner, is_written=key in self._written)
+            grants.attach(state, resource, entry, requester.connection, now_ms)
             fences += pending_fence(resource, entry)
         leave_queue(state, resource, requester)
         return standings.owned(resource, entry, state.leader_epoch(key), state.settings)
@@ -199,10 +199,10 @@ class Claim(Operation):
         if found is not None:
             position, waiter = found
             if waiter.connection == requester.connection:
-                state.wait_until(resource, waiter, self._wait_until_ms, now_ms)
+                queueing.wait_until(state, resource, waiter, self._wait_until_ms, now_ms)
                 return standings.queued(resource, requester.group, position)
             # The owner claims again on a new connection: its claim on the old one loses its place.
-            state.dequeue(resource, waiter)
+            queueing.dequeue(state, resource, waiter)
         waiters_max = state.settings.waiters_max
         if len(resource.waiters) >= waiters_max:
             state.count_refusal(resource, requester.group)
@@ -213,7 +213,7 @@ class Claim(Operation):
             return standings.refused(resource, requester.group, error)
         since_ms = now_ms - self._waited_ms
         waiter = Waiter(requester.group, requester.owner, requester.connection, self._wait_until_ms, since_ms)
-        position = state.enqueue(resource, waiter, now_ms)
+        position = queueing.enqueue(state, resource, waiter, now_ms)
         state.mark_contended(resource, requester.group)
         return standings.queued(resource, requester.group, position)
 
@@ -256,7 +256,7 @@ class Promote(Operation):
         resource = state.resource(key)
         for waiter in list(resource.waiters):
             if limits.resource_limit(resource, waiter.group, state.names, state.settings) is not None:
-                state.dequeue(resource, waiter)
+                queueing.dequeue(state, resource, waiter)
             elif may_promote(resource, waiter.group, waiter.owner, waiter.connection):
                 generation = resource.peek(waiter.group).generation + 1
                 date_ms = state.date_ms()
@@ -270,10 +270,12 @@ class Promote(Operation):
         if waiter is None or grant is None:
             return OperationAnswer()
         resource = state.resource(self.keys[0])
-        fence = state.install(resource, waiter.group, grant, LossReason.STOLEN, waiter.connection, now_ms)
+        fence = grants.install(
+            state, resource, waiter.group, grant, LossReason.STOLEN, waiter.connection, now_ms
+        )
         state.effects += [] if fence is None else [AwaitCommit(fence)]
         if waiter in resource.waiters:
-            state.dequeue(resource, waiter)
+            queueing.dequeue(state, resource, waiter)
         else:
             state.offer(resource)
         return OperationAnswer()

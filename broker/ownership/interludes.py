@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
 
-from holdfast_log.broker.ownership import standings
+from holdfast_log.broker.ownership import grants, standings
 from holdfast_log.broker.ownership.confirming import unconfirmed
 from holdfast_log.broker.ownership.operations import Operation, OperationAnswer, RecordsByKey
 from holdfast_log.broker.ownership.resources import Entry, Resource
@@ -97,7 +97,7 @@ class BeginInterlude(Operation):
         key = self._stranger.key
         if self._interlude is not None:
             resource = state.resource(key)
-            state.interrupt(resource, resource.entry(self._group), self._interlude)
+            grants.interrupt(state, resource, resource.entry(self._group), self._interlude)
         return OperationAnswer([standings.outcome(key)])
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast_log.broker.ownership import standings
+from holdfast_log.broker.ownership import grants, queueing, standings
 from holdfast_log.broker.ownership.effects import Fence
 from holdfast_log.broker.ownership.resources import NO_GRANT, Entry, NamedGrant, Requester, Resource
 from holdfast_log.broker.ownership.rules import can_resume
@@ -130,8 +130,8 @@ class Resume(Operation):
             if entry is None:
                 answers.append(standings.fenced(resource, requester.group, each.incarnation))
                 continue
-            state.revive(resource, entry, requester.owner, is_written=each.key in self._revived)
-            state.attach(resource, entry, requester.connection, now_ms)
+            grants.revive(state, resource, entry, requester.owner, is_written=each.key in self._revived)
+            grants.attach(state, resource, entry, requester.connection, now_ms)
             fences += pending_fence(resource, entry)
             answers.append(standings.owned(resource, entry, state.leader_epoch(each.key), state.settings))
         return OperationAnswer(answers, fences)
@@ -179,7 +179,7 @@ class ReleaseHeld(Operation):
         if named.key in self._written:
             # Its session may have ended meanwhile; its release is what was written.
             entry = resource.entry(requester.group)
-            state.free(resource, entry, LossReason.RELEASED, now_ms, is_written=True)
+            grants.free(state, resource, entry, LossReason.RELEASED, now_ms, is_written=True)
             return standings.released(resource, requester.group)
         if named.incarnation == NO_GRANT and self._leave(state, resource):
             return standings.released(resource, requester.group)
@@ -197,7 +197,7 @@ class ReleaseHeld(Operation):
             or sharer.owner.owner_id != requester.owner.owner_id
         ):
             return False
-        state.unshare(resource, requester.connection)
+        queueing.unshare(state, resource, requester.connection)
         return True
 
 
@@ -242,7 +242,7 @@ class ForceRelease(Operation):
             answer = standings.released(resource, self._group)
             answer.owner_id = entry.last.owner.owner_id
             answers.append(answer)
-            state.free(resource, entry, LossReason.FORCED, now_ms)
+            grants.free(state, resource, entry, LossReason.FORCED, now_ms)
         return OperationAnswer(answers)
 
     def _entry(self, state: TableState, forced: ForcedResource) -> Entry | None:
@@ -281,5 +281,5 @@ def leave_queue(state: TableState, resource: Resource, requester: Requester) -> 
     found = resource.waiter(requester.claimant)
     if found is None:
         return False
-    state.dequeue(resource, found[1])
+    queueing.dequeue(state, resource, found[1])
     return True

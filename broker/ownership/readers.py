@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast_log.broker.ownership import limits, standings
+from holdfast_log.broker.ownership import grants, limits, standings
 from holdfast_log.broker.ownership.operations import (
     Operation,
     OperationAnswer,
@@ -78,7 +78,7 @@ class AssignReaders(Operation):
                 answers.append(standings.refused(resource, each.group, outcome.error))
                 continue
             if isinstance(outcome, Grant):
-                state.install(resource, each.group, outcome, LossReason.STOLEN, None, now_ms)
+                grants.install(state, resource, each.group, outcome, LossReason.STOLEN, None, now_ms)
             elif each.owner.owner_id == NOBODY:
                 _release(state, resource, each.group, now_ms)
             answers.append(standings.outcome(each.key))
@@ -122,7 +122,7 @@ def _release(state: TableState, resource: Resource, group: str, now_ms: int) -> 
     """
     entry = resource.entries.get(group)
     if entry is not None and entry.grant is not None and entry.grant.owner.assignment is not None:
-        state.free(resource, entry, LossReason.RELEASED, now_ms)
+        grants.free(state, resource, entry, LossReason.RELEASED, now_ms)
 
 
 class AttachReader(Operation):
@@ -159,7 +159,7 @@ class AttachReader(Operation):
         is_own = last is not None and last.owner_id == requester.owner.owner_id
         if entry is not None and grant is not None and grant.owner is last and is_own:
             if self._generation >= generation:
-                state.attach(resource, entry, requester.connection, now_ms)
+                grants.attach(state, resource, entry, requester.connection, now_ms)
                 answer = standings.outcome(key)
                 answer.generation = generation
                 return answer

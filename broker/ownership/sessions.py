@@ -6,6 +6,7 @@ still running at its deadline gets a later one.
 
 from __future__ import annotations
 
+from holdfast_log.broker.ownership import grants, queueing
 from holdfast_log.broker.ownership.deadlines import (
     OwnerDeadline,
     ReservationDeadline,
@@ -47,7 +48,7 @@ def _owner(state: TableState, resource: Resource, due: OwnerDeadline, now_ms: in
         entry.deadline_ms = max(entry.deadline_ms, entry.renewed_until_ms)
         if entry.deadline_ms > now_ms:
             return entry.deadline_ms
-        state.free(resource, entry, LossReason.DISCONNECTED, now_ms)
+        grants.free(state, resource, entry, LossReason.DISCONNECTED, now_ms)
         return None
     heard_ms = max(state.last_heard_ms(entry.connection), entry.renewed_ms)
     until_ms = heard_ms + grant.owner.session_timeout_ms
@@ -58,7 +59,7 @@ def _owner(state: TableState, resource: Resource, due: OwnerDeadline, now_ms: in
             until_ms = min(until_ms, entry.pinged_ms + state.settings.ping_timeout_ms)
     if until_ms > now_ms:
         return until_ms
-    state.free(resource, entry, LossReason.SESSION_TIMED_OUT, now_ms)
+    grants.free(state, resource, entry, LossReason.SESSION_TIMED_OUT, now_ms)
     return None
 
 
@@ -66,10 +67,10 @@ def _waiter(state: TableState, resource: Resource, due: WaiterDeadline, now_ms: 
     waiter = due.waiter
     if waiter not in resource.waiters:
         return None
-    until_ms = state.waiter_deadline_ms(waiter, state.last_heard_ms(waiter.connection))
+    until_ms = queueing.waiter_deadline_ms(waiter, state.last_heard_ms(waiter.connection))
     if until_ms > now_ms:
         return until_ms
-    state.dequeue(resource, waiter)
+    queueing.dequeue(state, resource, waiter)
     return None
 
 
@@ -80,7 +81,7 @@ def _sharer(state: TableState, resource: Resource, due: SharerDeadline, now_ms: 
     until_ms = state.last_heard_ms(due.connection) + sharer.owner.session_timeout_ms
     if until_ms > now_ms:
         return until_ms
-    state.sever_silent_sharer(resource, due.connection)
+    queueing.sever_silent_sharer(state, resource, due.connection)
     return None
 
 

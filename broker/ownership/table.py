@@ -2,36 +2,21 @@
 
 Something happens (an operation is submitted, a connection closes, a write is durable, time passes), and
 `take_effects` returns what is to be done about it. Operations on the same resource take turns in the order in
-which they were submitted: each sees what the one before it has made durable.
+which they were submitted (`operation_queues`): each sees what the one before it has made durable. What they
+change in the table's `state` is in `grants`, `queueing` and `restoring`.
 """
 
 from __future__ import annotations
 
-import enum
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
-from holdfast_log.broker.ownership import sessions, standings
-from holdfast_log.broker.ownership.claims import Promote
+from holdfast_log.broker.ownership import grants, queueing, restoring, sessions, standings
 from holdfast_log.broker.ownership.deadlines import NamesDeadline, OwnerDeadline
-from holdfast_log.broker.ownership.effects import (
-    AnswerTicket,
-    FailTicket,
-    Fence,
-    OwnershipEffect,
-    RecordWrite,
-    Reload,
-    Write,
-)
-from holdfast_log.broker.ownership.forgetting import (
-    LOOK_PAUSE_MS,
-    ForgetNames,
-    forgettable_names,
-    next_look_ms,
-)
-from holdfast_log.broker.ownership.operations import FlushUnwritten, Operation, RecordsByKey
+from holdfast_log.broker.ownership.effects import Fence, OwnershipEffect
+from holdfast_log.broker.ownership.forgetting import LOOK_PAUSE_MS, next_look_ms
+from holdfast_log.broker.ownership.operation_queues import OperationQueues
+from holdfast_log.broker.ownership.operations import FlushUnwritten, Operation
 from holdfast_log.broker.ownership.resources import (
     NO_ZNODE,
     Counts,
@@ -51,7 +36,7 @@ from holdfast_log.coordinator.ownership.records import (
     ResourceKey,
     record_bytes,
 )
-from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.ownership import LossReason, ResourceStanding
 
 DEADLINES_AT_ONCE = 200
@@ -63,28 +48,6 @@ _FLUSHED_MAX = 1000
 """Maximum number of resources that one `flush` writes; the next one writes the others."""
 _FLUSHED_BYTES_MAX = 512 * 1024
 """Maximum size, in bytes, of one write for which no request waits."""
-
-
-class _Stage(enum.Enum):
-    """The stage of a submitted operation."""
-
-    WAITING = enum.auto()
-    """It waits for its turn, and can still be given up."""
-    WRITING = enum.auto()
-    """Its records are being written."""
-    ABANDONED = enum.auto()
-    """A resource was unloaded while its records were being written: only ZooKeeper knows the outcome."""
-
-
-@dataclass(slots=True, eq=False)
-class _Submission:
-    """An operation in the queues. `ticket` is None where no request waits for its result."""
-
-    operation: Operation
-    ticket: int | None
-    stage: _Stage = _Stage.WAITING
-    replaced: dict[ResourceKey, int] = field(default_factory=dict)
-    """The versions of the znodes that its write replaces."""
 
 
 class OwnershipTable:
@@ -102,19 +65,7 @@ class OwnershipTable:
         settings: OwnershipSettings | None = None,
     ) -> None:
         self._state = TableState(log_end, last_heard_ms, date_ms, settings or OwnershipSettings())
-        self._queues: dict[ResourceKey, deque[_Submission]] = {}
-        self._by_ticket: dict[int, _Submission] = {}
-        self._writes: dict[int, _Submission] = {}
-        """The submissions whose records are being written, by the number of the write."""
-        self._write_number = 0
-        self._ready: deque[_Submission] = deque()
-        """Submissions that may be at the heads of their queues by now."""
-        self._to_retry: dict[ResourceKey, None] = {}
-        """Resources with waiters whose promotion could not be written."""
-        self._forgetting: _Submission | None = None
-        """The task under way that forgets names. There is one at a time."""
-        self._held: dict[_Submission, None] = {}
-        """Claims of new names that wait until it has made room."""
+        self._queues = OperationQueues(self._state)
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -153,7 +104,7 @@ class OwnershipTable:
     @property
     def has_unwritten(self) -> bool:
         """Whether `flush` has something to do."""
-        return bool(self._state.unwritten or self._to_retry)
+        return bool(self._state.unwritten) or self._queues.has_failed_promotions
 
     def take_effects(self) -> list[OwnershipEffect]:
         """What is to be done now, in this order."""
@@ -182,153 +133,21 @@ class OwnershipTable:
 
     def submit(self, operation: Operation, now_ms: int, ticket: int | None = None) -> None:
         """Have an operation carried out when its turn has come, and answer `ticket` with its result."""
-        operation.submitted(self._state)
-        self._enqueue(operation, ticket)
-        self._settle(now_ms)
+        self._queues.submit(operation, now_ms, ticket)
 
     def give_up(self, ticket: int, now_ms: int) -> None:
         """The request no longer waits for its answer: an operation that has not begun never will."""
-        submission = self._by_ticket.get(ticket)
-        if submission is not None and submission.stage is _Stage.WAITING:
-            self._finish(submission)
-            self._settle(now_ms)
-
-    def _enqueue(self, operation: Operation, ticket: int | None = None) -> _Submission:
-        submission = _Submission(operation, ticket)
-        if ticket is not None:
-            self._by_ticket[ticket] = submission
-        for key in operation.keys:
-            self._queues.setdefault(key, deque()).append(submission)
-        self._ready.append(submission)
-        return submission
-
-    def _settle(self, now_ms: int) -> None:
-        """Begin all operations whose turn has come, and promote waiters of resources that are free."""
-        to_promote = self._state.to_promote
-        while self._ready or to_promote:
-            while self._ready:
-                self._begin(self._ready.popleft(), now_ms)
-            for key in list(to_promote):
-                del to_promote[key]
-                if not any(isinstance(each.operation, Promote) for each in self._queues.get(key, ())):
-                    self._enqueue(Promote(key))
-
-    def _begin(self, submission: _Submission, now_ms: int) -> None:
-        """Begin an operation, if it is its turn with all its resources."""
-        operation = submission.operation
-        if submission.stage is not _Stage.WAITING:
-            return
-        queues = [self._queues.get(key) for key in operation.keys]
-        if not all(queue and queue[0] is submission for queue in queues):
-            return
-        if self._waits_for_room(operation, now_ms):
-            self._held[submission] = None
-            return
-        try:
-            records = operation.begin(self._state, now_ms)
-        except BrokerError as error:
-            self._fail(submission, error)
-            self._finish(submission)
-            return
-        if records:
-            self._write(submission, records)
-            return
-        self._carry_out(submission, now_ms)
-        self._finish(submission)
-
-    def _write(self, submission: _Submission, records: RecordsByKey) -> None:
-        submission.stage = _Stage.WRITING
-        self._write_number += 1
-        self._writes[self._write_number] = submission
-        submission.replaced = {key: self._state.resource(key).version for key in records}
-        items = [RecordWrite(key, record, submission.replaced[key]) for key, record in records.items()]
-        self._state.effects.append(Write(self._write_number, tuple(items)))
-
-    def _carry_out(self, submission: _Submission, now_ms: int) -> None:
-        try:
-            result = submission.operation.carry_out(self._state, now_ms)
-        except BrokerError as error:
-            self._fail(submission, error)
-            return
-        if submission.ticket is not None:
-            answer = AnswerTicket(submission.ticket, tuple(result.standings), tuple(result.fences))
-            self._state.effects.append(answer)
-
-    def _fail(self, submission: _Submission, error: BrokerError) -> None:
-        if submission.ticket is not None:
-            self._state.effects.append(FailTicket(submission.ticket, error))
-
-    def _finish(self, submission: _Submission) -> None:
-        """Take an operation out of the queues, so that those behind it have their turn."""
-        if submission.ticket is not None:
-            self._by_ticket.pop(submission.ticket, None)
-        self._held.pop(submission, None)
-        if submission is self._forgetting:
-            self._forgetting = None
-            self._ready.extend(self._held)
-            self._held.clear()
-        for key in submission.operation.keys:
-            queue = self._queues.get(key)
-            if queue is None or submission not in queue:
-                continue
-            queue.remove(submission)
-            if queue:
-                self._ready.append(queue[0])
-            else:
-                del self._queues[key]
-                self._state.forget_if_blank(key)
+        self._queues.give_up(ticket, now_ms)
 
     # -- durability ------------------------------------------------------------------------------------
 
     def written(self, number: int, versions: Mapping[ResourceKey, int], now_ms: int) -> None:
         """The records of a write are durable, under these versions of their znodes."""
-        submission = self._writes.pop(number)
-        if submission.stage is _Stage.ABANDONED:
-            self._reload(submission)
-        else:
-            resources = {key: self._state.resource(key) for key in versions}
-            if any(resources[key].version != version for key, version in submission.replaced.items()):
-                self._overtaken(submission)
-            else:
-                for key, version in versions.items():
-                    resources[key].version = version
-                self._carry_out(submission, now_ms)
-        self._finish(submission)
-        self._settle(now_ms)
+        self._queues.written(number, versions, now_ms)
 
     def not_written(self, number: int, error: BrokerError, now_ms: int) -> None:
         """The records of a write are not durable, and never will be: nothing has changed."""
-        submission = self._writes.pop(number)
-        operation = submission.operation
-        if submission.stage is _Stage.ABANDONED:
-            self._reload(submission)
-        else:
-            operation.not_written(self._state)
-            self._fail(submission, error)
-            if submission is self._forgetting:
-                self._fail_held()
-            # Not promoted at once: the next write would fail as well. `flush` tries again.
-            for key in operation.keys:
-                if key in self._state.to_promote:
-                    del self._state.to_promote[key]
-                    self._to_retry[key] = None
-        self._finish(submission)
-        self._settle(now_ms)
-
-    def _overtaken(self, submission: _Submission) -> None:
-        """The records of a write were loaded again before the answer of ZooKeeper came.
-
-        Its grants are then in force already, with their owners detached; claimants that ask again get them.
-        """
-        submission.operation.not_written(self._state)
-        message = "the leader has begun a new epoch meanwhile: try again"
-        self._fail(submission, error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message))
-        self._state.effects += [Reload(key) for key in submission.operation.keys]
-
-    def _reload(self, submission: _Submission) -> None:
-        """Only ZooKeeper knows the outcome of an abandoned operation."""
-        keys = submission.operation.keys
-        self._state.effects += [Reload(key) for key in keys if key in self._state.resources]
+        self._queues.not_written(number, error, now_ms)
 
     def fence_committed(self, fence: Fence) -> None:
         """The fence is settled."""
@@ -348,11 +167,7 @@ class OwnershipTable:
             del self._state.unwritten[key]
         for keys in self._portions(unwritten):
             self.submit(FlushUnwritten(keys), now_ms)
-        retry, self._to_retry = self._to_retry, {}
-        for key in retry:
-            if key in self._state.resources:
-                self._state.offer(self._state.resources[key])
-        self._settle(now_ms)
+        self._queues.retry_promotions(now_ms)
 
     def _portions(self, keys: Sequence[ResourceKey]) -> Iterator[list[ResourceKey]]:
         """The keys, in portions that fit into one write each."""
@@ -369,39 +184,6 @@ class OwnershipTable:
         if portion:
             yield portion
 
-    # -- room for names --------------------------------------------------------------------------------
-
-    def _waits_for_room(self, operation: Operation, now_ms: int) -> bool:
-        """Whether an operation has to wait until names are forgotten, so that there is room for its own."""
-        wanted = operation.new_names(self._state)
-        if not wanted or self._state.names + wanted <= self._state.settings.names_max:
-            return False
-        self._forget_names(now_ms)
-        return self._forgetting is not None
-
-    def _forget_names(self, now_ms: int) -> None:
-        """Begin to forget the names that have been free for longest, unless that is under way."""
-        if self._forgetting is not None:
-            return
-        names = forgettable_names(self._state, self._queues, now_ms)
-        if names:
-            self._forgetting = self._enqueue(ForgetNames(names, now_ms))
-
-    def _fail_held(self) -> None:
-        held, self._held = self._held, {}
-        message = "other names could not be forgotten to make room for this one: try again"
-        for submission in held:
-            self._fail(submission, error_for(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message))
-            self._finish(submission)
-
-    def _look_for_names(self, now_ms: int) -> None:
-        look_ms = next_look_ms(self._state, now_ms)
-        if look_ms == now_ms:
-            self._forget_names(now_ms)
-            look_ms += LOOK_PAUSE_MS
-        if look_ms is not None:
-            self._state.watch(NamesDeadline(), look_ms)
-
     # -- records loaded and unloaded -------------------------------------------------------------------
 
     def load(self, key: ResourceKey, record: OwnershipRecord, version: int, now_ms: int) -> None:
@@ -412,8 +194,8 @@ class OwnershipTable:
         known = self._state.resources.get(key) or Resource(key)
         if known.version != NO_ZNODE and (known.incarnation, known.version) >= (record.incarnation, version):
             return
-        self._state.restore(key, record, version, now_ms)
-        self._settle(now_ms)
+        restoring.restore(self._state, key, record, version, now_ms)
+        self._queues.settle(now_ms)
 
     def unload(
         self, key: ResourceKey, error: BrokerError, now_ms: int, reason: LossReason = LossReason.NONE
@@ -422,26 +204,17 @@ class OwnershipTable:
 
         Requests that wait for the resource fail with `error`.
         """
-        for submission in list(self._queues.get(key, ())):
-            if submission.stage is _Stage.ABANDONED:
-                continue
-            self._fail(submission, error)
-            if submission.stage is _Stage.WRITING:
-                # Its other resources stay in its queues until the outcome of the write is known.
-                submission.stage = _Stage.ABANDONED
-            else:
-                self._finish(submission)
-        self._to_retry.pop(key, None)
-        self._state.unload(key, reason)
-        self._settle(now_ms)
+        self._queues.abandon(key, error)
+        restoring.unload(self._state, key, reason)
+        self._queues.settle(now_ms)
 
     def reserve(self, key: PartitionKey, owner: Owner | None, now_ms: int) -> None:
         """Keep a partition for the owner of its whole topic, who has not claimed it yet. With None, or where
         the partition has had a writer, the partition is kept for nobody."""
         if owner is None and not self.is_reserved(key):
             return
-        self._state.reserve(key, owner, now_ms)
-        self._settle(now_ms)
+        queueing.reserve(self._state, key, owner, now_ms)
+        self._queues.settle(now_ms)
 
     def is_reserved(self, key: ResourceKey) -> bool:
         """Whether a partition is kept for the owner of its whole topic."""
@@ -467,12 +240,12 @@ class OwnershipTable:
                 continue
             resource.former_owners.pop(connection, None)
             for entry in resource.held_by(connection):
-                state.detach(resource, entry, now_ms)
+                grants.detach(state, resource, entry, now_ms)
             waiting = [each for each in resource.waiters if each.connection == connection]
             if waiting:
-                state.dequeue(resource, *waiting)
-            state.unshare(resource, connection)
-        self._settle(now_ms)
+                queueing.dequeue(state, resource, *waiting)
+            queueing.unshare(state, resource, connection)
+        self._queues.settle(now_ms)
 
     def pinged(self, connection: int, now_ms: int) -> None:
         """The owners on a connection were asked to send a request within `own.ping.timeout.ms`."""
@@ -527,4 +300,12 @@ class OwnershipTable:
             again_ms = sessions.end_or_extend(self._state, due, now_ms)
             if again_ms is not None:
                 self._state.watch(due, again_ms)
-        self._settle(now_ms)
+        self._queues.settle(now_ms)
+
+    def _look_for_names(self, now_ms: int) -> None:
+        look_ms = next_look_ms(self._state, now_ms)
+        if look_ms == now_ms:
+            self._queues.forget_names(now_ms)
+            look_ms += LOOK_PAUSE_MS
+        if look_ms is not None:
+            self._state.watch(NamesDeadline(), look_ms)

@@ -28,7 +28,7 @@ OFFSETS = "__consumer_offsets"
 
 def queued(world: OwnershipWorld) -> int:
     """The number of operations queued for the partition."""
-    return len(world.ownership.service.table._queues.get(PartitionKey(world.topic_id(T), 0), ()))
+    return len(world.ownership.service.table._queues._queues.get(PartitionKey(world.topic_id(T), 0), ()))
 
 
 def test_claims_that_have_timed_out_do_not_wait_for_zookeeper(world: OwnershipWorld) -> None:

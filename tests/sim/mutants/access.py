@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast_log.broker.ownership import claims, committers
+from holdfast_log.broker.ownership import claims, committers, grants, queueing
 from holdfast_log.broker.ownership.claims import Promote
 from holdfast_log.broker.ownership.committers import CommitterCheck
 from holdfast_log.broker.ownership.deadlines import WaiterDeadline
@@ -72,7 +72,7 @@ def _share_what_is_owned() -> Sequence[Patch]:
 
 
 def _leave_the_sharers() -> Sequence[Patch]:
-    return [(TableState, "_evict", lambda self, resource, sharer, to: None)]
+    return [(queueing, "evict", lambda state, resource, sharer, to: None)]
 
 
 def _promote_nobody() -> Sequence[Patch]:
@@ -80,10 +80,10 @@ def _promote_nobody() -> Sequence[Patch]:
 
 
 def _answer_the_reader_that_was_severed() -> Sequence[Patch]:
-    lose = TableState._lose
+    lose = grants.lose
 
     def lose_gently(
-        self: TableState,
+        state: TableState,
         resource: Resource,
         entry: Entry,
         reason: LossReason,
@@ -91,9 +91,9 @@ def _answer_the_reader_that_was_severed() -> Sequence[Patch]:
         **audited: bool,
     ) -> None:
         is_reader = entry.last is not None and entry.last.owner.access == Access.READ
-        lose(self, resource, entry, reason, to, **audited)
+        lose(state, resource, entry, reason, to, **audited)
         if is_reader:
-            self.effects = [effect for effect in self.effects if not isinstance(effect, Sever)]
+            state.effects = [effect for effect in state.effects if not isinstance(effect, Sever)]
 
     def read_without_asking_again(
         replicas: Any, wanted: Sequence[Read], max_bytes: int, replica_id: int, **more: bool
@@ -102,7 +102,7 @@ def _answer_the_reader_that_was_severed() -> Sequence[Patch]:
             read.connection = NO_CONNECTION
         return read_all(replicas, wanted, max_bytes, replica_id, **more)
 
-    return [(TableState, "_lose", lose_gently), (plain_fetch, "read_all", read_without_asking_again)]
+    return [(grants, "lose", lose_gently), (plain_fetch, "read_all", read_without_asking_again)]
 
 
 def _look_at_guards_afterwards() -> Sequence[Patch]:
@@ -128,10 +128,11 @@ async def _nothing_read(self: GroupNames, groups: Any) -> dict[str, Any]:
 
 
 def _keep_the_first_wait_timeout() -> Sequence[Patch]:
-    def mutant(self: TableState, resource: Resource, waiter: Waiter, until_ms: int, now_ms: int) -> None:
-        self.watch(WaiterDeadline(resource.key, waiter), self.waiter_deadline_ms(waiter, now_ms))
+    def mutant(state: TableState, resource: Resource, waiter: Waiter, until_ms: int, now_ms: int) -> None:
+        deadline_ms = queueing.waiter_deadline_ms(waiter, now_ms)
+        state.watch(WaiterDeadline(resource.key, waiter), deadline_ms)
 
-    return [(TableState, "wait_until", mutant)]
+    return [(queueing, "wait_until", mutant)]
 
 
 MUTATIONS = (

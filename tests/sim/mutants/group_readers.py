@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast_log.broker.ownership import standings
+from holdfast_log.broker.ownership import grants, standings
 from holdfast_log.broker.ownership.guards import ReaderGuard
 from holdfast_log.broker.ownership.readers import AttachReader
 from holdfast_log.broker.ownership.service import OwnershipService
@@ -22,7 +22,7 @@ def _attach_anyone() -> Sequence[Patch]:
         entry = resource.entries.get(self._requester.group)
         if entry is None or entry.grant is None:
             return attach(self, state, key, now_ms)
-        state.attach(resource, entry, self._requester.connection, now_ms)
+        grants.attach(state, resource, entry, self._requester.connection, now_ms)
         return standings.outcome(key)
 
     return [(AttachReader, "_attach", mutant)]

@@ -32,7 +32,7 @@ def _begin_at_one() -> Sequence[Patch]:
 
 
 def _forget_names_in_use() -> Sequence[Patch]:
-    free = TableState._not_free
+    free = TableState.not_free
 
     def mutant(self: TableState, key: ResourceKey) -> None:
         """Keep a name among those without an owner when it is granted."""
@@ -42,7 +42,7 @@ def _forget_names_in_use() -> Sequence[Patch]:
     def is_forgettable(state: TableState, key: NameKey) -> bool:
         return key in state.resources and state.resources[key].version != NO_ZNODE
 
-    return [(TableState, "_not_free", mutant), (forgetting, "_is_forgettable", is_forgettable)]
+    return [(TableState, "not_free", mutant), (forgetting, "_is_forgettable", is_forgettable)]
 
 
 def _load_at_once() -> Sequence[Patch]:

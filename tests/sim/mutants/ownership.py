@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast_log.broker.ownership import claims, fence_commits, operations, rules, standings
+from holdfast_log.broker.ownership import (
+    claims,
+    fence_commits,
+    grants,
+    operations,
+    restoring,
+    rules,
+    standings,
+)
 from holdfast_log.broker.ownership.claims import Claim
 from holdfast_log.broker.ownership.effects import Write
 from holdfast_log.broker.ownership.fence_commits import FenceCommits
@@ -204,18 +212,18 @@ def _leave_out_fences_until_settled_again() -> Sequence[Patch]:
 
 def _raise_fences_at_reload() -> Sequence[Patch]:
     """A leader that loads a record again gives each of its owners the end of the log as the fence."""
-    restore_owner = TableState._restore_owner
+    restore_owner = restoring.restore_owner
 
     def mutant(
         state: TableState, resource: Resource, entry: Entry, before: Entry | None, now_ms: int
     ) -> None:
         restore_owner(state, resource, entry, before, now_ms)
         assert entry.last is not None
-        fence = state._fence(resource.key, entry.group, entry.last)
+        fence = grants.fence_of(state, resource.key, entry.group, entry.last)
         if fence is not None and before is not None:
             entry.amend(replace(entry.last, fence_offset=fence.offset))
 
-    return [(TableState, "_restore_owner", mutant)]
+    return [(restoring, "restore_owner", mutant)]
 
 
 def _let_strangers_in() -> Sequence[Patch]:
