@@ -14,10 +14,9 @@ from collections.abc import Collection, Mapping
 from holdfast_log.clients.connection.cluster_view import Metadata
 from holdfast_log.clients.connection.connection import COORDINATOR
 from holdfast_log.clients.connection.link import Call, Reply
-from holdfast_log.clients.errors import is_retriable
 from holdfast_log.clients.groups.classic_requests import ClassicSettings, Joined, joined
 from holdfast_log.clients.groups.coordinator import COORDINATOR_MOVED, GroupCoordinator
-from holdfast_log.clients.groups.member import Member, MemberGoal, next_state
+from holdfast_log.clients.groups.member import Course, Member, MemberGoal
 from holdfast_log.clients.groups.membership import (
     NO_GENERATION,
     AssignPartitions,
@@ -26,7 +25,7 @@ from holdfast_log.clients.groups.membership import (
 )
 from holdfast_log.protocol.consumer_protocol import decode_assignment
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
-from holdfast_log.protocol.messages.heartbeat import HeartbeatResponse
+from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from holdfast_log.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from holdfast_log.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from holdfast_log.protocol.schema import MalformedMessage
@@ -121,18 +120,24 @@ TRANSITIONS: Mapping[ClassicState, Mapping[ClassicEvent, ClassicState]] = {
         _E.FENCED: _S.FENCED,
     },
 }
-"""The transition table, for `next_state`."""
+_COURSE = Course(
+    transitions=TRANSITIONS,
+    outside=(_S.OUTSIDE,),
+    stable=_S.STABLE,
+    fenced=_S.FENCED,
+    revoked=_E.REVOKED,
+    left=_E.LEFT,
+    failed=_E.FAILED,
+    lost=_E.LOST,
+)
 
 
-class ClassicMembership(Member):
+class ClassicMembership(Member[ClassicState, ClassicEvent]):
     """A member of a classic group, as a machine; see `clients.groups.membership.GroupMembership`."""
 
     def __init__(self, settings: ClassicSettings, coordinator: GroupCoordinator, metadata: Metadata) -> None:
-        super().__init__(coordinator)
-        self.state = ClassicState.OUTSIDE
-        """Changed by `_advance` only."""
+        super().__init__(_COURSE, settings, coordinator, metadata)
         self._settings = settings
-        self._metadata = metadata
         self._joined_topics: tuple[str, ...] = ()
         self._member_id = ""
         self._assigned: tuple[TopicPartition, ...] = ()
@@ -144,9 +149,6 @@ class ClassicMembership(Member):
         self._assigned_counts: Mapping[str, int] | None = None
         """The partition counts that this leader has assigned; a change of them calls for a rebalance."""
 
-    def _advance(self, event: ClassicEvent) -> None:
-        self.state = next_state(TRANSITIONS, self.state, event)
-
     # For the session ----------------------------------------------------------------------------------
 
     @property
@@ -157,26 +159,16 @@ class ClassicMembership(Member):
         return GroupIdentity(group_id, self._generation, self._member_id, self._settings.instance_id)
 
     @property
-    def is_joined(self) -> bool:
-        return self.state is ClassicState.STABLE and self._goal is not MemberGoal.JOIN and not self._events
-
-    @property
     def session_timeout_ms(self) -> int:
         return self._settings.session_timeout_ms
 
     def subscribe(self, topics: Collection[str]) -> None:
-        self._topics = tuple(sorted(topics))
-        for topic in self._topics:
-            self._metadata.want(topic)
+        self._want_topics(topics)
         if not self._topics:
             self._goal = MemberGoal.LEAVE
             self._joined_topics = ()
         elif self._topics != self._joined_topics:
             self._goal = MemberGoal.JOIN
-
-    def revoked(self) -> None:
-        super().revoked()
-        self._advance(ClassicEvent.REVOKED)
 
     def leave_call(self) -> Call | None:
         if not self._member_id or self._settings.instance_id is not None:
@@ -193,13 +185,9 @@ class ClassicMembership(Member):
             self._want_join()
         if self.state is ClassicState.STABLE and self._goal is not MemberGoal.NOTHING and not self._events:
             self._begin_rebalance()
-        if self.state is ClassicState.OUTSIDE and self._goal is MemberGoal.LEAVE and not self._events:
-            self._advance(ClassicEvent.LEFT)
-            self._goal = MemberGoal.NOTHING
-            self._leave = self.leave_call()
-            self._generation = NO_GENERATION
+        self._leave_if_wanted()
         calls = self._leaves()
-        if self._can_join() and now_ms >= self._not_before_ms and self._coordinator.want():
+        if self._can_begin() and now_ms >= self._not_before_ms and self._coordinator.want():
             calls.append(self._join())
         if self.state is ClassicState.ASSIGNING and (self._knows_topics() or now_ms >= self._assign_by_ms):
             calls.append(self._sync(now_ms))
@@ -209,7 +197,7 @@ class ClassicMembership(Member):
         if self.state is ClassicState.FENCED or not self._coordinator.is_known:
             return None
         times = []
-        if self._can_join():
+        if self._can_begin():
             times.append(self._not_before_ms)
         if self.state is ClassicState.ASSIGNING:
             times.append(self._assign_by_ms)
@@ -217,21 +205,13 @@ class ClassicMembership(Member):
             times.append(self._heartbeat_due_ms)
         return None if not times else max(now_ms, min(times))
 
-    def _can_join(self) -> bool:
-        is_idle = self._call is None and not self._events
-        return is_idle and self.state is ClassicState.OUTSIDE and self._goal is MemberGoal.JOIN
-
     def _beats(self) -> bool:
         """Whether heartbeats are needed: JoinGroup and SyncGroup in flight keep the session alive too."""
         is_member = self.state in (ClassicState.STABLE, ClassicState.REVOKING, ClassicState.ASSIGNING)
         return is_member and self._generation != NO_GENERATION and self._heartbeat is None
 
-    def _beat(self, now_ms: int) -> Call:
-        self._heartbeat_due_ms = now_ms + self._settings.heartbeat_interval_ms
-        request = self._settings.heartbeat_request(self._generation, self._member_id)
-        timeout_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms)
-        self._heartbeat = Call(COORDINATOR, request, timeout_ms, tag=(self._generation, now_ms))
-        return self._heartbeat
+    def _heartbeat_request(self) -> HeartbeatRequest:
+        return self._settings.heartbeat_request(self._generation, self._member_id)
 
     def _begin_rebalance(self) -> None:
         """Revoke the partitions that a joining member may not keep."""
@@ -290,22 +270,13 @@ class ClassicMembership(Member):
 
     # In: replies --------------------------------------------------------------------------------------
 
-    def handle(self, reply: Reply, now_ms: int) -> bool:
-        if reply.call is self._heartbeat:
-            self._heartbeat = None
-            self._take_heartbeat(reply, now_ms)
-            return True
-        if reply.call is not self._call:
-            return False
-        self._call = None
-        self._coordinator.is_line_taken = False
+    def _take_reply(self, reply: Reply, now_ms: int) -> None:
         if reply.error is not None:
             self._retry(reply.error, now_ms)
         elif isinstance(reply.response, JoinGroupResponse):
             self._take_join(reply.response, now_ms)
         elif isinstance(reply.response, SyncGroupResponse):
             self._take_sync(reply.response, reply.call.tag, now_ms)
-        return True
 
     def _take_join(self, response: JoinGroupResponse, now_ms: int) -> None:
         if self.state is not ClassicState.JOINING:
@@ -393,32 +364,15 @@ class ClassicMembership(Member):
                 self._advance(ClassicEvent.REBALANCED)
                 self._want_join()
             case ErrorCode.FENCED_INSTANCE_ID:
-                group_id, instance_id = self._settings.group_id, self._settings.instance_id
-                self._fencing_error = error_for(
-                    error.code,
-                    f"another consumer of group {group_id} uses group.instance.id={instance_id} now; give "
-                    f"each consumer its own: {error.message}",
-                )
-                self._advance(ClassicEvent.FENCED)
+                self._fence(ClassicEvent.FENCED, self._settings.instance_id, f": {error.message}")
                 self._lose()
             case _:
                 self._retry(error, now_ms)
-
-    def _retry(self, error: Exception, now_ms: int) -> None:
-        """Join again after `retry.backoff.ms`. Only errors that are not retriable reach the application."""
-        self._forget_coordinator(error)
-        self._not_before_ms = now_ms + self._settings.retry_backoff_ms
-        self._advance(ClassicEvent.FAILED)
-        self._want_join()
-        if not is_retriable(error):
-            self._problem = error
 
     def _forget_coordinator(self, error: Exception) -> None:
         if not isinstance(error, BrokerError) or error.code in COORDINATOR_MOVED:
             self._coordinator.forget()
 
     def _lose(self) -> None:
-        self._lose_all()
         self._assigned_counts = None
-        self._advance(ClassicEvent.LOST)
-        self._want_join()
+        super()._lose()

@@ -14,13 +14,13 @@ from collections.abc import Collection, Mapping
 from holdfast_log.clients.connection.cluster_view import Metadata
 from holdfast_log.clients.connection.connection import ANY_NODE, COORDINATOR
 from holdfast_log.clients.connection.link import Call, Reply
-from holdfast_log.clients.errors import is_retriable
 from holdfast_log.clients.groups.coordinator import CoordinatorNode, GroupCoordinator
 from holdfast_log.clients.groups.managed_requests import ManagedSettings, RewindRequested
-from holdfast_log.clients.groups.member import Member, MemberGoal, next_state
+from holdfast_log.clients.groups.member import Course, Member, MemberGoal
 from holdfast_log.clients.groups.membership import NO_GENERATION, AssignPartitions, GroupIdentity
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.messages.group_membership import (
+    ConsumerHeartbeatRequest,
     ConsumerHeartbeatResponse,
     CreateGroupResponse,
     ListConsumerGroupsResponse,
@@ -105,26 +105,29 @@ TRANSITIONS: Mapping[ManagedState, Mapping[ManagedEvent, ManagedState]] = {
     },
     _S.FENCED: {_E.REVOKED: _S.FENCED, _E.LOST: _S.FENCED},
 }
-"""The transition table, for `next_state`."""
 _UNREGISTERED = (ManagedState.OUTSIDE, ManagedState.LOCATED)
+_COURSE = Course(
+    transitions=TRANSITIONS,
+    outside=_UNREGISTERED,
+    stable=_S.STABLE,
+    fenced=_S.FENCED,
+    revoked=_E.REVOKED,
+    left=_E.LEFT,
+    failed=_E.FAILED,
+    lost=_E.LOST,
+)
 
 
-class ManagedMembership(Member):
+class ManagedMembership(Member[ManagedState, ManagedEvent]):
     """A member of a managed group, as a machine; see `clients.groups.membership.GroupMembership`."""
 
     def __init__(self, settings: ManagedSettings, coordinator: GroupCoordinator, metadata: Metadata) -> None:
-        super().__init__(coordinator)
-        self.state = ManagedState.OUTSIDE
-        """Changed by `_advance` only."""
+        super().__init__(_COURSE, settings, coordinator, metadata)
         self._settings = settings
-        self._metadata = metadata
         self._group_topics: frozenset[str] = frozenset()
         self._group_session_ms = settings.session_timeout_ms
         self._has_single_readers = settings.single_reader
         self._rewind: RewindRequested | None = None
-
-    def _advance(self, event: ManagedEvent) -> None:
-        self.state = next_state(TRANSITIONS, self.state, event)
 
     # For the session ----------------------------------------------------------------------------------
 
@@ -136,29 +139,19 @@ class ManagedMembership(Member):
         return GroupIdentity(group_id, self._generation, self._settings.consumer_id)
 
     @property
-    def is_joined(self) -> bool:
-        return self.state is ManagedState.STABLE and self._goal is not MemberGoal.JOIN and not self._events
-
-    @property
     def session_timeout_ms(self) -> int:
         """How long the controller keeps this member without a heartbeat: its own timeout, or the group's
         where that is shorter."""
         return min(self._settings.session_timeout_ms, self._group_session_ms)
 
     def subscribe(self, topics: Collection[str]) -> None:
-        self._topics = tuple(sorted(topics))
-        for topic in self._topics:
-            self._metadata.want(topic)
+        self._want_topics(topics)
         if not self._topics:
             self._goal = MemberGoal.LEAVE
         elif self.state in _UNREGISTERED or not self._group_topics.issuperset(self._topics):
             self._goal = MemberGoal.JOIN
         elif self._goal is MemberGoal.LEAVE:
             self._goal = MemberGoal.NOTHING
-
-    def revoked(self) -> None:
-        super().revoked()
-        self._advance(ManagedEvent.REVOKED)
 
     def leave_call(self) -> Call | None:
         if self._generation == NO_GENERATION and self.state is not ManagedState.REGISTERING:
@@ -189,13 +182,9 @@ class ManagedMembership(Member):
         wants_change = self._goal is not MemberGoal.NOTHING
         if self.state is ManagedState.STABLE and wants_change and not self._events and self._call is None:
             self._stop()
-        if self.state in _UNREGISTERED and self._goal is MemberGoal.LEAVE and not self._events:
-            self._advance(ManagedEvent.LEFT)
-            self._goal = MemberGoal.NOTHING
-            self._leave = self.leave_call()
-            self._generation = NO_GENERATION
+        self._leave_if_wanted()
         calls = self._leaves()
-        if self._can_proceed() and now_ms >= self._not_before_ms:
+        if self._can_begin() and now_ms >= self._not_before_ms:
             calls.append(self._next_step(now_ms))
         if self._can_rewind() and self._rewind is not None and now_ms >= self._rewind.not_before_ms:
             calls.append(self._send_rewind(self._rewind, now_ms))
@@ -205,17 +194,13 @@ class ManagedMembership(Member):
         if self.state is ManagedState.FENCED:
             return None
         times = []
-        if self._can_proceed():
+        if self._can_begin():
             times.append(self._not_before_ms)
         if self._can_rewind() and self._rewind is not None:
             times.append(self._rewind.not_before_ms)
         if self._beats() and self._coordinator.is_known:
             times.append(self._heartbeat_due_ms)
         return None if not times else max(now_ms, min(times))
-
-    def _can_proceed(self) -> bool:
-        is_idle = self._call is None and not self._events
-        return is_idle and self.state in _UNREGISTERED and self._goal is MemberGoal.JOIN
 
     def _can_rewind(self) -> bool:
         return self.is_joined and self._call is None and self._heartbeat is None
@@ -227,13 +212,8 @@ class ManagedMembership(Member):
             is_member and self._generation != NO_GENERATION and self._heartbeat is None and self._call is None
         )
 
-    def _beat(self, now_ms: int) -> Call:
-        settings = self._settings
-        self._heartbeat_due_ms = now_ms + settings.heartbeat_interval_ms
-        request = settings.heartbeat_request(self._generation, self._group_session_ms)
-        timeout_ms = min(settings.request_timeout_ms, self.session_timeout_ms)
-        self._heartbeat = Call(COORDINATOR, request, timeout_ms, tag=(self._generation, now_ms))
-        return self._heartbeat
+    def _heartbeat_request(self) -> ConsumerHeartbeatRequest:
+        return self._settings.heartbeat_request(self._generation, self._group_session_ms)
 
     def _stop(self) -> None:
         """End the registration and revoke every partition, before leaving or registering again."""
@@ -278,15 +258,7 @@ class ManagedMembership(Member):
 
     # In: replies --------------------------------------------------------------------------------------
 
-    def handle(self, reply: Reply, now_ms: int) -> bool:
-        if reply.call is self._heartbeat:
-            self._heartbeat = None
-            self._take_heartbeat(reply, now_ms)
-            return True
-        if reply.call is not self._call:
-            return False
-        self._call = None
-        self._coordinator.is_line_taken = False
+    def _take_reply(self, reply: Reply, now_ms: int) -> None:
         match reply.response:
             case ListConsumerGroupsResponse() as response:
                 self._take_list(response, now_ms)
@@ -299,7 +271,6 @@ class ManagedMembership(Member):
             case _:
                 assert reply.error is not None
                 self._failed(reply.call, reply.error, now_ms)
-        return True
 
     def _take_list(self, response: ListConsumerGroupsResponse, now_ms: int) -> None:
         if response.error_code:
@@ -365,12 +336,7 @@ class ManagedMembership(Member):
             return
         error = error_for(code)
         if error.code is ErrorCode.ILLEGAL_GENERATION and self._settings.is_static:
-            self._fencing_error = error_for(
-                ErrorCode.FENCED_INSTANCE_ID,
-                f"another consumer of group {self._settings.group_id} uses "
-                f"group.instance.id={self._settings.consumer_id} now; give each consumer its own",
-            )
-            self._advance(ManagedEvent.FENCED)
+            self._fence(ManagedEvent.FENCED, self._settings.consumer_id)
         if error.retriable or error.code is ErrorCode.REBALANCE_IN_PROGRESS:
             self._want_join()
         else:
@@ -422,20 +388,12 @@ class ManagedMembership(Member):
         else:
             self._retry(error, now_ms)
 
-    def _retry(self, error: Exception, now_ms: int) -> None:
-        """Start over after `retry.backoff.ms`. An error that registering cannot cure is raised."""
+    def _forget_coordinator(self, error: Exception) -> None:
         self._coordinator.forget()
-        self._not_before_ms = now_ms + self._settings.retry_backoff_ms
-        self._advance(ManagedEvent.FAILED)
-        self._want_join()
-        is_passing = isinstance(error, BrokerError) and error.code in _PASSES_BY_REGISTERING
-        if not is_passing and not is_retriable(error):
-            self._problem = error
 
-    def _lose(self) -> None:
-        self._lose_all()
-        self._advance(ManagedEvent.LOST)
-        self._want_join()
+    def _is_passing(self, error: Exception) -> bool:
+        passes = isinstance(error, BrokerError) and error.code in _PASSES_BY_REGISTERING
+        return passes or super()._is_passing(error)
 
 
 _COMES_TOO_LATE = (

@@ -1,5 +1,5 @@
-"""What both kinds of membership share: owned partitions, events for the consumer, errors for the application,
-and the requests in flight."""
+"""What both protocols share: a member's way into its group and out of it, the partitions that it owns, events
+for the consumer, errors for the application, and the requests in flight."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ import enum
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Mapping
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
-from holdfast_log.clients.connection.link import Call
+from holdfast_log.clients.connection.cluster_view import Metadata
+from holdfast_log.clients.connection.connection import COORDINATOR
+from holdfast_log.clients.connection.link import Call, Reply
+from holdfast_log.clients.errors import is_retriable
 from holdfast_log.clients.groups.coordinator import GroupCoordinator
 from holdfast_log.clients.groups.membership import NO_GENERATION, MembershipEvent, RevokePartitions
+from holdfast_log.protocol.api import Request
+from holdfast_log.protocol.errors import ErrorCode, error_for
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 _State = TypeVar("_State", bound=enum.Enum)
@@ -34,12 +40,54 @@ class MemberGoal(enum.Enum):
     LEAVE = enum.auto()
 
 
-class Member(ABC):
-    """The base of the memberships."""
+@dataclass(frozen=True, slots=True)
+class Course(Generic[_State, _Event]):
+    """A protocol's transition table, and those of its states and events that both protocols have.
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
+    In a state of `outside` a member may begin to join, or leave. `stable`: it has its partitions. `fenced`:
+    another member uses its group.instance.id; that is final.
+    """
+
+    transitions: Mapping[_State, Mapping[_Event, _State]]
+    outside: tuple[_State, ...]
+    stable: _State
+    fenced: _State
+    revoked: _Event
+    left: _Event
+    failed: _Event
+    lost: _Event
+
+
+class MemberSettings(Protocol):
+    """The settings that a member needs in both protocols. All times in ms."""
+
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def heartbeat_interval_ms(self) -> int: ...
+    @property
+    def request_timeout_ms(self) -> int: ...
+    @property
+    def retry_backoff_ms(self) -> int: ...
+
+
+class Member(ABC, Generic[_State, _Event]):
+    """The base of the memberships. A subclass starts in the first state that its course calls `outside`."""
+
+    def __init__(
+        self,
+        course: Course[_State, _Event],
+        settings: MemberSettings,
+        coordinator: GroupCoordinator,
+        metadata: Metadata,
+    ) -> None:
+        self.state: _State = course.outside[0]
+        """Changed by `_advance` only."""
         self.owned: tuple[TopicPartition, ...] = ()
+        self._course = course
+        self._common = settings
         self._coordinator = coordinator
+        self._metadata = metadata
         self._topics: tuple[str, ...] = ()
         self._generation = NO_GENERATION
         self._events: deque[MembershipEvent] = deque()
@@ -71,12 +119,100 @@ class Member(ABC):
         """Whether heartbeats are needed now, and none is in flight."""
 
     @abstractmethod
-    def _beat(self, now_ms: int) -> Call:
+    def _heartbeat_request(self) -> Request[Any]:
         """The next heartbeat."""
 
     @abstractmethod
+    def _take_heartbeat(self, reply: Reply, now_ms: int) -> None:
+        """Process the reply to a heartbeat, whose tag is the generation and the time at which it was sent."""
+
+    @abstractmethod
+    def _take_reply(self, reply: Reply, now_ms: int) -> None:
+        """Process the reply to the request that was in flight besides heartbeats and LeaveGroup."""
+
+    @abstractmethod
+    def _forget_coordinator(self, error: Exception) -> None:
+        """A request has failed with `error`: look for the coordinator again if that may help."""
+
+    def _is_passing(self, error: Exception) -> bool:
+        """Whether joining again can cure an error, so that the application need not see it."""
+        return is_retriable(error)
+
+    def _advance(self, event: _Event) -> None:
+        self.state = next_state(self._course.transitions, self.state, event)
+
+    # The way in and out -------------------------------------------------------------------------------
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether partitions are assigned, and no rebalance is in progress."""
+        is_stable = self.state is self._course.stable
+        return is_stable and self._goal is not MemberGoal.JOIN and not self._events
+
+    def _want_topics(self, topics: Collection[str]) -> None:
+        """Subscribe to these topics, and learn of their partitions."""
+        self._topics = tuple(sorted(topics))
+        for topic in self._topics:
+            self._metadata.want(topic)
+
+    def _can_begin(self) -> bool:
+        """Whether the member is to join, and nothing has to happen before."""
+        is_idle = self._call is None and not self._events
+        return is_idle and self.state in self._course.outside and self._goal is MemberGoal.JOIN
+
+    def _leave_if_wanted(self) -> None:
+        """Have LeaveGroup sent once the partitions are revoked, if the subscription has ended."""
+        if self.state in self._course.outside and self._goal is MemberGoal.LEAVE and not self._events:
+            self._advance(self._course.left)
+            self._goal = MemberGoal.NOTHING
+            self._leave = self.leave_call()
+            self._generation = NO_GENERATION
+
+    def _retry(self, error: Exception, now_ms: int) -> None:
+        """Join again after `retry.backoff.ms`. An error that this cannot cure reaches the application."""
+        self._forget_coordinator(error)
+        self._not_before_ms = now_ms + self._common.retry_backoff_ms
+        self._advance(self._course.failed)
+        self._want_join()
+        if not self._is_passing(error):
+            self._problem = error
+
     def _lose(self) -> None:
         """The membership has ended at the coordinator, or counts as ended."""
+        self._lose_all()
+        self._advance(self._course.lost)
+        self._want_join()
+
+    def _fence(self, event: _Event, instance_id: str | None, why: str = "") -> None:
+        """Another member has taken this member's group.instance.id, which ends the membership for good."""
+        self._fencing_error = error_for(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"another consumer of group {self._common.group_id} uses group.instance.id={instance_id} now; "
+            f"give each consumer its own{why}",
+        )
+        self._advance(event)
+
+    # Requests -----------------------------------------------------------------------------------------
+
+    def handle(self, reply: Reply, now_ms: int) -> bool:
+        """Process a reply; returns whether it answered one of this membership's calls."""
+        if reply.call is self._heartbeat:
+            self._heartbeat = None
+            self._take_heartbeat(reply, now_ms)
+            return True
+        if reply.call is not self._call:
+            return False
+        self._call = None
+        self._coordinator.is_line_taken = False
+        self._take_reply(reply, now_ms)
+        return True
+
+    def _beat(self, now_ms: int) -> Call:
+        self._heartbeat_due_ms = now_ms + self._common.heartbeat_interval_ms
+        timeout_ms = min(self._common.request_timeout_ms, self.session_timeout_ms)
+        tag = (self._generation, now_ms)
+        self._heartbeat = Call(COORDINATOR, self._heartbeat_request(), timeout_ms, tag=tag)
+        return self._heartbeat
 
     def beats(self, now_ms: int) -> list[Call]:
         """Those requests to send now that begin no rebalance: heartbeats, and LeaveGroup after `give_up`."""
@@ -130,6 +266,7 @@ class Member(ABC):
         assert isinstance(event, RevokePartitions)
         gone = frozenset(event.partitions)
         self.owned = tuple(partition for partition in self.owned if partition not in gone)
+        self._advance(self._course.revoked)
 
     def raise_problem(self) -> None:
         """Raise an error that the application has not seen yet; the error of a fenced member every time."""
