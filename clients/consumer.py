@@ -125,6 +125,8 @@ class BaseConsumer(ConsumerQueries):
             self._parts.discovery.discard(topic)
             if self._group is not None and self._group.unsubscribe(topic):
                 return
+        if self._group is not None:
+            self._group.beside.remove(topic, partition)
         for key in self.assignment():
             if key.topic == topic and partition in (None, key.partition):
                 self._fetcher.remove(key)

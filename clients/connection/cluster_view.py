@@ -162,8 +162,8 @@ class Metadata:
             for partition in sorted(row.partitions, key=lambda partition: partition.partition_index)
         )
         available = tuple(info.partition for info in partitions if info.leader != NO_NODE)
-        if len(available) < len(partitions):
-            self._is_stale = True
+        if any(info.leader not in self.nodes for info in partitions):
+            self._is_stale = True  # No leader, or one that the broker that answered does not know yet.
         if known is not None and known.available == available:
             available = known.available  # Partitioners compare the object to notice a change.
         self.topics[name] = TopicInfo(name, row.topic_id, row.is_internal, partitions, available)

@@ -56,6 +56,8 @@ class ConsumerParts:
 
     def add_partition(self, partition: TopicPartition) -> None:
         """Consume one partition: from the group's committed offset, or as `auto.offset.reset` says."""
+        if self.group is not None and not self.group.beside.add(partition, self.group.membership.owned):
+            return  # The group begins it once this member has given it back.
         is_new = partition not in self.fetcher.positions
         position = self.fetcher.add(partition)
         if is_new and self.group is not None:

@@ -30,6 +30,7 @@ from holdfast_log.clients.groups.membership import (
     OwnerTokens,
     RevokePartitions,
 )
+from holdfast_log.clients.groups.partitions_beside import PartitionsBeside
 from holdfast_log.clients.groups.rebalance_tracker import RebalanceTracker
 from holdfast_log.clients.message import OffsetAndMetadata
 from holdfast_log.protocol.errors import error_for
@@ -74,6 +75,7 @@ class GroupSession:
         self.membership = membership
         self.heartbeats = heartbeats
         self.rebalances = RebalanceTracker(membership, events)
+        self.beside = PartitionsBeside()
         self._subscribed: dict[str, None] = {}
         self.commits = GroupCommits(
             settings,
@@ -182,6 +184,7 @@ class GroupSession:
     def subscribe(self, topic: str) -> None:
         """Add a topic to this member's subscription."""
         self._subscribed[topic] = None
+        self.beside.remove(topic)
         self.membership.subscribe(self._subscribed)
 
     def unsubscribe(self, topic: str) -> bool:
@@ -240,15 +243,16 @@ class GroupSession:
     def _assign(self, event: AssignPartitions) -> None:
         self.commits.has_joined = True
         self.heartbeats.joined()
-        for partition in event.partitions:
+        partitions = tuple(partition for partition in event.partitions if partition not in self.beside)
+        for partition in partitions:
             position = self._fetcher.add(partition)
             if event.offsets is None:
                 position.is_pending = True
             elif event.offsets.get(partition, -1) >= 0:
                 self._begin(position, OffsetAndMetadata(event.offsets[partition]))
-        if event.offsets is None and event.partitions:
-            self._fetch_offsets(event.partitions)
-        error = self._early_seeks.carry_out([self._fetcher.positions[each] for each in event.partitions])
+        if event.offsets is None and partitions:
+            self._fetch_offsets(partitions)
+        error = self._early_seeks.carry_out([self._fetcher.positions[each] for each in partitions])
         self._problem = self._problem or error
         if event.must_attach and self._attachments is not None:
             self._attachments.add(event.partitions)
@@ -281,6 +285,8 @@ class GroupSession:
                 self.commits.known.pop(partition, None)
             self._revocation = None
             self.membership.revoked()
+            for partition in self.beside.revoked(event.partitions):
+                self.begin_at_committed(self._fetcher.add(partition))
         return True
 
     def _begin_revocation(self, event: RevokePartitions, now_ms: int) -> _Revocation:
@@ -295,7 +301,11 @@ class GroupSession:
         return _Revocation(event, commit, now_ms + self._settings.session_timeout_ms // 2)
 
     def _consumed_of(self, event: RevokePartitions) -> list[TopicPartition]:
-        return [partition for partition in event.partitions if partition in self._fetcher.positions]
+        return [
+            partition
+            for partition in event.partitions
+            if partition in self._fetcher.positions and partition not in self.beside
+        ]
 
     def _call_back(
         self, method: Callable[[tuple[TopicPartition, ...]], None], partitions: tuple[TopicPartition, ...]

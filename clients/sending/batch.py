@@ -22,6 +22,24 @@ class ReplacementSpan:
     index: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Onward:
+    """A callback that takes the next step towards calling `callback`, which waits for more than one batch."""
+
+    step: Callable[[Callable[[], object]], object]
+    callback: Callable[[], object]
+
+    def __call__(self) -> None:
+        self.step(self.callback)
+
+
+def _last_in(callback: Callable[[], object]) -> Callable[[], object]:
+    """What is called in the end."""
+    while isinstance(callback, Onward):
+        callback = callback.callback
+    return callback
+
+
 class Batch:
     """A batch on its way through the queues. Its fields are guarded by the producer's lock.
 
@@ -170,6 +188,11 @@ class Batch:
                 return True
         callback()
         return True
+
+    def forget(self, callback: Callable[[], object]) -> None:
+        """Do not call back, neither here nor by what goes on elsewhere: who waited has given up."""
+        with self._lock:
+            self._callbacks = [each for each in self._callbacks if _last_in(each) is not callback]
 
     def finish(self, error: Exception | None = None) -> list[Callable[[], object]]:
         """Set the outcome. Returns the callbacks to run now, without the lock."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from holdfast_log.clients.arguments import A_FUNCTION, A_TIMEOUT, checked
 from holdfast_log.clients.errors import RequestTimeoutError
 from holdfast_log.clients.message import UNKNOWN_OFFSET, RecordMetadata
-from holdfast_log.clients.sending.batch import Batch, whereabouts
+from holdfast_log.clients.sending.batch import Batch, Onward, whereabouts
 from holdfast_log.clients.sending.producer_lock import RunUntil
 from holdfast_log.clients.sending.waiting import wait_while_awake
 
@@ -82,6 +82,10 @@ class SendResponse:
         waited may have given up meanwhile."""
         raise NotImplementedError
 
+    def _forget(self, callback: Callable[[], object]) -> None:
+        """Do not call back any more: who waited has given up."""
+        raise NotImplementedError
+
     @checked(timeout_ms=A_TIMEOUT)
     def result(self, timeout_ms: int | None = None) -> RecordMetadata:
         """Wait for the outcome and return where the message is.
@@ -108,8 +112,15 @@ class SendResponse:
         if run_until is not None:
             return run_until(lambda: self.done, timeout_ms)
         event = threading.Event()
-        self._when_done(event.set)
-        return wait_while_awake(event, timeout_ms)
+        wake = event.set
+        self._when_done(wake)
+        is_done = False
+        try:
+            is_done = wait_while_awake(event, timeout_ms)
+        finally:
+            if not is_done:
+                self._forget(wake)
+        return is_done
 
     def _run_until(self) -> RunUntil | None:
         """Runs the loop of a producer without a thread; None if it has one."""
@@ -136,8 +147,13 @@ class SendResponse:
 
             loop = asyncio.get_running_loop()
             event = asyncio.Event()
-            self._when_done(partial(_set_in, loop, event))
-            yield from event.wait().__await__()
+            wake = partial(_set_in, loop, event)
+            self._when_done(wake)
+            try:
+                yield from event.wait().__await__()
+            finally:
+                if not event.is_set():
+                    self._forget(wake)
         return self._outcome()
 
 
@@ -216,8 +232,11 @@ class RecordResponse(SendResponse):
 
     def _when_done(self, callback: Callable[[], object]) -> None:
         batch = self._place()[0]
-        while not batch.when_done(partial(self._ask_again, callback)):
+        while not batch.when_done(Onward(self._ask_again, callback)):
             batch = self._place()[0]  # The message moved in between.
+
+    def _forget(self, callback: Callable[[], object]) -> None:
+        self._place()[0].forget(callback)
 
     def _ask_again(self, callback: Callable[[], object]) -> None:
         if self._place()[0].is_done:
@@ -307,8 +326,12 @@ class SpanResponse(SendResponse):
             if waiting is None:
                 callback()
                 return
-            if waiting.when_done(partial(self._when_done, callback)):
+            if waiting.when_done(Onward(self._when_done, callback)):
                 return
+
+    def _forget(self, callback: Callable[[], object]) -> None:
+        for batch, _, _ in self._places():
+            batch.forget(callback)
 
 
 def _look_at(places: list[tuple[Batch, int, int]]) -> None:
@@ -371,9 +394,13 @@ class GroupResponse(SendResponse):
         for position in range(index, len(self.responses)):
             response = self.responses[position]
             if not response.done:
-                response._when_done(partial(self._await_from, position + 1, callback))
+                response._when_done(Onward(partial(self._await_from, position + 1), callback))
                 return
         callback()
+
+    def _forget(self, callback: Callable[[], object]) -> None:
+        for response in self.responses:
+            response._forget(callback)
 
 
 class BulkResponse(GroupResponse):

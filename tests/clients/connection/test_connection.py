@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast_log.clients.connection.cluster_view import Metadata
 from holdfast_log.clients.connection.connection import ANY_NODE, CONTROLLER, COORDINATOR, Connection
 from holdfast_log.clients.connection.conversation import FrameReader
 from holdfast_log.clients.connection.link import Call, Reply
@@ -21,7 +22,14 @@ from holdfast_log.clients.errors import (
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.describe_cluster import DescribeClusterRequest
 from holdfast_log.protocol.messages.fetch import FetchRequest
-from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from holdfast_log.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from holdfast_log.protocol.schema import MalformedMessage
 from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
@@ -310,6 +318,23 @@ def test_metadata_keeps_to_the_newest_leader_epoch() -> None:
     for _ in range(5):
         connection.poll(100)
     assert connection.metadata.leader("flights", 0) == 2
+
+
+def test_metadata_that_names_an_unknown_broker_as_a_leader_is_asked_for_again() -> None:
+    """The broker that answered has heard of the leader, and not of its registration yet."""
+    metadata = Metadata(max_age_ms=300_000, retry_backoff_ms=100, allow_auto_topic_creation=False)
+    metadata.want("flights")
+    partition = MetadataResponsePartition(
+        error_code=0, partition_index=0, leader_id=2, replica_nodes=[1], isr_nodes=[1], offline_replicas=[]
+    )
+    topic = MetadataResponseTopic(error_code=0, name="flights", partitions=[partition])
+    answer = MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="a", port=1)], topics=[topic])
+    metadata.update(answer, metadata.request(1_000), 1_010)
+    assert metadata.due_at_ms() == 1_100, "after retry.backoff.ms"
+
+    answer.brokers.append(MetadataResponseBroker(node_id=2, host="b", port=2))
+    metadata.update(answer, metadata.request(1_100), 1_110)
+    assert metadata.due_at_ms() == 301_110
 
 
 def test_metadata_errors_are_remembered_and_forgotten() -> None:

@@ -123,6 +123,32 @@ class TestComingAndGoing:
         assert alone.owned == ()
         assert cluster.groups.state("g") == "Empty"
 
+    @pytest.mark.parametrize("turns_between", [0, 1, 3])
+    def test_a_partition_of_a_dropped_topic_can_be_read_beside_the_group(
+        self, party: Party, cluster: FakeCluster, turns_between: int
+    ) -> None:
+        """Although the group still has to revoke it, and may assign it once more before that."""
+        cluster.add_topic("carriers", 2)
+        alone = party.join("alone", "flights", "carriers")
+        party.settle()
+        before = [record.offset for record in alone.records if record.partition == 0]
+        alone.consumer.remove_topic("flights")
+        for _ in range(turns_between):
+            party.turn()
+        alone.consumer.add_topic("flights", 0)
+        party.run(3_000)
+        fill_all(cluster, 10)
+        party.run(1_000)
+
+        assert TopicPartition("flights", 0) in alone.consumer.assignment()
+        assert TopicPartition("flights", 1) not in alone.consumer.assignment()
+        found = [record.offset for record in alone.records if record.partition == 0]
+        assert found[len(before) :] == list(range(len(before), len(before) + 10))
+
+        alone.consumer.remove_topic("flights", 0)
+        party.run(1_000)
+        assert TopicPartition("flights", 0) not in alone.consumer.assignment()
+
     def test_every_record_is_read_while_many_members_come_and_go(
         self, party: Party, cluster: FakeCluster
     ) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast_log.clients.errors import ClosedError, UndeliveredError
+from holdfast_log.clients.errors import ClosedError, RequestTimeoutError, UndeliveredError
 from holdfast_log.clients.message import Message
 from holdfast_log.clients.producer import Producer
+from holdfast_log.clients.sending.responses import RecordResponse, SendResponse
 
 DEAD = "127.0.0.1:1"
 BUFFER_BYTES = 100_000
@@ -104,3 +105,28 @@ def test_a_wait_that_was_cancelled_has_seen_nothing() -> None:
 
     with pytest.raises(UndeliveredError, match="1 message was not delivered"):
         producer.close(0)
+
+
+def test_who_gives_up_waiting_for_an_outcome_leaves_nothing_behind() -> None:
+    """A program that waits for a moment again and again must not fill the memory."""
+    producer = dead_producer()
+    single = producer.send(MESSAGE)
+    several = producer.send_many("flights", [b"one", b"two"], partition=0)
+    (span,) = several.responses
+    assert isinstance(single, RecordResponse)
+    batches = [single._batch, span._batch]
+
+    async def give_up(response: SendResponse) -> None:
+        async def wait() -> None:
+            await response
+
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(wait(), 0.01)
+
+    for response in (single, several):
+        for _ in range(3):
+            with pytest.raises(RequestTimeoutError):
+                response.result(0)
+            asyncio.run(give_up(response))
+    assert [batch._callbacks for batch in batches] == [[], []]
+    close(producer)
