@@ -290,12 +290,18 @@ def _unknown_id_refusal(append: Append, partition: Partition, condition: Conditi
     if not is_asked or known_from <= condition.id_unused_before:
         return None
     append.settles_at = end_offset = log.log_end_offset
+    unnamed = (
+        ""
+        if condition.id_unused_before > 0
+        else ". To avoid that, name the log's end from before the first attempt as unused_before: without it "
+        "the whole log counts"
+    )
     return AppendIdUnknownError(
         ErrorCode.APPEND_ID_UNKNOWN,
         f"nothing was appended to {append.topic}-{append.index}: the broker remembers the append ids from "
         f"offset {known_from} on, and this one may have been used between {condition.id_unused_before} and "
         f"there. Look for it in these records (header holdfast.append.id); if it is not there, send the "
-        f"append again with unused_before={known_from}",
+        f"append again with unused_before={known_from}{unnamed}",
         end_offset,
         log.epochs.epoch_at(end_offset - 1),
         known_from,

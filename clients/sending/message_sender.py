@@ -180,10 +180,12 @@ class MessageSender:
         keys, values or headers the broker answers INVALID_REQUEST.
 
         A broker forgets old ids (`append.ids.max`). `unused_before` is an offset before which the partition
-        has no append with this id, for example the end of the log when the id was made; without it the whole
-        log counts. If the broker does not remember all ids from there on, it cannot tell whether the id was
-        used: the messages are not written, and fail with AppendIdUnknownError. So after OffsetMismatchError
-        the same append may be sent at the error's `next_offset`, with the same `unused_before`.
+        has no append with this id, for example the end of the log when the id was made. If the broker does
+        not remember all ids from there on, it cannot tell whether the id was used: the messages are not
+        written, and fail with AppendIdUnknownError, which says what to do. Always name it: without it the
+        whole log counts, and a broker that has forgotten any id of the partition refuses every new one. After
+        OffsetMismatchError the same append may be sent at the error's `next_offset`, with the same
+        `unused_before`.
 
         `topic_id` is the id of the topic to which the expected offset belongs, as `Admin.describe_topics`
         returns it. If the topic was deleted and created again since then, the messages fail with

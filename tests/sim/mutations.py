@@ -11,6 +11,7 @@ from tests.sim.mutants import (
     access,
     append_ids,
     cleaning,
+    clients,
     conditions,
     controller,
     elections,
@@ -68,6 +69,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 )
 
 RARE: tuple[Mutation, ...] = (
+    *clients.RARE,
     *following.RARE,
     *in_sync.RARE,
     *controller.RARE,

@@ -47,6 +47,10 @@ from tests.broker.replication import test_key_conditions as of_conditions
 from tests.broker.replication import test_repair as of_repairs
 from tests.broker.replication import test_retention as of_retention
 from tests.clients import test_exclusive_producer as of_exclusive
+from tests.clients.connection import test_connection as of_connections
+from tests.clients.groups import test_classic as of_classic
+from tests.clients.groups.party import Party
+from tests.clients.sending import test_coroutines as of_coroutines
 from tests.coordinator.cluster import test_lease as of_own_leases
 from tests.coordinator.controller import test_machine as of_controllers
 from tests.coordinator.controller import test_recovery as of_elections
@@ -144,6 +148,14 @@ def _with_many_names(
             scenario(OwnershipWorld(path), patches)
 
     return run
+
+
+def _drop_a_topic_and_read_on() -> None:
+    cluster = of_classic.filled_cluster()
+    party = Party(cluster, partition_assignment_strategy="range")
+    of_classic.TestComingAndGoing().test_a_partition_of_a_dropped_topic_can_be_read_beside_the_group(
+        party, cluster, 0
+    )
 
 
 def _in_ownership_world(scenario: Callable[[OwnershipWorld], None]) -> Callable[[Path], None]:
@@ -250,6 +262,13 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "append-id-bound-stays": lambda path: (
         of_append_ids.test_a_follower_does_not_know_the_ids_in_a_gap_that_compaction_has_left()
     ),
+    "unknown-leader-awaited": lambda path: (
+        of_connections.test_metadata_that_names_an_unknown_broker_as_a_leader_is_asked_for_again()
+    ),
+    "waiters-kept": lambda path: (
+        of_coroutines.test_who_gives_up_waiting_for_an_outcome_leaves_nothing_behind()
+    ),
+    "partition-beside-revoked": lambda path: _drop_a_topic_and_read_on(),
     "names-loaded-in-one-turn": _with_many_names(
         of_many_names.test_a_broker_reads_many_names_in_many_turns_of_the_reactor
     ),

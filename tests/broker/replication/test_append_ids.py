@@ -109,6 +109,21 @@ def test_an_append_whose_id_the_broker_may_have_forgotten_is_refused(world: Worl
     assert values_in(world) == 2
 
 
+@pytest.mark.parametrize(("unused_before", "advises"), [(0, True), (1, False)])
+def test_the_refusal_of_an_id_that_could_be_anywhere_says_how_to_avoid_it(
+    world: World, unused_before: int, advises: bool
+) -> None:
+    """A client that names no offset is refused as soon as the broker has forgotten any id."""
+    remember(world, 1)
+    for number in range(3):
+        with_id(world, number, number, unused_before=number)
+
+    message = with_id(world, 7, 3, unused_before=unused_before).error_message or ""
+
+    assert f"between {unused_before} and there" in message
+    assert ("name the log's end from before the first attempt as unused_before" in message) is advises
+
+
 def test_an_unknown_id_that_was_made_after_all_forgotten_ones_is_appended(world: World) -> None:
     remember(world, 1)
     for number in range(3):

@@ -18,8 +18,12 @@ from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import consumer_on, fill, fill_all
 
 
-@pytest.fixture
-def cluster() -> FakeCluster:
+@pytest.fixture(name="cluster")
+def filled() -> FakeCluster:
+    return filled_cluster()
+
+
+def filled_cluster() -> FakeCluster:
     cluster = FakeCluster(3)
     for partition in cluster.add_topic("flights", 6):
         fill(partition, 100)
