@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -183,7 +183,7 @@ class GroupNames:
         ]
         return await self._in_turns(steps, is_wanted)
 
-    async def _in_turns(self, steps: list[Callable[[], None]], is_wanted: Callable[[], bool]) -> bool:
+    async def _in_turns(self, steps: Sequence[Callable[[], None]], is_wanted: Callable[[], bool]) -> bool:
         """Take the steps, a few in each turn of the reactor, as long as they are wanted. Returns whether all
         were taken."""
         done = 0

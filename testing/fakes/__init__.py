@@ -1,6 +1,8 @@
 """The parts of `FakeCluster`: brokers in memory that run the broker's own machines on a clock of their own.
 
-    fake_cluster       brokers, partitions, connections and the clock
+    fake_cluster       the brokers, the topics, and the clock
+    fake_broker        a broker and the connections to it
+    fake_partition     a partition's log
     for_users          what users of FakeCluster call: clients, failures, time
     fake_topics        creating and deleting topics
     fake_groups, fake_ownership, fake_readers, fake_conditions     what else the brokers decide

@@ -16,7 +16,8 @@ from holdfast_log.protocol.records import iterate
 from holdfast_log.protocol.schema import received_records
 
 if TYPE_CHECKING:
-    from holdfast_log.testing.fakes.fake_cluster import FakeBroker, FakePartition
+    from holdfast_log.testing.fakes.fake_broker import FakeBroker
+    from holdfast_log.testing.fakes.fake_partition import FakePartition
 
 _Place = tuple[str, int]
 _Answers = dict[_Place, PartitionProduceResponse]

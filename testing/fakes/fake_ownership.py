@@ -35,7 +35,8 @@ from holdfast_log.protocol.messages.ownership import NO_PARTITION, PRODUCERS_GRO
 from holdfast_log.testing.fakes.table_host import TableHost
 
 if TYPE_CHECKING:
-    from holdfast_log.testing.fakes.fake_cluster import FakeChannel, FakeCluster
+    from holdfast_log.testing.fakes.fake_broker import FakeChannel
+    from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 FEATURES = {ownership.FEATURE: 1, producer_access.FEATURE: 1}
 _START_MS = 1_000_000

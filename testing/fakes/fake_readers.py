@@ -14,7 +14,7 @@ from holdfast_log.protocol.messages.group_readers import (
 )
 
 if TYPE_CHECKING:
-    from holdfast_log.testing.fakes.fake_cluster import FakeChannel
+    from holdfast_log.testing.fakes.fake_broker import FakeChannel
 
 _Where = tuple[str, int]
 

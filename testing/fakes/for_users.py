@@ -22,8 +22,10 @@ from holdfast_log.protocol.errors import ErrorCode, error_for
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from holdfast_log.testing.fakes.fake_cluster import FakeBroker, FakeNetwork, FakePartition
+    from holdfast_log.testing.fakes.fake_broker import FakeBroker
+    from holdfast_log.testing.fakes.fake_cluster import FakeNetwork
     from holdfast_log.testing.fakes.fake_groups import FakeGroups
+    from holdfast_log.testing.fakes.fake_partition import FakePartition
 
 _REQUESTS = {api.name: api.request for api in APIS.values()}
 _CUT, _CUT_AFTER = "cut", "cut after"

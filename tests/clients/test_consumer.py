@@ -21,7 +21,8 @@ from holdfast_log.protocol.errors import (
 from holdfast_log.protocol.messages.fetch import FetchRequest
 from holdfast_log.protocol.messages.list_offsets import ListOffsetsRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
-from holdfast_log.testing.fakes.fake_cluster import FakeCluster, FakePartition
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_partition import FakePartition
 from tests.models.batches import encoded
 
 FLIGHTS = TopicPartition("flights", 0)

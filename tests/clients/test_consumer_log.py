@@ -16,7 +16,8 @@ from holdfast_log.protocol.messages.list_offsets import ListOffsetsRequest
 from holdfast_log.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from holdfast_log.protocol.records import BatchBuilder
 from holdfast_log.protocol.topic_partition import TopicPartition
-from holdfast_log.testing.fakes.fake_cluster import FakeCluster, FakePartition
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_partition import FakePartition
 from tests.clients.test_consumer import FLIGHTS, consumer_on, fill, read
 from tests.models.batches import encoded
 

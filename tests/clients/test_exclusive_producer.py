@@ -23,8 +23,9 @@ from holdfast_log.protocol.errors import (
 from holdfast_log.protocol.messages.ownership import LossReason, ReleaseRequest
 from holdfast_log.protocol.messages.produce import ProduceRequest
 from holdfast_log.protocol.messages.producer_access import ProducerAccessMode, ProducerAccessRequest
-from holdfast_log.testing.fakes.fake_cluster import FakeCluster, FakePartition
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from holdfast_log.testing.fakes.fake_ownership import FakeOwnership
+from holdfast_log.testing.fakes.fake_partition import FakePartition
 from tests.clients.sending.settling import settle
 
 LOG = "log"

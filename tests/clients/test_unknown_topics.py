@@ -10,7 +10,8 @@ from holdfast_log.clients.feedback.events import Event, TopicUnknown
 from holdfast_log.protocol.errors import BrokerError, InvalidTopicError, UnknownTopicOrPartitionError
 from holdfast_log.protocol.messages.metadata import MetadataRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
-from holdfast_log.testing.fakes.fake_cluster import FakeCluster, FakePartition
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_partition import FakePartition
 from tests.clients.groups.party import Party
 from tests.clients.test_consumer import consumer_on, fill, read
 

@@ -9,7 +9,8 @@ from typing import Protocol
 import pytest
 
 from holdfast_log.clients.connection.network import Channel, ClientNetwork, SystemNetwork
-from holdfast_log.testing.fakes.fake_cluster import FakeChannel, FakeCluster
+from holdfast_log.testing.fakes.fake_broker import FakeChannel
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 WAIT_MS = 60_000
 

@@ -21,7 +21,8 @@ from holdfast_log.clients.feedback.events import (
 from holdfast_log.protocol.messages.describe_cluster import DescribeClusterRequest
 from holdfast_log.protocol.messages.metadata import MetadataRequest
 from holdfast_log.protocol.wire import Buffer
-from holdfast_log.testing.fakes.fake_cluster import FakeChannel, FakeCluster
+from holdfast_log.testing.fakes.fake_broker import FakeChannel
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 
 
 @pytest.fixture

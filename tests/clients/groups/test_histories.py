@@ -28,7 +28,8 @@ from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest
 from holdfast_log.protocol.messages.offset_commit import OffsetCommitRequest
 from holdfast_log.protocol.messages.offset_fetch import OffsetFetchRequest
 from holdfast_log.protocol.messages.sync_group import SyncGroupRequest
-from holdfast_log.testing.fakes.fake_cluster import FakeCluster, FakePartition
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
+from holdfast_log.testing.fakes.fake_partition import FakePartition
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import fill
 

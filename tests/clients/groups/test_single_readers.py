@@ -13,7 +13,8 @@ from holdfast_log.protocol.messages.fetch import FetchRequest
 from holdfast_log.protocol.messages.group_membership import ConsumerHeartbeatRequest
 from holdfast_log.protocol.messages.group_readers import AttachReaderRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
-from holdfast_log.testing.fakes.fake_cluster import FakeBroker, FakeCluster
+from holdfast_log.testing.fakes.fake_broker import FakeBroker
+from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.groups.party import Member, Party
 from tests.clients.test_consumer import fill, fill_all
 
