@@ -1,7 +1,7 @@
 """One writer, one reader: claiming resources, keeping them, releasing them (own API).
 
-The APIs are announced as the feature `holdfast.own`, never among the API keys. docs/ownership.md has
-their rules.
+The APIs are announced as the feature `holdfast.own`, never among the API keys. docs/ownership.md and
+docs/ownership-protocol.md have their rules.
 
 A resource is a partition of a topic, about which the partition's leader decides, or a name chosen by the
 application, about which the coordinator of its group decides.
@@ -110,7 +110,7 @@ class ResourceStanding:
 
 @struct
 class ResourceClaim:
-    """A resource, and the generation that the claimant has seen last. docs/ownership.md has the rules."""
+    """A resource, and the generation that the claimant has seen last. docs/ownership-protocol.md has the rules."""
 
     name: str
     partition: Int32 = NO_PARTITION
