@@ -110,7 +110,7 @@ class ResourceStanding:
 
 @struct
 class ResourceClaim:
-    """A resource, and the generation that the claimant has seen last. docs/ownership-protocol.md has the rules."""
+    """A resource, and the generation that the claimant has seen last. docs/ownership.md has the rules."""
 
     name: str
     partition: Int32 = NO_PARTITION
