@@ -34,12 +34,11 @@ from tests.sim.fence_user import FenceUser
 from tests.sim.history import Batch, Outcome, TopicPartition
 from tests.sim.owner_history import Guard, OwnedBatch, OwnerHistory, Told
 from tests.sim.repeater import Repeater
-from tests.sim.tenant import SILENT, Tenant
+from tests.sim.tenant import OFTEN_BREAK_SHARE, SILENT, Tenant
 
 _IN_FLIGHT_MAX = 3
 _RARE_WRITE_SHARE = 0.1
 _SOON_LEAVE_SHARE = 0.2
-_OFTEN_BREAK_SHARE = 0.1
 _NAMED_SHARE = 0.8
 _FENCE_SHARE = 0.4
 _FORGE_SHARE = 0.02
@@ -84,7 +83,7 @@ class Owner(Tenant):
         if habits.leaves_soon:
             self.leave_share = _SOON_LEAVE_SHARE
         if habits.breaks_often:
-            self.break_share = _OFTEN_BREAK_SHARE
+            self.break_share = OFTEN_BREAK_SHARE
         self._is_rash = habits.may_be_rash and self.rng.random() < 0.5
         self._expected = 0
         self._ends: dict[TopicPartition, int] = {}

@@ -21,6 +21,7 @@ from holdfast_log.protocol.messages.ownership import (
     LossReason,
 )
 from tests.sim.checkers import StoredLog
+from tests.sim.foreign_reads import ForeignReads
 from tests.sim.history import Batch, History, Incarnation, Outcome, TopicPartition
 from tests.sim.queue_history import QueueHistory
 
@@ -110,6 +111,7 @@ class OwnerHistory:
     grants: list[Told] = field(default_factory=list)
     batches: list[OwnedBatch] = field(default_factory=list)
     queues: QueueHistory = field(init=False)
+    foreign_reads: ForeignReads = field(init=False)
     _stolen: list[Told] = field(default_factory=list)
     """The grants whose owners were told that another client has taken them."""
     _fenced_s: dict[Told, float] = field(default_factory=dict)
@@ -117,6 +119,7 @@ class OwnerHistory:
 
     def __post_init__(self) -> None:
         self.queues = QueueHistory(self.history)
+        self.foreign_reads = ForeignReads(self.history)
 
     def granted(self, told: Told) -> None:
         """Check the grant that a claim was answered with: no other owner has its incarnation, it is newer
@@ -129,6 +132,7 @@ class OwnerHistory:
             if other.place != told.place or other.is_shared or told.is_shared:
                 continue
             if other.owner == told.owner and other.incarnation == told.incarnation:
+                self.foreign_reads.confirmed(other, told.asked_s)
                 continue
             if other.incarnation == told.incarnation:
                 self.history.violation(f"{told} has the incarnation of {other}")
@@ -167,6 +171,7 @@ class OwnerHistory:
     def stands(self, grant: Told, asked_s: float) -> None:
         """Check a renewal on the connection of the grant: no conflicting grant was given since."""
         self._check_fence(grant, asked_s)
+        self.foreign_reads.confirmed(grant, asked_s)
         for other in self.grants:
             if other is grant or not other.excludes(grant):
                 continue
@@ -176,6 +181,7 @@ class OwnerHistory:
     def resumed(self, grant: Told, asked_s: float) -> None:
         """Check a resumption on a new connection: no newer conflicting grant was given before it."""
         self._check_fence(grant, asked_s)
+        self.foreign_reads.confirmed(grant, asked_s)
         for other in self.grants:
             is_newer = other.incarnation > grant.incarnation or (
                 other.is_shared and other.asked_s > grant.told_s

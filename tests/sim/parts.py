@@ -35,6 +35,8 @@ def _surroundings(plan: Plan) -> Iterator[str]:
     yield from (group.name for group in plan.groups)
     if plan.tenants is not None:
         yield from (name for name in ("names", "readers", "strangers") if getattr(plan.tenants, name))
+        if plan.tenants.stray_readers:
+            yield "stray-readers"
         if plan.tenants.has_guards:
             yield "guards"
     yield from (change.name.lower() for change in plan.changes)
@@ -95,6 +97,7 @@ def _tenants(tenants: TenantsPlan, names: Collection[str]) -> TenantsPlan | None
         names=0 if "names" in names else tenants.names,
         readers=0 if "readers" in names else tenants.readers,
         strangers=0 if "strangers" in names else tenants.strangers,
+        stray_readers=0 if "stray-readers" in names else tenants.stray_readers,
         has_guards=tenants.has_guards and "guards" not in names,
     )
 

@@ -71,6 +71,7 @@ _LAST_SEQUENCES_SHARE = 0.2
 _UNCLEAN_SHARE = 0.5
 _CUT_PASS_SHARE = 0.8
 _STRANGERS_SHARE = 0.8
+_STRAY_READERS_SHARE = 0.4
 _ALONE_SHARE = 0.6
 _POWER_LOSSES_SHARE = 0.3
 _MANY_NAMES_SHARE = 0.4
@@ -143,7 +144,8 @@ class TenantsPlan:
 
     `are_conditional` has one entry per owner (own API): whether it appends conditionally. `producers` counts
     producers that ask for access in one of these `modes`, `names` owners of a name, `readers` single readers,
-    `strangers` clients that write to the partition without claiming it.
+    `strangers` clients that write to the partition without claiming it, and `stray_readers` clients that read
+    it in the group of the single readers.
     If the topic `is_strict`, only its owner may write (single.writer=required); else others may while it has
     no owner. If they `write_rarely`, they skip most opportunities to write; if they `leave_soon`, they keep
     the partition only briefly; if they `break_often`, their connections do.
@@ -159,6 +161,7 @@ class TenantsPlan:
     """If not 0: owners of names use many, one after the other, and brokers keep only as many as this."""
     readers: int = 0
     strangers: int = 0
+    stray_readers: int = 0
     has_guards: bool = False
     has_resets: bool = False
     write_rarely: bool = False
@@ -281,6 +284,9 @@ def draw(shape: Shape, kinds: Sequence[Kind], streams: Callable[[str], random.Ra
     rng = streams("plan of strangers")
     if plan.tenants is not None and not plan.tenants.is_strict and rng.random() < _STRANGERS_SHARE:
         plan = _with_strangers(plan, plan.tenants, rng)
+    rng = streams("plan of stray readers")
+    if plan.tenants is not None and rng.random() < _STRAY_READERS_SHARE:
+        plan = _with_stray_readers(plan, plan.tenants, rng)
     reads_times = streams("plan of readers by time").random() < _TIMES_SHARE
     return dataclasses.replace(plan, reads_times=reads_times)
 
@@ -552,6 +558,15 @@ def _with_strangers(plan: Plan, tenants: TenantsPlan, rng: random.Random) -> Pla
             alone = dataclasses.replace(tenants, producers=1, modes=(ProducerAccessMode.EXCLUSIVE,))
         tenants = dataclasses.replace(alone, leave_soon=False)
     return dataclasses.replace(plan, tenants=tenants)
+
+
+def _with_stray_readers(plan: Plan, tenants: TenantsPlan, rng: random.Random) -> Plan:
+    """The plan with clients that read the owned partition in the group of its single readers, without
+    claiming it. The readers lose their connections more often; in most of these seeds there is only one,
+    which nobody replaces while it is gone."""
+    readers = 1 if rng.random() < _ALONE_SHARE else 2
+    more = dataclasses.replace(tenants, readers=readers, stray_readers=rng.randint(1, 2), break_often=True)
+    return dataclasses.replace(plan, tenants=more)
 
 
 def _with_many_names(plan: Plan, tenants: TenantsPlan, rng: random.Random) -> Plan:

@@ -11,17 +11,16 @@ learned that its grant has ended.
 from __future__ import annotations
 
 from holdfast_log.broker.network.interfaces import Address
-from holdfast_log.protocol.batches import whole_batches
 from holdfast_log.protocol.errors import ErrorCode
-from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from holdfast_log.protocol.messages.fetch import FetchRequest, FetchResponse
 from holdfast_log.protocol.messages.ownership import Access
-from holdfast_log.protocol.schema import received_records
 from tests.sim.client import Surroundings
 from tests.sim.fence_user import FenceUser
 from tests.sim.history import TopicPartition
 from tests.sim.owner_history import OwnerHistory, Told
+from tests.sim.partition_reading import PartitionReading
 from tests.sim.single_reader_history import SingleReaderHistory
-from tests.sim.tenant import Tenant
+from tests.sim.tenant import OFTEN_BREAK_SHARE, Tenant
 
 _FENCE_SHARE = 0.4
 _FORGE_SHARE = 0.1
@@ -41,10 +40,14 @@ class SingleReader(Tenant):
         at: TopicPartition,
         told: OwnerHistory,
         read: SingleReaderHistory,
+        *,
+        breaks_often: bool = False,
     ) -> None:
         super().__init__(around, name, at, told)
         self._read = read
-        self._position = 0
+        if breaks_often:
+            self.break_share = OFTEN_BREAK_SHARE
+        self._reading = PartitionReading(self.history, name)
         self._is_fetching = False
         self._fence_rng = around.world.rng(f"{name}: fences")
         self._pool = FenceUser(around, f"{name}'s pool")
@@ -76,37 +79,30 @@ class SingleReader(Tenant):
     def _fetch(self, address: Address, grant: Told) -> None:
         self._is_fetching = True
         asked_s = self.world.seconds()
-        wanted = FetchPartition(
-            partition=self.at[1], fetch_offset=self._position, partition_max_bytes=8 * 1024
-        )
-        request = FetchRequest(
-            max_wait_ms=self.rng.choice([0, 1500]),
-            min_bytes=1,
-            max_bytes=64 * 1024,
-            topics=[FetchTopic(topic=self.at[0], topic_id=grant.place.topic_id, partitions=[wanted])],
-            forgotten_topics_data=[],
-        )
+        request = self._reading.request(grant.place, max_wait_ms=self.rng.choice([0, 1500]))
         if self._reads_by_fence:
-            self._fetch_by_fence(address, grant, wanted, request)
+            self._fetch_by_fence(address, grant, request)
             return
         self.send(address, request).addCallbacks(
             lambda response: self._answered(grant, asked_s, response), lambda failure: self._failed(grant)
         )
 
-    def _fetch_by_fence(
-        self, address: Address, grant: Told, wanted: FetchPartition, request: FetchRequest
-    ) -> None:
+    def _fetch_by_fence(self, address: Address, grant: Told, request: FetchRequest) -> None:
         is_forged = self._fence_rng.random() < _FORGE_SHARE
+        (wanted,) = request.topics[0].partitions
         wanted.owner_token = grant.incarnation
         wanted.owner_secret = self._fence_rng.randbytes(16) if is_forged else self.secret
 
         def answered(sent_s: float, response: FetchResponse) -> None:
             for topic in response.responses:
                 for row in topic.partitions:
-                    if not is_forged:
-                        self.told.fence_refused(grant, row.error_code, self.world.seconds())
-                    elif row.error_code == ErrorCode.NONE:
+                    is_served = row.error_code == ErrorCode.NONE
+                    if is_forged and is_served:
                         self.told.forged(self.claimant_id, grant, "read")
+                    elif is_served:
+                        self.told.foreign_reads.confirmed(grant, sent_s)
+                    elif not is_forged:
+                        self.told.fence_refused(grant, row.error_code, self.world.seconds())
             self._answered(grant, sent_s, response)
 
         self._pool.carry(self, address, request, answered, lambda: self._failed(grant))
@@ -124,10 +120,5 @@ class SingleReader(Tenant):
                     self.lose_touch(grant)
                     continue
                 self._read.answered(grant, asked_s)
-                records = received_records(row.records)
-                for header in whole_batches(records):
-                    values = self.history.values_of(grant.place, records, header)
-                    skipped = max(0, self._position - header.base_offset)
-                    self.history.saw(self.name, grant.place, header.base_offset + skipped, values[skipped:])
-                    self._position = max(self._position, header.next_offset)
-                    self._read.got(grant, header.base_offset, values)
+                for offset, values in self._reading.got(grant.place, row):
+                    self._read.got(grant, offset, values)

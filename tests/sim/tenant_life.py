@@ -15,6 +15,7 @@ from tests.sim.plan import TenantsPlan
 from tests.sim.single_reader import SingleReader
 from tests.sim.single_reader_history import SingleReaderHistory
 from tests.sim.stranger import Stranger
+from tests.sim.stray_reader import StrayReader
 from tests.sim.tenant import Tenant
 
 _MEAN_PAUSE_S = 4.0
@@ -23,12 +24,12 @@ _GUARDS = (("t", 0), ("t", 1), ("t", 2))
 
 
 class TenantLife:
-    """The clients that contend for a partition or a name, and the strangers that write to the partition
-    without claiming it. At the end, new clients check that each can still be claimed."""
+    """The clients that contend for a partition or a name, and the strangers that write to the partition, or
+    read it, without claiming it. At the end, new clients check that each can still be claimed."""
 
     def __init__(self, around: Surroundings, plan: TenantsPlan, told: OwnerHistory) -> None:
         self.tenants = list(_tenants(around, plan, told))
-        self.strangers = [Stranger(around, f"s{number}", (plan.topic, 0)) for number in range(plan.strangers)]
+        self.strangers = list(_strangers(around, plan, told))
         self._last = list(_last(around, plan, told))
         self._world = around.world
         self._rng: random.Random = around.world.rng("owners")
@@ -124,7 +125,17 @@ def _tenants(around: Surroundings, plan: TenantsPlan, told: OwnerHistory) -> Ite
         yield NameOwner(around, f"n{number}", names, told)
     read = SingleReaderHistory(told)
     for number in range(plan.readers):
-        yield SingleReader(around, f"r{number}", at, told, read)
+        yield SingleReader(around, f"r{number}", at, told, read, breaks_often=plan.break_often)
+
+
+def _strangers(
+    around: Surroundings, plan: TenantsPlan, told: OwnerHistory
+) -> Iterator[Stranger | StrayReader]:
+    at = (plan.topic, 0)
+    for number in range(plan.strangers):
+        yield Stranger(around, f"s{number}", at)
+    for number in range(plan.stray_readers):
+        yield StrayReader(around, f"stray{number}", at, SingleReader.group, told.foreign_reads)
 
 
 def _last(around: Surroundings, plan: TenantsPlan, told: OwnerHistory) -> Iterator[Tenant]:

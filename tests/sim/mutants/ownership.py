@@ -321,6 +321,11 @@ MUTATIONS = (
         "an owner that was gone resumes its grant although strangers have written in between",
         _let_strangers_in,
     ),
+    Mutation(
+        "foreign-fetch-ends-nothing",
+        "a reader that was gone resumes its grant although its group has read in between",
+        _let_readers_come_back,
+    ),
 )
 
 RARE = (
@@ -328,11 +333,6 @@ RARE = (
         "stranger-before-written",
         "a stranger's append lands before the end of the absent owner's grant is durable",
         _let_strangers_in_at_once,
-    ),
-    Mutation(
-        "foreign-fetch-ends-nothing",
-        "a reader that was gone resumes its grant although its group has read in between",
-        _let_readers_come_back,
     ),
     Mutation(
         "answered-owner-not-pinged",
@@ -356,5 +356,4 @@ RARE = (
     ),
 )
 """For most of these a leader has to be replaced within a moment, or twice, by a replica that was never in
-touch with it; and simulated readers without a grant do not read. `tests/sim/test_rare_bugs.py` catches these
-bugs by fixed scenarios."""
+touch with it. `tests/sim/test_rare_bugs.py` catches these bugs by fixed scenarios."""
