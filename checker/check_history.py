@@ -29,6 +29,7 @@ from holdfast_log.clients.errors import ClientError
 from holdfast_log.coordinator.tools.zookeeper_server import ZooKeeperServerError
 
 _SHOWN_MAX = 20
+_HEARD_S_MAX = 10.0
 
 
 def check_own_cluster(
@@ -52,6 +53,7 @@ def check_own_cluster(
         try:
             try:
                 until_s = recorder.now_s() + seconds
+                load.wait_until_heard(_HEARD_S_MAX)
                 FaultPlayer(cluster, recorder, random.Random(), click.echo).play(faults, load.places, until_s)
             finally:
                 load.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 
 from holdfast_log.checker.calls import DeletedLog, StoredRecords
@@ -19,6 +20,7 @@ _QUIET = (Impostor, Grower, Recreator)
 _END_TIMEOUT_S = 60.0
 _READ_TIMEOUT_S = 120.0
 _POLL_MS = 500
+_LOOK_S = 0.2
 
 
 class CheckLoad:
@@ -70,6 +72,14 @@ class CheckLoad:
         self._recording = {client.name for client in clients if not isinstance(client, _QUIET)}
         self.crew = Crew(clients, self._settings.pace_s)
         self.crew.start()
+
+    def wait_until_heard(self, seconds: float) -> None:
+        """Wait until every client has recorded a call, but no longer than so many seconds: a fault shows
+        little while owners own nothing yet."""
+        recorder = self._settings.recorder
+        until_s = recorder.now_s() + seconds
+        while self.silent_clients() and recorder.now_s() < until_s:
+            time.sleep(_LOOK_S)
 
     def end(self) -> None:
         """Let all clients end."""

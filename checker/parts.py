@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast_log.checker.clients.claimant import RivalClaimant
 from holdfast_log.checker.clients.crew import CheckClient, CheckSettings
@@ -12,9 +12,11 @@ from holdfast_log.checker.clients.keyed import KeyedWriter
 from holdfast_log.checker.clients.outsiders import FencedWriter, Impostor, StrangeWriter
 from holdfast_log.checker.clients.register import RegisterClient
 from holdfast_log.checker.clients.repeats import Repeater
+from holdfast_log.checker.clients.stubborn import StubbornOwner
 from holdfast_log.checker.clients.topic_changes import FaithfulWriter, Grower, Recreator
 from holdfast_log.checker.clients.writers import ConditionalWriter, ExclusiveWriter, TermWriter
 from holdfast_log.clients.admin import NewTopic
+from holdfast_log.clients.ownership.events import OwnedResource
 from holdfast_log.protocol.messages.ownership import PRODUCERS_GROUP, Access
 from holdfast_log.protocol.topic_partition import TopicPartition
 
@@ -32,6 +34,7 @@ class LoadPart(enum.StrEnum):
     REPEATED = "repeated"
     RECREATED = "recreated"
     GROWN = "grown"
+    STUBBORN = "stubborn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,18 @@ def _grown(settings: CheckSettings, _: _NewTopic) -> list[CheckClient]:
     ]
 
 
+def _stubborn(settings: CheckSettings, _: _NewTopic) -> list[CheckClient]:
+    """Two owners for each partition and for a name: whichever broker is struck, it decides about some."""
+    group, brief = settings.topic("stubborn"), replace(settings, session_ms=settings.session_ms // 2)
+    places = [place_of(settings, "stubborn", number) for number in range(3)]
+    wanted: dict[str, OwnedResource] = {"name": "leader", **{str(place.partition): place for place in places}}
+    return [
+        StubbornOwner(f"stubborn-{what}-{each}", brief, group, resource)
+        for what, resource in wanted.items()
+        for each in "12"
+    ]
+
+
 RECIPES: Mapping[LoadPart, PartRecipe] = {
     LoadPart.NAMES: PartRecipe((), _names),
     LoadPart.LOG: PartRecipe((PartTopic("log", 2),), _log),
@@ -147,4 +162,5 @@ RECIPES: Mapping[LoadPart, PartRecipe] = {
     LoadPart.REPEATED: PartRecipe((PartTopic("repeated"),), _repeated),
     LoadPart.RECREATED: PartRecipe((_RECREATED,), _recreated),
     LoadPart.GROWN: PartRecipe((PartTopic("grown", is_changing=True),), _grown),
+    LoadPart.STUBBORN: PartRecipe((PartTopic("stubborn", 3),), _stubborn),
 }

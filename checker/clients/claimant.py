@@ -7,6 +7,7 @@ than their sessions, cut their connections and resume, and read a partition that
 
 from __future__ import annotations
 
+import math
 import random
 import uuid
 from dataclasses import dataclass
@@ -66,14 +67,15 @@ _ACTIONS = {
 
 
 @dataclass(slots=True)
-class _Tenure:
-    """A grant that this client has, and the conversation in which it was last confirmed."""
+class Tenure:
+    """A grant that this client has, when it was last confirmed, and in which conversation."""
 
     generation: int
     incarnation: int
     release_at_s: float
-    conversation: Conversation | None
-    is_restless: bool
+    conversation: Conversation | None = None
+    confirmed_s: float = -math.inf
+    is_restless: bool = False
     is_detached: bool = False
 
 
@@ -108,7 +110,7 @@ class RivalClaimant:
         """The generation that the last refusal named."""
         self._taken: set[int] = set()
         """The generations that this client has named to take the resource."""
-        self._tenure: _Tenure | None = None
+        self._tenure: Tenure | None = None
         self._conversation: Conversation | None = None
         self._conversations = NO_CONNECTION
         self._refused_in: Conversation | None = None
@@ -146,7 +148,7 @@ class RivalClaimant:
         properties = {**self._settings.properties(), "client.id": self.name}
         return Connection(self._settings.bootstrap, properties)
 
-    def _cut(self, tenure: _Tenure) -> None:
+    def _cut(self, tenure: Tenure) -> None:
         """Close the connection, which may free the resource."""
         now_s = self._recorder.now_s()
         self._record(Action.RELEASE, now_s, Outcome.UNKNOWN, tenure.incarnation)
@@ -202,7 +204,7 @@ class RivalClaimant:
     def _ask(
         self,
         kind: RequestKind,
-        tenure: _Tenure | None,
+        tenure: Tenure | None,
         generation: int = IF_FREE,
         *,
         is_stale: bool = False,
@@ -230,7 +232,7 @@ class RivalClaimant:
         else:
             self._refused(_ACTIONS[kind], asked_s, incarnation, code, is_taking=is_taking)
 
-    def _read(self, partition: TopicPartition, tenure: _Tenure) -> None:
+    def _read(self, partition: TopicPartition, tenure: Tenure) -> None:
         """Read the first batch, which is an owned read only on the connection that has the grant."""
         conversation = self._connection.conversation(self._node)
         if conversation is None or conversation is not tenure.conversation:
@@ -293,11 +295,16 @@ class RivalClaimant:
         notice = Notice(self.name, self._node, self._dialect, self._resource, *grant)
         self._settings.board.post(self._label, notice)
         if self._tenure is None:
-            release_at_s = self._recorder.now_s() + random.uniform(*random.choice(_HOLD_S))
-            is_restless = random.random() < _RESTLESS_SHARE
-            self._tenure = _Tenure(*grant, release_at_s, None, is_restless)
+            self._tenure = self._begun(*grant)
         self._tenure.conversation = conversation
+        self._tenure.confirmed_s = self._recorder.now_s()
         self._tenure.is_detached = False
+
+    def _begun(self, generation: int, incarnation: int) -> Tenure:
+        """How this client uses a new grant."""
+        release_at_s = self._recorder.now_s() + random.uniform(*random.choice(_HOLD_S))
+        is_restless = random.random() < _RESTLESS_SHARE
+        return Tenure(generation, incarnation, release_at_s, is_restless=is_restless)
 
     def _released(self, asked_s: float, incarnation: int, code: ErrorCode) -> None:
         if code is ErrorCode.NONE or code in _FENCED:

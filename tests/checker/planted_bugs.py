@@ -76,7 +76,7 @@ PLANTED = (
     ),
     PlantedBug(
         "lease-never-ends",
-        [LoadPart.NAMES],
+        [LoadPart.STUBBORN],
         ["two holders", "ended grant", "a session cut short"],
         [BrokerFault.CUT_ZOOKEEPER],
         from_start=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from holdfast_log.checker.calls import (
 from holdfast_log.checker.check_history import check_other_cluster, main
 from holdfast_log.checker.clients.crew import CheckSettings
 from holdfast_log.checker.cluster import checked_cluster
-from holdfast_log.checker.faults import BrokerFault, FaultPlayer, parse_faults
+from holdfast_log.checker.faults import BrokerFault, FaultPlayer, fault_order, parse_faults
 from holdfast_log.checker.load import CheckLoad
 from holdfast_log.checker.recorder import Recorder
 from holdfast_log.checker.verdict import judge
@@ -131,3 +132,17 @@ def test_faults_are_all_none_or_a_list() -> None:
     assert parse_faults("kill,cut-zookeeper") == (BrokerFault.KILL, BrokerFault.CUT_ZOOKEEPER)
     with pytest.raises(ValueError, match="flood"):
         parse_faults("kill,flood")
+
+
+def test_a_cut_from_zookeeper_comes_first_and_each_fault_once_before_any_comes_again() -> None:
+    kinds = len(BrokerFault)
+    order = fault_order(tuple(BrokerFault), random.Random(1))
+    first, second = list(islice(order, kinds)), list(islice(order, kinds))
+    assert first[0] is BrokerFault.CUT_ZOOKEEPER
+    assert set(first) == set(second) == set(BrokerFault)
+
+
+def test_other_faults_come_without_a_cut_and_none_where_there_are_none() -> None:
+    two = (BrokerFault.KILL, BrokerFault.MOVE)
+    assert set(islice(fault_order(two, random.Random(1)), 2)) == set(two)
+    assert list(fault_order((), random.Random(1))) == []
