@@ -86,6 +86,11 @@ class RivalClaimant:
     claims as an exclusive producer (the group PRODUCERS_GROUP) wants the whole topic.
     """
 
+    leave_share = 0.2
+    """Share of the refused claims after which it asks the brokers again which of them decides."""
+    names_generations = True
+    """Whether some of its claims name a generation, present or outdated."""
+
     def __init__(
         self,
         name: str,
@@ -104,8 +109,10 @@ class RivalClaimant:
         self._session_s = settings.session_ms / 1000
         self._connection = self._connect()
         self._dialect = _dialect(group, f"{name}-{uuid.uuid4()}", settings.session_ms, access)
-        self._names_generations = group != PRODUCERS_GROUP
+        self._names_generations = self.names_generations and group != PRODUCERS_GROUP
         self._node = NO_NODE
+        self._left = NO_NODE
+        """The broker that this client asked before: another may have replaced it, without its knowledge."""
         self._generation = IF_FREE
         """The generation that the last refusal named."""
         self._taken: set[int] = set()
@@ -162,7 +169,7 @@ class RivalClaimant:
         """Ask a random broker which broker decides: each may have another opinion."""
         if isinstance(self._resource, TopicPartition):
             self._connection.metadata.want(self._resource.topic)
-            self._connection.metadata.renew()
+            self._connection.metadata.doubt(random.choice((NO_NODE, self._left)))
             self._connection.poll(_SEARCH_TIMEOUT_MS)
             self._node = self._connection.metadata.leader(*self._resource)
             return
@@ -330,12 +337,12 @@ class RivalClaimant:
             self._refused_in = self._connection.conversation(self._node)
         if code is ErrorCode.OWNERSHIP_DETACHED and self._tenure is not None:
             self._tenure.is_detached = True
-        elif code in _MOVED or (self._tenure is None and random.random() < 0.2):
+        elif code in _MOVED or (self._tenure is None and random.random() < self.leave_share):
             self._leave()
 
     def _leave(self) -> None:
         """Look for the broker again, and resume there."""
-        self._node = NO_NODE
+        self._left, self._node = self._node, NO_NODE
         if self._tenure is not None:
             self._tenure.is_detached = True
 

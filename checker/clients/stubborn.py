@@ -17,9 +17,12 @@ class StubbornOwner(RivalClaimant):
 
     So it is there when its broker was replaced without knowing it, and another client was granted the
     resource by the next broker: the first one must not confirm anything then. As long as it owns nothing it
-    asks as other claimants do, and so finds the next broker.
+    takes nothing by force, for which a cut-off broker would let it wait, and looks for the next broker all
+    the time.
     """
 
+    leave_share = 1.0
+    names_generations = False
     _overtaken_s = math.inf
 
     def _begun(self, generation: int, incarnation: int) -> Tenure:
