@@ -20,15 +20,12 @@ from holdfast_log.protocol.messages.init_producer_id import InitProducerIdReques
 from holdfast_log.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
 )
 from holdfast_log.protocol.records import APPEND_ID_HEADER, APPEND_ID_SIZE, BatchBuilder
-from tests.sim.client import PASSING, Client, Surroundings
+from tests.sim.client import PASSING, Surroundings
 from tests.sim.history import Batch, Incarnation, Outcome, TopicPartition
+from tests.sim.partition_client import PartitionClient
 
-_TIMEOUT_MS = 3000
 _PAUSE_S = 0.12
 _CRASH_SHARE = 0.06
 _NEW_SHARE = 0.5
@@ -52,15 +49,13 @@ class _Note:
     expected: int
 
 
-class Payer(Client):
-    """One application. It has one request under way at a time."""
+class Payer(PartitionClient):
+    """One application."""
 
     def __init__(
         self, around: Surroundings, name: str, at: TopicPartition, *, remembers_all: bool = False
     ) -> None:
-        super().__init__(around, name)
-        self.is_making = True
-        self._at = at
+        super().__init__(around, name, at, _PAUSE_S)
         self._remembers_all = remembers_all
         """Whether brokers must know every id, because nothing makes them forget any."""
         self._notes: list[_Note] = []
@@ -68,28 +63,14 @@ class Payer(Client):
         """Where this process knows the log to have ended."""
         self._producer: tuple[int, int] | None = None
         self._sequence = 0
-        self._is_waiting = False
 
-    @property
-    def is_idle(self) -> bool:
-        return not self.is_making and not self._is_waiting
-
-    def begin(self) -> None:
-        super().begin()
-        self._tick()
-
-    def _tick(self) -> None:
-        self.later(_PAUSE_S * self.rng.uniform(0.2, 1.8), self._tick)
-        leader = self.leader_of(self._at)
-        if leader is None:
-            self.refresh()
-        elif self.is_making and not self._is_waiting:
-            if self.rng.random() < _CRASH_SHARE:
-                self._crash()
-            if self._producer is None:
-                self._identify()
-            else:
-                self._pay(leader[0])
+    def act(self, address: Address) -> None:
+        if self.rng.random() < _CRASH_SHARE:
+            self._crash()
+        if self._producer is None:
+            self._identify()
+        else:
+            self._pay(address)
 
     def _crash(self) -> None:
         self._producer = None
@@ -97,17 +78,12 @@ class Payer(Client):
 
     def _identify(self) -> None:
         def identified(response: InitProducerIdResponse) -> None:
-            self._is_waiting = False
             if response.error_code == ErrorCode.NONE:
                 self._producer = (response.producer_id, response.producer_epoch)
                 self._sequence = 0
 
-        def failed(_: object) -> None:
-            self._is_waiting = False
-
-        self._is_waiting = True
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        self.send(self.anyone(), request, 4).addCallbacks(identified, failed)
+        self.ask(self.anyone(), request, identified, version=4)
 
     # Paying
 
@@ -118,32 +94,22 @@ class Payer(Client):
         is_silent = self.rng.random() < _SILENT_SHARE
         was_acknowledged = note.batch.outcome is Outcome.ACKED
         note.batch.sends += 1
-        topic, partition = self._at
         data = PartitionProduceData(
-            index=partition,
+            index=self.at[1],
             records=self._encoded(note, values),
             expected_offset=note.expected,
             expected_topic_id=note.batch.topic_id,
             append_id=note.append_id,
             id_unused_before=0 if is_silent else note.unused_before,
         )
-        request = ProduceRequest(
-            acks=-1,
-            timeout_ms=_TIMEOUT_MS,
-            topic_data=[TopicProduceData(name=topic, partition_data=[data])],
-        )
-        self._is_waiting = True
 
-        def answered(response: ProduceResponse) -> None:
-            self.history.operations += 1
-            self._is_waiting = False
-            row = response.responses[0].partition_responses[0]
+        def answered(row: PartitionProduceResponse) -> None:
             if was_acknowledged:
                 self._judge_repetition(note, row, is_false=is_false)
             if not is_false:
                 self._learn_from(note, row, is_silent=is_silent)
 
-        self.send(address, request).addCallbacks(answered, lambda failure: self._unanswered(note))
+        self.produce(address, data, answered, lambda: self._unanswered(note))
 
     def _chosen(self) -> _Note:
         """The payment to send: a new one, or one that was sent before."""
@@ -152,8 +118,8 @@ class Payer(Client):
             values = [f"{self.name}/{number}.{index}".encode() for index in range(self.rng.randint(1, 2))]
             # The order of payments is free: each counts as one of a producer of its own.
             batch = Batch(
-                f"{self.name}/{number}", self._at, number, values, -1, True, self.world.seconds(),
-                topic_id=self.topics[self._at[0]].topic_id,
+                f"{self.name}/{number}", self.at, number, values, -1, True, self.world.seconds(),
+                topic_id=self.topics[self.at[0]].topic_id,
             )  # fmt: skip
             self.history.batches.append(batch)
             self._notes.append(_Note(batch, self.rng.randbytes(APPEND_ID_SIZE), self._end, self._end))
@@ -181,10 +147,8 @@ class Payer(Client):
 
     def _unanswered(self, note: _Note) -> None:
         """The payment may be in the log. The next process asks."""
-        self._is_waiting = False
         self._forget_outcome(note)
         self._crash()
-        self.refresh()
 
     @staticmethod
     def _forget_outcome(note: _Note) -> None:
@@ -227,7 +191,7 @@ class Payer(Client):
             note.unused_before = end
 
     def _place(self, note: _Note) -> Incarnation:
-        return Incarnation(self._at, note.batch.topic_id)
+        return Incarnation(self.at, note.batch.topic_id)
 
     # The judge
 
