@@ -22,6 +22,7 @@ from tests.sim.client import Client, Surroundings
 from tests.sim.cluster import Cluster, logs_in_trace
 from tests.sim.committed_judge import CommittedJudge
 from tests.sim.consumer import Consumer
+from tests.sim.drawing import draw
 from tests.sim.end_watcher import EndWatcher
 from tests.sim.faults import KINDS
 from tests.sim.group_history import GroupHistory
@@ -46,7 +47,6 @@ from tests.sim.plan import (
     Plan,
     Shape,
     Topic,
-    draw,
 )
 from tests.sim.producer import Producer
 from tests.sim.quota_judge import QuotaJudge

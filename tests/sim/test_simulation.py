@@ -13,10 +13,11 @@ import pytest
 from tests.models.world import World
 from tests.sim.account import account
 from tests.sim.campaign import Tally, run_seeds
+from tests.sim.drawing import draw
 from tests.sim.faults import KINDS
 from tests.sim.long_faults import LONG_KINDS
 from tests.sim.mutations import MUTATIONS, hunt
-from tests.sim.plan import SINGLE, THREE, Change, TenantsPlan, draw
+from tests.sim.plan import SINGLE, THREE, Change, TenantsPlan
 from tests.sim.scenario import Verdict, run_seed
 from tests.sim.shrink import Variant, shrink
 
