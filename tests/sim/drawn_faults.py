@@ -55,7 +55,7 @@ def with_long_fault(plan: Plan, kind: Kind, rng: random.Random) -> Plan:
 
 
 def has_long_fault(plan: Plan) -> bool:
-    """Whether a fault that takes long has been drawn: a plan has one at most."""
+    """Whether a fault that takes long has been drawn: another one would interrupt it."""
     names = {kind.name for kind in LONG_KINDS}
     return any(strike.kind in names for strike in plan.strikes)
 
