@@ -342,7 +342,8 @@ class RivalClaimant:
 
     def _leave(self) -> None:
         """Look for the broker again, and resume there."""
-        self._left, self._node = self._node, NO_NODE
+        if self._node != NO_NODE:
+            self._left, self._node = self._node, NO_NODE
         if self._tenure is not None:
             self._tenure.is_detached = True
 

@@ -77,18 +77,20 @@ def _producer(name: str, habits: ProducerHabits) -> str:
 
 
 def _tenants(tenants: TenantsPlan) -> str:
-    who = [
-        _count(number, what)
-        for number, what in (
-            (len(tenants.are_conditional), "owner"),
-            (tenants.producers, "exclusive producer"),
-            (tenants.readers, "single reader"),
-        )
-        if number
-    ]
+    who = _counts(
+        (len(tenants.are_conditional), "owner"),
+        (tenants.producers, "exclusive producer"),
+        (tenants.readers, "single reader"),
+    )
     what = f"of many names, {tenants.names_kept} kept" if tenants.names_kept else "for a name"
     names = f", and {_count(tenants.names, 'owner')} {what}" if tenants.names else ""
-    return f"{_listed(who)} contended for {tenants.topic}-0{names}."
+    others = _counts((tenants.strangers, "stranger"), (tenants.stray_readers, "stray reader"))
+    without = f" {_listed(others)} used it without claiming it." if others else ""
+    return f"{_listed(who)} contended for {tenants.topic}-0{names}.{without}"
+
+
+def _counts(*numbers: tuple[int, str]) -> list[str]:
+    return [_count(number, what) for number, what in numbers if number]
 
 
 def _conditions(plan: Plan) -> Iterator[str]:
