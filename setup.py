@@ -1,18 +1,18 @@
 """The optional C extensions, which setup.cfg cannot declare: built if a compiler is available.
 
-They use only what every CPython from 3.11 on promises to keep (the limited API), so that one wheel serves
-all of them. Only builds of CPython without the GIL need extensions of their own. If HOLDFAST_PURE_PYTHON is
-set, the wheel has no extension, and installs on every platform.
+They are built for the CPython that builds them, which is fastest. Two environment variables choose other wheels:
+HOLDFAST_LIMITED_API has the extensions use only what every CPython from 3.11 on promises to keep, so that one wheel
+serves all of them, except builds without the GIL. HOLDFAST_PURE_PYTHON leaves them out: that wheel installs on
+every platform.
 """
 
 import os
-import sysconfig
 
 from setuptools import Extension, setup
 
 NAMES = ("_arrow_columns", "_compaction", "_key_hash", "_record_codec")
 IS_PURE = bool(os.environ.get("HOLDFAST_PURE_PYTHON"))
-IS_LIMITED = not sysconfig.get_config_var("Py_GIL_DISABLED")
+IS_LIMITED = bool(os.environ.get("HOLDFAST_LIMITED_API"))
 
 setup(
     ext_modules=[]

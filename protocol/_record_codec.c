@@ -13,6 +13,18 @@
 
 #define MIN_RECORD_SIZE 7
 
+/* What the loops look at in every record. Built for one version of CPython, they look into the objects; in the
+ * wheel for all later versions, which has only the limited API, they ask by function calls. Callers have made sure
+ * that `list` is one and long enough. */
+#ifdef Py_LIMITED_API
+#define LIST_ITEM(list, index) PyList_GetItem(list, index)
+#define GET_BYTES(item, start, size) (PyBytes_AsStringAndSize(item, (char **)(start), size) == 0)
+#else
+#define LIST_ITEM(list, index) PyList_GET_ITEM(list, index)
+#define GET_BYTES(item, start, size) \
+    (PyBytes_Check(item) && (*(start) = (const uint8_t *)PyBytes_AS_STRING(item), *(size) = PyBytes_GET_SIZE(item), 1))
+#endif
+
 typedef struct {
     const uint8_t *at;
     const uint8_t *end;
@@ -426,7 +438,7 @@ take_span(PyObject *item, Span *span)
         *span = (Span){NULL, 0};
         return 0;
     }
-    if (PyBytes_AsStringAndSize(item, (char **)&span->start, &span->size) < 0) {
+    if (!GET_BYTES(item, &span->start, &span->size)) {
         return refuse_type(item, "keys and values are bytes or None");
     }
     return 0;
@@ -453,7 +465,7 @@ measure(Measured *records, Py_ssize_t count, PyObject *timestamps, PyObject *key
     int64_t base = 0, delta = 0;
     for (Py_ssize_t index = 0; index < count; index++) {
         Measured *record = &records[index];
-        PyObject *timestamp = PyList_GetItem(timestamps, index);
+        PyObject *timestamp = LIST_ITEM(timestamps, index);
         if (timestamp != last) {
             if (!PyLong_Check(timestamp)) {
                 PyErr_SetString(PyExc_TypeError, "timestamps are integers");
@@ -472,14 +484,12 @@ measure(Measured *records, Py_ssize_t count, PyObject *timestamps, PyObject *key
             }
             last = timestamp;
         }
-        if (take_span(PyList_GetItem(keys, index), &record->key) < 0
-            || take_span(PyList_GetItem(values, index), &record->value) < 0) {
+        if (take_span(LIST_ITEM(keys, index), &record->key) < 0
+            || take_span(LIST_ITEM(values, index), &record->value) < 0) {
             return -1;
         }
         record->tail = (Span){no_headers, 1};
-        if (tails != Py_None
-            && PyBytes_AsStringAndSize(PyList_GetItem(tails, index), (char **)&record->tail.start, &record->tail.size)
-                   < 0) {
+        if (tails != Py_None && !GET_BYTES(LIST_ITEM(tails, index), &record->tail.start, &record->tail.size)) {
             PyErr_SetString(PyExc_TypeError, "encoded headers are bytes");
             return -1;
         }

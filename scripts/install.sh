@@ -167,8 +167,8 @@ if is_installed; then
     exit 0
 fi
 
-# Of compiled parts for one version of Python, which earlier versions of Holdfast had, Python would use those.
-rm -f "$HOLDFAST_HOME"/protocol/_*.cpython-*.so
+# Compiled parts for every version of Python, which an earlier version of Holdfast built here, would outlive their sources.
+rm -f "$HOLDFAST_HOME"/protocol/_*.abi3.so
 [[ -x $venv/bin/python ]] || make_venv "$(find_base_python)"
 chosen=$(extras)
 note=

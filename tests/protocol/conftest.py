@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -18,21 +19,26 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="session")
-def extension(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ModuleType]:
-    """Imports an extension of `protocol` by its name."""
+def extension(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ModuleType]:
+    """Imports an extension of `protocol` by its name, built for this CPython or, if it says so, for all later ones."""
     has_headers = Path(sysconfig.get_paths()["include"], "Python.h").is_file()
     if shutil.which("cc") is None or not has_headers:
         pytest.skip("no C compiler, or no headers of Python: the loops in Python are the only ones here")
-    place = tmp_path_factory.mktemp("compiled")
-    command = [sys.executable, "setup.py", "--quiet", "build_ext", "-b", str(place), "-t", str(place)]
-    environment = {name: value for name, value in os.environ.items() if name != "HOLDFAST_PURE_PYTHON"}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=True
-    )
-    assert "warning" not in done.stderr, done.stderr
 
-    def load(name: str) -> ModuleType:
-        (library,) = (place / "holdfast_log" / "protocol").glob(f"{name}.*.so")
+    @cache
+    def build(is_limited: bool) -> Path:
+        place = tmp_path_factory.mktemp("compiled")
+        command = [sys.executable, "setup.py", "--quiet", "build_ext", "-b", str(place), "-t", str(place)]
+        environment = {name: value for name, value in os.environ.items() if name != "HOLDFAST_PURE_PYTHON"}
+        environment["HOLDFAST_LIMITED_API"] = "1" if is_limited else ""
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=True
+        )
+        assert "warning" not in done.stderr, done.stderr
+        return place / "holdfast_log" / "protocol"
+
+    def load(name: str, is_limited: bool = False) -> ModuleType:
+        (library,) = build(is_limited).glob(f"{name}.*.so")
         spec = importlib.util.spec_from_file_location(f"holdfast_log.protocol.{name}", library)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)

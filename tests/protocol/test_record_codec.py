@@ -20,9 +20,9 @@ ROOT = Path(__file__).resolve().parents[2]
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
-@pytest.fixture(scope="module")
-def compiled(extension: Callable[[str], ModuleType]) -> ModuleType:
-    return extension("_record_codec")
+@pytest.fixture(scope="module", params=[False, True], ids=["one-cpython", "limited-api"])
+def compiled(request: pytest.FixtureRequest, extension: Callable[..., ModuleType]) -> ModuleType:
+    return extension("_record_codec", is_limited=request.param)
 
 
 def outcome(function: Callable[..., Any], *arguments: Any) -> Any:
