@@ -8,11 +8,12 @@ usage() {
 Usage: scripts/build-wheels.sh [--pyright] [DIRECTORY]
 
 Builds into DIRECTORY (default: dist) the source distribution, and from that
-  - a wheel with the compiled parts for CPython 3.11 and later on this kind of processor, which auditwheel marks with the
-    oldest Linux that it runs on,
+  - a wheel for each CPython from 3.11 on that it finds (on the PATH, and pyenv's),
+  - a wheel for every later CPython, which is slower: its compiled parts use the limited API,
   - a wheel without compiled parts, for every other platform.
-Then installs each wheel for each CPython from 3.11 on that it finds (on the PATH, and pyenv's) and encodes and decodes
-a batch. The wheel must have all its compiled parts: it fails without a C compiler.
+auditwheel marks wheels with compiled parts with the oldest Linux that they run on. pip takes the first of these that
+fits. Then installs each wheel for each CPython that it serves, and encodes and decodes a batch. A wheel must have all
+its compiled parts: it fails without a C compiler.
 
   --pyright   also check the examples in docs/examples with pyright, against the installed wheel
 
@@ -34,7 +35,7 @@ done
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/holdfast-wheels.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-unset PYTHONPATH HOLDFAST_PURE_PYTHON
+unset PYTHONPATH HOLDFAST_PURE_PYTHON HOLDFAST_LIMITED_API
 
 # Print each CPython from 3.11 on once, oldest first.
 find_interpreters() {
@@ -69,16 +70,33 @@ mkdir -p "$out"
 rm -f "$out"/holdfast_log-*
 "$work/tools/bin/python" -m build --sdist --outdir "$out" "$HOLDFAST_HOME" >"$work/log" 2>&1 || { cat "$work/log"; fail "no sdist"; }
 sdist=$(echo "$out"/holdfast_log-*.tar.gz)
-for pure in '' 1; do
-    HOLDFAST_PURE_PYTHON=$pure "$work/tools/bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$work/wheels$pure" \
-        "$sdist" >"$work/log" 2>&1 || { cat "$work/log"; fail "no wheel"; }
-done
-PATH=$work/tools/bin:$PATH auditwheel repair --wheel-dir "$out" "$work"/wheels/*.whl 2>"$work/log" ||
-    { cat "$work/log"; fail "auditwheel refused the wheel"; }
-cp "$work"/wheels1/*.whl "$out"
+# Print what the name of a wheel has that is for this CPython only: cp311-cp311.
+tag() {
+    "$1" -c 'import sys; print("cp{0}{1}-cp{0}{1}".format(*sys.version_info))'
+}
+
+# Build a wheel from the source distribution into $work/$2, with the interpreter $1, and print its path.
+build_wheel() {
+    local python=$1 place=$work/$2
+    "$work/tools/bin/python" -m pip --python "$python" wheel --quiet --disable-pip-version-check --no-deps \
+        --wheel-dir "$place" "$sdist" >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "no wheel"; }
+    echo "$place"/*.whl
+}
+
+# Have auditwheel mark the wheel with the oldest Linux that it runs on, and put it into the directory.
+publish() {
+    PATH=$work/tools/bin:$PATH auditwheel repair --wheel-dir "$out" "$1" 2>"$work/log" ||
+        { cat "$work/log"; fail "auditwheel refused $1"; }
+}
 
 for interpreter in "${interpreters[@]}"; do
-    for wheel in "$out"/holdfast_log-*.whl; do
+    publish "$(build_wheel "$interpreter" "$(tag "$interpreter")")"
+done
+publish "$(HOLDFAST_LIMITED_API=1 build_wheel "$work/tools/bin/python" limited)"
+cp "$(HOLDFAST_PURE_PYTHON=1 build_wheel "$work/tools/bin/python" pure)" "$out"
+
+for interpreter in "${interpreters[@]}"; do
+    for wheel in "$out"/holdfast_log-*-{"$(tag "$interpreter")",abi3,none}-*.whl; do
         expected=4
         [[ $wheel != *-none-any.whl ]] || expected=0
         rm -rf "$work/user"
@@ -86,6 +104,11 @@ for interpreter in "${interpreters[@]}"; do
         "$work/user/bin/python" -m pip install --quiet --disable-pip-version-check "$wheel"
         (cd "$work" && user/bin/python -c "$check" "$expected") || fail "$wheel does not work with $interpreter"
     done
+    rm -rf "$work/chosen"
+    "$work/user/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps --no-index --find-links "$out" \
+        --dest "$work/chosen" holdfast-log
+    [[ $(echo "$work"/chosen/*.whl) == *-"$(tag "$interpreter")"-* ]] ||
+        fail "pip chose $(echo "$work"/chosen/*) for $interpreter, and not the wheel for its version"
 done
 
 if [[ $pyright == true ]]; then

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from email import message_from_bytes
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from tests.cluster import Cluster
@@ -59,6 +64,79 @@ class Environment:
         return run([self.home / "bin" / "holdfast", *arguments], self.directory).stdout
 
 
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A directory of this test run, which the first worker that needs it fills for all workers."""
+    base = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+    place, is_made = base / name, base / f"{name}.made"
+    with open(base / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not is_made.exists():
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+            make(place)
+            is_made.touch()
+    return place
+
+
+def build_wheel(source: Path, place: Path, *options: str, **environment: str) -> Path:
+    """Build the wheel into a directory, from a checkout or a source distribution."""
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *options]
+    run([*pip, "--wheel-dir", place, source], place.parent, **environment)
+    (built,) = place.glob("*.whl")
+    return built
+
+
+def make_environment(home: Path) -> Environment:
+    """A virtual environment without any package."""
+    run([sys.executable, "-m", "venv", "--without-pip", home], home)
+    directory = home / "elsewhere"
+    directory.mkdir()
+    return Environment(home, directory)
+
+
+def pip_install(environment: Environment, *arguments: str | Path, **variables: str) -> None:
+    """Run the tests' own pip for the environment. Python compiles modules when they are first imported."""
+    pip = [sys.executable, "-m", "pip", "--python", environment.python, "install", "--quiet", "--no-compile"]
+    run([*pip, *arguments], environment.directory, **variables)
+
+
+def requirements(wheel: Path, *extras: str) -> list[str]:
+    """What the wheel requires here, with these extras."""
+    (name,) = (name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".dist-info/METADATA"))
+    metadata = message_from_bytes(zipfile.ZipFile(wheel).read(name))
+    parsed = map(Requirement, metadata.get_all("Requires-Dist", []))
+    return [str(each) for each in parsed if _applies(each, extras)]
+
+
+def link_packages(environment: Environment, wanted: Iterable[str]) -> None:
+    """Give an environment these packages and those that they require, by links to the tests' own.
+
+    So pip need not download them. It still refuses what requires another package: it looks at what is there.
+    """
+    (site,) = environment.home.glob("lib/python*/site-packages")
+    waiting, seen = list(wanted), set[str]()
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        if str(requirement) in seen:
+            continue
+        seen.add(str(requirement))
+        found = distribution(requirement.name)
+        for top in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+            link = site / top
+            if not link.is_symlink():
+                link.symlink_to(found.locate_file(top))
+        parsed = map(Requirement, found.requires or ())
+        waiting += [str(each) for each in parsed if _applies(each, requirement.extras)]
+
+
+def _applies(requirement: Requirement, extras: Iterable[str]) -> bool:
+    """Whether a requirement holds here, with these extras."""
+    marker = requirement.marker
+    return marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras))
+
+
 @pytest.fixture(scope="session")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the checkout, with its links: building leaves files beside the sources."""
@@ -69,34 +147,17 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel."""
-    place = tmp_path_factory.mktemp("wheel")
-    run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", place, source], place)
+    """The wheel, as pip builds it."""
+    place = made_once(tmp_path_factory, "wheel", lambda place: build_wheel(source, place))
     (built,) = place.glob("*.whl")
     return built
 
 
 @pytest.fixture(scope="session")
-def make_environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Environment]:
-    """Makes a virtual environment with what pip installs for the given arguments."""
-
-    def make(*arguments: str | Path) -> Environment:
-        home = tmp_path_factory.mktemp("environment")
-        run([sys.executable, "-m", "venv", home], home)
-        directory = home / "elsewhere"
-        directory.mkdir()
-        environment = Environment(home, directory)
-        pip = [environment.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        run([*pip, *arguments], directory)
-        return environment
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def bare(make_environment: Callable[..., Environment], wheel: Path) -> Environment:
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """An environment with the wheel and what it requires, without any extra."""
-    return make_environment(wheel)
+    home = made_once(tmp_path_factory, "bare", lambda home: pip_install(make_environment(home), wheel))
+    return Environment(home, home / "elsewhere")
 
 
 @pytest.fixture(scope="module")

@@ -1,64 +1,74 @@
-"""What is built: a wheel for every CPython, a source distribution, a wheel without a compiler."""
+"""What is built: wheels for one CPython, for every later one, for any Python, and a source distribution."""
 
 from __future__ import annotations
 
 import sys
+import sysconfig
 import tarfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.packaging.conftest import Environment, run
+from tests.packaging.conftest import Environment, build_wheel, made_once, run
 
-COMPILED = {
-    f"holdfast_log/protocol/{name}.abi3.so"
-    for name in ("_arrow_columns", "_compaction", "_key_hash", "_record_codec")
-}
+NAMES = ("_arrow_columns", "_compaction", "_key_hash", "_record_codec")
+COMPILED = {f"holdfast_log/protocol/{name}{sysconfig.get_config_var('EXT_SUFFIX')}" for name in NAMES}
+COMPILED_FOR_ALL = {f"holdfast_log/protocol/{name}.abi3.so" for name in NAMES}
 SAYS_WHICH_CODEC = """
 from holdfast_log.protocol import records
 data = bytes(records._codec.encode(0, [5, 6], [b"a", None], [b"1", b"2"], None))
 assert records._codec.decode(data, 2, 1, 0, 5)[3] == [b"1", b"2"]
 print(records._codec.__name__, records.__file__)
 """
+BUILDS_SDIST = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
 
 
 def contents(wheel: Path) -> set[str]:
     return {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
 
 
-def build_from(source: Path, place: Path, **environment: str) -> Path:
-    run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", place, source],
-        place.parent,
-        **environment,
-    )
-    (built,) = place.glob("*.whl")
+def build_from(sdist: Path, place: Path, **environment: str) -> Path:
+    return build_wheel(sdist, place, "--no-build-isolation", **environment)
+
+
+def says_which_codec(wheel: Path, bare: Environment, directory: Path) -> str:
+    unpacked = directory / "unpacked"
+    zipfile.ZipFile(wheel).extractall(unpacked)
+    said = run([bare.python, "-c", SAYS_WHICH_CODEC], directory, PYTHONPATH=str(unpacked)).stdout
+    assert str(unpacked) in said
+    return said.split()[0]
+
+
+@pytest.fixture(scope="session")
+def sdist(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    def make(place: Path) -> None:
+        tests = source / "tests"  # as in a checkout, of which the fixture leaves these out
+        tests.mkdir(exist_ok=True)
+        (tests / "test_left_behind.py").touch()
+        left_behind = source / "protocol" / "_key_hash.abi3.so"
+        left_behind.touch()
+        run([sys.executable, "-c", BUILDS_SDIST, str(place)], source)
+        left_behind.unlink()
+
+    (built,) = made_once(tmp_path_factory, "sdist", make).glob("*.tar.gz")
     return built
 
 
-@pytest.fixture(scope="module")
-def sdist(
-    source: Path,
-    make_environment: Callable[..., Environment],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Path:
-    place = tmp_path_factory.mktemp("sdist")
-    tests = source / "tests"  # as in a checkout, of which the fixture leaves these out
-    tests.mkdir(exist_ok=True)
-    (tests / "test_left_behind.py").touch()
-    (source / "protocol" / "_key_hash.abi3.so").touch()
-    builder = make_environment("build")
-    run([builder.python, "-m", "build", "--sdist", "--outdir", place, source], place)
-    (source / "protocol" / "_key_hash.abi3.so").unlink()
-    (built,) = place.glob("*.tar.gz")
-    return built
-
-
-def test_one_wheel_serves_every_cpython_from_3_11_on(wheel: Path) -> None:
-    assert "-cp311-abi3-" in wheel.name
+def test_a_wheel_is_for_the_cpython_that_builds_it(wheel: Path) -> None:
+    version = "cp{}{}".format(*sys.version_info)
+    assert f"-{version}-{version}-" in wheel.name
     assert {name for name in contents(wheel) if name.endswith(".so")} == COMPILED
+
+
+def test_one_wheel_for_every_cpython_from_3_11_on_can_be_asked_for(
+    sdist: Path, wheel: Path, bare: Environment, tmp_path: Path
+) -> None:
+    later = build_from(sdist, tmp_path / "later", HOLDFAST_LIMITED_API="1")
+
+    assert "-cp311-abi3-" in later.name
+    assert contents(later) == contents(wheel) - COMPILED | COMPILED_FOR_ALL
+    assert says_which_codec(later, bare, tmp_path) == "holdfast_log.protocol._record_codec"
 
 
 def test_the_compiled_parts_are_used(bare: Environment) -> None:
@@ -86,13 +96,9 @@ def test_without_a_compiler_a_wheel_is_built_that_works_in_python(
     sdist: Path, wheel: Path, bare: Environment, tmp_path: Path
 ) -> None:
     slow = build_from(sdist, tmp_path / "slow", CC="/bin/false")
-    unpacked = tmp_path / "unpacked"
-    zipfile.ZipFile(slow).extractall(unpacked)
 
     assert contents(slow) == contents(wheel) - COMPILED
-    said = run([bare.python, "-c", SAYS_WHICH_CODEC], tmp_path, PYTHONPATH=str(unpacked)).stdout
-    assert said.split()[0] == "holdfast_log.protocol.record_codec"
-    assert str(unpacked) in said
+    assert says_which_codec(slow, bare, tmp_path) == "holdfast_log.protocol.record_codec"
 
 
 def test_a_wheel_without_compiled_parts_can_be_asked_for(sdist: Path, wheel: Path, tmp_path: Path) -> None:

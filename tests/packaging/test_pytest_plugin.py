@@ -8,14 +8,20 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from holdfast_log.coordinator.tools.zookeeper_jars import find_jars
 from holdfast_log.coordinator.tools.zookeeper_server import find_java
-from tests.packaging.conftest import TIMEOUT_S, Environment, run
+from tests.packaging.conftest import (
+    TIMEOUT_S,
+    Environment,
+    link_packages,
+    make_environment,
+    pip_install,
+    requirements,
+)
 
 TESTS = """
 import pytest
@@ -52,7 +58,7 @@ def _pytest(environment: Environment, *arguments: str) -> str:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PY")}
     java_home = Path(find_java()).resolve().parents[1]
     done = subprocess.run(
-        [environment.home / "bin" / "pytest", *arguments],
+        [environment.python, "-P", "-m", "pytest", *arguments],
         cwd=environment.directory,
         env={**inherited, "HOLDFAST_CACHE": str(environment.home / "cache"), "JAVA_HOME": str(java_home)},
         capture_output=True,
@@ -64,9 +70,11 @@ def _pytest(environment: Environment, *arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def environment(make_environment: Callable[..., Environment], wheel: Path) -> Environment:
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """The bare wheel, pytest and the user's tests, in an otherwise empty directory."""
-    environment = make_environment("--no-compile", wheel, "pytest")
+    environment = make_environment(tmp_path_factory.mktemp("plugin"))
+    link_packages(environment, [*requirements(wheel), "pytest"])
+    pip_install(environment, "--no-index", wheel)
     (environment.directory / "test_theirs.py").write_text(TESTS)
     return environment
 
@@ -80,8 +88,8 @@ def without_server(environment: Environment) -> str:
 @pytest.fixture(scope="module")
 def with_server(environment: Environment, without_server: str, wheel: Path) -> str:
     """What it says afterwards."""
-    pip = [environment.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    run([*pip, "--no-compile", f"{wheel}[testing]"], environment.directory)
+    link_packages(environment, requirements(wheel, "testing"))
+    pip_install(environment, "--no-index", f"{wheel}[testing]")
     # ZooKeeper's jars need not be downloaded where they are: their checksums are compared.
     cache = environment.home / "cache" / "zookeeper"
     cache.mkdir(parents=True)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
-from tests.packaging.conftest import Environment
+from tests.packaging.conftest import (
+    Environment,
+    link_packages,
+    make_environment,
+    pip_install,
+    requirements,
+)
 
 REQUIRED = {"crc32c", "cramjam", "click", "javaproperties", "python-snappy", "rich"}
 THEIR_OWN = {"markdown-it-py", "mdurl", "pygments", "typing-extensions"}
@@ -110,11 +115,17 @@ def test_an_application_may_use_the_names_of_our_folders(
     form: str,
     bare: Environment,
     source: Path,
-    make_environment: Callable[..., Environment],
+    wheel: Path,
+    tmp_path: Path,
     broker: BackgroundBroker,
 ) -> None:
     """Every public name is ours, and every one of these packages is the application's."""
-    environment = bare if form == "wheel" else make_environment("--editable", source)
+    environment = bare
+    if form == "editable":
+        environment = make_environment(tmp_path)
+        link_packages(environment, [*requirements(wheel), "setuptools"])
+        options = ("--no-index", "--no-build-isolation", "--editable")
+        pip_install(environment, *options, source, HOLDFAST_PURE_PYTHON="1")
     project = environment.directory / "project"
     for number, name in enumerate(TAKEN):
         file = project / (f"{name}.py" if number % 2 else f"{name}/__init__.py")
