@@ -1,9 +1,9 @@
 """The optional C extensions, which setup.cfg cannot declare: built if a compiler is available.
 
-They are built for the CPython that builds them, which is fastest. Two environment variables choose other wheels:
-HOLDFAST_LIMITED_API has the extensions use only what every CPython from 3.11 on promises to keep, so that one wheel
-serves all of them, except builds without the GIL. HOLDFAST_PURE_PYTHON leaves them out: that wheel installs on
-every platform.
+They are built for the CPython that builds them, which is fastest. Two environment variables choose other
+wheels: HOLDFAST_LIMITED_API has the extensions use only what every CPython from 3.11 on promises to keep, so
+that one wheel serves all of them, except builds without the GIL. HOLDFAST_PURE_PYTHON leaves them out: that
+wheel installs on every platform.
 """
 
 import os

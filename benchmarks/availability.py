@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ from benchmarks.results import print_json, print_table
 from benchmarks.steady_load import SteadyLoad, create_once_possible
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.broker.tools.cluster_view import ClusterView
-from holdfast_log.coordinator.tools.zookeeper_process import ZooKeeperProcess
+from holdfast_log.broker.tools.local_cluster import LocalCluster
 
 BROKERS = 3
 PARTITIONS = 6
@@ -124,15 +124,14 @@ class WatchedCluster:
     def __init__(
         self,
         system: str,
-        zookeeper: ZooKeeperProcess,
-        brokers: Sequence[BackgroundBroker],
+        cluster: LocalCluster,
         view: ClusterView,
         load: SteadyLoad,
         observer: Observer,
     ) -> None:
         self.system = system
-        self.zookeeper = zookeeper
-        self.brokers = brokers
+        (self.zookeeper,) = cluster.zookeepers
+        self.brokers = cluster.brokers
         self._view = view
         self._load = load
         self._observer = observer
@@ -181,32 +180,17 @@ class WatchedCluster:
 def set_scene(system: str, directory: Path, session_timeout_ms: int) -> Iterator[WatchedCluster]:
     """Start ZooKeeper, three brokers and the load; stop them at the exit."""
     with ExitStack() as stack:
-        zookeeper = ZooKeeperProcess(directory / "zookeeper")
-        zookeeper.start()
-        stack.callback(zookeeper.stop)
-        zookeeper.wait_ready()
-        brokers = [
-            SYSTEMS[system](
-                directory / f"broker-{number}",
-                broker_id=number,
-                zookeeper_connect=zookeeper.connect,
-                properties={
-                    "zookeeper.session.timeout.ms": str(session_timeout_ms),
-                    "min.insync.replicas": "2",
-                    "offsets.topic.replication.factor": str(BROKERS),
-                },
-            )
-            for number in range(1, BROKERS + 1)
-        ]
-        for broker in brokers:
-            broker.start()
-            stack.callback(broker.stop)
-        for broker in brokers:
-            broker.wait_ready(BROKERS)
-        bootstrap = ",".join(broker.address for broker in brokers)
+        properties = {
+            "zookeeper.session.timeout.ms": str(session_timeout_ms),
+            "min.insync.replicas": "2",
+        }
+        cluster = stack.enter_context(
+            LocalCluster(directory, brokers=BROKERS, properties=properties, broker_type=SYSTEMS[system])
+        )
+        bootstrap = cluster.bootstrap
         admin = AdminClient({"bootstrap.servers": bootstrap, "broker.address.family": "v4", "log_level": 0})
         create_once_possible(admin, NewTopic(TOPIC, PARTITIONS, BROKERS))
-        view = stack.enter_context(ClusterView(zookeeper.connect))
+        view = stack.enter_context(ClusterView(cluster.zookeeper_connect))
         load = SteadyLoad(
             CLIENT,
             bootstrap,
@@ -220,7 +204,7 @@ def set_scene(system: str, directory: Path, session_timeout_ms: int) -> Iterator
         load.wait_for_more(int(RECORDS_PER_SECOND * _WARM_UP_S))
         observer = Observer(bootstrap)
         stack.callback(observer.close)
-        yield WatchedCluster(system, zookeeper, brokers, view, load, observer)
+        yield WatchedCluster(system, cluster, view, load, observer)
 
 
 @click.command()

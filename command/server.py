@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,22 +14,19 @@ from holdfast_log.broker.tools.broker_process import PROGRAM
 from holdfast_log.broker.tools.server_stop import StopError, stop_broker_of
 from holdfast_log.clients.settings import SettingError
 from holdfast_log.clients.tools.command import CONTEXT
-from holdfast_log.command.installed_config import installed, override_option
+from holdfast_log.command.installed_config import config_option, override_option
+from holdfast_log.coordinator.tools.background import start_in_background, wait_for_start
 from holdfast_log.coordinator.tools.directories import import_path, state_directory
 
-_POLL_S = 0.1
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
-config_option = click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Properties file of the broker. Default: one that is installed with this program, for a broker on "
-    "127.0.0.1:9092 with ZooKeeper on 127.0.0.1:2181.",
+broker_config = config_option(
+    "server.properties", "a broker on 127.0.0.1:9092 with ZooKeeper on 127.0.0.1:2181"
 )
 
 
 @click.command(context_settings=CONTEXT)
-@config_option
+@broker_config
 @override_option
 @click.option("--daemon", is_flag=True, help="Run in the background; return once the broker serves.")
 @click.option(
@@ -49,7 +44,7 @@ config_option = click.option(
     help="File to write once the broker serves.",
 )
 def server(
-    config: Path | None,
+    config: Path,
     overrides: tuple[str, ...],
     daemon: bool,
     log_dir: Path | None,
@@ -62,7 +57,7 @@ def server(
     holdfast server --override log.dirs=/var/lib/holdfast
     holdfast server --config server.properties --daemon
     """
-    given = [str(config or installed("server.properties"))]
+    given = [str(config)]
     for override in overrides:
         given += ["--override", override]
     if log_level is not None:
@@ -90,19 +85,9 @@ def _start_in_background(given: Sequence[str], log_dir: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="holdfast-start-") as place:
         ready, printed = Path(place, "ready"), Path(place, "printed")
         command = _command([*given, "--ready-file", str(ready), "--log-dir", str(log_dir)])
-        with open(printed, "wb") as output:
-            broker = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env={**os.environ, "PYTHONPATH": import_path()},
-                start_new_session=True,
-            )
-        while not (ready.exists() and ready.stat().st_size):
-            if broker.poll() is not None:
-                raise click.ClickException(_why_it_ended(broker.pid, printed))
-            time.sleep(_POLL_S)
+        broker = start_in_background(command, printed)
+        if not wait_for_start(broker, lambda: ready.exists() and ready.stat().st_size > 0):
+            raise click.ClickException(_why_it_ended(broker.pid, printed))
         log = _log_path(broker.pid, printed)
     click.echo(f"The broker has started (process {broker.pid}). Its log is {log}")
 
@@ -129,12 +114,12 @@ def _end(path: Path) -> str:
 
 
 @click.command(context_settings=CONTEXT)
-@config_option
+@broker_config
 @override_option
-def server_stop(config: Path | None, overrides: tuple[str, ...]) -> None:
+def server_stop(config: Path, overrides: tuple[str, ...]) -> None:
     """Stop the broker that runs with the properties file --config, and wait for its end."""
     try:
-        pid = stop_broker_of(str(config or installed("server.properties")), overrides)
+        pid = stop_broker_of(str(config), overrides)
     except (SettingError, StopError, OSError) as error:
         raise click.ClickException(f"cannot stop: {error}") from None
     click.echo(f"Stopped the broker (process {pid})")

@@ -7,22 +7,17 @@ from pathlib import Path
 import click
 
 from holdfast_log.clients.tools.command import CONTEXT, pairs
-from holdfast_log.command.installed_config import installed, override_option
+from holdfast_log.command.installed_config import config_option, override_option
 from holdfast_log.coordinator.tools.zookeeper_server import ZooKeeperServerError, start, stop
 
-config_option = click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Properties file in ZooKeeper's own format. Default: one that is installed with this program, for a "
-    "server on 127.0.0.1:2181.",
-)
+zookeeper_config = config_option("zookeeper.properties", "a server on 127.0.0.1:2181")
 
 
 @click.command(context_settings=CONTEXT)
-@config_option
+@zookeeper_config
 @override_option
 @click.option("--daemon", is_flag=True, help="Run in the background; return once the server listens.")
-def zookeeper(config: Path | None, overrides: tuple[str, ...], daemon: bool) -> None:
+def zookeeper(config: Path, overrides: tuple[str, ...], daemon: bool) -> None:
     """Run a ZooKeeper server until SIGTERM or Ctrl-C.
 
     The first run downloads it (7 MB), unless PySpark is installed, which has it.
@@ -30,16 +25,16 @@ def zookeeper(config: Path | None, overrides: tuple[str, ...], daemon: bool) -> 
     KAFKA_HEAP_OPTS has options for the Java virtual machine, such as -Xmx512m (default: -Xmx256m).
     """
     try:
-        start(config or installed("zookeeper.properties"), pairs(overrides), daemon=daemon)
+        start(config, pairs(overrides), daemon=daemon)
     except ZooKeeperServerError as error:
         raise click.ClickException(str(error)) from None
 
 
 @click.command(context_settings=CONTEXT)
-@config_option
-def zookeeper_stop(config: Path | None) -> None:
+@zookeeper_config
+def zookeeper_stop(config: Path) -> None:
     """Stop the ZooKeeper server that runs with the dataDir of the properties file --config."""
     try:
-        stop(config or installed("zookeeper.properties"))
+        stop(config)
     except ZooKeeperServerError as error:
         raise click.ClickException(str(error)) from None

@@ -26,7 +26,8 @@ from holdfast_log.broker.tools.supervision import (
     is_asked_to_start,
     read_state,
 )
-from holdfast_log.coordinator.tools.directories import import_path, state_directory
+from holdfast_log.coordinator.tools.background import start_in_background, wait_for_start
+from holdfast_log.coordinator.tools.directories import state_directory
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 120.0
@@ -73,15 +74,8 @@ def start(brokers: int, directory: Path, overrides: tuple[str, ...], broker: int
     command = [sys.executable, "-P", "-m", _MODULE, "--brokers", str(brokers), "--directory", str(directory)]
     for override in overrides:
         command += ["--override", override]
-    with open(log_path, "wb") as log:
-        cluster = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "PYTHONPATH": import_path()},
-            start_new_session=True,
-        )
+    log_path.write_bytes(b"")  # What an earlier cluster said must not count as this one's.
+    cluster = start_in_background(command, log_path)
     try:
         _pid_path(directory).write_text(f"{cluster.pid}\n")
         said = _wait_ready(cluster, log_path)
@@ -173,15 +167,13 @@ def stop(directory: Path) -> None:
 
 def _wait_ready(cluster: subprocess.Popen[bytes], log_path: Path) -> list[str]:
     """The cluster's output once it serves. Raises click.ClickException if it ends or takes too long."""
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while True:
-        ended = cluster.poll() is not None
-        said = log_path.read_text(errors="replace").splitlines(keepends=True)
-        if any("Ctrl-C" in line for line in said) and not ended:
-            return said
-        if ended or time.monotonic() > deadline:
-            raise click.ClickException("the cluster did not start:\n" + "".join(said[-20:]))
-        time.sleep(_POLL_S)
+
+    def said() -> list[str]:
+        return log_path.read_text(errors="replace").splitlines(keepends=True)
+
+    if not wait_for_start(cluster, lambda: any("Ctrl-C" in line for line in said()), START_TIMEOUT_S):
+        raise click.ClickException("the cluster did not start:\n" + "".join(said()[-20:]))
+    return said()
 
 
 def _pid_path(directory: Path) -> Path:

@@ -17,7 +17,7 @@ from pathlib import Path
 import javaproperties
 
 from holdfast_log.coordinator.parent_process import die_with_parent
-from holdfast_log.coordinator.tools.directories import IMPORT_ROOT
+from holdfast_log.coordinator.tools.directories import IMPORT_ROOT, import_path
 from holdfast_log.coordinator.tools.zookeeper_process import HOST, free_port, stand_still
 from holdfast_log.protocol.frames import SIZE, join_parts
 from holdfast_log.protocol.headers import decode_response, encode_request
@@ -112,7 +112,6 @@ class BackgroundBroker:
         config = self.directory / "server.properties"
         with open(config, "w", encoding="latin-1") as file:
             javaproperties.dump(self.properties, file, timestamp=False)
-        path = os.pathsep.join(filter(None, [str(self._checkout), os.environ.get("PYTHONPATH")]))
         with open(self.log_path, "ab") as log:
             self._process = subprocess.Popen(
                 [
@@ -127,7 +126,7 @@ class BackgroundBroker:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, "PYTHONPATH": import_path(self._checkout)},
                 preexec_fn=die_with_parent,
                 process_group=0,  # Ctrl-C is for the parent process, which stops this one in order
             )

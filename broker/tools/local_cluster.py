@@ -45,7 +45,7 @@ class LocalCluster:
 
     It reuses the ports of the last cluster in that directory if they are free. `properties` are settings for
     every broker. `python_arguments` go before `-m`, for a profiler; `checkout` has the sources that
-    the brokers run, by default these.
+    the brokers run, by default these. `broker_type` makes a broker, for measurements of another system.
 
     For faults: `zookeepers` are the servers of ZooKeeper, not started yet, by default one.
     `place(number, zookeeper_connect)` returns the place of a broker in a network, by default on loopback;
@@ -66,6 +66,7 @@ class LocalCluster:
         zookeepers: Sequence[ZooKeeperProcess] = (),
         place: Callable[[int, str], Place] | None = None,
         machines: Sequence[Machine] = (),
+        broker_type: type[BackgroundBroker] = BackgroundBroker,
     ) -> None:
         self.directory = Path(directory)
         self.zookeepers = list(zookeepers) or [ZooKeeperProcess(self.directory / "zookeeper")]
@@ -76,7 +77,7 @@ class LocalCluster:
         for number in range(1, brokers + 1):
             at = (place or self._on_loopback)(number, self.zookeeper_connect)
             log_dirs = {"log.dirs": str(machines[number - 1].log_dir)} if machines else {}
-            broker = BackgroundBroker(
+            broker = broker_type(
                 self._directory_of(number),
                 broker_id=number,
                 zookeeper_connect=at.zookeeper_connect,

@@ -32,6 +32,6 @@ def state_directory() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "holdfast"
 
 
-def import_path() -> str:
+def import_path(root: Path = IMPORT_ROOT) -> str:
     """$PYTHONPATH for a process that must find Holdfast: the import root before what is there already."""
-    return os.pathsep.join(filter(None, [str(IMPORT_ROOT), os.environ.get("PYTHONPATH")]))
+    return os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))

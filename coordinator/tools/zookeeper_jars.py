@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,14 +111,13 @@ def _download(jar: Jar, path: Path) -> None:
             "ZooKeeper's jars are downloaded with the package jgo, which is not installed: "
             "pip install 'holdfast-log[server]'"
         ) from None
-    downloads = path.parent / "maven"
-    context = MavenContext(repo_cache=downloads, timeout=_DOWNLOAD_TIMEOUT_S)
     try:
-        found = context.project(jar.group, jar.name).at_version(jar.version).artifact().resolve()
-        _check(jar, found)
-        complete = path.with_name(f"{path.name}.{os.getpid()}")
-        complete.write_bytes(found.read_bytes())
-        complete.replace(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="download-", dir=path.parent) as downloads:
+            context = MavenContext(repo_cache=Path(downloads), timeout=_DOWNLOAD_TIMEOUT_S)
+            found = context.project(jar.group, jar.name).at_version(jar.version).artifact().resolve()
+            _check(jar, found)
+            found.replace(path)
     except (OSError, RuntimeError, ValueError) as error:  # requests' errors are OSErrors
         raise JarsError(
             f"cannot download {jar.group}:{jar.name}:{jar.version}, which ZooKeeper needs, from Maven "

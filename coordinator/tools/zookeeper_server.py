@@ -9,7 +9,6 @@ start their servers with `server_command`.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
@@ -24,6 +23,7 @@ from pathlib import Path
 import click
 import javaproperties
 
+from holdfast_log.coordinator.tools.background import start_in_background, wait_for_start
 from holdfast_log.coordinator.tools.zookeeper_jars import JarsError, find_jars, package_folder
 
 JAVA_MINIMUM = 11
@@ -165,10 +165,7 @@ def start(config_path: Path, overrides: Mapping[str, str], *, daemon: bool) -> N
     command = server_command(config_path)
     if daemon:
         log_path = data_dir / "zookeeper.out"
-        with open(log_path, "ab") as log:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+        process = start_in_background(command, log_path)
         _write_pid(data_dir, process.pid)
         _wait_until_it_listens(process, address, log_path)
         click.echo(f"ZooKeeper started (process {process.pid}), its log is {log_path}")
@@ -198,19 +195,17 @@ def _wait_until_it_listens(
     process: subprocess.Popen[bytes], address: tuple[str, int] | None, log_path: Path
 ) -> None:
     """Wait until the server listens, not until it serves: an ensemble serves only once a majority runs."""
-    deadline = time.monotonic() + _START_TIMEOUT_S
-    while True:
-        if process.poll() is not None or time.monotonic() > deadline:
-            end = log_path.read_text(errors="replace")[-1000:]
-            raise ZooKeeperServerError(
-                f"ZooKeeper did not start; its log is {log_path} and ends with:\n{end}"
-            )
-        if address is None:
-            return
-        with contextlib.suppress(OSError):
-            socket.create_connection(address, timeout=1).close()
-            return
-        time.sleep(0.05)
+    if not wait_for_start(process, lambda: address is None or _listens(address), _START_TIMEOUT_S):
+        end = log_path.read_text(errors="replace")[-1000:]
+        raise ZooKeeperServerError(f"ZooKeeper did not start; its log is {log_path} and ends with:\n{end}")
+
+
+def _listens(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def stop(config_path: Path) -> None:
