@@ -35,7 +35,13 @@ for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LONG = ("tests/faults/test_matrix.py", "tests/sim/test_simulation.py", "tests/integration/test_kill.py")
+LONG = (
+    "tests/faults/test_matrix.py",
+    "tests/integration/test_procedures.py",
+    "tests/checker/test_planted_bugs.py",
+    "tests/sim/test_simulation.py",
+    "tests/integration/test_kill.py",
+)
 """Files whose tests take most of a minute each."""
 
 

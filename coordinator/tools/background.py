@@ -1,4 +1,4 @@
-"""Programs in the background: each in a session of its own, so that it outlives the process that starts it."""
+"""Programs in the background: each in a session of its own, it outlives the process that starts it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def extension(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ModuleType]:
-    """Imports an extension of `protocol` by its name, built for this CPython or, with `is_limited`, for all."""
+    """Imports an extension of `protocol` by its name: for this CPython or, if `is_limited`, for all."""
     has_headers = Path(sysconfig.get_paths()["include"], "Python.h").is_file()
     if shutil.which("cc") is None or not has_headers:
         pytest.skip("no C compiler, or no headers of Python: the loops in Python are the only ones here")

@@ -75,11 +75,14 @@ def test_the_jars_of_pyspark_are_used_where_it_has_them_all(
     assert find_jars() == [str(tmp_path / "jars" / f"{jar.name}-9.9.jar") for jar in JARS]
 
 
-def test_a_missing_jar_is_downloaded_once(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+def test_a_missing_jar_is_downloaded_once_and_stored_once(
+    monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
     repository = offer(monkeypatch, CONTENT)
 
     assert find_jars() == find_jars() == [str(cache)]
     assert (cache.read_bytes(), repository.downloads) == (CONTENT, 1)
+    assert list(cache.parent.iterdir()) == [cache]
 
 
 def test_a_download_with_another_checksum_is_refused(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
