@@ -101,7 +101,7 @@ for interpreter in "${interpreters[@]}"; do
         [[ $wheel != *-none-any.whl ]] || expected=0
         rm -rf "$work/user"
         "$interpreter" -m venv "$work/user"
-        "$work/user/bin/python" -m pip install --quiet --disable-pip-version-check "$wheel"
+        "$work/user/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "$wheel"
         (cd "$work" && user/bin/python -c "$check" "$expected") || fail "$wheel does not work with $interpreter"
     done
     rm -rf "$work/chosen"

@@ -20,8 +20,8 @@ def test_every_example_prints_what_the_guide_says(cluster: Cluster) -> None:
         done = finished([sys.executable, "-c", example.replace("localhost:9092", broker.address)])
         assert done.returncode == 0, f"{example}\n{done.stderr}"
         printed.append(done.stdout.splitlines())
-    single, called_back, in_bulk, in_coroutine, *reading, batches, topic, feedback, exposed, own = printed
-    records, readable = reading
+    single, called_back, in_bulk, in_coroutine, *reading, batches, topic, feedback, exposed, traced, own = printed
+    records, with_schema, readable = reading
 
     assert single == ["0"]
     assert called_back == [f"flights-0 at {offset}" for offset in (1, 2, 3)]
@@ -29,10 +29,12 @@ def test_every_example_prints_what_the_guide_says(cluster: Cluster) -> None:
     assert in_coroutine == ["5000 written"]
     assert len(records) == 500 and records[0] == "0 0 b'UA' b'EWR to IAH'"
     assert readable == ["500 records can be read"]
+    assert with_schema == ["{'item': 'tea', 'count': 2}"]
     assert batches[0].startswith("0 1 ")
     assert topic == ["arrivals 6"]
     assert feedback[0] == "1 acknowledged, 0 waiting" and re.fullmatch(
         r"[\d.]+ ms to the answer", feedback[1]
     )
     assert re.fullmatch(r"\d+ lines about records", exposed[0])
-    assert own == ["['arrivals', 'flights']", f"{broker.broker_id} 2"]
+    assert traced == ["True"]
+    assert own == ["['arrivals', 'flights', 'orders', 'traced-orders']", f"{broker.broker_id} 2"]
