@@ -10,7 +10,7 @@ Usage: scripts/test.sh [pytest arguments]
 Installs what it needs (scripts/install.sh --with-tests, kcat if apt-get can install it, and a second environment with
 kafka-python 2.x), then runs shellcheck, ruff, mypy and pytest, and stops at the first check that fails.
 Arguments are passed to pytest: scripts/test.sh tests/protocol -k records
-Tests run two at a time; -n 0 runs them one by one.
+On two cores, three tests run at a time; -n 0 runs them one by one.
 
 The tests start ZooKeeper and brokers of their own, on free loopback ports, and stop them.
 END
@@ -61,5 +61,5 @@ wait "$kafka_python_2"
 wait "$kcat"
 # Let Python cache compiled modules: the tests start hundreds of brokers and tools.
 unset PYTHONDONTWRITEBYTECODE
-# Two at a time: tests that start brokers mostly wait.
-run_python -m pytest -n 2 --dist worksteal "$@"
+# Three at a time on two cores: tests that start brokers mostly wait.
+run_python -m pytest -n "$((($(nproc) * 3 + 1) / 2))" --dist worksteal "$@"

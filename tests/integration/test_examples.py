@@ -33,7 +33,8 @@ WAIT_MS = 60_000
 def start(example: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, str(EXAMPLES / example), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(HOME)},
+        # Unbuffered, Python writes a line and its end in two pieces, between which another process may write.
+        env={**os.environ, "PYTHONPATH": str(HOME), "PYTHONUNBUFFERED": ""},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -130,8 +131,9 @@ def operated(tmp_path: Path) -> Iterator[Operated]:
     try:
         yield cluster
     finally:
-        for broker in IDS:
-            stop(tmp_path, "scripts/server-stop.sh", f"config/server-{broker}.properties")
+        with ThreadPoolExecutor() as pool:
+            for broker in IDS:
+                pool.submit(stop, tmp_path, "scripts/server-stop.sh", f"config/server-{broker}.properties")
         stop(tmp_path, "scripts/zookeeper-server-stop.sh", "config/zookeeper.properties")
         for log in sorted((tmp_path / "var" / "log").glob("*.log")):
             print(f"--- {log.name}\n{log.read_text()[-4000:]}")
@@ -146,7 +148,7 @@ def stop(directory: Path, *command: str) -> None:
 def test_the_procedures_of_the_page_do_what_they_say(operated: Operated) -> None:
     operated.run(
         "scripts/zookeeper-server-start.sh -daemon config/zookeeper.properties\n"
-        "for id in 1 2 3; do scripts/server-start.sh -daemon config/server-$id.properties; done\n"
+        "for id in 1 2 3; do scripts/server-start.sh -daemon config/server-$id.properties & done; wait\n"
     )
     with operated.admin() as admin:
         admin.create_topics([NewTopic(ORDERS, 4, 3, {"segment.bytes": "10000"})])
