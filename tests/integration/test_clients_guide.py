@@ -38,4 +38,4 @@ def test_every_example_prints_what_the_guide_says(cluster: Cluster) -> None:
     )
     assert re.fullmatch(r"\d+ lines about records", exposed[0])
     assert traced == ["True"]
-    assert own == ["['arrivals', 'flights', 'orders', 'traced-orders']", f"{broker.broker_id} 2"]
+    assert own == ["['arrivals', 'flights', 'orders', 'traced-orders']", f"{broker.broker_id} 4"]
