@@ -10,7 +10,14 @@ import os
 
 from setuptools import Extension, setup
 
-NAMES = ("_arrow_columns", "_compaction", "_key_hash", "_record_codec")
+MODULES = (
+    "protocol._arrow_columns",
+    "protocol._compaction",
+    "protocol._key_hash",
+    "protocol._record_codec",
+    "protocol._turns",
+    "protocol._wire",
+)
 IS_PURE = bool(os.environ.get("HOLDFAST_PURE_PYTHON"))
 IS_LIMITED = bool(os.environ.get("HOLDFAST_LIMITED_API"))
 
@@ -19,13 +26,13 @@ setup(
     if IS_PURE
     else [
         Extension(
-            f"holdfast_log.protocol.{name}",
-            [f"holdfast_log/protocol/{name}.c"],
+            f"holdfast_log.{module}",
+            [f"holdfast_log/{module.replace('.', '/')}.c"],
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if IS_LIMITED else [],
             py_limited_api=IS_LIMITED,
             optional=True,
         )
-        for name in NAMES
+        for module in MODULES
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if IS_LIMITED and not IS_PURE else {},
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct as packing
 import typing
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.catalog import APIS
@@ -30,6 +30,7 @@ class RequestHeader(NamedTuple):
 _new_tuple = tuple.__new__
 
 _REQUEST_HEADER = packing.Struct(">hhih")
+_REQUEST_FIELDS = packing.Struct(">iih")
 _REQUEST_HEADER_V0 = packing.Struct(">hhi")
 _CORRELATION_ID = packing.Struct(">i")
 _NO_TAGGED_FIELDS = b"\x00"
@@ -60,10 +61,32 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     The position is meaningful only if `APIS` has the key and the version; otherwise the body's form is
     unknown. Raises MalformedMessage.
     """
+    form, correlation_id, client_id, position = request_fields(frame)
+    api_key, version = key_and_version(form)
+    return _new_tuple(RequestHeader, (api_key, version, correlation_id, client_id)), position
+
+
+RequestFields: TypeAlias = tuple[int, int, "str | None", int]
+"""A request's form, its correlation id, its client id and the position of its body."""
+
+
+def form_of(api_key: int, version: int) -> int:
+    """An API key and a version as one number: the first four bytes of such requests."""
+    return api_key << 16 | version & 0xFFFF
+
+
+def key_and_version(form: int) -> tuple[int, int]:
+    """What `form_of` made `form` of."""
+    version = form & 0xFFFF
+    return form >> 16, version - 0x10000 if version > 0x7FFF else version
+
+
+def request_fields(frame: Buffer) -> RequestFields:
+    """What `decode_request_header` returns, as plain numbers. Raises as it does."""
     view = frame if type(frame) is memoryview else memoryview(frame)
     try:
-        key, version, correlation_id, length = _REQUEST_HEADER.unpack_from(view)
-        position = _REQUEST_HEADER.size
+        form, correlation_id, length = _REQUEST_FIELDS.unpack_from(view)
+        position = _REQUEST_FIELDS.size
         client_id = None
         if length >= 0:
             end = position + length
@@ -71,18 +94,18 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
                 raise MalformedMessage(f"a client id of {length} bytes; only {len(view) - position} remain")
             client_id = str(view[position:end], "utf-8")
             position = end
-        if (key, version) in _flexible_requests():
+        if form in flexible_requests():
             position = skip_tagged_fields(view, position + 1, len(view), view[position])
     except DECODE_ERRORS as error:
         raise MalformedMessage(f"request header: {error}") from error
-    return _new_tuple(RequestHeader, (key, version, correlation_id, client_id)), position
+    return form, correlation_id, client_id, position
 
 
 @cache
-def _flexible_requests() -> frozenset[tuple[int, int]]:
-    """Keys and versions of the requests whose header has version 2."""
+def flexible_requests() -> frozenset[int]:
+    """The forms of the requests whose header has version 2."""
     return frozenset(
-        (key, version)
+        form_of(key, version)
         for key, api in APIS.items()
         for version in api.versions
         if api.has_flexible_request_header(version)
@@ -107,7 +130,11 @@ def encode_response(message: Response, version: int, correlation_id: int) -> Par
     """
     is_flexible = (message.api.key, version) in _flexible_responses()
     pack = _FLEXIBLE_RESPONSE_HEADER.pack if is_flexible else _CORRELATION_ID.pack
-    return with_size(encode_parts(message, version, pack(correlation_id)))
+    parts = encode_parts(message, version, pack(correlation_id))
+    if len(parts) == 1:
+        whole = parts[0]
+        return [SIZE.pack(len(whole)) + whole]  # type: ignore[operator]
+    return with_size(parts)
 
 
 def decode_correlation_id(frame: Buffer) -> int:

@@ -195,22 +195,22 @@ def encode_parts(message: ProtocolMessage, version: int, prefix: bytes = b"") ->
     cuts: list[int] = []
     try:
         encoder(message, out, cuts)
-        return _split(out, cuts) if cuts else [b"".join(typing.cast("list[bytes]", out))]
+        return _split(out, cuts) if cuts else [b"".join(out)]  # type: ignore[arg-type]
     except ENCODE_ERRORS as error:
         raise InvalidMessage(f"{cls.__name__} v{version}: {error}") from error
 
 
 def _split(out: list[Part], cuts: Sequence[int]) -> Parts:
-    """`out`, in which all pieces except those at `cuts` are joined with their neighbours."""
+    """`out`, in which all pieces except those at `cuts` are joined with their neighbours. Those are bytes."""
     parts: Parts = []
     start = 0
     for cut in cuts:
         if cut > start:
-            parts.append(b"".join(typing.cast("list[bytes]", out[start:cut])))
+            parts.append(b"".join(out[start:cut]))  # type: ignore[arg-type]
         parts.append(out[cut])
         start = cut + 1
     if start < len(out):
-        parts.append(b"".join(typing.cast("list[bytes]", out[start:])))
+        parts.append(b"".join(out[start:]))  # type: ignore[arg-type]
     return parts
 
 

@@ -14,10 +14,12 @@ from typing import Annotated, TypeAlias
 from holdfast_log.broker.network.interfaces import Address, Wire
 from holdfast_log.broker.network.refusals import RefusalPace, Refusals
 from holdfast_log.broker.network.settings import SETTINGS
+from holdfast_log.broker.network.turns import ReplySlot as ReplySlot
+from holdfast_log.broker.network.turns import Turns
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.coordinator.clock import Clock, DelayedCall
 from holdfast_log.coordinator.repeated_log import RepeatedLog
-from holdfast_log.protocol.frames import SIZE, Part, parts_size
+from holdfast_log.protocol.frames import SIZE, Part
 
 _log = logging.getLogger(__name__)
 
@@ -42,30 +44,6 @@ class ConnectionLimits:
     in_flight_requests_max: Annotated[int, "connection.max.in.flight.requests"]
 
 
-class ReplySlot:
-    """The place of one response in the order of its connection. The handler calls either `send` or `nothing`,
-    once, at any time; after the connection has closed both do nothing."""
-
-    __slots__ = ("_answered", "parts", "request_bytes")
-
-    def __init__(self, request_bytes: int, answered: Callable[[ReplySlot, int], None]) -> None:
-        self.request_bytes = request_bytes
-        self.parts: Sequence[Part] | None = None  # None: not answered yet
-        self._answered = answered
-
-    def send(self, parts: Sequence[Part]) -> None:
-        """Answer with `parts`: one whole frame, its size included."""
-        assert self.parts is None, "a request is answered once"
-        self.parts = parts
-        self._answered(self, parts_size(parts))
-
-    def nothing(self) -> None:
-        """End the request without a response (Produce with acks=0)."""
-        assert self.parts is None, "a request is answered once"
-        self.parts = ()
-        self._answered(self, 0)
-
-
 FrameHandler: TypeAlias = "Callable[[ServerConnection, memoryview, ReplySlot], None]"
 """Handles a request: its frame, which is writable and stays valid while referenced, and the slot of its
 response. The handler may answer now or later; an exception closes the connection."""
@@ -73,7 +51,7 @@ response. The handler may answer now or later; an exception closes the connectio
 CloseCallback: TypeAlias = "Callable[[ServerConnection], None]"
 
 
-class ServerConnection:
+class ServerConnection(Turns):
     """The server's end of a connection.
 
     Read-only to others: `id` (rising), `peer`, `listener` (its name), `created_ms` and `last_activity_ms` (by
@@ -107,7 +85,8 @@ class ServerConnection:
         self.close_reason: str | None = None
 
         self._handler = handler
-        self._limits = limits
+        self._buffered_bytes_max = limits.buffered_bytes_max
+        self._in_flight_requests_max = limits.in_flight_requests_max
         self._clock = clock
         self._refusals = refusals or Refusals(clock, RepeatedLog(clock), RefusalPace())
         self._noted: tuple[str, ...] = ()  # causes of refused requests that are logged
@@ -249,15 +228,6 @@ class ServerConnection:
         if self._unmute is not None:
             self._regulate()
 
-    def frames_received(self, frames: Sequence[memoryview]) -> None:
-        if self.close_reason is not None:
-            return
-        self._last_activity_s = self._clock_s()
-        self.last_request_s = self._clock.seconds()
-        self.bytes_in += sum(map(len, frames)) + SIZE.size * len(frames)
-        self._waiting.extend(frames)
-        self._take_turn()
-
     def frame_refused(self, size: int) -> None:
         if self.close_reason is not None:
             return
@@ -268,20 +238,17 @@ class ServerConnection:
         if self._closed(reason) and wire is not None:
             self._end_refused(wire, wire.close)
 
-    def bytes_sent(self, count: int) -> None:
-        self.bytes_out += count
-        if self.close_reason is not None:
-            return
-        self._buffered_bytes -= count
-        self._last_activity_s = self._clock_s()
-        if self._is_paused:
-            self._take_turn()
-
     def connection_lost(self, reason: str) -> None:
         self._closed(reason)
         self._wire = None
 
     # Internal
+
+    def _queue(self, frames: Sequence[memoryview]) -> None:
+        """Handle frames in the order of their arrival, as soon as the limits allow it."""
+        self.bytes_in += sum(map(len, frames)) + SIZE.size * len(frames)
+        self._waiting.extend(frames)
+        self._take_turn()
 
     def _take_turn(self) -> None:
         """Pass waiting requests to the handler, up to the limits of the connection and of one turn, and send
@@ -308,34 +275,26 @@ class ServerConnection:
         return (
             self.close_reason is None
             and self._unmute is None
-            and len(self._replies) < self._limits.in_flight_requests_max
-            and self._buffered_bytes <= self._limits.buffered_bytes_max
+            and len(self._replies) < self._in_flight_requests_max
+            and self._buffered_bytes <= self._buffered_bytes_max
         )
 
     def _handle(self, frame: memoryview) -> None:
         self.requests += 1
         self._buffered_bytes += len(frame)
-        reply = ReplySlot(len(frame), self._answered)
+        reply = ReplySlot(self, len(frame))
         self._replies.append(reply)
         try:
             self._handler(self, frame, reply)
         except Exception as error:
-            cause = "requests whose handling raised an unexpected exception"
-            self._refusals.log.error(
-                _log, cause, "Closing %s: its request could not be handled", self, exc_info=error
-            )
-            self.close("a request could not be handled")
+            self._handler_failed(error)
 
-    def _answered(self, reply: ReplySlot, size: int) -> None:
-        if self.close_reason is not None:
-            return
-        self._buffered_bytes += size - reply.request_bytes
-        replies = self._replies
-        while replies and (parts := replies[0].parts) is not None:
-            self._outbox += parts
-            replies.popleft()
-        if not self._in_turn:
-            self._take_turn()
+    def _handler_failed(self, error: Exception) -> None:
+        cause = "requests whose handling raised an unexpected exception"
+        self._refusals.log.error(
+            _log, cause, "Closing %s: its request could not be handled", self, exc_info=error
+        )
+        self.close("a request could not be handled")
 
     def _flush(self) -> None:
         outbox, self._outbox = self._outbox, []

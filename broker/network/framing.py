@@ -129,6 +129,9 @@ class FrameAssembler:
         self._filled = 0
         self._partial = b""  # less than a whole small frame, or than a size
         self._size_alone = False  # the next frame is likely large: receive only its size first
+        self.is_fresh = True
+        """Whether the next bytes begin a frame that is likely small: the target is the whole scratch
+        buffer."""
 
     def target(self) -> memoryview:
         """Buffer for the next bytes; never empty. Raises OSError if there is no memory for the frame."""
@@ -152,6 +155,7 @@ class FrameAssembler:
         Raises `FrameRefused` for a size that is negative or over `frame_bytes_max`, OSError if there is no
         memory for the frame.
         """
+        self.is_fresh = False
         if self._frame is not None:
             self._filled += count
             if self._filled < len(self._frame):
@@ -161,7 +165,9 @@ class FrameAssembler:
             return [frame]
         end = len(self._partial) + count
         self._partial = b""
-        return self._cut(self._buffers.scratch, end, frame_bytes_max)
+        frames = self._cut(self._buffers.scratch, end, frame_bytes_max)
+        self.is_fresh = not (self._partial or self._size_alone or self._frame is not None or self._held)
+        return frames
 
     def _cut(self, scratch: memoryview, end: int, frame_bytes_max: int) -> list[memoryview]:
         frames: list[memoryview] = []

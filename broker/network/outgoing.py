@@ -22,24 +22,30 @@ class Outgoing:
     """The send queue of a socket, and how much of its first part was sent."""
 
     def __init__(self) -> None:
-        self._parts: deque[Part] = deque()
+        self.parts: deque[Part] = deque()
+        """What is left to send, in order; read-only to others."""
         self._head_sent = 0
 
     def __bool__(self) -> bool:
-        return bool(self._parts)
+        return bool(self.parts)
 
     def add(self, parts: Sequence[Part]) -> None:
-        self._parts.extend(filter(len, parts))
+        self.parts.extend(filter(len, parts))
+
+    def add_rest(self, parts: Sequence[Part], sent: int) -> None:
+        """Add what is left of `parts`, of which `sent` bytes have been sent. Nothing may be queued."""
+        self.add(parts)
+        self._advance(sent)
 
     def clear(self) -> None:
-        self._parts.clear()
+        self.parts.clear()
 
     def send_some(self, sock: socket.socket, fd: int) -> int:
         """Send in one system call. Returns the number of bytes sent; 0 if the socket takes none now.
 
         Raises OSError if the connection is broken or the file cannot be read, and SliceTooLong.
         """
-        head = self._parts[0]
+        head = self.parts[0]
         try:
             if isinstance(head, FileSlice):
                 sent = _send_slice(fd, head, self._head_sent)
@@ -53,7 +59,7 @@ class Outgoing:
     def _send_memory(self, sock: socket.socket) -> int:
         buffers: list[bytes | bytearray | memoryview] = []
         flags = 0
-        for part in itertools.islice(self._parts, _PARTS_PER_CALL):
+        for part in itertools.islice(self.parts, _PARTS_PER_CALL):
             if isinstance(part, FileSlice):
                 flags = socket.MSG_MORE  # the slice follows in the same segment
                 break
@@ -65,7 +71,7 @@ class Outgoing:
         return sock.sendmsg(buffers, (), flags)
 
     def _advance(self, sent: int) -> None:
-        parts = self._parts
+        parts = self.parts
         sent += self._head_sent
         while parts:
             size = len(parts[0])

@@ -2,6 +2,9 @@
 
 Twisted accepts, connects, watches descriptors and reports losses; this module replaces `dataReceived` and
 `write` by `recv_into` and `sendmsg` / `sendfile`, without a copy in between.
+
+What was compiled (`protocol._wire`) receives small whole frames and sends what the socket takes at
+once. The rest is done in Python: large and partial frames, what waits to be sent, closing, errors.
 """
 
 # Twisted's transports have only partial annotations.
@@ -28,13 +31,19 @@ from zope.interface import implementer
 
 from holdfast_log.broker.network.attempts import Attempts
 from holdfast_log.broker.network.attempts import addresses_of as _addresses_of
-from holdfast_log.broker.network.framing import FrameAssembler, FrameBuffers, FrameRefused
+from holdfast_log.broker.network.framing import (
+    LARGE_FRAME_BYTES,
+    FrameAssembler,
+    FrameBuffers,
+    FrameRefused,
+)
 from holdfast_log.broker.network.interfaces import Accept, Address, FrameReceiver, Port
 from holdfast_log.broker.network.memory import RequestMemory
 from holdfast_log.broker.network.outgoing import Outgoing, SliceTooLong
 from holdfast_log.broker.network.settings import SETTINGS
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.coordinator.repeated_log import RepeatedLog
+from holdfast_log.protocol.compiled import WIRE
 from holdfast_log.protocol.frames import Part
 
 _log = logging.getLogger(__name__)
@@ -47,6 +56,13 @@ _LINGER_S = 5.0
 
 
 _PEER_IS_GONE = frozenset((errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT))
+
+
+_receive_whole = None if WIRE is None else WIRE.receive
+"""The frames received, if they are small and whole; otherwise the number of bytes received, or None if
+there are none."""
+_send_parts = None if WIRE is None else WIRE.send_parts
+"""Sends parts until the socket takes no more. Returns the number of bytes sent, and whether that is all."""
 
 
 class _FrameSocket(tcp.Connection):
@@ -75,12 +91,26 @@ class _FrameSocket(tcp.Connection):
     # Wire
 
     def send(self, parts: Sequence[Part]) -> None:
-        if not self._is_open:
+        if not self.connected or self._is_closing or self._aborting:
             return
-        was_idle = not self._outgoing
-        self._outgoing.add(parts)
-        if was_idle and not self._is_in_read:
-            self._send_now()
+        was_idle = not self._outgoing.parts
+        if _send_parts is None or self._is_in_read or not was_idle:
+            self._outgoing.add(parts)
+            if was_idle and not self._is_in_read:
+                self._send_now()
+            return
+        # What _send_now does, without the queue.
+        try:
+            sent, is_all = _send_parts(self.fileno(), parts, _TURN_BYTES)
+        except OSError as error:
+            self._break(error)
+            self.startWriting()
+            return
+        if not is_all:
+            self._outgoing.add_rest(parts, sent)
+            self.startWriting()
+        if sent:
+            self._receiver.bytes_sent(sent)
 
     def _send_now(self) -> None:
         """Send now: most responses fit into the socket's buffer, which spares the reactor watching it."""
@@ -124,17 +154,36 @@ class _FrameSocket(tcp.Connection):
     def doRead(self) -> Exception | None:  # type: ignore[override]
         if self._is_closing:
             return self._discard()
+        assembler = self._assembler
+        if _receive_whole is None or not (assembler.is_fresh and self._wants_to_read and self.connected):
+            return self._read_turns(0)
+        receiver = self._receiver
+        try:
+            received = _receive_whole(
+                self.fileno(), self._scratch, receiver.frame_bytes_max, LARGE_FRAME_BYTES
+            )
+        except OSError as error:
+            return _lost(error)
+        if received is None:
+            return None
+        if type(received) is list:
+            receiver.frames_received(received)
+            return None
+        return self._read_turns(received) if received else CONNECTION_DONE
+
+    def _read_turns(self, received: int) -> Exception | None:
+        """Read in Python. `received` bytes are in the assembler's target already."""
         # Send the responses to all requests of this turn together, at its end.
         was_idle = not self._outgoing
         self._is_in_read = True
         try:
-            return self._read_turn()
+            return self._read_turn(received)
         finally:
             self._is_in_read = False
             if was_idle and self._outgoing and self.connected and not self._aborting:
                 self._send_now()
 
-    def _read_turn(self) -> Exception | None:
+    def _read_turn(self, received: int) -> Exception | None:
         left = _TURN_BYTES
         assembler = self._assembler
         while left > 0 and self._wants_to_read and self._is_open:
@@ -142,8 +191,9 @@ class _FrameSocket(tcp.Connection):
                 target = assembler.target()
             except OSError as error:
                 return self._no_memory(error)
+            count, received = received, 0
             try:
-                count = self.socket.recv_into(target)
+                count = count or self.socket.recv_into(target)
             except (BlockingIOError, InterruptedError):
                 return None
             except OSError as error:

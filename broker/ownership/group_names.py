@@ -19,8 +19,8 @@ from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, succe
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.ownership.record_loading import RecordLoading
+from holdfast_log.broker.ownership.shared_turns import SharedTurns
 from holdfast_log.broker.ownership.table import OwnershipTable
-from holdfast_log.broker.ownership.turns import Turns
 from holdfast_log.coordinator.clock import Clock
 from holdfast_log.coordinator.ownership.records import NameKey
 from holdfast_log.coordinator.ownership.store import FoundRecords, OwnershipStore
@@ -67,7 +67,7 @@ class GroupNames:
         self._table = table
         self._records = records
         self._table_changed = table_changed
-        self._turns = Turns(clock, NAMES_AT_ONCE)
+        self._turns = SharedTurns(clock, NAMES_AT_ONCE)
         self._leaving: deque[NameKey] = deque()
         """Names that this broker no longer decides about, and that are still in the table."""
         self._leaving_groups: dict[str, None] = {}

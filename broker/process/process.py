@@ -28,6 +28,7 @@ from holdfast_log.broker.network.transport import SocketOptions, TcpNetwork
 from holdfast_log.broker.process import pid_file
 from holdfast_log.broker.process.descriptors import raise_limit, shares
 from holdfast_log.broker.process.directory_locks import DirectoryInUse, DirectoryLocks
+from holdfast_log.broker.process.lean_reactor import make_lean
 from holdfast_log.broker.process.lifecycle import Broker, StartError
 from holdfast_log.broker.process.monotonic_reactor import make_monotonic
 from holdfast_log.broker.process.service_manager import READY, STOPPING, tell
@@ -82,6 +83,7 @@ class BrokerProcess:
         self._status = 0
         self._is_stopping = False
         make_monotonic(_reactor)
+        make_lean(_reactor)
         own = read_group(ProcessSettings, settings)
         self._workers = ThreadWorkers(_reactor, own.worker_threads)
         boot = boot_id()

@@ -1,5 +1,7 @@
 """Passes each request to its handler and the response back: headers, versions, authorisation, quotas, errors.
 
+What was compiled decodes and encodes the usual messages (`protocol.compiled`); the rest falls back to Python.
+
 Bytes that are not a valid request close the connection, with one log line. An exception that a handler does
 not expect becomes an error response, and the connection stays open.
 """
@@ -9,7 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -21,8 +23,23 @@ from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.protocol.api import API_VERSIONS_KEY, Api, Request, Response
 from holdfast_log.protocol.catalog import APIS
+from holdfast_log.protocol.compiled import (
+    COMPILED_ELEMENTS_MAX,
+    DECODERS,
+    ENCODERS,
+    WIRE,
+    RequestDecoder,
+    ResponseEncoder,
+)
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
-from holdfast_log.protocol.headers import RequestHeader, decode_request_header, encode_response
+from holdfast_log.protocol.headers import (
+    RequestFields,
+    encode_response,
+    flexible_requests,
+    form_of,
+    key_and_version,
+    request_fields,
+)
 from holdfast_log.protocol.schema import (
     InvalidMessage,
     MalformedMessage,
@@ -40,12 +57,27 @@ INTERNAL_ELEMENTS_FACTOR = 10
 """A controller's requests list a whole cluster; no client sends requests of that length."""
 
 
+_usual_fields = None if WIRE is None else WIRE.request_fields
+"""As `request_fields`, compiled. Returns None for an unusual header, or one that is malformed."""
+
+
 class Authorizer(Protocol):
     """Decides which requests are allowed. The dispatcher calls it for every request, before the handler."""
 
     def refusal(self, context: RequestContext, request: Request[Any]) -> BrokerError | None:
         """The error that refuses the whole request; None if it is allowed."""
         ...
+
+
+class _Route(NamedTuple):
+    """How the requests of one API and version are handled."""
+
+    handler: AnyHandler
+    request: type[Request[Any]]
+    version: int
+    elements_max: int
+    decode: RequestDecoder | None
+    encode: ResponseEncoder | None
 
 
 class Dispatcher:
@@ -68,6 +100,9 @@ class Dispatcher:
         self.log = log
         self._authorizer = authorizer
         self._handlers: dict[int, AnyHandler] = {}
+        self._routes: dict[int, _Route] = {}
+        """By the form of the requests (`form_of`)."""
+        self._flexible = flexible_requests()
         self._elements_max = elements_max
         self._internal_elements_max = elements_max * INTERNAL_ELEMENTS_FACTOR
 
@@ -78,6 +113,12 @@ class Dispatcher:
             if api.key in self._handlers:
                 raise ValueError(f"{api.name} has two handlers")
             self._handlers[api.key] = handler
+            elements_max = self._internal_elements_max if api.internal else self._elements_max
+            decode = DECODERS.get(api.key) if elements_max >= COMPILED_ELEMENTS_MAX else None
+            encode = ENCODERS.get(api.key)
+            for version in api.versions:
+                route = _Route(handler, api.request, version, elements_max, decode, encode)
+                self._routes[form_of(api.key, version)] = route
 
     @property
     def apis(self) -> list[Api]:
@@ -93,19 +134,20 @@ class Dispatcher:
             quotas = None
         began_s = quotas.seconds() if quotas is not None and quotas.measures_time else None
         try:
-            header, position = decode_request_header(frame)
-            handler = self._handlers[header.api_key]
-            version = header.api_version
-            api = handler.request.api
-            if version not in api.versions:
-                self._refuse_version(connection, header, handler, reply)
+            fields: RequestFields | None = None
+            if _usual_fields is not None:
+                fields = _usual_fields(frame, self._flexible)
+            if fields is None:
+                fields = request_fields(frame)
+            form, correlation_id, client_id, position = fields
+            route = self._routes.get(form)
+            if route is None:
+                self._refuse_form(connection, fields, reply)
                 return
-            elements_max = self._internal_elements_max if api.internal else self._elements_max
-            request, _ = decode_from(api.request, version, frame, position, elements_max)
-        except KeyError:
-            reason = f"it sent a request of API {header.api_key}, which this broker does not have"
-            connection.refuse("requests of APIs that this broker does not have", reason)
-            return
+            handler, request_class, version, elements_max, decode, encode = route
+            request = None if decode is None else decode(frame, version, position)
+            if request is None:
+                request, _ = decode_from(request_class, version, frame, position, elements_max)
         except TooManyElements as error:
             limit = f"socket.request.max.elements={self._elements_max}"
             reason = f"its request has too many elements: {error} ({limit})"
@@ -115,32 +157,39 @@ class Dispatcher:
             reason = f"it sent bytes that are not a valid request: {error}"
             connection.refuse("bytes that are not a valid request", reason)
             return
-        client_id = header.client_id or ""
+        client_id = client_id or ""
         if connection.client_id != client_id:
             connection.client_id = client_id
         if quotas is None:
-            self._run(handler, RemoteCall(self, connection, header, request, reply), request)
+            plain = RemoteCall(self, connection, version, client_id, correlation_id, request, reply, encode)
+            self._run(handler, plain, request)
             return
-        call = ChargedCall(self, connection, header, request, reply, quotas, began_s)
-        call.charge_bytes()
+        call = ChargedCall(self, connection, version, client_id, correlation_id, request, reply, encode)
+        call.begin(quotas, began_s)
         self._run(handler, call, request)
         call.suspend()
 
-    def _refuse_version(
-        self, connection: ServerConnection, header: RequestHeader, handler: AnyHandler, reply: ReplySlot
-    ) -> None:
-        """A client may send ApiVersions in any version: the response, of version 0, lists the versions that
+    def _refuse_form(self, connection: ServerConnection, fields: RequestFields, reply: ReplySlot) -> None:
+        """Refuse a request of an API or a version that does not exist here.
+
+        A client may send ApiVersions in any version: the response, of version 0, lists the versions that
         exist (KIP-511). For any other API the client would understand no response, so the connection is
         closed."""
+        form, correlation_id, client_id, _position = fields
+        api_key, version = key_and_version(form)
+        handler = self._handlers.get(api_key)
+        if handler is None:
+            reason = f"it sent a request of API {api_key}, which this broker does not have"
+            connection.refuse("requests of APIs that this broker does not have", reason)
+            return
         api = handler.request.api
         if api.key != API_VERSIONS_KEY:
             first, last = api.min_version, api.max_version
-            reason = f"it sent version {header.api_version} of {api.name}; supported are {first} to {last}"
+            reason = f"it sent version {version} of {api.name}; supported are {first} to {last}"
             connection.refuse(f"{api.name} requests of unsupported versions", reason)
             return
         request = api.request()
-        header = RequestHeader(header.api_key, 0, header.correlation_id, header.client_id)
-        context = RemoteCall(self, connection, header, request, reply)
+        context = RemoteCall(self, connection, 0, client_id or "", correlation_id, request, reply, None)
         error = BrokerError(ErrorCode.UNSUPPORTED_VERSION)
         response = handler.failed(context, request, error)
         assert response is not None
@@ -218,32 +267,41 @@ class Dispatcher:
 
 
 class RemoteCall(RequestContext):
-    """A request from a connection."""
+    """A request from a connection. `encode` encodes its response if that is usual; None: there is no such
+    encoder."""
 
-    __slots__ = ("_correlation_id", "_dispatcher", "_reply", "_request")
+    __slots__ = ("_correlation_id", "_dispatcher", "_encode", "_reply", "_request")
 
     def __init__(
         self,
         dispatcher: Dispatcher,
         connection: ServerConnection,
-        header: RequestHeader,
+        version: int,
+        client_id: str,
+        correlation_id: int,
         request: Request[Any],
         reply: ReplySlot,
+        encode: ResponseEncoder | None,
     ) -> None:
-        self.version = header.api_version
-        self.client_id = header.client_id or ""
+        self.version = version
+        self.client_id = client_id
         self.connection: ServerConnection = connection
         self._dispatcher = dispatcher
-        self._correlation_id = header.correlation_id
+        self._correlation_id = correlation_id
         self._request = request
         self._reply = reply
+        self._encode = encode
 
     def answer(self, response: Response) -> None:
         connection = self.connection
         if connection.close_reason is not None:
             return
         try:
-            parts = encode_response(response, self.version, self._correlation_id)
+            parts = None
+            if self._encode is not None:
+                parts = self._encode(response, self.version, self._correlation_id)
+            if parts is None:
+                parts = encode_response(response, self.version, self._correlation_id)
         except InvalidMessage as error:
             cause = "responses that cannot be encoded"
             self._dispatcher.log.error(
@@ -264,31 +322,19 @@ class RemoteCall(RequestContext):
 class ChargedCall(RemoteCall):
     """A request from a connection while quotas exist: charged to its client, which may be throttled.
 
-    `began_s` is the time at which its handling began; None: the reactor's time is not measured. Only the turn
-    of the reactor in which the request arrives is measured.
+    Only the turn of the reactor in which the request arrives is measured.
     """
 
     __slots__ = ("_began_s", "_quotas", "_spent_s", "_throttled_until_s")
 
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        connection: ServerConnection,
-        header: RequestHeader,
-        request: Request[Any],
-        reply: ReplySlot,
-        quotas: ClientQuotas,
-        began_s: float | None,
-    ) -> None:
-        super().__init__(dispatcher, connection, header, request, reply)
+    def begin(self, quotas: ClientQuotas, began_s: float | None) -> None:
+        """Charge a Produce request on arrival, so that a client that sends ahead is held before the first
+        response. `began_s` is the time at which the handling began; None: the reactor's time is not
+        measured."""
         self._quotas = quotas
         self._began_s = began_s
         self._spent_s = 0.0
         self._throttled_until_s = 0.0
-
-    def charge_bytes(self) -> None:
-        """Charge a Produce request on arrival, so that a client that sends ahead is held before the first
-        response."""
         if self._request.api.key == PRODUCE_KEY:
             key, size = QuotaKey.PRODUCE, self._reply.request_bytes
             self.throttle(key, self._quotas.charge(key, self.connection, self.client_id, size))

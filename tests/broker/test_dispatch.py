@@ -1,4 +1,5 @@
-"""The dispatcher passes valid requests to handlers, and closes connections that exceed a limit."""
+"""The dispatcher passes valid requests to handlers, and closes connections that exceed a limit. Its header
+reader in both forms: compiled, and in Python."""
 
 from __future__ import annotations
 
@@ -9,18 +10,21 @@ import pytest
 from twisted.internet.task import Clock
 
 from holdfast_log.broker.network.connection import ConnectionLimits, ServerConnection
+from holdfast_log.broker.requests import dispatch
 from holdfast_log.broker.requests.dispatch import INTERNAL_ELEMENTS_FACTOR, Dispatcher
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.repeated_log import RepeatedLog
-from holdfast_log.protocol.api import Request
-from holdfast_log.protocol.frames import join_parts
-from holdfast_log.protocol.headers import encode_request
+from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.compiled import COMPILED_ELEMENTS_MAX, DECODERS, ENCODERS
+from holdfast_log.protocol.frames import Parts, join_parts
+from holdfast_log.protocol.headers import encode_request, encode_response
 from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from holdfast_log.protocol.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaResponse,
     StopReplicaTopicState,
 )
+from holdfast_log.protocol.schema import decode_from
 from tests.models.wires import FakeWire
 
 ELEMENTS_MAX = 4
@@ -38,6 +42,14 @@ class Brokers(Handler[StopReplicaRequest, StopReplicaResponse]):
 
     def handle(self, context: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
         return StopReplicaResponse(error_code=0, partition_errors=[])
+
+
+@pytest.fixture(autouse=True, params=["compiled", "python"])
+def header_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "python":
+        monkeypatch.setattr(dispatch, "_usual_fields", None)
+    elif dispatch._usual_fields is None:
+        pytest.skip("protocol/_wire.c was not compiled, or HOLDFAST_PURE_PYTHON is set")
 
 
 @pytest.fixture
@@ -102,3 +114,67 @@ def test_a_controller_request_may_have_more_elements(connection: ServerConnectio
     assert not connection.is_closed
     send(connection, stop_of(ELEMENTS_MAX * INTERNAL_ELEMENTS_FACTOR + 1))
     assert connection.is_closed
+
+
+class TestCompiled:
+    """Compiled decoders and encoders, played by functions, and what falls back to Python."""
+
+    @pytest.fixture(autouse=True)
+    def tables(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        self.called: list[str] = []
+        self.knows = True
+        monkeypatch.setitem(DECODERS, MetadataRequest.api.key, self.decode)
+        monkeypatch.setitem(ENCODERS, MetadataRequest.api.key, self.encode)
+        return self.called
+
+    def decode(self, frame: memoryview, version: int, position: int) -> MetadataRequest | None:
+        self.called.append("decode")
+        return decode_from(MetadataRequest, version, frame, position)[0] if self.knows else None
+
+    def encode(self, response: Response, version: int, correlation_id: int) -> Parts | None:
+        self.called.append("encode")
+        return encode_response(response, version, correlation_id) if self.knows else None
+
+    def connect(self, elements_max: int = COMPILED_ELEMENTS_MAX) -> tuple[ServerConnection, FakeWire]:
+        dispatcher = Dispatcher(RepeatedLog(Clock()), elements_max)
+        dispatcher.add([Clients(), Brokers()])
+        wire = FakeWire()
+        limits = ConnectionLimits(1 << 20, 1 << 20, 100)
+        opened = ServerConnection(1, "PLAINTEXT", wire.peer, dispatcher.dispatch, limits, Clock())
+        opened.connected(wire)
+        return opened, wire
+
+    def answer(self, request: Request[Any], elements_max: int = COMPILED_ELEMENTS_MAX) -> bytes:
+        connection, wire = self.connect(elements_max)
+        send(connection, request)
+        (frame,) = wire.frames()
+        return frame
+
+    @pytest.mark.parametrize("knows", [True, False])
+    def test_the_answer_is_the_same_with_and_without_them(self, knows: bool) -> None:
+        self.knows = knows
+        with_them = self.answer(metadata_of(3))
+        assert self.called == ["decode", "encode"]
+        self.called.clear()
+        DECODERS.pop(MetadataRequest.api.key), ENCODERS.pop(MetadataRequest.api.key)
+        assert self.answer(metadata_of(3)) == with_them
+        assert self.called == []
+
+    def test_apis_without_them_use_the_generic_ones(self) -> None:
+        assert self.answer(stop_of(2))
+        assert self.called == []
+
+    def test_a_lower_limit_of_elements_than_they_know_is_kept(self) -> None:
+        assert self.answer(metadata_of(3), ELEMENTS_MAX)
+        assert self.called == ["encode"]
+        connection, _ = self.connect(ELEMENTS_MAX)
+        send(connection, metadata_of(ELEMENTS_MAX + 1))
+        assert "too many elements" in str(connection.close_reason)
+
+    def test_a_malformed_request_is_refused_by_the_generic_decoder(self) -> None:
+        self.knows = False
+        connection, _ = self.connect()
+        frame = join_parts(encode_request(metadata_of(3), MetadataRequest.api.max_version, 1, "test"))[4:-4]
+        connection.frames_received([memoryview(bytearray(frame))])
+        assert "not a valid request" in str(connection.close_reason)
+        assert self.called == ["decode"]

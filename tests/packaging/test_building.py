@@ -10,11 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.conftest import Environment, build_wheel, made_once, run
+from tests.packaging.conftest import HOME, Environment, build_wheel, made_once, run
 
-NAMES = ("_arrow_columns", "_compaction", "_key_hash", "_record_codec")
-COMPILED = {f"holdfast_log/protocol/{name}{sysconfig.get_config_var('EXT_SUFFIX')}" for name in NAMES}
-COMPILED_FOR_ALL = {f"holdfast_log/protocol/{name}.abi3.so" for name in NAMES}
+MODULES = {
+    f"holdfast_log/{source.relative_to(HOME).with_suffix('')}"
+    for folder in ("broker", "clients", "protocol")
+    for source in (HOME / folder).rglob("_*.c")
+}
+"""The compiled modules, as paths without the suffix."""
+COMPILED = {f"{module}{sysconfig.get_config_var('EXT_SUFFIX')}" for module in MODULES}
+COMPILED_FOR_ALL = {f"{module}.abi3.so" for module in MODULES}
 SAYS_WHICH_CODEC = """
 from holdfast_log.protocol import records
 data = bytes(records._codec.encode(0, [5, 6], [b"a", None], [b"1", b"2"], None))

@@ -24,6 +24,8 @@ from holdfast_log.protocol.frames import SIZE, FileSlice, Part
 from tests.garbage import collector_off
 from tests.reactor import in_thread, on_reactor, reactor, until
 
+pytestmark = pytest.mark.usefixtures("data_path")
+
 LIMITS = ConnectionLimits(
     frame_bytes_max=8 * 1024 * 1024, buffered_bytes_max=1024 * 1024, in_flight_requests_max=100
 )

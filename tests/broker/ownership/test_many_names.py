@@ -11,8 +11,8 @@ import pytest
 
 from holdfast_log.broker.ownership.alarms import FLUSH_INTERVAL_S
 from holdfast_log.broker.ownership.group_names import NAMES_AT_ONCE
+from holdfast_log.broker.ownership.shared_turns import SharedTurns
 from holdfast_log.broker.ownership.table import OwnershipTable
-from holdfast_log.broker.ownership.turns import Turns
 from holdfast_log.coordinator.ownership import store
 from holdfast_log.coordinator.ownership.records import NameKey, OwnershipRecord, encode_ownership
 from holdfast_log.protocol.errors import ErrorCode
@@ -30,13 +30,13 @@ class CountedTurns:
     def __init__(self, patches: pytest.MonkeyPatch) -> None:
         self._patches = patches
         self.calls = [0]
-        begin = Turns._begin
+        begin = SharedTurns._begin
 
-        def counted_begin(turns: Turns) -> None:
+        def counted_begin(turns: SharedTurns) -> None:
             self.calls.append(0)
             begin(turns)
 
-        patches.setattr(Turns, "_begin", counted_begin)
+        patches.setattr(SharedTurns, "_begin", counted_begin)
 
     def count(self, of_class: type, name: str) -> None:
         method: Callable[..., None] = getattr(of_class, name)

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from holdfast_log.coordinator.clock import Clock
 
 
-class Turns:
+class SharedTurns:
     """Lets all pieces of work together do `steps_max` steps in one turn of the reactor.
 
     A piece asks with `take` for as many steps as it still needs, does those that it gets, and asks again.

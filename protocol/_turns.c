@@ -1,0 +1,504 @@
+/* The usual turn of a connection, compiled: one request that came alone, answered at once or later. It is what
+ * broker/network/turns.py does in Python; that file explains it, and serves where this one was not compiled. Whatever is
+ * unusual is done by the methods of broker/network/connection.py, which both call.
+ */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#define SIZE_BYTES 4
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *close_reason;
+    PyObject *clock_s;
+    PyObject *handler;
+    PyObject *wire;
+    PyObject *waiting;
+    PyObject *replies;
+    PyObject *outbox;
+    PyObject *unmute;
+    PyObject *next_turn;
+    long long bytes_in;
+    long long bytes_out;
+    long long requests;
+    long long buffered_bytes;
+    long long buffered_bytes_max;
+    double last_activity_s;
+    double last_request_s;
+    char in_turn;
+    char is_paused;
+} Turns;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *connection;
+    PyObject *parts;
+    Py_ssize_t request_bytes;
+} ReplySlot;
+
+/* The types that this module made. It is initialised once in a process. */
+static PyTypeObject *turns_type;
+static PyTypeObject *reply_type;
+
+static inline int
+is_none(PyObject *value)
+{
+    return value == NULL || value == Py_None;
+}
+
+/* Calls a method without arguments for its effect. */
+static int
+perform(PyObject *object, const char *method)
+{
+    PyObject *done = PyObject_CallMethod(object, method, NULL);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+static int
+perform_with(PyObject *object, const char *method, PyObject *argument)
+{
+    PyObject *done = PyObject_CallMethod(object, method, "O", argument);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+static int
+read_clock(Turns *self, double *seconds)
+{
+    PyObject *now = PyObject_CallNoArgs(self->clock_s);
+    if (now == NULL) {
+        return -1;
+    }
+    *seconds = PyFloat_AsDouble(now);
+    Py_DECREF(now);
+    return *seconds == -1.0 && PyErr_Occurred() ? -1 : 0;
+}
+
+/* Replies */
+
+static PyObject *
+reply_of(PyObject *connection, Py_ssize_t request_bytes)
+{
+    ReplySlot *reply = (ReplySlot *)PyType_GenericAlloc(reply_type, 0);
+    if (reply != NULL) {
+        reply->connection = Py_NewRef(connection);
+        reply->request_bytes = request_bytes;
+    }
+    return (PyObject *)reply;
+}
+
+static PyObject *
+reply_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *connection;
+    Py_ssize_t request_bytes;
+    if (!PyArg_ParseTuple(args, "O!n:ReplySlot", turns_type, &connection, &request_bytes)) {
+        return NULL;
+    }
+    return reply_of(connection, request_bytes);
+}
+
+static int
+reply_traverse(ReplySlot *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    Py_VISIT(self->connection);
+    Py_VISIT(self->parts);
+    return 0;
+}
+
+static int
+reply_clear(ReplySlot *self)
+{
+    Py_CLEAR(self->connection);
+    Py_CLEAR(self->parts);
+    return 0;
+}
+
+static void
+reply_dealloc(ReplySlot *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack((PyObject *)self);
+    reply_clear(self);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+/* The size of a part; a slice of a file has an attribute for it, which is read faster than its method __len__. */
+static Py_ssize_t
+part_size(PyObject *part)
+{
+    if (PyBytes_Check(part) || PyByteArray_Check(part) || PyMemoryView_Check(part)) {
+        return PyObject_Size(part);
+    }
+    PyObject *length = PyObject_GetAttrString(part, "length");
+    if (length == NULL) {
+        return -1;
+    }
+    Py_ssize_t size = PyLong_AsSsize_t(length);
+    Py_DECREF(length);
+    return size;
+}
+
+static Py_ssize_t
+parts_size(PyObject *parts)
+{
+    Py_ssize_t total = 0, count = PyObject_Size(parts);
+    for (Py_ssize_t index = 0; index < count; index++) {
+        PyObject *part = PySequence_GetItem(parts, index);
+        if (part == NULL) {
+            return -1;
+        }
+        Py_ssize_t size = part_size(part);
+        Py_DECREF(part);
+        if (size < 0) {
+            return -1;
+        }
+        total += size;
+    }
+    return count < 0 ? -1 : total;
+}
+
+/* Moves the responses whose turn has come to the outbox. */
+static int
+collect(Turns *self)
+{
+    Py_ssize_t count;
+    while ((count = PyObject_Size(self->replies)) > 0) {
+        PyObject *first = PySequence_GetItem(self->replies, 0);
+        if (first == NULL) {
+            return -1;
+        }
+        PyObject *parts = Py_IS_TYPE(first, reply_type) ? ((ReplySlot *)first)->parts : NULL;
+        if (is_none(parts)) {
+            Py_DECREF(first);
+            return 0;
+        }
+        PyObject *longer = PySequence_InPlaceConcat(self->outbox, parts);
+        Py_DECREF(first);
+        if (longer == NULL) {
+            return -1;
+        }
+        PyObject *outbox = self->outbox;
+        self->outbox = longer;
+        Py_DECREF(outbox);
+        if (perform(self->replies, "popleft") < 0) {
+            return -1;
+        }
+    }
+    return count < 0 ? -1 : 0;
+}
+
+static PyObject *
+answered(ReplySlot *reply, PyObject *parts, Py_ssize_t size)
+{
+    if (!is_none(reply->parts)) {
+        PyErr_SetString(PyExc_AssertionError, "a request is answered once");
+        return NULL;
+    }
+    reply->parts = Py_NewRef(parts);
+    Turns *self = (Turns *)reply->connection;
+    if (!is_none(self->close_reason)) {
+        Py_RETURN_NONE;
+    }
+    self->buffered_bytes += size - reply->request_bytes;
+    if (collect(self) < 0 || (!self->in_turn && perform((PyObject *)self, "_take_turn") < 0)) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(reply_send_doc, "Answer with `parts`: one whole frame, its size included.");
+
+static PyObject *
+reply_send(ReplySlot *reply, PyObject *parts)
+{
+    Py_ssize_t size = parts_size(parts);
+    return size < 0 ? NULL : answered(reply, parts, size);
+}
+
+PyDoc_STRVAR(reply_nothing_doc, "End the request without a response (Produce with acks=0).");
+
+static PyObject *
+reply_nothing(ReplySlot *reply, PyObject *unused)
+{
+    PyObject *parts = PyTuple_New(0);
+    PyObject *result = parts == NULL ? NULL : answered(reply, parts, 0);
+    Py_XDECREF(parts);
+    return result;
+}
+
+/* Turns */
+
+static int
+turns_traverse(Turns *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    Py_VISIT(self->close_reason);
+    Py_VISIT(self->clock_s);
+    Py_VISIT(self->handler);
+    Py_VISIT(self->wire);
+    Py_VISIT(self->waiting);
+    Py_VISIT(self->replies);
+    Py_VISIT(self->outbox);
+    Py_VISIT(self->unmute);
+    Py_VISIT(self->next_turn);
+    return 0;
+}
+
+static int
+turns_clear(Turns *self)
+{
+    Py_CLEAR(self->close_reason);
+    Py_CLEAR(self->clock_s);
+    Py_CLEAR(self->handler);
+    Py_CLEAR(self->wire);
+    Py_CLEAR(self->waiting);
+    Py_CLEAR(self->replies);
+    Py_CLEAR(self->outbox);
+    Py_CLEAR(self->unmute);
+    Py_CLEAR(self->next_turn);
+    return 0;
+}
+
+static void
+turns_dealloc(Turns *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack((PyObject *)self);
+    turns_clear(self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+/* Has the handler handle the request. An exception becomes the connection's end, as in Python. */
+static int
+handle(Turns *self, PyObject *frame, PyObject *reply)
+{
+    PyObject *done = PyObject_CallFunctionObjArgs(self->handler, (PyObject *)self, frame, reply, NULL);
+    if (done != NULL) {
+        Py_DECREF(done);
+        return 0;
+    }
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+        return -1;
+    }
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback != NULL) {
+        PyException_SetTraceback(value, traceback);
+    }
+    int status = perform_with((PyObject *)self, "_handler_failed", value);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return status;
+}
+
+static int
+flush(Turns *self)
+{
+    if (is_none(self->wire) || PyList_Size(self->outbox) <= 0) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    PyObject *empty = PyList_New(0);
+    if (empty == NULL) {
+        return -1;
+    }
+    PyObject *outbox = self->outbox;
+    self->outbox = empty;
+    int status = perform_with(self->wire, "send", outbox);
+    Py_DECREF(outbox);
+    return status;
+}
+
+static int
+handle_alone(Turns *self, PyObject *frame)
+{
+    Py_ssize_t size = PyObject_Size(frame);
+    PyObject *reply = size < 0 ? NULL : reply_of((PyObject *)self, size);
+    if (reply == NULL) {
+        return -1;
+    }
+    self->bytes_in += size + SIZE_BYTES;
+    self->requests++;
+    self->buffered_bytes += size;
+    int status = perform_with(self->replies, "append", reply);
+    if (status == 0) {
+        self->in_turn = 1;
+        status = handle(self, frame, reply);
+    }
+    Py_DECREF(reply);
+    if (status < 0 || flush(self) < 0) {
+        return -1;
+    }
+    self->in_turn = 0;
+    Py_ssize_t waiting = PyObject_Size(self->waiting), replies = PyObject_Size(self->replies);
+    if (waiting < 0 || replies < 0) {
+        return -1;
+    }
+    if (waiting > 0) {
+        return perform((PyObject *)self, "_take_turn");
+    }
+    if (replies > 0 || !is_none(self->unmute) || self->buffered_bytes > self->buffered_bytes_max) {
+        return perform((PyObject *)self, "_regulate");
+    }
+    return 0;
+}
+
+static PyObject *
+frames_received(Turns *self, PyObject *frames)
+{
+    if (!is_none(self->close_reason)) {
+        Py_RETURN_NONE;
+    }
+    double now_s;
+    if (read_clock(self, &now_s) < 0) {
+        return NULL;
+    }
+    self->last_activity_s = self->last_request_s = now_s;
+    Py_ssize_t replies = PyObject_Size(self->replies), waiting = PyObject_Size(self->waiting);
+    if (replies < 0 || waiting < 0) {
+        return NULL;
+    }
+    int status;
+    if (PyList_CheckExact(frames) && PyList_Size(frames) == 1 && replies == 0 && waiting == 0 && !self->in_turn
+        && !self->is_paused && is_none(self->unmute) && is_none(self->next_turn)
+        && self->buffered_bytes <= self->buffered_bytes_max) {
+        PyObject *frame = Py_NewRef(PyList_GetItem(frames, 0));
+        status = handle_alone(self, frame);
+        Py_DECREF(frame);
+    }
+    else {
+        status = perform_with((PyObject *)self, "_queue", frames);
+    }
+    if (status < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+bytes_sent(Turns *self, PyObject *count)
+{
+    long long bytes = PyLong_AsLongLong(count);
+    if (bytes == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    self->bytes_out += bytes;
+    if (!is_none(self->close_reason)) {
+        Py_RETURN_NONE;
+    }
+    self->buffered_bytes -= bytes;
+    if (read_clock(self, &self->last_activity_s) < 0
+        || (self->is_paused && perform((PyObject *)self, "_take_turn") < 0)) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef reply_methods[] = {
+    {"send", (PyCFunction)(void (*)(void))reply_send, METH_O, reply_send_doc},
+    {"nothing", (PyCFunction)(void (*)(void))reply_nothing, METH_NOARGS, reply_nothing_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef reply_members[] = {
+    {"parts", T_OBJECT, offsetof(ReplySlot, parts), READONLY, NULL},
+    {"request_bytes", T_PYSSIZET, offsetof(ReplySlot, request_bytes), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot reply_slots[] = {
+    {Py_tp_doc, "The place of one response in the order of its connection. The handler calls either `send` or "
+                "`nothing`,\nonce, at any time; after the connection has closed both do nothing."},
+    {Py_tp_new, reply_new},
+    {Py_tp_traverse, reply_traverse},
+    {Py_tp_clear, reply_clear},
+    {Py_tp_dealloc, reply_dealloc},
+    {Py_tp_methods, reply_methods},
+    {Py_tp_members, reply_members},
+    {0, NULL},
+};
+
+static PyType_Spec reply_spec = {
+    .name = "holdfast_log.protocol._turns.ReplySlot",
+    .basicsize = sizeof(ReplySlot),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = reply_slots,
+};
+
+static PyMethodDef turns_methods[] = {
+    {"frames_received", (PyCFunction)(void (*)(void))frames_received, METH_O, NULL},
+    {"bytes_sent", (PyCFunction)(void (*)(void))bytes_sent, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef turns_members[] = {
+    {"close_reason", T_OBJECT, offsetof(Turns, close_reason), 0, NULL},
+    {"_clock_s", T_OBJECT, offsetof(Turns, clock_s), 0, NULL},
+    {"_handler", T_OBJECT, offsetof(Turns, handler), 0, NULL},
+    {"_wire", T_OBJECT, offsetof(Turns, wire), 0, NULL},
+    {"_waiting", T_OBJECT, offsetof(Turns, waiting), 0, NULL},
+    {"_replies", T_OBJECT, offsetof(Turns, replies), 0, NULL},
+    {"_outbox", T_OBJECT, offsetof(Turns, outbox), 0, NULL},
+    {"_unmute", T_OBJECT, offsetof(Turns, unmute), 0, NULL},
+    {"_next_turn", T_OBJECT, offsetof(Turns, next_turn), 0, NULL},
+    {"bytes_in", T_LONGLONG, offsetof(Turns, bytes_in), 0, NULL},
+    {"bytes_out", T_LONGLONG, offsetof(Turns, bytes_out), 0, NULL},
+    {"requests", T_LONGLONG, offsetof(Turns, requests), 0, NULL},
+    {"_buffered_bytes", T_LONGLONG, offsetof(Turns, buffered_bytes), 0, NULL},
+    {"_buffered_bytes_max", T_LONGLONG, offsetof(Turns, buffered_bytes_max), 0, NULL},
+    {"_last_activity_s", T_DOUBLE, offsetof(Turns, last_activity_s), 0, NULL},
+    {"last_request_s", T_DOUBLE, offsetof(Turns, last_request_s), 0, NULL},
+    {"_in_turn", T_BOOL, offsetof(Turns, in_turn), 0, NULL},
+    {"_is_paused", T_BOOL, offsetof(Turns, is_paused), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot turns_slots[] = {
+    {Py_tp_doc, "The usual turn of a connection."},
+    {Py_tp_traverse, turns_traverse},
+    {Py_tp_clear, turns_clear},
+    {Py_tp_dealloc, turns_dealloc},
+    {Py_tp_methods, turns_methods},
+    {Py_tp_members, turns_members},
+    {0, NULL},
+};
+
+static PyType_Spec turns_spec = {
+    .name = "holdfast_log.protocol._turns.Turns",
+    .basicsize = sizeof(Turns),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .slots = turns_slots,
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "holdfast_log.protocol._turns",
+    .m_doc = "What holdfast_log.broker.network.turns does, compiled.",
+    .m_size = -1,
+};
+
+PyMODINIT_FUNC
+PyInit__turns(void)
+{
+    PyObject *made = PyModule_Create(&module);
+    if (made == NULL) {
+        return NULL;
+    }
+    turns_type = (PyTypeObject *)PyType_FromSpec(&turns_spec);
+    reply_type = (PyTypeObject *)PyType_FromSpec(&reply_spec);
+    if (turns_type == NULL || reply_type == NULL
+        || PyModule_AddObjectRef(made, "Turns", (PyObject *)turns_type) < 0
+        || PyModule_AddObjectRef(made, "ReplySlot", (PyObject *)reply_type) < 0) {
+        Py_CLEAR(made);
+    }
+    return made;
+}

@@ -1,0 +1,139 @@
+"""The reactor's short way to the broker's sockets keeps what Twisted's does: losses, errors, log context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from twisted.internet import selectreactor
+from twisted.logger import LogEvent, globalLogPublisher
+from twisted.python import log
+
+from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
+from holdfast_log.broker.network.transport import FrameServer
+from holdfast_log.broker.process.lean_reactor import make_lean
+from tests.broker.network.test_transport import Client, echo, framed, serving
+from tests.reactor import on_reactor, reactor, until
+
+
+@pytest.fixture(autouse=True)
+def lean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the reactor lean for one test."""
+    for name in ("doPoll", "doIteration"):
+        monkeypatch.setattr(reactor, name, getattr(reactor, name))
+    make_lean(reactor)
+
+
+@pytest.fixture
+def in_context(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The selectables that the reactor has called in a logging context of their own."""
+    called: list[object] = []
+    twisted_way = log.callWithLogger
+
+    def call(logger: object, *args: Any, **more: Any) -> Any:
+        called.append(logger)
+        return twisted_way(logger, *args, **more)
+
+    monkeypatch.setattr(log, "callWithLogger", call)
+    return called
+
+
+@pytest.fixture
+def events() -> Iterator[list[LogEvent]]:
+    found: list[LogEvent] = []
+    globalLogPublisher.addObserver(found.append)
+    yield found
+    globalLogPublisher.removeObserver(found.append)
+
+
+@on_reactor
+async def answer_requests(in_context: list[object]) -> None:
+    with serving(echo) as server, Client(server) as client:
+        for number in range(10):
+            await client.send(framed(b"%d" % number))
+            assert await client.receive_frame() == b"%d" % number
+        assert not [each for each in in_context if isinstance(each, FrameServer)]
+
+
+def test_requests_are_answered_without_a_logging_context(in_context: list[object]) -> None:
+    answer_requests(in_context)
+
+
+@on_reactor
+async def break_one(events: list[LogEvent]) -> None:
+    class Broken(BaseException):
+        """What escapes from a connection, although it guards its handler."""
+
+    def escape(frames: object) -> None:
+        raise Broken
+
+    with serving(echo) as server, Client(server) as client, Client(server) as neighbour:
+        await until(lambda: len(server.connections) == 2)
+        broken = server.connections[0]
+        wire: Any = broken._wire
+        broken.frames_received = escape  # type: ignore[method-assign]
+        await client.send(framed(b"a"))
+        assert await client.at_end()
+        assert broken.is_closed
+        await neighbour.send(framed(b"b"))
+        assert await neighbour.receive_frame() == b"b"
+    (logged,) = [event for event in events if event.get("isError")]
+    assert logged["failure"].check(Broken)
+    assert logged["system"] == wire.logPrefix()
+
+
+def test_an_exception_that_escapes_is_logged_in_context_and_ends_only_its_connection(
+    events: list[LogEvent],
+) -> None:
+    break_one(events)
+
+
+@on_reactor
+async def test_peers_that_leave_are_noticed() -> None:
+    for leave in (Client.reset, lambda client: client.socket.close()):
+        with serving(echo) as server, Client(server) as client:
+            await client.send(framed(b"a"))
+            await client.receive_frame()
+            leave(client)
+            await until(lambda server=server: server.connections[0].is_closed)
+
+
+@on_reactor
+async def test_a_connection_closed_by_another_in_the_same_turn_is_not_read() -> None:
+    handled: list[bytes] = []
+
+    def close_all(connection: ServerConnection, frame: memoryview, reply: ReplySlot) -> None:
+        handled.append(bytes(frame))
+        for each in server.connections:
+            each.close("by the first one")
+
+    with serving(close_all) as server, Client(server) as one, Client(server) as other:
+        await until(lambda: len(server.connections) == 2)
+        one.socket.sendall(framed(b"x"))
+        other.socket.sendall(framed(b"x"))  # Both are there when the reactor looks next.
+        assert await one.at_end()
+        assert await other.at_end()
+    assert handled == [b"x"]
+
+
+@on_reactor
+async def test_timers_run_while_requests_come() -> None:
+    ticks: list[int] = []
+
+    def tick() -> None:
+        ticks.append(1)
+        reactor.callLater(0.001, tick) if len(ticks) < 20 else None
+
+    with serving(echo) as server, Client(server) as client:
+        tick()
+        while len(ticks) < 20:
+            await client.send(framed(b"a"))
+            await client.receive_frame()
+
+
+def test_other_reactors_stay_as_they_are() -> None:
+    other: Any = selectreactor.SelectReactor()
+    before = other.doIteration
+    make_lean(other)
+    assert other.doIteration == before
