@@ -11,9 +11,11 @@ import os
 from setuptools import Extension, setup
 
 MODULES = (
+    "broker.log._segment_append",
     "protocol._arrow_columns",
     "protocol._compaction",
     "protocol._key_hash",
+    "protocol._produce_codec",
     "protocol._record_codec",
     "protocol._turns",
     "protocol._wire",

@@ -32,12 +32,12 @@ ResponseEncoder: TypeAlias = "Callable[[Response, int, int], Sequence[Part] | No
 correlation id. None: the generic encoder is to be used."""
 
 
-def extension(name: str) -> ModuleType | None:
-    """The extension `protocol.<name>`; None if it was not compiled, or if HOLDFAST_PURE_PYTHON is set."""
+def extension(name: str, package: str = "protocol") -> ModuleType | None:
+    """The extension `<package>.<name>`; None if it was not compiled, or if HOLDFAST_PURE_PYTHON is set."""
     if os.environ.get(PURE_PYTHON_VARIABLE):
         return None
     try:
-        return importlib.import_module(f"holdfast_log.protocol.{name}")
+        return importlib.import_module(f"holdfast_log.{package}.{name}")
     except ImportError:
         return None
 
@@ -50,3 +50,10 @@ DECODERS: dict[int, RequestDecoder] = {}
 
 ENCODERS: dict[int, ResponseEncoder] = {}
 """By API key."""
+
+_PRODUCE_KEY = 0
+
+_produce = extension("_produce_codec")
+if _produce is not None:
+    DECODERS[_PRODUCE_KEY] = _produce.decode
+    ENCODERS[_PRODUCE_KEY] = _produce.encode

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import NoReturn
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -51,12 +52,14 @@ from holdfast_log.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from holdfast_log.protocol.plain_produce import acknowledgement
 from holdfast_log.protocol.records import APPEND_ID_SIZE
 from holdfast_log.protocol.schema import received_records
 
 _log = logging.getLogger(__name__)
 
 _FIRST_VERSION_WITH_BATCHES = 3
+_ACKS = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
 _MAKE_WAY_MS_MAX = 5_000
 """Longest time for which a request waits for the end of the grant of an owner that is gone."""
 _NO_LEADER = LeaderIdAndEpoch()
@@ -72,29 +75,29 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     held_requests: HeldRequests
 
     def handle(self, context: RequestContext, request: ProduceRequest) -> Answer[ProduceResponse]:
-        self._check(context, request)
-        appends = [
-            Append(
-                topic.name,
-                data.index,
-                received_records(data.records),
-                condition=(
-                    None
-                    if data.expected_offset == NO_EXPECTATION and not data.expected_versions
-                    else _condition(data)
-                ),
-                fence=(
-                    None
-                    if data.owner_token == NO_TOKEN
-                    else RequestFence(data.owner_token, bytes(data.owner_secret))
-                ),
-            )
-            for topic in request.topic_data
-            for data in topic.partition_data
-        ]
+        if (
+            request.acks not in _ACKS
+            or request.transactional_id is not None
+            or context.version < _FIRST_VERSION_WITH_BATCHES
+        ):
+            self._refuse(context, request)
+        appends = []
+        may_need_reads = bool(self.held_requests.held)
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                records = data.records
+                if type(records) is not memoryview:
+                    records = received_records(records)
+                append = Append(topic.name, data.index, records)
+                if data.expected_offset != NO_EXPECTATION or data.expected_versions:
+                    append.condition = _condition(data)
+                    may_need_reads = may_need_reads or bool(data.expected_versions)
+                if data.owner_token != NO_TOKEN:
+                    append.fence = RequestFence(data.owner_token, bytes(data.owner_secret))
+                appends.append(append)
         if len(appends) > 1 and len({(append.topic, append.index) for append in appends}) != len(appends):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a partition more than once")
-        if self.key_reads.may_concern(appends):
+        if may_need_reads:
             done: Deferred[ProduceResponse] = Deferred()
             if self.key_reads.hold(appends, lambda: self._resume(context, request, appends, done)):
                 return done
@@ -161,30 +164,38 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         if acks == ACKS_NONE:
             self._finish_unacknowledged(context, appends)
             return None
-        unsettled = [append for append in appends if not replicas.is_settled(append, acks)]
-        if not unsettled:
+        missing: dict[Hashable, Append] = {}
+        for append in appends:
+            # Only writes with acks=all depend on the right to acknowledge.
+            if not (replicas.is_settled(append, acks) if acks == ACKS_ALL else append.is_settled(acks)):
+                missing[append.topic, append.index] = append
+        if not missing:
             return self._response(context, appends)
-        self._park(context, request, appends, unsettled)
+        self._park(context, request, appends, missing)
         return None
 
-    def _check(self, context: RequestContext, request: ProduceRequest) -> None:
-        if request.acks not in (ACKS_ALL, ACKS_NONE, ACKS_LEADER):
+    def _refuse(self, context: RequestContext, request: ProduceRequest) -> NoReturn:
+        """Raise the error of a request that is refused whatever its partitions are."""
+        if request.acks not in _ACKS:
             raise BrokerError(ErrorCode.INVALID_REQUIRED_ACKS)
         if request.transactional_id is not None:
             raise BrokerError(ErrorCode.INVALID_TXN_STATE, "this broker does not support transactions")
-        if context.version < _FIRST_VERSION_WITH_BATCHES:
-            context.note_refused(
-                "Produce requests without record batches",
-                f"Produce version {context.version} is not accepted, only record batches (version 3 and up)",
-            )
-            raise BrokerError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
+        context.note_refused(
+            "Produce requests without record batches",
+            f"Produce version {context.version} is not accepted, only record batches (version 3 and up)",
+        )
+        raise BrokerError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
 
     def _park(
-        self, context: RequestContext, request: ProduceRequest, appends: list[Append], unsettled: list[Append]
+        self,
+        context: RequestContext,
+        request: ProduceRequest,
+        appends: list[Append],
+        missing: dict[Hashable, Append],
     ) -> None:
-        """Answer when every partition is as durable as `acks` requires, or with REQUEST_TIMED_OUT."""
+        """Answer when every partition is as durable as `acks` requires, or with REQUEST_TIMED_OUT. `missing`
+        are the appends that are not yet, by partition."""
         replicas = self.replicas
-        missing: dict[Hashable, Append] = {(append.topic, append.index): append for append in unsettled}
 
         def check(key: Hashable) -> bool:
             append = missing.get(key)
@@ -209,6 +220,15 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             context.answer_nothing()
 
     def _response(self, context: RequestContext, appends: list[Append]) -> ProduceResponse:
+        rows = []
+        for append in appends:
+            result = append.result
+            if result is None or append.error is not None or append.condition is not None:
+                break
+            first_offset, _, append_time_ms, log_start_offset, _ = result
+            rows.append((append.topic, append.index, first_offset, append_time_ms, log_start_offset))
+        else:
+            return acknowledgement(rows)
         self.replicas.conditions.confirm(appends)
         topics: dict[str, TopicProduceResponse] = {}
         for append in appends:

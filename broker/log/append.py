@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast_log.broker.log.key_runs import KeyEntry
@@ -36,8 +35,7 @@ class AppendOrigin(enum.Enum):
     """The broker itself: groups and their offsets, transaction markers."""
 
 
-@dataclass(slots=True)
-class PreparedAppend:
+class PreparedAppend(NamedTuple):
     """Checked batches without offsets, valid until the log grows: at most until the reactor's turn ends.
 
     `duplicate` is the earlier batch that they repeat; then nothing is appended. `is_repeat`: they repeat it

@@ -118,8 +118,12 @@ class OsFile:
         return self._size
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        total = sum(map(len, buffers))
-        written = os.pwritev(self._fd, buffers, self._size)
+        if len(buffers) == 1:
+            total = len(buffers[0])
+            written = os.pwrite(self._fd, buffers[0], self._size)
+        else:
+            total = sum(map(len, buffers))
+            written = os.pwritev(self._fd, buffers, self._size)
         if written != total:
             rest = b"".join(buffers)[written:]
             while rest:

@@ -27,7 +27,8 @@ from holdfast_log.broker.log.open_files import OpenFiles
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
-_WRITE_EVERY = 512
+WRITE_EVERY = 512
+"""Number of entries that are written to an index file together."""
 _WINDOW_ENTRIES = 512
 
 Pair = tuple[int, int]
@@ -117,12 +118,6 @@ class _PairFile:
             return self._last_written
         count = len(self)
         return self.pair(count - 1) if count else None
-
-    def append_pair(self, first: int, second: int) -> None:
-        self._first.append(first)
-        self._second.append(second)
-        if len(self._first) >= _WRITE_EVERY:
-            self.write()
 
     def write(self, *, create: bool = False) -> None:
         """Write the entries that are only in memory; with `create`, create the file even without any."""
@@ -238,7 +233,10 @@ class OffsetIndex(_PairFile):
         self._window: _Window | None = None
 
     def append(self, last_offset: int, position: int) -> None:
-        self.append_pair(last_offset - self.base_offset, position)
+        self._first.append(last_offset - self.base_offset)
+        self._second.append(position)
+        if len(self._first) >= WRITE_EVERY:
+            self.write()
 
     def position_below(self, offset: int) -> int:
         """The last known position that is not after the batch with `offset`."""
@@ -323,7 +321,10 @@ class TimeIndex(_PairFile):
             last = self.last()
             is_later = last is None or timestamp > last[0]
         if is_later:
-            self.append_pair(timestamp, offset - self.base_offset)
+            newest.append(timestamp)
+            self._second.append(offset - self.base_offset)
+            if len(newest) >= WRITE_EVERY:
+                self.write()
 
     def truncate_to(self, end_offset: int) -> None:
         """Remove the entries of records at or after `end_offset`."""

@@ -35,9 +35,17 @@ from holdfast_log.broker.log.snapshots import write_snapshot
 from holdfast_log.broker.log.suspicion import check_batches
 from holdfast_log.protocol import batches
 from holdfast_log.protocol.batches import HAS_APPEND_ID, NO_TIMESTAMP, BatchHeader
+from holdfast_log.protocol.compiled import extension
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.frames import FileSlice
+from holdfast_log.protocol.plain_produce import assign
 from holdfast_log.protocol.topic_partition import TopicPartition
+
+_compiled = extension("_segment_append", "broker.log")
+"""The append of one batch, compiled; None where it is to be done in Python."""
+
+# What a named tuple's constructor calls, without the cost of a Python function.
+_new_tuple = tuple.__new__
 
 
 class LogRead(NamedTuple):
@@ -151,29 +159,32 @@ class Log:
 
     # Appending.
 
-    def append_prepared(self, prepared: PreparedAppend, leader_epoch: int, *, now_ms: int) -> AppendResult:
+    def append_prepared(self, prepared: PreparedAppend, leader_epoch: int, now_ms: int) -> AppendResult:
         """Assign offsets to the batches, in place, and write them. Returns a duplicate's existing offsets."""
-        if prepared.duplicate is not None:
-            batch = prepared.duplicate
+        # Read together, here and below, because each read of a named tuple's field is a call.
+        records, headers, log_end_offset, batch, keys, _ = prepared
+        if batch is not None:
             append_time = batch.timestamp if self.settings.uses_log_append_time else NO_TIMESTAMP
             return AppendResult(
                 batch.first_offset, batch.last_offset, append_time, self.log_start_offset, is_duplicate=True
             )
-        assert prepared.log_end_offset == self.log_end_offset, "the log grew since the append was prepared"
-        records, headers = prepared.records, prepared.headers
+        assert log_end_offset == self.log_end_offset, "the log grew since the append was prepared"
         append_time = NO_TIMESTAMP
         if self.settings.uses_log_append_time:
             append_time = now_ms
             headers = [batches.set_log_append_time(records, header, now_ms) for header in headers]
-        offset = first_offset = self.log_end_offset
+        offset = log_end_offset
         base_offsets = []
         for header in headers:
-            batches.assign(records, header.position, offset, leader_epoch)
+            position, _, _, _, _, _, _, last_offset_delta, _, _, _, _, _, _ = header
+            assign(records, position, offset, leader_epoch)
             base_offsets.append(offset)
-            offset += header.last_offset_delta + 1
-        self.epochs.assign(leader_epoch, first_offset)
-        self.write(records, headers, base_offsets, now_ms, prepared.keys)
-        return AppendResult(first_offset, offset - 1, append_time, self.log_start_offset)
+            offset += last_offset_delta + 1
+        self.epochs.assign(leader_epoch, log_end_offset)
+        self.write(records, headers, base_offsets, now_ms, keys)
+        return _new_tuple(
+            AppendResult, (log_end_offset, offset - 1, append_time, self.log_start_offset, False)
+        )
 
     def write(
         self,
@@ -184,15 +195,13 @@ class Log:
         keys: Sequence[Sequence[KeyEntry]] | None = None,
     ) -> None:
         """Write batches at `base_offsets`. `keys` are as in `PreparedAppend`; None if they are not known."""
-        last = headers[-1]
-        max_timestamp = last.max_timestamp
-        if len(headers) > 1:
-            max_timestamp = max([header.max_timestamp for header in headers])
-        last_offset = base_offsets[-1] + last.last_offset_delta
+        last_offset = base_offsets[-1] + headers[-1].last_offset_delta
         try:
-            if self._must_roll(len(records), last_offset, max_timestamp, now_ms):
-                self._roll(base_offsets[0], now_ms)
-            self.segments.active.append(records, headers, base_offsets)
+            if len(headers) > 1 or not self._append_one(records, headers[0], base_offsets[0], now_ms):
+                max_timestamp = max([header.max_timestamp for header in headers])
+                if self._must_roll(len(records), last_offset, max_timestamp, now_ms):
+                    self._roll(base_offsets[0], now_ms)
+                self.segments.active.append(records, headers, base_offsets)
         except OSError as error:
             raise self.refused(error) from error
         was_durable = self.recovery_point >= self.log_end_offset
@@ -201,15 +210,17 @@ class Log:
             index = None
         self.log_end_offset = last_offset + 1
         producers = self.producers
-        for header, base_offset in zip(headers, base_offsets, strict=True):
+        for number, header in enumerate(headers):
+            base_offset = base_offsets[number]
+            _, _, _, _, _, _, attributes, last_offset_delta, _, _, producer_id, _, _, record_count = header
             if base_offset > producers.map_end_offset:
                 producers.append_ids.skip_to(base_offset)  # The leader has compacted what was between.
-            producers.map_end_offset = base_offset + header.last_offset_delta + 1
-            if header.producer_id >= 0:
+            producers.map_end_offset = base_offset + last_offset_delta + 1
+            if producer_id >= 0:
                 producers.update(header, base_offset, now_ms)
-            if header.attributes & HAS_APPEND_ID:
+            if attributes & HAS_APPEND_ID:
                 producers.remember_id(records, header, base_offset, now_ms)
-            elif header.record_count <= header.last_offset_delta:
+            elif record_count <= last_offset_delta:
                 # Compaction has removed records, and with the first of them an id.
                 producers.append_ids.skip_to(base_offset + 1)
         if last_offset + 1 - self.recovery_point >= self.settings.flush_messages:
@@ -248,15 +259,29 @@ class Log:
         except OSError as error:
             self.refused(error)
 
+    def _append_one(self, records: memoryview, header: BatchHeader, base_offset: int, now_ms: int) -> bool:
+        """Append a batch in one compiled call, if the active segment has room for it. Returns whether that
+        was done."""
+        if _compiled is None:
+            return False
+        settings = self.settings
+        age_ms_max = self._age_ms_max(settings) if settings.segment_jitter_ms else settings.segment_age_ms_max
+        is_appended: bool = _compiled.append_batch(
+            self.segments.active, records, header, base_offset, settings.segment_bytes, age_ms_max, now_ms
+        )
+        return is_appended
+
     def _must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         active, settings = self.segments.active, self.settings
         if not active.has_room(size, last_offset, settings.segment_bytes):
             return True
-        age_max_ms = settings.segment_age_ms_max
-        if settings.segment_jitter_ms:
-            # As in Kafka, the span is never reduced to nothing: every append would start a segment.
-            age_max_ms -= int(self.roll_jitter * min(settings.segment_jitter_ms, age_max_ms))
-        return active.size > 0 and active.age_ms(max_timestamp, now_ms) > age_max_ms
+        return active.size > 0 and active.age_ms(max_timestamp, now_ms) > self._age_ms_max(settings)
+
+    def _age_ms_max(self, settings: LogSettings) -> int:
+        """Maximum time span of this log's segments in ms."""
+        age_ms_max = settings.segment_age_ms_max
+        # As in Kafka, the span is never reduced to nothing: every append would start a segment.
+        return age_ms_max - int(self.roll_jitter * min(settings.segment_jitter_ms, age_ms_max))
 
     def roll(self, now_ms: int) -> None:
         """Start a new segment, unless the last one is empty."""

@@ -11,15 +11,18 @@ from holdfast_log.broker.log.recompression import recompressed
 from holdfast_log.broker.log.settings import KEEP_PRODUCERS_CODEC
 from holdfast_log.protocol.batches import NO_SEQUENCE, BatchHeader
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
+from holdfast_log.protocol.plain_produce import plain_header
 from holdfast_log.protocol.records import content_digest
+
+# What a named tuple's constructor calls, without the cost of a Python function.
+_new_tuple = tuple.__new__
 
 
 def prepare_append(
     log: Log,
     records: memoryview,
-    *,
-    origin: AppendOrigin = AppendOrigin.CLIENT,
     now_ms: int,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
     append_id: bytes | None = None,
 ) -> PreparedAppend:
     """Check whether batches may be appended or repeat earlier ones. Changes nothing.
@@ -32,6 +35,20 @@ def prepare_append(
     """
     if log.failure is not None or log.settling:
         log.check_may_grow()
+    settings = log.settings
+    if settings.stores_as_sent and log.keys is None and append_id is None and origin is AppendOrigin.CLIENT:
+        plain = plain_header(
+            records,
+            settings.batch_bytes_max,
+            now_ms,
+            settings.message_timestamp_before_max_ms,
+            settings.message_timestamp_after_max_ms,
+        )
+        if plain is not None:
+            # Most batches. The others, and all that is wrong, are for the checks below.
+            headers = [plain]
+            duplicate = None if plain.producer_id < 0 else log.producers.check(headers)
+            return _new_tuple(PreparedAppend, (records, headers, log.log_end_offset, duplicate, None, False))
     headers = check_batches(records, log.settings, origin, now_ms, append_id)
     if log.settings.is_compacted and origin is AppendOrigin.CLIENT:
         check_keys(records, headers[0], log.topic_partition)

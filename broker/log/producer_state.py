@@ -34,6 +34,10 @@ _NO_COORDINATOR_EPOCH = -1
 _NO_SEQUENCE = -1
 
 
+# What a named tuple's constructor calls, without the cost of a Python function.
+_new_tuple = tuple.__new__
+
+
 class AppendedBatch(NamedTuple):
     """What identifies one batch of a producer."""
 
@@ -80,8 +84,11 @@ class ProducerEntry:
         """The remembered batch that `header` repeats; None if it repeats none."""
         if header.producer_epoch != self.epoch:
             return None
+        wanted_sequence, wanted_delta = header.last_sequence, header.last_offset_delta
         for batch in self.batches:
-            if batch.offset_delta == header.last_offset_delta and batch.last_sequence == header.last_sequence:
+            # Read together, because each read of a named tuple's field is a call.
+            last_sequence, _, offset_delta, _ = batch
+            if last_sequence == wanted_sequence and offset_delta == wanted_delta:
                 return batch
         return None
 
@@ -130,6 +137,8 @@ class ProducerStates:
         INVALID_PRODUCER_EPOCH for an epoch below the producer's, OUT_OF_ORDER_SEQUENCE_NUMBER for a sequence
         that is neither the next one nor that of a remembered batch.
         """
+        if len(headers) == 1:
+            return self._check_one(headers[0])
         ahead: dict[int, tuple[int, int]] = {}  # Changes by earlier batches of this append.
         for header in headers:
             if header.producer_id < 0 or header.is_control:
@@ -151,28 +160,40 @@ class ProducerStates:
             ahead[header.producer_id] = header.producer_epoch, header.last_sequence
         return None
 
+    def _check_one(self, header: BatchHeader) -> AppendedBatch | None:
+        """`check` for the only batch of an append."""
+        producer_id = header.producer_id
+        if producer_id < 0 or header.is_control:
+            return None
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            # An unknown producer, as in `check`.
+            return None
+        duplicate = entry.find(header)
+        if duplicate is None:
+            _check_sequence(header, entry.epoch, entry.last_sequence)
+        return duplicate
+
     def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
         """Add an appended batch to the state, without checking it."""
-        producer_id = header.producer_id
+        _, _, _, _, _, _, _, offset_delta, _, max_timestamp, producer_id, epoch, _, _ = header
         if producer_id < 0:
             return
         entry = self._entries.pop(producer_id, None)
         if entry is None:
-            entry = ProducerEntry(producer_id, header.producer_epoch)
-        elif entry.epoch != header.producer_epoch:
-            entry.epoch = header.producer_epoch
+            entry = ProducerEntry(producer_id, epoch)
+        elif entry.epoch != epoch:
+            entry.epoch = epoch
             entry.batches.clear()
         entry.last_write_ms = now_ms
-        last_offset = base_offset + header.last_offset_delta
-        if header.is_control:
+        is_marked = not header.is_plain
+        if is_marked and header.is_control:
             # A transaction marker (commit or abort): it has no sequence.
             entry.transaction_offset = _NO_TRANSACTION
         else:
-            batch = AppendedBatch(
-                header.last_sequence, last_offset, header.last_offset_delta, header.max_timestamp
-            )
-            entry.batches.append(batch)
-            if header.is_transactional and entry.transaction_offset == _NO_TRANSACTION:
+            values = (header.last_sequence, base_offset + offset_delta, offset_delta, max_timestamp)
+            entry.batches.append(_new_tuple(AppendedBatch, values))
+            if is_marked and header.is_transactional and entry.transaction_offset == _NO_TRANSACTION:
                 entry.transaction_offset = base_offset
         self._entries[producer_id] = entry
         if len(self._entries) > self._max_producers:

@@ -205,8 +205,8 @@ class Segment:
         if indexes.max_timestamp is None:
             self._load_max_timestamp()
         last_offset = self.next_offset - 1
-        for header, base_offset in zip(headers, base_offsets, strict=True):
-            last_offset = base_offset + header.last_offset_delta
+        for number, header in enumerate(headers):
+            last_offset = base_offsets[number] + header.last_offset_delta
             size = header.length + LOG_OVERHEAD
             indexes.add(last_offset, start + header.position, size, header.max_timestamp)
         self.size = start + len(records)

@@ -77,13 +77,15 @@ class SegmentIndexes:
         known = self.max_timestamp
         assert known is not None, "the largest timestamp is unknown"
         if max_timestamp > known:
-            self.max_timestamp = max_timestamp
+            self.max_timestamp = known = max_timestamp
             self.offset_of_max_timestamp = last_offset
         if self._bytes_since_entry > self.interval_bytes:
             self.offsets.append(last_offset, position)
-            self._note_max_timestamp()
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += size
+            if known != NO_TIMESTAMP:
+                self.times.append(known, self.offset_of_max_timestamp)
+            self._bytes_since_entry = size
+        else:
+            self._bytes_since_entry += size
 
     def end_with(self, last_offset: int, position: int) -> None:
         """Note the last batch of a segment that is complete: if the log file loses its end, the index shows

@@ -7,6 +7,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any, TypeVar
 
 from holdfast_log.broker.log.own_settings import OWN_SETTINGS
@@ -80,9 +81,12 @@ def _setting(
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LogSettings:
-    """The checked settings of one log. Each field declares the topic setting of its name, with dots."""
+    """The checked settings of one log. Each field declares the topic setting of its name, with dots.
+
+    What follows from several of them is computed once, because every append asks for it.
+    """
 
     check_expected_offsets: bool = _setting(
         False,
@@ -321,7 +325,7 @@ class LogSettings:
             checked = dataclasses.replace(checked, message_timestamp_after_max_ms=difference_ms)
         return checked
 
-    @property
+    @cached_property
     def segment_age_ms_max(self) -> int:
         """Maximum time span of a segment in ms. A record in the active segment cannot be compacted, so
         max.compaction.lag.ms limits the span of a compacted log's segments."""
@@ -334,21 +338,36 @@ class LogSettings:
         """Codec to which producers' batches are recompressed; None where they are stored as sent."""
         return _CODECS.get(self.compression_type)
 
-    @property
+    @cached_property
     def uses_log_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
+
+    @cached_property
+    def stores_as_sent(self) -> bool:
+        """Whether producers' batches are stored with the timestamps, codec and records with which they were
+        sent, and their records need no keys."""
+        return (
+            not self.uses_log_append_time
+            and not self.is_compacted
+            and self.compression_type == KEEP_PRODUCERS_CODEC
+        )
+
+    @cached_property
+    def batch_bytes_max(self) -> int:
+        """The size of the largest batch that a producer may send, and that fits in a segment."""
+        return min(self.max_message_bytes, self.segment_bytes)
 
     @property
     def is_dense(self) -> bool:
         """Whether offsets have no gaps: only compaction removes records from the middle of a log."""
         return not self.is_compacted
 
-    @property
+    @cached_property
     def is_compacted(self) -> bool:
         """Whether compaction applies, which needs a key in every record."""
         return "compact" in self.cleanup_policy
 
-    @property
+    @cached_property
     def is_deleted(self) -> bool:
         """Whether retention by time and size applies."""
         return "delete" in self.cleanup_policy

@@ -121,12 +121,14 @@ class Append:
     def prepare(self, partition: Partition, acks: int, date_ms: int) -> None:
         """Check that this broker leads `partition` and may append the batches; sets `error` if not."""
         try:
-            leadership = partition.leadership()
+            role = partition.role
+            if not isinstance(role, Leadership):
+                raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             settings = partition.log.settings
-            if acks == ACKS_ALL and len(leadership.isr) < settings.min_insync_replicas:
+            if acks == ACKS_ALL and len(role.isr) < settings.min_insync_replicas:
                 raise BrokerError(
                     ErrorCode.NOT_ENOUGH_REPLICAS,
-                    f"{len(leadership.isr)} in-sync replicas, min.insync.replicas is "
+                    f"{len(role.isr)} in-sync replicas, min.insync.replicas is "
                     f"{settings.min_insync_replicas}",
                 )
             self.partition = partition
@@ -134,9 +136,7 @@ class Append:
                 self.settles_at = partition.log.log_end_offset
                 return
             append_id = None if self.condition is None else self.condition.append_id
-            self.prepared = prepare_append(
-                partition.log, self.records, origin=self.origin, now_ms=date_ms, append_id=append_id
-            )
+            self.prepared = prepare_append(partition.log, self.records, date_ms, self.origin, append_id)
             if settings.check_expected_offsets and self.condition is None:
                 self._expect_base_offset(self.prepared)
         except BrokerError as error:
@@ -192,7 +192,7 @@ class Append:
         assert self.partition is not None and self.prepared is not None
         try:
             self.result = self.partition.log.append_prepared(
-                self.prepared, self.partition.leader_epoch, now_ms=date_ms
+                self.prepared, self.partition.leader_epoch, date_ms
             )
         except BrokerError as error:
             self.fail(error)

@@ -28,16 +28,9 @@ class KeyReads:
         self._workers = workers
         self._held = held
 
-    def may_concern(self, appends: Sequence[Append]) -> bool:
-        """Whether `hold` must be asked about these appends: a quick look, for every produce request."""
-        is_concerned = bool(self._held.held)
-        for append in appends:
-            if append.condition is not None and append.condition.versions:
-                is_concerned = True
-        return is_concerned
-
     def hold(self, appends: Sequence[Append], proceed: Callable[[], None]) -> bool:
-        """Whether these appends must wait. If so, `proceed` is called when they need not wait any more."""
+        """Whether these appends must wait: there is nothing to wait for unless they expect versions of keys,
+        or requests are held. If so, `proceed` is called when they need not wait any more."""
         reads = [read for append in appends for read in self._reads(append)]
         if not reads and not self._held.is_behind(frozenset(append.topic_partition for append in appends)):
             return False

@@ -278,13 +278,16 @@ class Partition:
         if not isinstance(role, Leadership):
             return False
         log = self.log
-        needed = min(log.settings.min_insync_replicas, self._in_sync_needed_max)
-        if role.eligible or len(role.isr) < needed:
+        settings = log.settings
+        in_sync = len(role.isr)
+        if role.eligible or (in_sync < settings.min_insync_replicas and in_sync < self._in_sync_needed_max):
             return False
         end_offset = log.log_end_offset
         # With flush.before.ack this replica counts only records that would survive a power failure.
-        local_offset = log.recovery_point if log.settings.flush_before_ack else end_offset
-        committed = role.committed_offset(local_offset, end_offset, now_ms, lag_ms_max)
+        local_offset = log.recovery_point if settings.flush_before_ack else end_offset
+        committed = local_offset
+        if role.remotes:
+            committed = role.committed_offset(local_offset, end_offset, now_ms, lag_ms_max)
         if committed <= self.high_watermark:
             return False
         self.high_watermark = committed

@@ -276,11 +276,14 @@ class Replicas:
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"only brokers write to the internal topic {append.topic}"
             )
             return
-        try:
-            partition = self.partition(append.topic, append.index)
-        except BrokerError as error:
-            append.fail(error)
-            return
+        partitions = self._topics.get(append.topic)
+        partition = None if partitions is None else partitions.get(append.index)
+        if partition is None or partition.log.failure is not None:
+            try:
+                partition = self.partition(append.topic, append.index)
+            except BrokerError as error:
+                append.fail(error)
+                return
         if self._is_handing_over and acks == ACKS_LEADER and len(partition.replicas) > 1:
             # The client finds the next leader as soon as there is one.
             append.fail(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is about to stop"))
@@ -324,7 +327,7 @@ class Replicas:
 
     def advance(self, partition: Partition) -> bool:
         """Raise the high watermark to its new value, and wake requests that wait for it."""
-        if not partition.advance_high_watermark(self.monotonic_ms(), self._limits.lag_time_ms_max):
+        if not partition.advance_high_watermark(now_ms(self._clock), self._limits.lag_time_ms_max):
             return False
         key = partition.key
         for waiting in self._committed:

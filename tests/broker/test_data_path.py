@@ -55,6 +55,7 @@ def values_in(records: object) -> list[bytes]:
     return [record.value or b"" for record in iterate(records)] if len(records) else []
 
 
+@pytest.mark.usefixtures("either_way")
 class TestProduce:
     def test_a_batch_gets_its_offset_and_is_read_back(self, led: World) -> None:
         client = led.client()
@@ -154,6 +155,7 @@ class TestProduce:
         assert led.replicas.partition("t", 0).log.log_end_offset == 1
 
 
+@pytest.mark.usefixtures("either_way")
 class TestAcknowledgedByAll:
     def test_acks_all_waits_for_the_in_sync_replicas(self, world: World) -> None:
         world.assign("t", replicas=(1, 2))
@@ -291,6 +293,7 @@ class TestAcknowledgedByAll:
         assert only_produced(answer).error_code == 0
 
 
+@pytest.mark.usefixtures("either_way")
 class TestFlushBeforeAck:
     @pytest.mark.parametrize("acks", [1, -1])
     def test_produce_requests_wait_for_a_shared_fsync(self, tmp_path: Path, acks: int) -> None:

@@ -167,6 +167,7 @@ class TestFetchSession:
         assert_no_cycles(act)
 
 
+@pytest.mark.usefixtures("either_way")
 class TestProduce:
     def test_a_produce_acknowledged_at_once_leaves_no_cycle(self, world: World) -> None:
         client = world.client()

@@ -36,6 +36,8 @@ from tests.models.logs import (
     sim_disk,
 )
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 @pytest.fixture
 def log() -> Log:

@@ -1,0 +1,96 @@
+"""The usual produce request: the check of its batch, the assignment of the offset, and its acknowledgement.
+
+A plain batch is the only one of its append, keeps its producer's timestamps, and has no mark: no transaction,
+no append id, no flag that only brokers set. `protocol.batches` checks every batch and explains the layout.
+
+The functions are in the compiled `protocol._produce_codec` if it is installed, else here; the environment
+variable HOLDFAST_PURE_PYTHON selects the latter. Neither reads the records of a batch. A check of them
+belongs into `plain_header`, behind that of the checksum, and ends in None for a batch that fails it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from holdfast_log.protocol import batches
+from holdfast_log.protocol.batches import NO_TIMESTAMP, BatchHeader
+from holdfast_log.protocol.compiled import extension
+from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.messages.leader_hint import LeaderIdAndEpoch
+from holdfast_log.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+SuccessfulAppend: TypeAlias = tuple[str, int, int, int, int]
+"""An append that has succeeded: its topic and partition, the offset of its first record, the log append time
+in ms (-1: the records keep their producer's) and the log start offset."""
+
+_NO_LEADER = LeaderIdAndEpoch()
+"""Shared by all responses; never modified."""
+
+PlainHeader: TypeAlias = "Callable[[memoryview, int, int, int, int], BatchHeader | None]"
+Assign: TypeAlias = "Callable[[bytearray | memoryview, int, int, int], None]"
+
+
+def plain_header_in_python(
+    records: memoryview, size_max: int, now_ms: int, before_max_ms: int, after_max_ms: int
+) -> BatchHeader | None:
+    """The header of `records` if they are one plain batch that a broker may append; None if they are not, or
+    if anything is wrong with them: their caller then looks for the error.
+
+    At most `size_max` bytes are allowed, and timestamps at most `before_max_ms` before and `after_max_ms`
+    after `now_ms`, the time of day.
+    """
+    try:
+        headers = batches.split(records)
+        if len(headers) != 1:
+            return None
+        (header,) = headers
+        batches.check(records, header, size_max)
+    except BrokerError:
+        return None
+    if not header.is_plain or header.has_log_append_time:
+        return None
+    # Compare differences: adding a limit of 2**63 - 1 to a timestamp would exceed 64 bits.
+    base_timestamp = header.base_timestamp
+    is_in_time = header.max_timestamp - now_ms <= after_max_ms and (
+        now_ms - base_timestamp <= before_max_ms or base_timestamp <= NO_TIMESTAMP
+    )
+    return header if is_in_time else None
+
+
+def acknowledgement_in_python(rows: list[SuccessfulAppend]) -> ProduceResponse:
+    """The response to a request whose appends have all succeeded, in the order of `rows`."""
+    topics: dict[str, TopicProduceResponse] = {}
+    for name, index, first_offset, append_time_ms, log_start_offset in rows:
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = TopicProduceResponse(name=name, partition_responses=[])
+        topic.partition_responses.append(
+            PartitionProduceResponse(
+                index=index,
+                error_code=0,
+                base_offset=first_offset,
+                log_append_time_ms=append_time_ms,
+                log_start_offset=log_start_offset,
+                current_leader=_NO_LEADER,
+            )
+        )
+    return ProduceResponse(responses=list(topics.values()))
+
+
+_compiled = extension("_produce_codec")
+
+plain_header: PlainHeader = plain_header_in_python if _compiled is None else _compiled.plain_header
+"""See `plain_header_in_python`."""
+
+assign: Assign = batches.assign if _compiled is None else _compiled.assign
+"""See `protocol.batches.assign`."""
+
+acknowledgement: Callable[[list[SuccessfulAppend]], ProduceResponse] = (
+    acknowledgement_in_python if _compiled is None else _compiled.acknowledgement
+)
+"""See `acknowledgement_in_python`."""
