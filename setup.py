@@ -14,6 +14,7 @@ MODULES = (
     "broker.log._segment_append",
     "protocol._arrow_columns",
     "protocol._compaction",
+    "protocol._fetch_codec",
     "protocol._key_hash",
     "protocol._produce_codec",
     "protocol._record_codec",

@@ -347,7 +347,7 @@ class _DecoderSource(_Source):
             return
         raw = self.name("raw")
         self._run.append((type_.code, raw))
-        self._after.append(f"{target} = {self.constant('uuid', _uuid)}({raw})")
+        self._after.append(f"{target} = {self.constant('uuid', uuid_of)}({raw})")
 
     def _length(self, type_: WireType, path: str) -> str:
         """Write code that reads a length, negative for null. Returns the name of its variable."""
@@ -490,7 +490,7 @@ def _refuse_elements(path: str) -> None:
 
 
 @lru_cache(_UUID_CACHE_SIZE)
-def _uuid(raw: bytes) -> UUID:
+def uuid_of(raw: bytes) -> UUID:
     """Cached: topic ids repeat, and creating a UUID is the most expensive step of reading one."""
     return UUID(bytes=raw)
 
@@ -498,6 +498,8 @@ def _uuid(raw: bytes) -> UUID:
 def _put_records(
     out: list[Part], cuts: list[int], records: Part | Parts, length: Callable[[int], bytes]
 ) -> None:
+    if type(records) is FileSlice and records.data is not None:
+        records = records.data
     if type(records) is FileSlice:
         out.append(length(records.length))
         cuts.append(len(out))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from holdfast_log.protocol import fetch_codec
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.frames import Part
 from holdfast_log.protocol.records import PURE_PYTHON_VARIABLE
@@ -57,3 +58,9 @@ _produce = extension("_produce_codec")
 if _produce is not None:
     DECODERS[_PRODUCE_KEY] = _produce.decode
     ENCODERS[_PRODUCE_KEY] = _produce.encode
+
+_fetch = extension("_fetch_codec")
+if _fetch is not None:
+    fetch_codec.bind(_fetch)
+    DECODERS[fetch_codec.KEY] = _fetch.decode
+    ENCODERS[fetch_codec.KEY] = _fetch.encode

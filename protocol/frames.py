@@ -29,14 +29,17 @@ class SliceSource(Protocol):
 
 @dataclass(slots=True)
 class FileSlice:
-    """Bytes `offset` to `offset + length` of `file`, not yet read.
+    """Bytes `offset` to `offset + length` of `file`, not read unless they are few.
 
-    Never changed. Not declared frozen, because a frozen dataclass takes four times as long to create.
+    Not declared frozen, because a frozen dataclass takes four times as long to create. Nothing is changed but
+    `data`.
     """
 
     file: SliceSource
     offset: int
     length: int
+    data: bytes | None = None
+    """The bytes themselves, where they have been read: see `copy_small`."""
 
     def __len__(self) -> int:
         return self.length
@@ -46,10 +49,23 @@ class FileSlice:
 
         Raises EOFError if the file is shorter than the slice.
         """
+        if self.data is not None:
+            return self.data
         data = self.file.pread(self.length, self.offset)
         if len(data) != self.length:
             raise EOFError(f"expected {self.length} bytes at offset {self.offset}, the file has {len(data)}")
         return data
+
+
+def copy_small(piece: FileSlice, max_bytes: int) -> None:
+    """Read a slice of at most `max_bytes` into memory. A slice of a few kilobytes is sent with the bytes
+    around it in one system call then, which takes less time than to have the kernel send it from the file."""
+    if piece.length > max_bytes or piece.data is not None:
+        return
+    try:
+        piece.data = piece.read()
+    except (OSError, EOFError):
+        return  # The sender of the slice finds out.
 
 
 Part: TypeAlias = bytes | bytearray | memoryview | FileSlice

@@ -2,7 +2,8 @@
 passed.
 
 Consumers see records below the high watermark. Followers (a replica id of 0 or more) see all, and the leader
-learns their position from their fetches. Records leave as slices of the log's files and are never read here.
+learns their position from their fetches. Records leave as slices of the log's files; only those of a few
+kilobytes are read here, which is cheaper.
 
 Versions: requests name topics up to version 12, and topic ids from 13 on (KIP-516). From 7 on a reader may
 have a session, whose requests name only changes and whose answers hold only news (KIP-227); it ends when the
@@ -21,7 +22,7 @@ from holdfast_log.broker.network.connection import ServerConnection
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.quotas.keys import QuotaKey
 from holdfast_log.broker.replication.admission import NO_CONNECTION
-from holdfast_log.broker.replication.fetch_sessions import FetchReader
+from holdfast_log.broker.replication.fetch_sessions import NO_SESSION, FetchReader
 from holdfast_log.broker.replication.fetches import Fetches
 from holdfast_log.broker.replication.reads import Read, ReadLimits
 from holdfast_log.broker.replication.replicas import Replicas
@@ -30,20 +31,20 @@ from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.broker.settings.rows import BROKER_ROWS
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.fetch import (
+    NO_DIVERGENCE,
+    NO_LEADER,
+    NO_SNAPSHOT,
     DivergingEpoch,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
-    SnapshotId,
 )
 from holdfast_log.protocol.messages.leader_hint import LeaderIdAndEpoch
 
 _FIRST_VERSION_WITH_IDS = 13
 _FIRST_VERSION_WITH_REPLICA_STATE = 15
 _FIRST_VERSION_WITH_LEADER = 12
-# Defaults that most answers share; they are replaced, never changed.
-_NO_EPOCH_END, _NO_LEADER, _NO_SNAPSHOT = DivergingEpoch(), LeaderIdAndEpoch(), SnapshotId()
 _NOT_A_READER = (
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorCode.OWNERSHIP_FENCED,
@@ -114,6 +115,9 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     def _answer(
         self, context: RequestContext, session_id: int, reads: Sequence[Read], *, with_records: bool = True
     ) -> None:
+        if len(reads) == 1 and session_id == NO_SESSION and with_records:
+            context.answer(self._shared_response(context, reads[0]))
+            return
         topics: list[FetchableTopicResponse] = []
         topic: FetchableTopicResponse | None = None
         for read in reads:
@@ -128,6 +132,21 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             topic.partitions.append(partition)
         context.answer(FetchResponse(throttle_time_ms=0, session_id=session_id, responses=topics))
 
+    def _shared_response(self, context: RequestContext, read: Read) -> FetchResponse:
+        """The response with one partition, which is made once for all readers that share the read."""
+        made = None if read.read is None else read.read.answers
+        key = read.topic, read.topic_id, read.wanted.partition
+        if made is not None and (known := made.get(key)) is not None and not known.throttle_time_ms:
+            assert isinstance(known, FetchResponse)
+            return known
+        topic = FetchableTopicResponse(
+            topic=read.topic, topic_id=read.topic_id, partitions=[self._partition(context, read)]
+        )
+        response = FetchResponse(throttle_time_ms=0, session_id=NO_SESSION, responses=[topic])
+        if made is not None:
+            made[key] = response
+        return response
+
     def _partition(self, context: RequestContext, read: Read) -> PartitionData:
         if read.error is not None:
             return self._failed_partition(context, read, read.error)
@@ -139,9 +158,9 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             high_watermark=found.high_watermark,
             last_stable_offset=found.high_watermark,
             log_start_offset=found.log_start_offset,
-            diverging_epoch=_NO_EPOCH_END,
-            current_leader=_NO_LEADER,
-            snapshot_id=_NO_SNAPSHOT,
+            diverging_epoch=NO_DIVERGENCE,
+            current_leader=NO_LEADER,
+            snapshot_id=NO_SNAPSHOT,
             records=b"" if found.records is None else found.records,
         )
         if found.diverging is not None:

@@ -24,6 +24,7 @@ from holdfast_log.broker.log.damage import Damage, SuspectSegment
 from holdfast_log.broker.log.epochs import UNDEFINED_EPOCH, LeaderEpochs
 from holdfast_log.broker.log.key_runs import KeyEntry
 from holdfast_log.broker.log.key_versions import KeyVersions, readable_keys
+from holdfast_log.broker.log.known_reads import KnownRead
 from holdfast_log.broker.log.log_events import LogEvents
 from holdfast_log.broker.log.open_files import OpenFiles
 from holdfast_log.broker.log.pressure import REMEDY, is_pressure
@@ -118,6 +119,8 @@ class Log:
         """Whether `events.indexed` was called, and `write_indexes` has not been called since."""
         self.roll_jitter = roll_jitter
         """This log's share of segment.jitter.ms, from 0 to 1."""
+        self.written_bytes = 0
+        """Bytes that this process has appended; never reduced."""
         self.truncations = 0
         """Number of truncations, after which offsets or leader epochs may be assigned again."""
         self.keys: KeyVersions | None = None
@@ -209,6 +212,7 @@ class Log:
         if index is not None and (index.end_offset != self.log_end_offset or not index.has_room):
             index = None
         self.log_end_offset = last_offset + 1
+        self.written_bytes += len(records)
         producers = self.producers
         for number, header in enumerate(headers):
             base_offset = base_offsets[number]
@@ -266,10 +270,13 @@ class Log:
             return False
         settings = self.settings
         age_ms_max = self._age_ms_max(settings) if settings.segment_jitter_ms else settings.segment_age_ms_max
-        is_appended: bool = _compiled.append_batch(
-            self.segments.active, records, header, base_offset, settings.segment_bytes, age_ms_max, now_ms
-        )
-        return is_appended
+        active = self.segments.active
+        if not _compiled.append_batch(
+            active, records, header, base_offset, settings.segment_bytes, age_ms_max, now_ms
+        ):
+            return False
+        active.note_appended()
+        return True
 
     def _must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         active, settings = self.segments.active, self.settings
@@ -328,40 +335,59 @@ class Log:
         if offset >= upper_offset:
             return LogRead(None, offset, offset)
         segment = self.segments.active
+        if offset < segment.base_offset:
+            segment = next(self.segments.from_offset(offset))
+        known_reads, known = self.files.known_reads, None
+        if segment.damage is None and (segment.is_dense or not skips_empty):
+            known = known_reads.find(segment.content, offset, max_bytes)
         try:
-            start = segment.position_of(offset) if offset >= segment.base_offset else None
-            if start is None:
-                for segment in self.segments.from_offset(offset):
-                    if segment.damage is not None:
-                        self._check_readable(segment.damage, offset)
-                        upper_offset = min(upper_offset, segment.damage.offset)
-                    start = segment.position_of(offset)
-                    if start is not None:
-                        break
-                    if segment.is_dense and offset < segment.next_offset:
-                        raise SuspectSegment(f"{segment.path} has no offset {offset}")
-                else:
+            if known is not None and known.is_found_by(upper_offset, max_bytes, min_one_batch=min_one_batch):
+                start, end, next_offset = known.start, known.end, known.next_offset
+            else:
+                start_here = None if segment.damage is not None else segment.position_of(offset)
+                if start_here is None:
+                    for segment in self.segments.from_offset(offset):
+                        if segment.damage is not None:
+                            self._check_readable(segment.damage, offset)
+                            upper_offset = min(upper_offset, segment.damage.offset)
+                        start_here = segment.position_of(offset)
+                        if start_here is not None:
+                            break
+                        if segment.is_dense and offset < segment.next_offset:
+                            raise SuspectSegment(f"{segment.path} has no offset {offset}")
+                    else:
+                        return LogRead(None, offset, offset)
+                start = start_here
+                if skips_empty and not segment.is_dense:
+                    segment, start = self._first_with_records(segment, start)
+                extent = segment.extent(start, max_bytes, upper_offset, min_one_batch=min_one_batch)
+                if extent is None:
                     return LogRead(None, offset, offset)
-            if skips_empty and not segment.is_dense:
-                segment, start = self._first_with_records(segment, start)
-            extent = segment.extent(start, max_bytes, upper_offset, min_one_batch=min_one_batch)
-            if extent is None:
-                return LogRead(None, offset, offset)
+                end, next_offset = extent.end_position, extent.next_offset
+                known = known_reads.find(segment.content, offset, max_bytes)
+                if known is None or known.start != start or known.end != end:
+                    # Only a consumer passes over batches without records.
+                    is_full = extent.is_full or (end == segment.size and segment is not self.segments.active)
+                    is_full = is_full and (segment.is_dense or not skips_empty)
+                    known = KnownRead(start, end, next_offset, is_full=is_full)
+                    if is_full or not segment.is_fresh(start):
+                        known_reads.remember(segment.content, offset, max_bytes, known)
             file = segment.file_to_send()
-            length = extent.end_position - start
-            is_cold = not file.is_cached(length, start)
+            # What was checked or appended a short time ago is in memory, or all of it has left.
+            is_checked = segment.is_fresh(start) or known.is_checked()
+            is_cold = not file.is_cached(1 if is_checked else end - start, start)
             unchecked = None
             if is_cold:
                 unchecked = self._order_in(segment, offset)
                 unchecked.epoch_at = LeaderEpochs(self.epochs.entries).epoch_at
-            elif not segment.is_fresh(start) and not segment.is_checked(start, extent.end_position):
-                check_batches(segment, start, extent.end_position, self._order_in(segment, offset))
-                segment.remember_checked(start, extent.end_position)
+            elif not is_checked:
+                check_batches(segment, start, end, self._order_in(segment, offset))
+                known.remember_checked()
         except OSError as error:
             raise self.refused(error) from error
         except SuspectSegment as error:
             raise self.suspect(segment, error) from error
-        return LogRead(FileSlice(file, start, length), offset, extent.next_offset, unchecked)
+        return LogRead(FileSlice(file, start, end - start), offset, next_offset, unchecked)
 
     def _order_in(self, segment: Segment, offset: int) -> BatchOrder:
         """What batches of a segment must be like, from the one with `offset` on."""

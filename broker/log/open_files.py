@@ -19,6 +19,7 @@ from typing import Protocol
 from weakref import WeakSet
 
 from holdfast_log.broker.log.disk import Disk, DiskFile
+from holdfast_log.broker.log.known_reads import KnownReads
 from holdfast_log.broker.log.pressure import is_pressure
 
 
@@ -39,7 +40,10 @@ class OpenFiles:
     be flushed in the background.
     """
 
-    __slots__ = ("_asked", "_capacity", "_files", "_flush_soon", "_held", "_open_max", "_opened", "disk")
+    __slots__ = (
+        "_asked", "_capacity", "_files", "_flush_soon", "_held", "_open_max", "_opened", "disk",
+        "known_reads",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -49,6 +53,8 @@ class OpenFiles:
         flush_soon: Callable[[str], None] | None = None,
     ) -> None:
         self.disk = disk
+        self.known_reads = KnownReads()
+        """What reads of these files have found."""
         self._capacity = capacity
         self._open_max = open_max
         self._opened: WeakSet[DiskFile] = WeakSet()

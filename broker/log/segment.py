@@ -24,17 +24,20 @@ from holdfast_log.protocol.batches import LOG_OVERHEAD, BatchHeader
 from holdfast_log.protocol.wire import Buffer
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
-_REMEMBERED_POSITIONS = 8
+_REMEMBERED_POSITIONS = 64
 _FRESH_BYTES = 64 << 10
-_REREADS_PER_CHECK = 16
-"""How often bytes are read, on average, before the headers of their batches are checked again."""
 
 
 class Extent(NamedTuple):
-    """Whole batches: their end position in the file, and the offset after the last one."""
+    """Whole batches: their end position in the file, and the offset after the last one.
+
+    `is_full`: they end where the next batch would exceed the maximum of bytes, or where that is reached. It
+    may be false although they do.
+    """
 
     end_position: int
     next_offset: int
+    is_full: bool = False
 
 
 class Segment:
@@ -45,9 +48,9 @@ class Segment:
     """
 
     __slots__ = (
-        "_appended_from", "_bytes_since_check", "_checked_from", "_checked_to", "_directory", "_file",
-        "_files", "_first_timestamp", "_positions", "_sync_error", "base_offset", "created_ms", "damage",
-        "indexes", "is_dense", "needs_directory_sync", "needs_sync", "next_offset", "size",
+        "_appended", "_appended_from", "_directory", "_file", "_files", "_first_timestamp", "_positions",
+        "_sync_error", "base_offset", "content", "created_ms", "damage", "indexes", "is_dense",
+        "needs_directory_sync", "needs_sync", "next_offset", "size",
     )  # fmt: skip
 
     def __init__(self, files: OpenFiles, directory: str, base_offset: int, settings: LogSettings) -> None:
@@ -68,11 +71,14 @@ class Segment:
         self._file: DiskFile | None = None
         self._appended_from = -1
         """Position of the first byte that this process has appended; -1 before it appends."""
-        self._checked_from = self._checked_to = self._bytes_since_check = 0
         self._sync_error: OSError | None = None
         self._first_timestamp: int | None = None
         # Positions by offset of the batches at which the last reads ended: the next reads begin there.
         self._positions: dict[int, int] = {}
+        # The same of the last appends: high watermarks lie there, and so do the ends of reads below them.
+        self._appended: dict[int, int] = {}
+        self.content = object()
+        """Stands for the bytes of the file: another object as soon as one of them is cut off or replaced."""
         self.indexes = SegmentIndexes(
             files, self.path_of(names.INDEX), self.path_of(names.TIME_INDEX), base_offset, settings
         )
@@ -211,6 +217,14 @@ class Segment:
             indexes.add(last_offset, start + header.position, size, header.max_timestamp)
         self.size = start + len(records)
         self.next_offset = last_offset + 1
+        self.note_appended()
+
+    def note_appended(self) -> None:
+        """Remember where the last append has ended, for the reads that follow it."""
+        appended = self._appended
+        appended[self.next_offset] = self.size
+        if len(appended) > _REMEMBERED_POSITIONS:
+            del appended[next(iter(appended))]
 
     def complete(self) -> None:
         """Write the final indexes, with an entry for the last batch: the next segment begins."""
@@ -305,6 +319,8 @@ class Segment:
             return None
         position = self._positions.get(offset)
         if position is None:
+            position = self._appended.get(offset)
+        if position is None:
             header = self.header_at(offset)
             position = None if header is None else header.position
         return position
@@ -314,30 +330,15 @@ class Segment:
         yet: they are in memory as they were written."""
         return self._file is not None and position >= max(self._appended_from, self.size - _FRESH_BYTES)
 
-    def is_checked(self, start: int, end: int) -> bool:
-        """Whether a read has found the headers of these bytes right a short time ago. Bytes in memory change
-        rarely, but they may: after some reads the answer is no once."""
-        if not (self._checked_from <= start and end <= self._checked_to):
-            return False
-        self._bytes_since_check += end - start
-        return self._may_be_trusted()
-
-    def remember_checked(self, start: int, end: int) -> None:
-        """A read has found the headers of these bytes right."""
-        if self._may_be_trusted() and self._checked_from <= start <= self._checked_to:
-            self._checked_to = max(self._checked_to, end)
-        else:
-            self._checked_from, self._checked_to, self._bytes_since_check = start, end, 0
-
-    def _may_be_trusted(self) -> bool:
-        return self._bytes_since_check <= _REREADS_PER_CHECK * (self._checked_to - self._checked_from)
-
     def extent(self, start: int, max_bytes: int, upper_offset: int, *, min_one_batch: bool) -> Extent | None:
         """The whole batches from `start` on in at most `max_bytes` and below `upper_offset`; None if there is
         none. With `min_one_batch` the first one is included whatever its size."""
         limit = start + max_bytes
         if self.size <= limit and upper_offset >= self.next_offset and self.damage is None:
             return self._remember(Extent(self.size, self.next_offset))
+        end_position = self._appended.get(upper_offset)
+        if end_position is not None and start < end_position <= limit and self.damage is None:
+            return self._remember(Extent(end_position, upper_offset))
         indexes = self.indexes
         position = start
         if start + indexes.interval_bytes < self.size:
@@ -346,6 +347,7 @@ class Segment:
                 below = min(below, indexes.offsets.position_below(upper_offset))
             position = max(start, suspicion.checked(self, below))
         next_offset = -1
+        is_full = False
         first = position
         for header in self.headers(position):
             end, base_offset = header.end, header.base_offset
@@ -362,9 +364,11 @@ class Segment:
             if end > limit and not (min_one_batch and header.position == start):
                 if header.position > start:
                     next_offset = base_offset
+                is_full = True
                 break
             position, next_offset = end, end_offset
             if position >= limit:
+                is_full = True
                 break
         else:
             if position != self.readable_size:
@@ -378,7 +382,7 @@ class Segment:
                 next_offset = stopped_at.base_offset
             else:
                 next_offset = self.next_offset if self.damage is None else self.damage.offset
-        return self._remember(Extent(position, next_offset))
+        return self._remember(Extent(position, next_offset, is_full))
 
     def _remember(self, extent: Extent) -> Extent:
         if extent.end_position == self.size and extent.next_offset < self.next_offset:
@@ -389,13 +393,19 @@ class Segment:
             del positions[next(iter(positions))]
         return extent
 
+    def _forget_positions(self) -> None:
+        """Forget what reads have found: bytes of the file are cut off, or others have replaced them."""
+        self._positions.clear()
+        self._appended.clear()
+        self.content = object()
+
     # Truncation.
 
     def cut(self, position: int) -> None:
         """Remove all bytes from `position` on."""
         self.file().truncate(position)
         self.size = position
-        self._checked_to = min(self._checked_to, position)
+        self._forget_positions()
         self.needs_sync = True
 
     def truncate_to(self, offset: int) -> None:
@@ -420,7 +430,7 @@ class Segment:
             self.indexes.truncate_to(self.next_offset, position)
         else:
             self.rebuild_indexes()
-        self._positions.clear()
+        self._forget_positions()
         self.indexes.max_timestamp = None
         self._first_timestamp = self._first_timestamp if position else None
         self.indexes.resume(self.size)
@@ -430,14 +440,13 @@ class Segment:
     def reload_indexes(self) -> None:
         """Forget what is in memory of the two index files, which have been rebuilt from the batches."""
         self.indexes.reload()
-        self._positions.clear()
+        self._forget_positions()
 
     def replaced(self, size: int) -> None:
         """Use the file that has replaced the log, with the same records in `size` bytes."""
         self._files.forget(self.path)
         self._file = None
         self.size = size
-        self._checked_to = 0
         self.damage = None
         self._first_timestamp = None
         self.reload_indexes()

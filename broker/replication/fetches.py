@@ -23,6 +23,7 @@ from holdfast_log.broker.replication.reads import (
     ReadLimits,
     admit_again,
     cold_slices,
+    copy_small_records,
     read_all,
     record_given,
     refuse_damaged,
@@ -77,13 +78,13 @@ class Fetches:
             is_full = request.session_epoch == FIRST_EPOCH
             SessionFetch(replicas, session, limits, self._locate, give, is_full=is_full).begin()
             return True
-        reads = [
-            self._read_by_id(topic.topic_id, wanted, connection)
-            if by_ids
-            else Read(topic.topic, wanted, connection=connection)
-            for topic in request.topics
-            for wanted in topic.partitions
-        ]
+        reads = []
+        for topic in request.topics:
+            for wanted in topic.partitions:
+                if by_ids:
+                    reads.append(self._read_by_id(topic.topic_id, wanted, connection))
+                else:
+                    reads.append(Read(topic.topic, wanted, connection=connection))
         if reader.replica_id >= 0:
             self._record(reads, reader)
         total = read_all(replicas, reads, limits.max_bytes, reader.replica_id)
@@ -173,10 +174,16 @@ class Fetches:
     def _give(self, reader: FetchReader, answer: AnswerReads, session_id: int, reads: Sequence[Read]) -> None:
         if reader.replica_id >= 0:
             record_given(self._replicas, reads)
+        for read in reads:
+            if read.read is not None and read.read.unchecked is not None:
+                self._warm(reader, answer, session_id, reads)
+                return
+        copy_small_records(reads)
+        answer(session_id, reads)
+
+    def _warm(self, reader: FetchReader, answer: AnswerReads, session_id: int, reads: Sequence[Read]) -> None:
+        """Have a worker read what is not in memory, and answer afterwards."""
         cold = cold_slices(reads)
-        if not cold:
-            answer(session_id, reads)
-            return
         warmed = self._workers.run(warm, cold)
         warmed.addCallback(lambda damaged: refuse_damaged(self._replicas, reads, damaged))
         if reader.replica_id < 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast_log.broker.log.batch_order import BatchOrder
 from holdfast_log.broker.log.log import Log
@@ -25,7 +25,7 @@ from holdfast_log.broker.replication.admission import (
 )
 from holdfast_log.broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
-from holdfast_log.protocol.frames import FileSlice
+from holdfast_log.protocol.frames import FileSlice, copy_small
 from holdfast_log.protocol.messages.fetch import FetchPartition
 from holdfast_log.protocol.topic_partition import TopicPartition
 
@@ -35,6 +35,10 @@ NO_OFFSET = -1
 CONSUMER_ID = -1
 """Replica id in the fetch of a consumer."""
 
+
+_SHARED_BYTES = 32 << 10
+"""Up to this many bytes are read once for several readers: to have the kernel send each of them the bytes
+from the file takes longer."""
 
 _EXAMINED_MS = 60_000
 """Minimum time between two examinations of a batch that followers refuse, in ms."""
@@ -80,6 +84,8 @@ class PartitionRead(NamedTuple):
     """What the batches must be like; None if they have been checked. See `broker.log.log.LogRead`."""
     diverging: tuple[int, int] | None = None
     """(epoch, end offset) at which the reader must truncate: its log diverges from this one (KIP-595)."""
+    answers: dict[Any, Any] | None = None
+    """What has been made of this result, for the readers that share it; None if nobody shares it."""
 
 
 class Partition:
@@ -132,6 +138,7 @@ class Partition:
         ms."""
         self.is_deleted = False
         """Whether the replica has no role because its topic was deleted."""
+        self._shared_reads: dict[tuple[int, ...], PartitionRead] | None = None
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic}-{self.index} epoch {self.leader_epoch} {type(self.role).__name__}>"
@@ -313,6 +320,15 @@ class Partition:
 
     # -- reading -----------------------------------------------------------------------------------------
 
+    def begin_sharing(self) -> None:
+        """Read once for all consumers that read the same until `end_sharing`: many are being woken at once.
+        Nothing may be appended in between."""
+        self._shared_reads = {}
+
+    def end_sharing(self) -> None:
+        """Read for each consumer again."""
+        self._shared_reads = None
+
     def read(
         self,
         offset: int,
@@ -334,11 +350,37 @@ class Partition:
             diverging = self._divergence(offset, last_fetched_epoch)
             if diverging is not None:
                 return PartitionRead(high_watermark, log.log_start_offset, upper_offset, diverging=diverging)
+        shared = self._shared_reads if replica_id == CONSUMER_ID else None
+        if shared is None or log.failure is not None:
+            return self._read(offset, max_bytes, upper_offset, replica_id, min_one_batch)
+        key = (offset, max_bytes, min_one_batch, high_watermark, log.log_start_offset, log.truncations)
+        found = shared.get(key)
+        if found is None:
+            found = self._read(offset, max_bytes, upper_offset, replica_id, min_one_batch, {})
+            if found.unchecked is None:
+                shared[key] = found
+        elif found.records is not None and found.records.data is None:
+            copy_small(found.records, _SHARED_BYTES)
+        return found
+
+    def _read(
+        self,
+        offset: int,
+        max_bytes: int,
+        upper_offset: int,
+        replica_id: int,
+        min_one_batch: bool,
+        answers: dict[Any, Any] | None = None,
+    ) -> PartitionRead:
+        log = self.log
         read = log.read(
             offset, max_bytes,
             upper_offset=upper_offset, min_one_batch=min_one_batch, skips_empty=replica_id == CONSUMER_ID,
         )  # fmt: skip
-        return PartitionRead(high_watermark, log.log_start_offset, upper_offset, read.slice, read.unchecked)
+        return PartitionRead(
+            self.high_watermark, log.log_start_offset, upper_offset, read.slice, read.unchecked,
+            answers=answers,
+        )  # fmt: skip
 
     def _divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)

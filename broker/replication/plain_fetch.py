@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from operator import attrgetter
 
 from holdfast_log.broker.replication.fetch_sessions import NO_SESSION
 from holdfast_log.broker.replication.partition import CONSUMER_ID
 from holdfast_log.broker.replication.reads import AnswerReads, Read, ReadLimits, read_all
 from holdfast_log.broker.replication.replicas import Replicas
 
+_is_final = attrgetter("is_final")
+
 
 def must_wait(reads: Sequence[Read], total: int, limits: ReadLimits) -> bool:
     """Whether a fetch that has read `total` bytes waits for more."""
-    wait = limits.max_wait_ms > 0 and total < limits.min_bytes
-    return wait and bool(reads) and not any(read.is_final for read in reads)
+    if total >= limits.min_bytes or limits.max_wait_ms <= 0 or not reads:
+        return False
+    return not any(map(_is_final, reads))
 
 
 class PlainFetch:
@@ -39,13 +43,28 @@ class PlainFetch:
         self._limits = limits
         self._replica_id = replica_id
         self._answer = answer
-        self._by_key: dict[Hashable, Read] = {read.key: read for read in reads}
+        self._by_key: dict[Hashable, Read] = {reads[0].key: reads[0]}
+        if len(reads) > 1:
+            self._by_key = {read.key: read for read in reads}
 
     def wait(self, connection: int) -> None:
         """Wait, until `connection` closes at the latest."""
         replicas = self._replicas
         waiting = replicas.readers if self._replica_id == CONSUMER_ID else replicas.followers
-        waiting.park(list(self._by_key), self._limits.max_wait_ms, self._check, self._finish, connection)
+        keys, max_wait_ms = list(self._by_key), self._limits.max_wait_ms
+        if len(keys) > 1 or self._limits.min_bytes <= 1 or self._replica_id != CONSUMER_ID:
+            waiting.park(keys, max_wait_ms, self._check, self._finish, connection)
+        else:
+            waiting.park(keys, max_wait_ms, self._check, self._finish, connection, self._needed_bytes)
+
+    def _needed_bytes(self) -> int | None:
+        """How many bytes this broker must have appended to the one partition before the fetch can have
+        `min_bytes`; None if that is unknown."""
+        read = self._reads[0]
+        partition = self._replicas.find(read.topic, read.wanted.partition)
+        if partition is None or read.read is None or read.read.end_offset != partition.log.log_end_offset:
+            return None  # Records that are there already may become visible.
+        return partition.log.written_bytes + self._limits.min_bytes - self._total
 
     def _check(self, key: Hashable) -> bool:
         """Read only the woken partition, so that the cost does not grow with the number fetched."""

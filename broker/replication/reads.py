@@ -14,9 +14,15 @@ from holdfast_log.broker.replication.fetch_sessions import SessionPartition
 from holdfast_log.broker.replication.partition import PartitionRead
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
-from holdfast_log.protocol.frames import FileSlice
+from holdfast_log.protocol.frames import FileSlice, copy_small
 from holdfast_log.protocol.messages.fetch import FetchPartition
 from holdfast_log.protocol.topic_partition import TopicPartition
+
+_SMALL_BYTES = 8 << 10
+"""Records up to this many bytes are copied into the response: the kernel takes longer to send them from the
+file."""
+_COPIED_BYTES_MAX = 256 << 10
+"""Maximum bytes that one response copies."""
 
 
 class Read:
@@ -58,13 +64,17 @@ class Read:
     @property
     def size(self) -> int:
         """Bytes of records read."""
-        return self.read.records.length if self.read is not None and self.read.records is not None else 0
+        read = self.read
+        return 0 if read is None or read.records is None else read.records.length
 
     @property
     def is_final(self) -> bool:
         """Whether the fetch must be answered without waiting: this partition failed, or the reader must
         truncate."""
-        return self.error is not None or (self.read is not None and self.read.diverging is not None)
+        if self.error is not None:
+            return True
+        read = self.read
+        return read is not None and read.diverging is not None
 
 
 AnswerReads: TypeAlias = "Callable[[int, Sequence[Read]], None]"
@@ -103,15 +113,14 @@ def read_all(
             read.read = None
             continue
         is_held = holds_back and _is_held_back(replicas, read, replica_id)
+        left = 0 if is_held else max_bytes - total
+        if wanted.partition_max_bytes < left:
+            left = wanted.partition_max_bytes
         try:
             read.read = found = replicas.read(
-                read.topic,
-                wanted,
-                0 if is_held else min(wanted.partition_max_bytes, max_bytes - total),
-                replica_id=replica_id,
-                min_one_batch=total == 0 and not is_held,
-                connection=read.connection,
-            )
+                read.topic, wanted, left,
+                replica_id=replica_id, min_one_batch=total == 0 and not is_held, connection=read.connection,
+            )  # fmt: skip
         except BrokerError as error:
             read.fail(error)
             continue
@@ -137,6 +146,16 @@ def record_given(replicas: Replicas, reads: Iterable[Read]) -> None:
         partition = replicas.find(read.topic, read.wanted.partition)
         if partition is not None:
             replicas.throttle.record(partition, read.size, now_ms)
+
+
+def copy_small_records(reads: Sequence[Read]) -> None:
+    """Read slices of few bytes into memory, within a limit for the whole response: they are sent together."""
+    left = _COPIED_BYTES_MAX
+    for read in reads:
+        records = None if read.read is None else read.read.records
+        if records is not None and records.length <= _SMALL_BYTES and left > 0:
+            copy_small(records, _SMALL_BYTES)
+            left -= records.length
 
 
 def cold_slices(reads: Sequence[Read]) -> list[tuple[FileSlice, BatchOrder]]:

@@ -109,7 +109,7 @@ class Replicas:
         """Producers, woken when a high watermark rises or an fsync is done."""
         self.deleters = Waiting(clock, limits.waiting_requests_max)
         """DeleteRecords requests, woken when a low watermark may have risen."""
-        self._committed = (self.writers, self.readers, self.deleters)
+        self._committed = (self.writers, self.deleters)
         self._clock = clock
         self._flusher = flusher
         self._metadata = metadata
@@ -333,8 +333,15 @@ class Replicas:
         for waiting in self._committed:
             if key in waiting.parked:
                 waiting.wake(key)
-        if key in self.sessions.watchers:
-            self.sessions.stir(key, consumers=True)
+        is_watched = key in self.sessions.watchers
+        if is_watched or key in self.readers.parked:
+            partition.begin_sharing()
+            try:
+                self.readers.wake(key, partition.log.written_bytes)
+                if is_watched:
+                    self.sessions.stir(key, consumers=True)
+            finally:
+                partition.end_sharing()
         return True
 
     def start_moved(self, partition: Partition) -> None:

@@ -1,20 +1,22 @@
 """Requests that wait for a high watermark, for bytes, or for a low watermark.
 
 A request is parked under the keys (partitions) that can complete it. Waking a key checks only the requests
-parked under it, and costs one dictionary look-up if there are none.
+parked under it, and costs one dictionary look-up if there are none. A request that needs more bytes than
+there are yet is not checked before they have come.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Hashable, Sequence
-from typing import TypeVar
 
-from holdfast_log.coordinator.clock import Clock, DelayedCall
-
-K = TypeVar("K", bound=Hashable)
+from holdfast_log.broker.replication.deadlines import Deadlines
+from holdfast_log.coordinator.clock import Clock
 
 MAX_WAIT_MS = 24 * 60 * 60 * 1000
 """Maximum time in ms that a request waits. Limits longer timeouts."""
+_OLD_ENTRIES_MAX = 64
+"""So many entries of requests that wait no more are not worth a search for them."""
 
 
 def _check_nothing(key: Hashable) -> bool:
@@ -24,13 +26,20 @@ def _check_nothing(key: Hashable) -> bool:
 def _expire_nothing() -> None: ...
 
 
+def any_bytes() -> int | None:
+    """The `needed` of a request that may be complete at any time."""
+    return None
+
+
 class Parked:
     """One waiting request; it ends when it completes, when its timeout passes, or by `cancel`.
 
     An ended request drops all its references, so that it is part of no reference cycle.
     """
 
-    __slots__ = ("_check", "_expire", "_is_asked", "_keys", "_missed", "_owner", "_timer", "_waiting")
+    __slots__ = (
+        "_check", "_expire", "_is_asked", "_keys", "_missed", "_owner", "_waiting", "is_over", "needed",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -39,34 +48,34 @@ class Parked:
         check: Callable[[Hashable], bool],
         expire: Callable[[], None],
         owner: int | None,
+        needed: Callable[[], int | None],
     ) -> None:
         self._waiting = waiting
         self._keys = keys
         self._check = check
         self._expire = expire
         self._owner = owner
-        self._timer: DelayedCall | None = None
+        self.is_over = True
+        """Whether the request has ended."""
+        self.needed = needed
         self._is_asked = False
         self._missed: list[Hashable] = []
         """Keys that were woken while the check of another key was running."""
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the request has ended."""
-        return self._timer is None
-
     def cancel(self) -> None:
         """Remove the request without answering it. No effect once it has ended."""
-        if self._timer is not None:
-            self._timer.cancel()
+        if not self.is_over:
             self._forget()
+            self._waiting.deadlines.ended()
+            if not self._waiting:
+                self._waiting.deadlines.cancel()
 
     def expire(self) -> None:
         """End the wait now, as if the timeout had passed. No effect once the request has ended, or while its
         check, which may answer it, is running."""
-        if self._timer is not None and not self._is_asked:
-            self._timer.cancel()
-            self._run_out()
+        if not self.is_over and not self._is_asked:
+            self.run_out()
+            self._waiting.deadlines.ended()
 
     def ask(self, key: Hashable) -> None:
         """Check whether the request is complete, now that `key` has been woken.
@@ -78,24 +87,70 @@ class Parked:
             self._missed.append(key)
             return
         self._is_asked = True
-        is_over = self._timer is not None and self._check(key)
-        while self._missed and not is_over:
-            is_over = self._timer is not None and self._check(self._missed.pop(0))
+        is_complete = not self.is_over and self._check(key)
+        while self._missed and not is_complete:
+            is_complete = not self.is_over and self._check(self._missed.pop(0))
         self._missed.clear()
         self._is_asked = False
-        if is_over and self._timer is not None:
-            self._timer.cancel()
+        if is_complete and not self.is_over:
             self._forget()
+            self._waiting.deadlines.ended()
 
-    def _run_out(self) -> None:
+    def run_out(self) -> None:
+        """End the wait, since the timeout has passed."""
         expire = self._expire
         self._forget()
         expire()
 
     def _forget(self) -> None:
-        self._timer = None
+        self.is_over = True
         self._waiting._remove(self, self._keys, self._owner)
-        self._check, self._expire = _check_nothing, _expire_nothing
+        self._check, self._expire, self.needed = _check_nothing, _expire_nothing, any_bytes
+
+
+class _Row:
+    """The requests that are parked under one key: those that may be complete at any time, and those that need
+    so many bytes of the key."""
+
+    __slots__ = ("any_time", "heap", "needed", "order")
+
+    def __init__(self) -> None:
+        self.any_time: dict[Parked, None] = {}
+        self.needed: dict[Parked, int] = {}
+        self.heap: list[tuple[int, int, Parked]] = []
+        """(bytes, order, request): one entry for each request of `needed`, and old ones."""
+        self.order = 0
+
+    def add(self, parked: Parked) -> None:
+        needed = parked.needed()
+        if needed is None:
+            self.any_time[parked] = None
+            return
+        self.order += 1
+        self.needed[parked] = needed
+        heapq.heappush(self.heap, (needed, self.order, parked))
+
+    def discard(self, parked: Parked) -> None:
+        if parked in self.any_time:
+            del self.any_time[parked]
+        elif (
+            self.needed.pop(parked, None) is not None
+            and len(self.heap) > 2 * len(self.needed) + _OLD_ENTRIES_MAX
+        ):
+            self.heap = [entry for entry in self.heap if self.needed.get(entry[2]) == entry[0]]
+            heapq.heapify(self.heap)
+
+    def up_to(self, bytes_: int) -> list[Parked]:
+        """The requests that so many bytes may complete."""
+        found = list(self.any_time)
+        while self.heap and self.heap[0][0] <= bytes_:
+            needed, _, parked = heapq.heappop(self.heap)
+            if self.needed.get(parked) == needed:
+                found.append(parked)
+        return found
+
+    def __bool__(self) -> bool:
+        return bool(self.any_time or self.needed)
 
 
 class Waiting:
@@ -105,9 +160,9 @@ class Waiting:
     """
 
     def __init__(self, clock: Clock, capacity: int = 1_000_000) -> None:
-        self._clock = clock
+        self.deadlines = Deadlines(clock)
         self._capacity = capacity
-        self.parked: dict[Hashable, dict[Parked, None]] = {}
+        self.parked: dict[Hashable, _Row] = {}
         """The waiting requests by key. Public so that callers can skip keys that no request waits for."""
         self._by_owner: dict[int, dict[Parked, None]] = {}
         self._count = 0
@@ -123,35 +178,49 @@ class Waiting:
         check: Callable[[Hashable], bool],
         expire: Callable[[], None],
         owner: int | None = None,
+        needed: Callable[[], int | None] = any_bytes,
     ) -> Parked:
         """Park a request under `keys` for at most `timeout_ms`.
 
         `check(key)` is called when `key` is woken: it answers the request if it is complete, and returns
         whether it did. `expire()` is called when the timeout has passed, and must answer. Exactly one of them
         ends the request. `owner` is the id of the connection that cancels the request when it closes; None if
-        none does.
+        none does. `needed()`, for a request with one key, are the bytes of it before which `wake` need not
+        check the request; None: it is checked whenever the key is woken. It is asked for when the request is
+        parked, and after a check that has not answered it.
         """
-        parked = Parked(self, keys, check, expire, owner)
+        parked = Parked(self, keys, check, expire, owner, needed)
         if self._count >= self._capacity:
             expire()
             return parked
         self._count += 1
+        parked.is_over = False
         for key in keys:
-            self.parked.setdefault(key, {})[parked] = None
+            row = self.parked.get(key)
+            if row is None:
+                row = self.parked[key] = _Row()
+            row.add(parked)
         if owner is not None:
             self._by_owner.setdefault(owner, {})[parked] = None
         timeout_ms = min(max(timeout_ms, 0), MAX_WAIT_MS)
-        parked._timer = self._clock.callLater(timeout_ms / 1000, parked._run_out)
+        self.deadlines.add(parked, timeout_ms / 1000)
         return parked
 
-    def wake(self, key: Hashable) -> None:
-        """Check every request parked under `key`."""
-        waiters = self.parked.get(key)
-        if not waiters:
+    def wake(self, key: Hashable, bytes_: int | None = None) -> None:
+        """Check every request parked under `key`; if it has only so many bytes, none that needs more."""
+        row = self.parked.get(key)
+        if row is None:
             return
         # A copy: an answer may wake, park or cancel other requests.
-        for parked in list(waiters):
+        if bytes_ is None:
+            for parked in [*row.any_time, *row.needed]:
+                parked.ask(key)
+            return
+        for parked in row.up_to(bytes_):
             parked.ask(key)
+            if not parked.is_over and parked.needed is not any_bytes:
+                row.discard(parked)
+                row.add(parked)
 
     def expire_all_of(self, owner: int) -> None:
         """End the wait of all requests of a connection now, as if their timeouts had passed."""
@@ -166,14 +235,13 @@ class Waiting:
     def _remove(self, parked: Parked, keys: Sequence[Hashable], owner: int | None) -> None:
         self._count -= 1
         for key in keys:
-            _discard(self.parked, key, parked)
-        if owner is not None:
-            _discard(self._by_owner, owner, parked)
-
-
-def _discard(table: dict[K, dict[Parked, None]], key: K, parked: Parked) -> None:
-    row = table.get(key)
-    if row is not None:
-        row.pop(parked, None)
-        if not row:
-            del table[key]
+            row = self.parked.get(key)
+            if row is not None:
+                row.discard(parked)
+                if not row:
+                    del self.parked[key]
+        owned = None if owner is None else self._by_owner.get(owner)
+        if owner is not None and owned is not None:
+            owned.pop(parked, None)
+            if not owned:
+                del self._by_owner[owner]

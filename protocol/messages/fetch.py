@@ -25,6 +25,10 @@ class SnapshotId:
     epoch: Int32 = -1
 
 
+NO_DIVERGENCE, NO_SNAPSHOT, NO_LEADER = DivergingEpoch(), SnapshotId(), LeaderIdAndEpoch()
+"""Defaults that nearly all answers share. They are replaced, never changed."""
+
+
 @struct
 class AbortedTransaction:
     """A transaction whose records a read_committed consumer must drop."""

@@ -53,8 +53,8 @@ def follow(world: World, replica: int, offset: int) -> int:
     return only_fetched(world.client().call(request)).error_code
 
 
-def append(world: World) -> int:
-    return only_produced(world.client().call(produce_request("t", batch(b"x"), acks=1))).error_code
+def append(world: World, value: bytes = b"x") -> int:
+    return only_produced(world.client().call(produce_request("t", batch(value), acks=1))).error_code
 
 
 def stop(
@@ -523,8 +523,8 @@ def test_a_partitions_guard_decides_when_the_offset_is_assigned(world: World) ->
 
 
 def test_fetched_records_are_sent_as_slices_of_the_file(led: World) -> None:
-    """The broker does not read the records of a fetch into memory."""
-    append(led)
+    """The broker does not read the records of a fetch into memory, unless they have only a few kilobytes."""
+    append(led, bytes(10_000))
     sent: list[Part] = []
     client = led.client()
     client.wire.send = sent.extend  # type: ignore[method-assign]

@@ -166,3 +166,94 @@ def test_a_key_woken_during_a_check_is_checked_afterwards() -> None:
     waiting.wake("a")
     assert asked == ["a", "b"]
     assert len(waiting) == 0
+
+
+class BytesRequest(Request):
+    """Never completes. Needs `needed` bytes to be worth a check."""
+
+    def __init__(self, needed: int | None) -> None:
+        super().__init__("never")
+        self.bytes = needed
+
+    def needed_bytes(self) -> int | None:
+        return self.bytes
+
+
+def test_a_request_that_needs_bytes_is_checked_when_they_have_come() -> None:
+    waiting = Waiting(Clock())
+    few, many, unknown = BytesRequest(10), BytesRequest(1000), BytesRequest(None)
+    for each in (many, few, unknown):
+        waiting.park(["a"], 500, each.check, each.expire, needed=each.needed_bytes)
+    waiting.wake("a", 9)
+    assert (len(few.asked), len(many.asked), len(unknown.asked)) == (0, 0, 1)
+    few.bytes, unknown.bytes = 20, 15
+    waiting.wake("a", 10)
+    assert (len(few.asked), len(many.asked), len(unknown.asked)) == (1, 0, 2)
+    waiting.wake("a", 19)
+    assert (len(few.asked), len(many.asked), len(unknown.asked)) == (1, 0, 3)
+    few.bytes = None
+    waiting.wake("a", 20)
+    waiting.wake("a", 21)
+    assert (len(few.asked), len(many.asked)) == (3, 0)
+    waiting.wake("a")
+    assert len(many.asked) == 1, "a change of another kind is looked at by all"
+    waiting.wake("a", 1000)
+    assert len(many.asked) == 2
+
+
+def test_requests_that_ended_while_they_needed_bytes_are_forgotten() -> None:
+    clock = Clock()
+    waiting = Waiting(clock)
+    for number in range(1000):
+        request = BytesRequest(1 << 40)
+        parked = waiting.park(
+            ["a"], 86_400_000, request.check, request.expire, owner=1, needed=request.needed_bytes
+        )
+        if number % 2:
+            parked.cancel()
+        elif number > 10:
+            parked.expire()
+    assert len(waiting) == 6
+    assert len(waiting.parked["a"].heap) < 200
+    assert len(waiting.deadlines) < 200
+    waiting.cancel_all_of(1)
+    assert not waiting.parked and not len(waiting.deadlines)
+    assert clock.getDelayedCalls() == []
+
+
+def test_many_requests_have_one_timer_and_expire_in_order() -> None:
+    clock = Clock()
+    clock.advance(0.1 + 0.2)  # a time of day that no timer hits exactly
+    waiting = Waiting(clock)
+    expired: list[int] = []
+    for number, timeout_ms in enumerate((300, 100, 700, 100, 0)):
+
+        def expire(number: int = number) -> None:
+            expired.append(number)
+
+        waiting.park(["a"], timeout_ms, lambda key: False, expire)
+    assert len(clock.getDelayedCalls()) == 1
+    clock.advance(0)
+    assert expired == [4]
+    clock.advance(0.1)
+    assert expired == [4, 1, 3]
+    clock.advance(0.2)
+    assert expired == [4, 1, 3, 0]
+    clock.advance(0.4)
+    assert expired == [4, 1, 3, 0, 2] and len(waiting) == 0
+    assert clock.getDelayedCalls() == []
+
+
+def test_a_request_that_expires_may_park_another_one() -> None:
+    clock = Clock()
+    waiting = Waiting(clock)
+    late = Request("a")
+    waiting.park(["a"], 100, lambda key: False, lambda: park_late(waiting, late))
+    clock.advance(0.1)
+    assert late.outcome == []
+    clock.advance(0.05)
+    assert late.outcome == ["expired"]
+
+
+def park_late(waiting: Waiting, late: Request) -> None:
+    waiting.park(["a"], 50, late.check, late.expire)

@@ -1,0 +1,37 @@
+"""What the compiled decoder of Fetch requests and encoder of Fetch responses (`_fetch_codec.c`) know of
+Python.
+
+The generated decoders and encoders are the reference, and handle everything unusual: requests with a fence,
+that forget partitions of a session or have tagged fields, responses that name another leader or have an
+error message, and whatever is malformed.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from holdfast_log.protocol.codegen import uuid_of
+from holdfast_log.protocol.fields import ZERO_UUID
+from holdfast_log.protocol.frames import FileSlice
+from holdfast_log.protocol.messages.fetch import (
+    NO_DIVERGENCE,
+    NO_LEADER,
+    NO_SNAPSHOT,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+)
+
+KEY = FetchRequest.api.key
+
+
+def bind(codec: ModuleType) -> None:
+    """Hand the classes of the messages, and the values that messages share, to the compiled codec."""
+    codec.bind(
+        FetchRequest, FetchTopic, FetchPartition, FileSlice, FetchResponse, FetchableTopicResponse,
+        PartitionData, uuid_of, ZERO_UUID, ReplicaState(), NO_DIVERGENCE, NO_LEADER, NO_SNAPSHOT,
+    )  # fmt: skip

@@ -1,0 +1,192 @@
+"""Many fetches wait for one partition: an append costs what it changes, not what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.requests.dispatch import RemoteCall
+from holdfast_log.protocol.api import Response
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.frames import FileSlice
+from holdfast_log.protocol.messages.fetch import FetchRequest, FetchResponse
+from tests.broker.world import Client, World, fetch_request, only_fetched, only_produced, produce_request
+from tests.models.batches import batch
+
+READERS = 12
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    world = World(tmp_path)
+    world.assign("t")
+    return world
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The offsets at which the log has been read below a high watermark."""
+    offsets: list[int] = []
+    read = Log.read
+
+    def noted(log: Log, offset: int, max_bytes: int, *, upper_offset: int, **more: bool) -> object:
+        if offset < upper_offset:
+            offsets.append(offset)
+        return read(log, offset, max_bytes, upper_offset=upper_offset, **more)
+
+    monkeypatch.setattr(Log, "read", noted)
+    yield offsets
+
+
+def tail(world: World, offset: int = 0, **more: int) -> FetchRequest:
+    return fetch_request(world.topic_id("t"), offset, max_wait_ms=500, **more)
+
+
+def waiting(world: World, request: FetchRequest, count: int = READERS, version: int = 16) -> list[Client]:
+    clients = [world.client() for _ in range(count)]
+    for client in clients:
+        client.ask(request, version)
+        assert not client.answers()
+    return clients
+
+
+def produce(world: World, *values: bytes) -> None:
+    assert only_produced(world.client().call(produce_request("t", batch(*values)))).error_code == 0
+
+
+def test_an_append_is_read_once_for_all_that_wait_for_it(world: World, reads: list[int]) -> None:
+    clients = waiting(world, tail(world))
+    produce(world, b"one")
+    answers = [client.answers() for client in clients]
+    assert reads == [0]
+    found = [only_fetched(answer) for (answer,) in answers]
+    assert len({bytes(each.records) for each in found}) == 1 and found[0].records
+    assert {(each.error_code, each.high_watermark) for each in found} == {(0, 1)}
+    late = only_fetched(world.client().call(tail(world)))
+    assert bytes(late.records) == bytes(found[0].records)
+    assert reads == [0, 0], "nothing is shared with a later fetch"
+
+
+def test_fetches_of_other_offsets_limits_and_versions_share_nothing_wrong(world: World) -> None:
+    produce(world, b"one")
+    first = waiting(world, tail(world, 1), 3)
+    limited = waiting(world, tail(world, 1, partition_max_bytes=1), 2)
+    large = waiting(world, tail(world, 0, min_bytes=120), 2)
+    names = tail(world, 1)
+    names.topics[0].topic = "t"
+    old = waiting(world, names, 2, version=11)
+    produce(world, b"two", b"three")
+    for clients, offsets in ((first, (3,)), (limited, (3,)), (large, (3,)), (old, (3,))):
+        for client in clients:
+            (answer,) = client.answers()
+            assert only_fetched(answer).high_watermark == offsets[0]
+            assert answer.responses[0].topic_id.int == (0 if clients is old else world.topic_id("t").int)
+            assert answer.responses[0].topic == ("t" if clients is old else "")
+    sizes = {bytes(only_fetched(world.client().call(tail(world, offset))).records) for offset in (0, 1)}
+    assert len(sizes) == 2
+
+
+def test_a_damaged_read_is_refused_to_all(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = waiting(world, tail(world))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    monkeypatch.setattr(Log, "read", refuse)
+    produce(world, b"one")
+    codes = {only_fetched(answer).error_code for client in clients for answer in client.answers()}
+    assert codes == {ErrorCode.KAFKA_STORAGE_ERROR}
+
+
+def test_each_reader_is_admitted_on_its_own(world: World) -> None:
+    clients = waiting(world, tail(world))
+    refused = clients[5].connection.id
+
+    class OneRefused:
+        def admit(self, connection: int) -> None:
+            if connection == refused:
+                raise BrokerError(ErrorCode.OWNERSHIP_FENCED, "another reader has it")
+
+    world.replicas.partition("t", 0).read_admission = OneRefused()
+    produce(world, b"one")
+    codes = [only_fetched(answer).error_code for client in clients for answer in client.answers()]
+    assert codes == [ErrorCode.OWNERSHIP_FENCED if number == 5 else 0 for number in range(READERS)]
+
+
+def test_a_throttle_is_told_to_its_own_client_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that is charged to a client puts its throttle time into the response."""
+    clients = waiting(world, tail(world))
+    answer = RemoteCall.answer
+
+    def throttled(call: RemoteCall, response: Response) -> None:
+        if isinstance(response, FetchResponse) and call.connection is clients[3].connection:
+            response.throttle_time_ms = 77
+        answer(call, response)
+
+    monkeypatch.setattr(RemoteCall, "answer", throttled)
+    produce(world, b"one")
+    times = [answer.throttle_time_ms for client in clients for answer in client.answers()]
+    assert times == [77 if number == 3 else 0 for number in range(READERS)]
+
+
+def test_fetches_that_need_more_bytes_are_not_read_by_each_append(world: World, reads: list[int]) -> None:
+    clients = waiting(world, tail(world, min_bytes=1000))
+    size = len(batch(b"x" * 50))
+    appends = 0
+    while not (answers := [client.answers() for client in clients])[0]:
+        assert not reads, "an append that cannot complete a fetch costs no read"
+        produce(world, b"x" * 50)
+        appends += 1
+    assert appends == -(-1000 // size)
+    assert reads == [0], "one read for all"
+    assert {len(only_fetched(answer).records) for (answer,) in answers} == {appends * size}
+
+
+def test_a_fetch_that_needs_more_bytes_ends_with_what_there_is(world: World) -> None:
+    (client,) = waiting(world, tail(world, min_bytes=10_000), 1)
+    produce(world, b"one")
+    world.clock.advance(0.5)
+    (answer,) = client.answers()
+    assert only_fetched(answer).records
+
+
+def test_records_that_become_visible_without_an_append_complete_a_fetch(world: World) -> None:
+    """They were appended before the fetch, and followers had not copied them."""
+    world.assign("r", replicas=(1, 2))
+    partition = world.replicas.partition("r", 0)
+    world.client().ask(produce_request("r", batch(b"y" * 200), acks=1))
+    assert partition.high_watermark < partition.log.log_end_offset
+    client = world.client()
+    client.ask(fetch_request(world.topic_id("r"), 0, min_bytes=200, max_wait_ms=500))
+    assert not client.answers()
+    follower = fetch_request(world.topic_id("r"), 1, replica_id=2, leader_epoch=partition.leader_epoch)
+    world.client().ask(follower)
+    (answer,) = client.answers()
+    assert only_fetched(answer).records
+
+
+def test_a_small_shared_read_is_in_memory_and_a_large_one_is_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[FileSlice] = []
+    read = Partition.read
+
+    def noted(partition: Partition, *args: int, **more: int) -> object:
+        found = read(partition, *args, **more)  # type: ignore[arg-type]
+        if found.records is not None:
+            taken.append(found.records)
+        return found
+
+    monkeypatch.setattr(Partition, "read", noted)
+    for offset, size in ((0, 100), (1, 40_000)):
+        clients = waiting(world, tail(world, offset), 3)
+        produce(world, b"x" * size)
+        contents = {bytes(only_fetched(answer).records) for client in clients for answer in client.answers()}
+        assert len(contents) == 1
+        assert {id(piece) for piece in taken} == {id(taken[0])} and len(taken) == 3
+        assert (taken[0].data is not None) == (size == 100)
+        taken.clear()
