@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast_log.clients.tools.replica_plan import NotEnoughBrokers, plan
-from holdfast_log.coordinator.placement import place
+from holdfast_log.coordinator.placement import Site, place
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 Plan: TypeAlias = Mapping[TopicPartition, Sequence[int]]
@@ -62,7 +62,7 @@ def test_after_a_broker_was_added_all_hold_and_lead_the_same_number(topics: int)
     here = {
         TopicPartition(f"t{topic}", number): assignment.replicas
         for topic in range(topics)
-        for number, assignment in enumerate(place(three, 12, 3))
+        for number, assignment in enumerate(place(dict.fromkeys(three, Site()), 12, 3))
     }
     planned = plan(here, {**three, 4: None})
     assert held(planned) == dict.fromkeys((1, 2, 3, 4), 9 * topics)
