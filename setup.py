@@ -18,6 +18,7 @@ MODULES = (
     "protocol._key_hash",
     "protocol._produce_codec",
     "protocol._record_codec",
+    "protocol._send_path",
     "protocol._turns",
     "protocol._wire",
 )

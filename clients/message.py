@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
+from inspect import signature
+from types import ModuleType
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from holdfast_log.protocol.batches import TimestampType
 from holdfast_log.protocol.records import Headers
+from holdfast_log.protocol.send_fields import MessageFields, compiled
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 UNKNOWN_OFFSET = -1
@@ -33,7 +36,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 @dataclass(slots=True)
-class Message:
+class Message(MessageFields):
     """A message to be sent.
 
     `key` and `value` are what the producer's serializers take: bytes, text or None by default. Without a
@@ -54,6 +57,20 @@ class Message:
     offset: int = UNKNOWN_OFFSET
     expected_version: int | None = None
     topic_id: UUID | None = None
+
+
+def _fill_compiled(module: ModuleType) -> None:
+    """Let the compiled module fill messages. The dataclass's own __init__ remains for calls with wrong
+    arguments, and its signature for help()."""
+    names = tuple(field.name for field in fields(Message))
+    defaults = tuple(None if field.default is MISSING else field.default for field in fields(Message))
+    module.bind_message(Message, names, defaults)
+    type.__setattr__(Message, "__signature__", signature(Message))
+    type.__delattr__(Message, "__init__")  # From here on it is that of MessageFields.
+
+
+if compiled is not None:
+    _fill_compiled(compiled)
 
 
 class ConsumerRecord(NamedTuple):

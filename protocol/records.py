@@ -34,9 +34,9 @@ from holdfast_log.protocol.compression import DEFAULT_LIMIT, DecompressionError,
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.record_codec import NO_HEADERS, encode_headers
 from holdfast_log.protocol.record_codec import Headers as Headers
+from holdfast_log.protocol.send_fields import PURE_PYTHON_VARIABLE as PURE_PYTHON_VARIABLE
+from holdfast_log.protocol.send_fields import BuilderFields
 from holdfast_log.protocol.wire import Buffer
-
-PURE_PYTHON_VARIABLE = "HOLDFAST_PURE_PYTHON"
 
 
 def _fastest_codec() -> ModuleType:
@@ -93,13 +93,13 @@ class Columns:
 # Encoding ---------------------------------------------------------------------------------------------
 
 
-class BatchBuilder:
+class BatchBuilder(BuilderFields):
     """Collects records for one batch.
 
     Appending keeps references and adds up sizes; `build`, which a sending thread calls, does the work.
     """
 
-    __slots__ = ("_compression", "_headers", "_level", "keys", "size", "timestamps", "values")
+    __slots__ = ("_compression", "_headers", "_level")
 
     def __init__(self, compression: Compression = Compression.NONE, level: int | None = None) -> None:
         self.size = HEADER_SIZE

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 
 from holdfast_log.clients.arguments import PARTITION_NUMBER
-from holdfast_log.clients.connection.network import ClientNetwork
+from holdfast_log.clients.connection.network import ClientNetwork, SystemNetwork
 from holdfast_log.clients.errors import BufferFullError, ClosedError, RecordTooLargeError
 from holdfast_log.clients.sending.batch import Batch
 from holdfast_log.clients.sending.columns import RecordColumns
 from holdfast_log.clients.sending.expectations import Expectation, KeyExpectation
-from holdfast_log.clients.sending.partitioner import Partitioner
+from holdfast_log.clients.sending.partitioner import Partitioner, by_key
 from holdfast_log.clients.sending.queues import (
     BULK_OVERHEAD,
     RECORD_OVERHEAD,
@@ -24,7 +24,9 @@ from holdfast_log.clients.sending.queues import (
 from holdfast_log.clients.sending.record import SerializedRecord
 from holdfast_log.clients.sending.responses import RecordResponse, SpanResponse
 from holdfast_log.protocol.batches import HEADER_SIZE
+from holdfast_log.protocol.key_hash import murmur2
 from holdfast_log.protocol.records import TYPICAL_OVERHEAD
+from holdfast_log.protocol.send_fields import SenderFields
 
 
 class RecordAccumulator:
@@ -47,8 +49,6 @@ class RecordAccumulator:
         max_block_ms: int,
         wait_until: Callable[[Callable[[], bool], int], bool],
     ) -> None:
-        self.is_closed = False
-        """Whether records are refused from now on. Guarded by the lock."""
         self.refused = 0
         """How many records were refused so far. Guarded by the lock."""
         self.waited_ms = 0
@@ -64,6 +64,14 @@ class RecordAccumulator:
         self._max_block_ms = max_block_ms
         self._wait_until = wait_until
 
+    def serve(self, sender: SenderFields) -> None:
+        """Give the compiled `send` what it needs to do the usual of `enqueue` itself."""
+        sender._acquire, sender._release = self._mutex.acquire, self._mutex.release
+        sender._queues = self._queues
+        sender._wall_ms = None if type(self._network) is SystemNetwork else self._network.wall_ms
+        sender._murmur2 = murmur2 if self._partitioner is by_key else None
+        sender._size_max, sender._buffer_memory = self._size_max, self._buffer_memory
+
     # One record ---------------------------------------------------------------------------------------
 
     def enqueue(self, topic: str, partition: int | None, record: SerializedRecord) -> RecordResponse:
@@ -74,7 +82,7 @@ class RecordAccumulator:
             if (
                 size > self._size_max
                 or queues.used + size + RECORD_OVERHEAD > self._buffer_memory
-                or self.is_closed
+                or queues.is_closed
                 or queues.fatal_error is not None
             ):
                 error = self._refusal(size) or self._make_room(size + RECORD_OVERHEAD)
@@ -211,7 +219,7 @@ class RecordAccumulator:
 
     def _refusal(self, size: int) -> Exception | None:
         """Why a record of this size can never be queued; None if it can. Raises if no record can."""
-        if self.is_closed:
+        if self._queues.is_closed:
             raise ClosedError("the producer is closed")
         if self._queues.fatal_error is not None:
             self._queues.losses.know(self._queues.fatal_error)
@@ -224,7 +232,7 @@ class RecordAccumulator:
 
     def _refusal_at(self, size: int, count: int) -> Exception | None:
         """As `_refusal`, for records that must fit into one batch."""
-        if count == 1 or self.is_closed or self._queues.fatal_error is not None:
+        if count == 1 or self._queues.is_closed or self._queues.fatal_error is not None:
             return self._refusal(size)
         if HEADER_SIZE + size > self._size_max:
             return RecordTooLargeError(
@@ -247,7 +255,7 @@ class RecordAccumulator:
                 lambda: (
                     self._queues.used + cost <= self._buffer_memory
                     or self._queues.used == 0
-                    or self.is_closed
+                    or self._queues.is_closed
                     or self._queues.fatal_error is not None
                 ),
                 self._max_block_ms,
@@ -255,7 +263,7 @@ class RecordAccumulator:
         finally:
             self._queues.waiting_for_room -= 1
             self.waited_ms += self._now_ms() - since_ms
-        if self.is_closed:
+        if self._queues.is_closed:
             return ClosedError("the producer was closed while a message waited for room")
         if not has_room:
             oldest = min(self._queues.pending(), key=lambda batch: batch.created_ms, default=None)

@@ -11,6 +11,7 @@ from holdfast_log.clients.sending.producer_lock import ProducerLock, RunUntil
 from holdfast_log.clients.sending.sequences import SEQUENCE_MASK
 from holdfast_log.protocol.records import BatchBuilder, decode_columns
 from holdfast_log.protocol.schema import ZERO_UUID
+from holdfast_log.protocol.send_fields import BatchFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ def _last_in(callback: Callable[[], object]) -> Callable[[], object]:
     return callback
 
 
-class Batch:
+class Batch(BatchFields):
     """A batch on its way through the queues. Its fields are guarded by the producer's lock.
 
     `builder` is None once the batch is encoded. Messages move to other batches when their topic's partitions
@@ -55,8 +56,6 @@ class Batch:
         "attempts",
         "base_offset",
         "base_sequence",
-        "builder",
-        "cost",
         "created_ms",
         "doubted_since",
         "encoded",
@@ -66,7 +65,6 @@ class Batch:
         "expected_version",
         "guards",
         "id_unused_before",
-        "is_closed",
         "is_done",
         "is_repeat",
         "is_unwritten",

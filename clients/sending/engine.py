@@ -136,7 +136,7 @@ class SendingEngine:
     @property
     def is_closed(self) -> bool:
         """Whether `close` was called."""
-        return self.accumulator.is_closed
+        return self.queues.is_closed
 
     @property
     def fatal_error(self) -> Exception | None:
@@ -247,7 +247,7 @@ class SendingEngine:
         process it does nothing.
         """
         if self.lock.forked_from is not None:
-            self.accumulator.is_closed = True
+            self.queues.is_closed = True
             return
         if timeout_ms != 0:
             self.lock.check_may_wait("close()")
@@ -257,7 +257,7 @@ class SendingEngine:
         with self.lock:
             if not self.is_closed:
                 self._unsettled = self._why_unsettled()
-            was_closing, self.accumulator.is_closed = self.accumulator.is_closed, True
+            was_closing, self.queues.is_closed = self.queues.is_closed, True
             self.lock.notify_all()
         _open_at_exit.pop(self, None)
         if self._thread is None:
@@ -294,7 +294,7 @@ class SendingEngine:
     def _run(self, _kept_alive: Closable) -> None:
         error: Exception = ClosedError("the producer was closed")
         try:
-            while not self.accumulator.is_closed and self.queues.fatal_error is None:
+            while not self.queues.is_closed and self.queues.fatal_error is None:
                 self.sender.turn(_IDLE_WAIT_MS)
             error = self.queues.fatal_error or _closed_error(self._unsettled)
         except Exception as failure:

@@ -28,6 +28,7 @@ from holdfast_log.clients.sending.arguments import (
     check_message,
     plain_headers,
 )
+from holdfast_log.clients.sending.batch import Batch
 from holdfast_log.clients.sending.columns import RecordColumns, as_bytes, in_chunks
 from holdfast_log.clients.sending.engine import SendingEngine
 from holdfast_log.clients.sending.expectations import (
@@ -37,11 +38,19 @@ from holdfast_log.clients.sending.expectations import (
     KeyExpectation,
     guards_in,
 )
+from holdfast_log.clients.sending.queues import PartitionQueue, Queues, TopicQueues
 from holdfast_log.clients.sending.record import SerializedRecord
-from holdfast_log.clients.sending.responses import BulkResponse, GroupResponse, SendResponse, SpanResponse
+from holdfast_log.clients.sending.responses import (
+    BulkResponse,
+    GroupResponse,
+    RecordResponse,
+    SendResponse,
+    SpanResponse,
+)
 from holdfast_log.protocol.record_codec import encode_headers
-from holdfast_log.protocol.records import APPEND_ID_HEADER, TYPICAL_OVERHEAD
+from holdfast_log.protocol.records import APPEND_ID_HEADER, TYPICAL_OVERHEAD, BatchBuilder
 from holdfast_log.protocol.schema import ZERO_UUID
+from holdfast_log.protocol.send_fields import SenderFields, compiled
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 Serializer: TypeAlias = Callable[[str, Any], bytes | None]
@@ -68,7 +77,7 @@ def to_bytes(topic: str, value: Any) -> bytes | None:
     )
 
 
-class MessageSender:
+class MessageSender(SenderFields):
     """Serializes messages and puts them in the queues of a SendingEngine. Any number of threads may call it.
 
     The calling thread serializes keys, because the partition follows from them, and values, because a message
@@ -90,6 +99,8 @@ class MessageSender:
         self._value_serializer = value_serializer
         self._has_serializers = key_serializer is not to_bytes or value_serializer is not to_bytes
         self._is_idempotent = is_idempotent
+        if not self._has_serializers:
+            engine.accumulator.serve(self)
 
     def send(self, *messages: Message) -> SendResponse:
         """Queue messages and return at once; the response gets their outcome.
@@ -302,6 +313,16 @@ class MessageSender:
         if serializer is to_bytes and set(map(type, column)) <= _PLAIN_TYPES:
             return column
         return [as_bytes(topic, serializer(topic, item)) for item in column]
+
+
+send_in_python = MessageSender.send
+"""`send` where nothing is compiled. If it is, this function gets every message that is not usual."""
+
+if compiled is not None:
+    # Queues the usual message in one call.
+    MessageSender.send = compiled.bind(  # type: ignore[method-assign]
+        send_in_python, RecordResponse, Batch, BatchBuilder, TopicQueues, PartitionQueue, Queues
+    )
 
 
 def _check_unused_before(unused_before: int | None, expected_offset: int, append_id: bytes) -> None:

@@ -27,6 +27,7 @@ from holdfast_log.clients.sending.sequences import Sequences
 from holdfast_log.protocol.batches import HEADER_SIZE, Compression
 from holdfast_log.protocol.records import BatchBuilder
 from holdfast_log.protocol.schema import ZERO_UUID
+from holdfast_log.protocol.send_fields import PartitionFields, QueuesFields, TopicFields
 
 UNPLACED = -1
 """The partition number of records and batches that have none yet."""
@@ -62,7 +63,7 @@ class UnplacedRecord(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class PartitionQueue:
+class PartitionQueue(PartitionFields):
     """The batches that wait for one partition, oldest first, and those under way to it."""
 
     topic: str
@@ -109,7 +110,7 @@ class PartitionQueue:
 
 
 @dataclass(slots=True, eq=False)
-class TopicQueues:
+class TopicQueues(TopicFields):
     """The queues of one topic."""
 
     topic: str
@@ -142,7 +143,7 @@ class TopicQueues:
         return queue
 
 
-class Queues:
+class Queues(QueuesFields):
     """The queues of all topics. `lock` must be held for every call."""
 
     def __init__(
@@ -162,6 +163,8 @@ class Queues:
         """How many callers are in `flush`: no batch lingers meanwhile."""
         self.fatal_error: Exception | None = None
         """Why nothing can be sent any more."""
+        self.is_closed = False
+        """Whether records are refused from now on."""
         self.lock = lock
         self.losses = Losses()
         self.busy: dict[PartitionQueue, None] = {}

@@ -14,6 +14,7 @@ from holdfast_log.clients.message import UNKNOWN_OFFSET, RecordMetadata
 from holdfast_log.clients.sending.batch import Batch, Onward, whereabouts
 from holdfast_log.clients.sending.producer_lock import RunUntil
 from holdfast_log.clients.sending.waiting import wait_while_awake
+from holdfast_log.protocol.send_fields import PlaceFields
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Event
@@ -163,10 +164,10 @@ def _set_in(loop: AbstractEventLoop, event: Event) -> None:
         loop.call_soon_threadsafe(event.set)
 
 
-class RecordResponse(SendResponse):
+class RecordResponse(PlaceFields, SendResponse):
     """The outcome of one message: that of its batch, at the message's index."""
 
-    __slots__ = ("_batch", "_index")
+    __slots__ = ()
 
     def __init__(self, batch: Batch, index: int) -> None:
         self._batch = batch
