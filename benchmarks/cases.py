@@ -116,7 +116,7 @@ def _run_stock(case: Case, target: Target, topic: str, seconds: float) -> Result
         seconds=seconds,
     )
     if case.kind == "cold_fetch":
-        written = _load(
+        written = run_load(
             "benchmarks.stock_client", stock_client.job_json(replace(job, kind="produce")), seconds
         )
         empty_page_cache(target, topic)
@@ -126,14 +126,14 @@ def _run_stock(case: Case, target: Target, topic: str, seconds: float) -> Result
 
 def _measured(target: Target, module: str, job: str, seconds: float) -> Result:
     before = cpu_seconds(target.pids)
-    result = _load(module, job, seconds)
+    result = run_load(module, job, seconds)
     after = cpu_seconds(target.pids)
     if before is None or after is None:
         return result
     return replace(result, broker_cpu_seconds=after - before)
 
 
-def _load(module: str, job: str, seconds: float) -> Result:
+def run_load(module: str, job: str, seconds: float) -> Result:
     """Run a load generator in its own process, so that it shares Python's global lock with no other code."""
     command: Sequence[str] = [sys.executable, "-m", module, job]
     try:

@@ -99,18 +99,18 @@ def main(
     results: dict[tuple[ClientCase, str], list[ClientResult]] = {}
     with ExitStack() as stack:
         target = Target("holdfast", bootstrap or _own_broker(stack))
-        filled = {size: _fill(target, size, megabytes) for size in {case.record_bytes for case in cases}}
+        filled = {size: fill(target, size, megabytes) for size in {case.record_bytes for case in cases}}
         for round_number in range(rounds):
             for case in cases:
                 clients = [client for client in case.clients if not chosen or client in chosen]
                 if round_number % 2:
                     clients.reverse()
                 for client in clients:
-                    result = _run(case, client, target, seconds, filled[case.record_bytes])
+                    result = run_client(case, client, target, seconds, filled[case.record_bytes])
                     results.setdefault((case, client), []).append(result)
                     click.echo(f"{case.name}, {client}: {result.records / result.seconds:,.0f} records/s")
         for size in filled:
-            delete_topic(target, _filled_topic(size))
+            delete_topic(target, filled_topic(size))
     _report(cases, results)
 
 
@@ -120,15 +120,15 @@ def _own_broker(stack: ExitStack) -> str:
     return stack.enter_context(LocalCluster(directory, properties=PROPERTIES)).bootstrap
 
 
-def _filled_topic(record_bytes: int) -> str:
+def filled_topic(record_bytes: int) -> str:
     return f"benchmark-filled-{record_bytes}"
 
 
-def _fill(target: Target, record_bytes: int, megabytes: int) -> int:
+def fill(target: Target, record_bytes: int, megabytes: int) -> int:
     """Write the records that the clients will read. Returns their number."""
     from confluent_kafka import Producer
 
-    topic = _filled_topic(record_bytes)
+    topic = filled_topic(record_bytes)
     create_topic(target, topic, PARTITIONS)
     producer = Producer({"bootstrap.servers": target.bootstrap, "batch.size": 65_536, "linger.ms": 20})
     messages = [{"value": os.urandom(record_bytes)} for _ in range(CHUNK)]
@@ -144,10 +144,10 @@ def _fill(target: Target, record_bytes: int, megabytes: int) -> int:
     return rounds * CHUNK
 
 
-def _run(case: ClientCase, client: str, target: Target, seconds: float, records: int) -> ClientResult:
+def run_client(case: ClientCase, client: str, target: Target, seconds: float, records: int) -> ClientResult:
     """Run one load in its own process. Raises `RunError`."""
     is_reading = case.kind.startswith("consume")
-    topic = _filled_topic(case.record_bytes) if is_reading else f"benchmark-{os.urandom(6).hex()}"
+    topic = filled_topic(case.record_bytes) if is_reading else f"benchmark-{os.urandom(6).hex()}"
     job = ClientJob(
         client, case.kind, target.bootstrap, topic, PARTITIONS, case.record_bytes, seconds, records
     )

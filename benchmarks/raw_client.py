@@ -81,14 +81,20 @@ def job_json(job: RawJob) -> str:
 
 def build_batch(batch_bytes: int) -> tuple[bytes, int]:
     """A batch of at most `batch_bytes` bytes, and its number of records."""
-    value = os.urandom(RECORD_BYTES)
     overhead = 16
-    builder = BatchBuilder()
-    for _ in range(max(1, (batch_bytes - 61) // (RECORD_BYTES + overhead))):
-        builder.append(int(time.time() * 1000), None, value)
-    batch = bytes(builder.build())
+    records = max(1, (batch_bytes - 61) // (RECORD_BYTES + overhead))
+    batch = batch_of(records, RECORD_BYTES)
     assert len(batch) <= batch_bytes
-    return batch, len(builder)
+    return batch, records
+
+
+def batch_of(records: int, record_bytes: int) -> bytes:
+    """A batch of records whose values, all the same, have `record_bytes` incompressible bytes."""
+    value = os.urandom(record_bytes)
+    builder = BatchBuilder()
+    for _ in range(records):
+        builder.append(int(time.time() * 1000), None, value)
+    return bytes(builder.build())
 
 
 def produce(connection: socket.socket, job: RawJob) -> Result:
@@ -164,22 +170,32 @@ def _send_all(connection: socket.socket, frames: list[bytes]) -> None:
         left = max(0, left - len(frame))
 
 
-def produce_frame(topic: str, partition: int, batch: bytes, client_id: str = "raw") -> bytes:
-    """The bytes of a Produce request with one batch."""
+def produce_frame(
+    topic: str, partition: int, batch: bytes, client_id: str = "raw", *, acks: int = 1
+) -> bytes:
+    """The bytes of a Produce request with one batch; `acks` is 1 or -1 (all)."""
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
-    request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[data])
+    request = ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[data])
     return join_parts(encode_request(request, PRODUCE_VERSION, 0, client_id))
 
 
-def fetch_frame(topic: str, offset: int, max_bytes: int, client_id: str = "raw") -> bytes:
-    """The bytes of a Fetch request without a session for partition 0, answered at once."""
-    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
+def fetch_frame(
+    topic: str,
+    offset: int,
+    max_bytes: int,
+    client_id: str = "raw",
+    *,
+    partition: int = 0,
+    max_wait_ms: int = 0,
+) -> bytes:
+    """The bytes of a Fetch request without a session, answered at once unless `max_wait_ms` is given."""
+    wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
     request = FetchRequest(
-        max_wait_ms=0,
+        max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=max_bytes,
         session_id=0,
-        topics=[FetchTopic(topic=topic, partitions=[partition])],
+        topics=[FetchTopic(topic=topic, partitions=[wanted])],
         forgotten_topics_data=[],
         rack_id="",
     )

@@ -196,7 +196,10 @@ def _consumer(job: Job) -> Any:
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": 100,
             "fetch.message.max.bytes": max(1_048_576, job.batch_bytes),
+            # A full queue makes librdkafka wait for fetch.queue.backoff.ms, by default a second.
             "queued.min.messages": 1_000_000,
+            "queued.max.messages.kbytes": 512 * 1024,
+            "fetch.queue.backoff.ms": 10,
             "broker.address.family": "v4",
         }
     )

@@ -12,6 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _STAT_FIELDS_BEFORE_UTIME = 11
+_CREATE_TIMEOUT_S = 30.0
+_CREATE_PARTITION_TIMEOUT_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +41,13 @@ def create_topic(target: Target, topic: str, partitions: int, replicas: int = 1)
     """Create a topic. Raises KafkaException."""
     admin = _admin(target)
     settings = {"max.message.bytes": str(4 * 2**20)}
+    timeout_s = _CREATE_TIMEOUT_S + partitions * _CREATE_PARTITION_TIMEOUT_S
     created = admin.create_topics(
-        [NewTopic(topic, partitions, replicas, config=settings)], operation_timeout=30
+        [NewTopic(topic, partitions, replicas, config=settings)],
+        operation_timeout=timeout_s,
+        request_timeout=timeout_s,
     )
-    created[topic].result(60)
+    created[topic].result(2 * timeout_s)
 
 
 def delete_topic(target: Target, topic: str) -> None:
