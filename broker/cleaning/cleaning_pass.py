@@ -23,6 +23,7 @@ from holdfast_log.broker.cleaning.producers import last_batches
 from holdfast_log.broker.cleaning.settings import CleanerSettings
 from holdfast_log.broker.cleaning.sources import Source
 from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.log.mapped_offset import write_mapped_offset
 from holdfast_log.broker.log.replacement import (
     SegmentReplacement,
     begin_replacement,
@@ -90,6 +91,8 @@ class CleaningPass:
         self._left = list(plan.segments)
         """The segments that are to be copied still."""
         self._previous_epoch: int | None = None
+        self._is_noted = False
+        """Whether it is durable up to which offset this pass has looked at keys."""
 
     async def run(self) -> None:
         """Compact the log. Raises `CleaningAborted`, `UncleanableSegment`, and OSError."""
@@ -175,13 +178,23 @@ class CleaningPass:
         replacement = SegmentReplacement(
             log, tuple(group), copy.size, self._truncations, max(segment.created_ms for segment in group)
         )
+        if not self._is_noted:
+            await self._note_mapped_offset()
         if not begin_replacement(replacement):
             raise CleaningAborted
         await around.workers.run(around.disk.fsync_directory, log.directory)
         if around.is_stopped() or not finish_replacement(replacement):
             raise CleaningAborted
+        log.mapped_offset = max(log.mapped_offset, self.end_offset)
         await around.workers.run(around.disk.fsync_directory, log.directory)
         return True
+
+    async def _note_mapped_offset(self) -> None:
+        """Make it durable how far this pass has looked at keys, before it removes the first record."""
+        log = self._log
+        offset = max(log.mapped_offset, self.end_offset)
+        await self._around.workers.run(write_mapped_offset, self._around.disk, log.directory, offset)
+        self._is_noted = True
 
     async def _work(self, job: _Job) -> None:
         while not job.is_done:

@@ -106,6 +106,16 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
     return entries
 
 
+def encode_offset(offset: int) -> bytes:
+    """`cleaner-mapped-offset`: version, count, then a line with the offset."""
+    return _encode_lines([str(offset)])
+
+
+def decode_offset(data: bytes) -> int:
+    (line,) = _decode_lines(data)
+    return int(line)
+
+
 def _encode_lines(lines: list[str]) -> bytes:
     text = "".join(f"{line}\n" for line in (_VERSION, str(len(lines)), *lines))
     return f"{text[:-1]}{_seal(text) if lines else ''}\n".encode()

@@ -83,6 +83,7 @@ class Log:
         epochs: LeaderEpochs,
         producers: ProducerStates,
         cleaned_offset: int = 0,
+        mapped_offset: int = 0,
         topic_id: uuid.UUID | None = None,
         events: LogEvents[Log] | None = None,
         roll_jitter: float = 0.0,
@@ -98,6 +99,9 @@ class Log:
         self.cleaned_offset = cleaned_offset
         """Offset up to which the log has been compacted: no key has two records before it. Never beyond the
         recovery point."""
+        self.mapped_offset = max(mapped_offset, cleaned_offset)
+        """Offset up to which compaction has looked at keys. If the log ends before it, records may be missing
+        that were removed because of later ones. See `broker.log.mapped_offset`."""
         self.epochs = epochs
         self.epochs.record = partial(write_begun_epochs, files.disk, directory)
         self.producers = producers

@@ -275,7 +275,7 @@ class LogManager:
             flush_due=self.flusher.flush,
             unflushed=self._flush_schedule.note,
             indexed=self._flush_schedule.note_indexed,
-            recovery_point_lowered=partial(settle, self.checkpoints, directory),
+            recovery_point_lowered=partial(settle, self.checkpoints, directory, self._workers),
             pressed=self._pressed,
             suspected=self.scrubber.examine,
             keys_full=self._key_indexing.write,
@@ -337,7 +337,7 @@ class LogManager:
         self._adopt(directory, log)
         if has_old_point:
             # Recovery would not check what is written before the old recovery point.
-            settle(self.checkpoints, directory, log)
+            settle(self.checkpoints, directory, self._workers, log)
         return log
 
     def may_have_lost(self, partition: TopicPartition, topic_id: uuid.UUID | None) -> bool:

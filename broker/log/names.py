@@ -24,6 +24,8 @@ TEMPORARY = ".tmp"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 BEGUN_EPOCHS = "leader-epochs-begun"
 """The epochs of a log, written before the first batch of each. Kafka ignores it."""
+MAPPED_OFFSET = "cleaner-mapped-offset"
+"""Up to which offset compaction has looked at keys: see `broker.log.mapped_offset`. Kafka ignores it."""
 PARTITION_METADATA = "partition.metadata"
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"

@@ -17,6 +17,7 @@ from holdfast_log.broker.log.epoch_recovery import load_epochs
 from holdfast_log.broker.log.epochs import LeaderEpochs
 from holdfast_log.broker.log.loading import Loading, LoadRequest
 from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.mapped_offset import read_mapped_offset
 from holdfast_log.broker.log.open_files import OpenFiles
 from holdfast_log.broker.log.producer_state import ProducerStates
 from holdfast_log.broker.log.segment import Segment
@@ -113,6 +114,7 @@ def load_log(disk: Disk, request: LoadRequest) -> Log:
         epochs=loading.epochs,
         producers=producers,
         cleaned_offset=max(0, min(request.cleaned_offset, recovery_point)),
+        mapped_offset=max(request.cleaned_offset, read_mapped_offset(disk, request.directory)),
         topic_id=topic_id,
     )
     log.is_cut_short = loading.is_cut_short

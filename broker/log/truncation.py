@@ -61,6 +61,7 @@ def truncate_fully_and_start_at(log: Log, offset: int, *, now_ms: int = 0) -> No
         log.discard(log.segments[::-1])
         log.segments.add(offset, log.settings, now_ms)
         log.log_start_offset = offset
+        log.mapped_offset = 0
         log.epochs.clear()
         _after_truncation(log, offset, now_ms)
     except OSError as error:

@@ -54,7 +54,7 @@ def take(partition: Partition, data: PartitionData, date_ms: int) -> FetchOutcom
     try:
         match data.error_code:
             case ErrorCode.NONE:
-                _take_good(partition, data, date_ms)
+                return _take_good(partition, data, date_ms)
             case ErrorCode.OFFSET_OUT_OF_RANGE if data.log_start_offset >= 0:
                 _start_at(partition, data.log_start_offset, date_ms)
                 return FetchOutcome.START_OVER
@@ -77,17 +77,37 @@ def take(partition: Partition, data: PartitionData, date_ms: int) -> FetchOutcom
     return FetchOutcome.GO_ON
 
 
-def _take_good(partition: Partition, data: PartitionData, date_ms: int) -> None:
-    log = partition.log
-    if data.diverging_epoch.end_offset >= 0:
-        _cut(partition, data.diverging_epoch.epoch, data.diverging_epoch.end_offset, date_ms)
-        return
+def _take_good(partition: Partition, data: PartitionData, date_ms: int) -> FetchOutcome:
+    log, diverging = partition.log, data.diverging_epoch
+    is_diverging = diverging.end_offset >= 0
+    end_offset = log.log_end_offset
+    if is_diverging:
+        end_offset = truncation_offset(log, diverging.epoch, diverging.end_offset)
+    if end_offset < log.mapped_offset and data.log_start_offset >= 0 and _may_lack(partition, end_offset):
+        _copy_anew(partition, end_offset, data.log_start_offset, date_ms)
+        return FetchOutcome.START_OVER
+    if is_diverging:
+        _cut(partition, diverging.epoch, diverging.end_offset, date_ms)
+        return FetchOutcome.GO_ON
     if data.records:
         # A view of the received frame, without a copy.
         _append(partition, cast(memoryview, data.records), date_ms)
     partition.take_high_watermark(data.high_watermark)
     if data.log_start_offset > log.log_start_offset:
         advance_log_start(log, min(data.log_start_offset, log.log_end_offset), now_ms=date_ms)
+    return FetchOutcome.GO_ON
+
+
+def _may_lack(partition: Partition, end_offset: int) -> bool:
+    """Whether this log, if it ends at `end_offset`, may lack records before that which its leader has:
+    compaction has removed them because of later ones, which the log does not have any more.
+
+    If the controller counts this replica as having every committed record, it has agreed with its leader's
+    log before, and must not become empty: it might be elected."""
+    log = partition.log
+    if partition.is_counted_on or log.log_start_offset == log.log_end_offset:
+        log.mapped_offset = end_offset
+    return end_offset < log.mapped_offset
 
 
 def _append(partition: Partition, records: memoryview, date_ms: int) -> None:
@@ -184,6 +204,25 @@ def _start_at(partition: Partition, offset: int, date_ms: int) -> None:
         offset,
     )
     partition.start_at(offset, date_ms)
+
+
+def _copy_anew(partition: Partition, end_offset: int, start_offset: int, date_ms: int) -> None:
+    """Empty the log, and copy the leader's from its start: this log would end at `end_offset`, and compaction
+    has looked beyond that."""
+    log = partition.log
+    _log.warning(
+        "Deleting all records of %s-%d, offsets %d to %d, and copying them from broker %d again, from offset "
+        "%d on: the leader's log differs from offset %d on, and compaction here has removed earlier records "
+        "because of later ones that are now gone",
+        partition.topic,
+        partition.index,
+        log.log_start_offset,
+        log.log_end_offset,
+        partition.leader,
+        start_offset,
+        end_offset,
+    )
+    partition.start_at(start_offset, date_ms)
 
 
 _USUAL = frozenset(

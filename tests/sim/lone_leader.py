@@ -86,21 +86,33 @@ class Asker(Client):
     def _answered(self, response: FetchResponse, led: dict[Incarnation, int]) -> None:
         self.history.operations += 1
         places = {(place.topic_id, place.at[1]): place for place in led}
+        may_have_more = _may_have_more(response)
         for topic in response.responses:
             for row in topic.partitions:
                 place = places[topic.topic_id, row.partition_index]
                 if self._is_over or row.error_code != ErrorCode.NONE:
                     continue
-                known = self.missing.pop(place)
+                known = self.missing[place]
                 # Compaction may have removed the last committed record.
                 is_gone = place.at[0] in self.history.compacted and row.high_watermark >= known
-                if not received_records(row.records) and not is_gone:
+                has_none = not received_records(row.records) and not is_gone
+                if has_none and may_have_more:
+                    continue
+                del self.missing[place]
+                if has_none:
                     self.history.violation(
                         f"{place}: broker {self._machine.broker_id} leads alone, in epoch {led[place]}, and "
                         f"serves nothing at {known - 1}, its high watermark is {row.high_watermark}; it knew "
                         f"before its stop that everything before {known} is committed"
                     )
         self.later(RETRY_S, self._ask)
+
+
+def _may_have_more(response: FetchResponse) -> bool:
+    """Whether the broker may have records that this response lacks: those of other partitions have taken the
+    bytes that the client's quota allows, or the client is over it. The next response has others."""
+    has_any = any(received_records(row.records) for topic in response.responses for row in topic.partitions)
+    return has_any or response.throttle_time_ms > 0
 
 
 def leave_alone(faults: LongFaults, machine: Machine) -> End | None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast_log.broker.log.names import HIGH_WATERMARKS
+from holdfast_log.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tests.models.world import World
 from tests.sim.cluster import LOG_DIRECTORIES, Machine
+from tests.sim.history import Incarnation
+from tests.sim.lone_leader import Asker
 from tests.sim.test_cluster import AT, Stage
 from tests.sim.test_stop import stop
 
@@ -85,3 +88,41 @@ def test_killed_brokers_know_what_was_committed_when_they_wrote_their_last_check
     consumer = stage.consumer()
     stage.until(lambda: stage.has_read(consumer) == stage.acknowledged())
     assert stage.history.violations == []
+
+
+@pytest.fixture
+def asker(world: World) -> Asker:
+    """A client that asks a broker for the last record of two partitions, of which it knows 5 and 7."""
+    stage = Stage(world, 1, {})
+    asker = Asker(stage.around, "asker", stage.cluster.machines[0])
+    asker.missing.update({Incarnation(("t", 0)): 5, Incarnation(("t", 1)): 7})
+    return asker
+
+
+def answer(asker: Asker, *records: bytes, throttle_time_ms: int = 0) -> None:
+    """Give the client the records of the partitions that it has asked for."""
+    rows = [
+        PartitionData(
+            partition_index=place.at[1], error_code=0, high_watermark=known, records=memoryview(each)
+        )
+        for (place, known), each in zip(asker.missing.items(), records, strict=True)
+    ]
+    topic = FetchableTopicResponse(topic="t", topic_id=next(iter(asker.missing)).topic_id, partitions=rows)
+    response = FetchResponse(throttle_time_ms=throttle_time_ms, responses=[topic])
+    asker.process.run(asker._answered, response, dict.fromkeys(asker.missing, 4))
+
+
+def test_a_response_that_a_quota_has_kept_short_is_asked_for_again(asker: Asker) -> None:
+    answer(asker, b"", b"", throttle_time_ms=3)
+    answer(asker, b"record", b"")
+    assert list(asker.missing) == [Incarnation(("t", 1))]
+    answer(asker, b"record")
+    assert not asker.missing and not asker.history.violations
+
+
+def test_a_partition_without_records_in_a_response_that_has_none_at_all_is_found(asker: Asker) -> None:
+    answer(asker, b"record", b"")
+    answer(asker, b"")
+    assert not asker.missing
+    (found,) = asker.history.violations
+    assert "t-1: broker 1 leads alone, in epoch 4, and serves nothing at 6, its high watermark is 7" in found

@@ -1,4 +1,5 @@
-"""An unclean election cuts off what a pass of the cleaner is copying: the pass must not bring it back."""
+"""An unclean election cuts off what a pass of the cleaner is copying, or for which it has removed earlier
+records: the pass must not bring back the former, and the log must not go on without the latter."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tests.sim.history import History
 from tests.sim.keyed_history import KeyedHistory
 from tests.sim.keyed_writer import KeyedWriter
 from tests.sim.operator import Operator
-from tests.sim.pass_judge import PassJudge
+from tests.sim.pass_judge import PassJudge, stored_rows
 from tests.sim.plan import Topic
 from tests.sim.test_cluster import AT
 
@@ -131,6 +132,46 @@ def test_a_pass_ends_when_an_unclean_election_has_cut_off_what_it_copies(scene: 
     replacements = scene.judge.replacements
     scene.until(lambda: scene.judge.replacements > replacements + 2)
     assert scene.history.violations == []
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_log_without_the_later_records_for_which_a_pass_removed_earlier_ones_is_copied_anew(
+    scene: Scene, is_restarted: bool
+) -> None:
+    """The new leader has the earlier records, and not the later ones. A follower does not fetch again what
+    lies before its log's end."""
+    scene.until(lambda: scene.led.log.log_end_offset > 10)
+    for other in scene.others:
+        other.kill()
+    shared = scene.led.log.log_end_offset
+    lasts = lasts_of_keys(scene, scene.leader, shared)
+    scene.until(lambda: lasts_of_keys(scene, scene.leader, shared) != lasts)
+    if is_restarted:
+        replace_the_leader_while_it_is_down(scene)
+    else:
+        replace_the_leader(scene)
+    scene.until(lambda: len(scene.cluster.states()[AT].isr) == 3 and scene.cluster.is_whole())
+    end_offset = min(scene.partition(machine).log.log_end_offset for machine in scene.cluster.machines)
+    assert end_offset > shared
+    for other in scene.others:
+        assert lasts_of_keys(scene, scene.leader, end_offset) == lasts_of_keys(scene, other, end_offset)
+    assert scene.history.violations == []
+
+
+def lasts_of_keys(scene: Scene, machine: Machine, end_offset: int) -> dict[bytes | None, int]:
+    """The offset of the last record of each key that a replica has before `end_offset`."""
+    rows = sorted(stored_rows(machine, scene.partition(machine)).items())
+    return {key: offset for offset, (key, _) in rows if offset < end_offset}
+
+
+def replace_the_leader_while_it_is_down(scene: Scene) -> None:
+    """Kill the leader, let one of the others lead, and start the leader again."""
+    scene.leader.kill()
+    for other in scene.others:
+        other.start()
+    scene.until(lambda: scene.cluster.states()[AT].leader not in (scene.leader.broker_id, -1))
+    scene.leader.start()
+    scene.until(lambda: scene.leader.partition(AT) is not None)
 
 
 def replace_the_leader(scene: Scene) -> None:
