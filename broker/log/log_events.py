@@ -28,8 +28,9 @@ class LogEvents(Generic[AnyLog]):
     `broker.log.truncation`, because segments lie before the start. None removes them immediately.
     `flush_due`: a flush should begin. `unflushed`: the log was durable and no longer is. `indexed`: the
     indexes of the active segment have entries that are only in memory.
-    `recovery_point_lowered`: the checkpoint must hold the lower point before the log grows again; the
-    callback calls `begin_settling` of `broker.log.truncation`, and `settled` once the checkpoint is durable.
+    `recovery_point_lowered`: the checkpoint must hold the lower point before the log grows again, and an
+    emptied log must not keep its mapped offset; the callback calls `begin_settling` of
+    `broker.log.truncation`, and `settled` once the checkpoint is durable.
     `pressed`: an operation was refused for lack of descriptors or memory. `suspected`: a read found content
     that no broker writes in the segment with this base offset, which should be examined. `keys_full`: the
     table of the index of keys should be written to a file. `keys_behind`: that index has to read records from

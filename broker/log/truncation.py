@@ -61,9 +61,11 @@ def truncate_fully_and_start_at(log: Log, offset: int, *, now_ms: int = 0) -> No
         log.discard(log.segments[::-1])
         log.segments.add(offset, log.settings, now_ms)
         log.log_start_offset = offset
-        log.mapped_offset = 0
         log.epochs.clear()
         _after_truncation(log, offset, now_ms)
+        if log.mapped_offset > 0:
+            log.mapped_offset = 0
+            log.events.recovery_point_lowered(log)
     except OSError as error:
         raise log.failed(error) from error
 

@@ -103,13 +103,16 @@ def _with_world(scenario: Callable[[of_conditions.World], None]) -> Callable[[Pa
     return lambda path: scenario(of_conditions.world_with(path))
 
 
-def _cut_off_what_a_pass_copies(path: Path) -> None:
-    world = World(of_unclean.WORLD_SEED)
-    with logs_in_trace(world), pytest.MonkeyPatch.context() as patches:
-        scene = of_unclean.Scene(world)
-        of_unclean.hold_passes(scene, patches)
-        with scene.judge.watching(), scene.checkpoint_judge.watching():
-            of_unclean.test_a_pass_ends_when_an_unclean_election_has_cut_off_what_it_copies(scene)
+def _with_unclean_election(scenario: Callable[[of_unclean.Scene], None]) -> Callable[[Path], None]:
+    def run(path: Path) -> None:
+        world = World(of_unclean.WORLD_SEED)
+        with logs_in_trace(world), pytest.MonkeyPatch.context() as patches:
+            scene = of_unclean.Scene(world)
+            of_unclean.hold_passes(scene, patches)
+            with scene.judge.watching(), scene.checkpoint_judge.watching():
+                scenario(scene)
+
+    return run
 
 
 def _with_stranger(path: Path, scenario: Callable[[OwnershipWorld, Owner], None]) -> None:
@@ -420,7 +423,23 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
         1,
         of_stops.test_a_leader_that_stops_while_it_is_cut_off_knows_no_producer_of_what_it_truncates,
     ),
-    "pass-over-truncated-log": _cut_off_what_a_pass_copies,
+    "pass-over-truncated-log": _with_unclean_election(
+        of_unclean.test_a_pass_ends_when_an_unclean_election_has_cut_off_what_it_copies
+    ),
+    "cut-behind-compaction": _with_unclean_election(
+        lambda scene: (
+            of_unclean.test_a_log_without_the_later_records_for_which_a_pass_removed_earlier_ones_is_copied_anew(
+                scene, False
+            )
+        )
+    ),
+    "mapped-offset-forgotten": _with_unclean_election(
+        lambda scene: (
+            of_unclean.test_a_log_without_the_later_records_for_which_a_pass_removed_earlier_ones_is_copied_anew(
+                scene, True
+            )
+        )
+    ),
     "checkpoint-on-reactor": lambda path: of_managers.test_truncations_of_many_logs_share_their_checkpoint(),
     "metadata-before-first-update": lambda path: _ask_before_the_first_update(),
     "pressure-fails-directory": lambda path: (

@@ -43,6 +43,12 @@ def last_of_keys(records: list[StoredRecord]) -> set[StoredRecord]:
     return set({record.key: record for record in records}.values())
 
 
+def superseded(records: list[StoredRecord], end_offset: int) -> set[StoredRecord]:
+    """The records that have a later one of their keys before `end_offset`."""
+    seen = [record for record in records if record.offset < end_offset]
+    return set(seen) - last_of_keys(seen)
+
+
 def sequences(log: Log) -> dict[int, int]:
     return {entry.producer_id: entry.last_sequence for entry in log.producers.entries()}
 
@@ -96,6 +102,7 @@ def test_a_crash_at_any_file_operation_loses_nothing_and_doubles_nothing(seed: i
         offsets = [record.offset for record in after]
         assert offsets == sorted(set(offsets))
         assert last_of_keys(before) <= set(after) <= set(before)
+        assert set(before) - set(after) <= superseded(before, log.mapped_offset)
         assert log.log_end_offset == end and headers_of(log)[-1].next_offset == end
         assert sequences(log) == expected_sequences
         assert not [name for name in disk.list(log.directory) if name.endswith((names.SWAP, names.CLEANED))]

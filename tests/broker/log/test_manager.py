@@ -27,6 +27,7 @@ from holdfast_log.broker.log.identity import claim, known_identity
 from holdfast_log.broker.log.index import decode_offset_entries
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.log.mapped_offset import write_mapped_offset
 from holdfast_log.broker.log.settings import LogSettings, topic_defaults
 from holdfast_log.broker.log.truncation import advance_log_start, truncate_fully_and_start_at, truncate_to
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -937,3 +938,25 @@ def test_a_partition_that_returns_grows_only_once_no_checkpoint_has_its_old_reco
     assert append(log) == 0
     assert partition not in checkpoints.decode_offsets(disk.read(f"/d1/{names.RECOVERY_POINTS}"))
     assert not broker.logs.directories[0].departed
+
+
+def test_an_emptied_log_forgets_how_far_compaction_has_looked_before_it_grows() -> None:
+    disk = sim_disk()
+    broker = Broker(disk, ("/d1",))
+    partition = TopicPartition("flights", 0)
+    log = broker.logs.get_or_create(partition, TOPIC_ID)
+    for _ in range(3):
+        append(log)
+    flush_at_once(log)
+    write_mapped_offset(disk, log.directory, 3)
+    disk.kill_process()
+    broker = Broker(disk, ("/d1",))
+    log = broker.log(partition)
+    assert log.mapped_offset == 3
+    truncate_to(log, 1)
+    assert log.mapped_offset == 3
+    truncate_fully_and_start_at(log, 0)
+    assert log.mapped_offset == 0
+    assert append(log) == 0
+    disk.kill_process()
+    assert Broker(disk, ("/d1",)).log(partition).mapped_offset == 0

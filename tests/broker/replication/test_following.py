@@ -436,3 +436,68 @@ def test_an_in_sync_replica_without_damage_truncates_at_once() -> None:
     leader = elect(3, 1, replicas)
     assert fetch(leader, two)[1] is FetchOutcome.GO_ON
     assert two.log.log_end_offset == 1 and not two.is_withdrawing
+
+
+def compacted_and_behind(isr: tuple[int, ...] = (2,)) -> tuple[Partition, Partition]:
+    """A follower whose log ends at 4, has been compacted up to 3, and differs from its new leader's from 2
+    on; and that leader."""
+    one, two = replicas = replica(1), replica(2)
+    leader = elect(1, 0, replicas)
+    append(leader, b"a")
+    append(leader, b"b")
+    catch_up(leader, two)
+    append(leader, b"c")
+    append(leader, b"d")
+    one.log.mapped_offset = 3
+    return one, elect(2, 1, replicas, isr=isr)
+
+
+def test_a_log_that_compaction_has_changed_because_of_records_that_go_is_copied_anew(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    follower, leader = compacted_and_behind()
+    assert fetch(leader, follower)[1] is FetchOutcome.START_OVER
+    assert (follower.log.log_end_offset, follower.high_watermark, follower.log.mapped_offset) == (0, 0, 0)
+    assert "Deleting all records of t-0, offsets 0 to 4, and copying them from broker 2 again" in caplog.text
+    catch_up(leader, follower)
+    assert raw(follower) == raw(leader)
+
+
+def test_a_log_that_keeps_all_that_compaction_has_looked_at_is_truncated() -> None:
+    follower, leader = compacted_and_behind()
+    follower.log.mapped_offset = 2
+    assert fetch(leader, follower)[1] is FetchOutcome.GO_ON
+    assert follower.log.log_end_offset == 2
+
+
+def test_a_log_that_recovery_has_cut_within_what_compaction_has_looked_at_is_copied_anew() -> None:
+    one, two = replicas = replica(1), replica(2)
+    leader = elect(1, 0, replicas)
+    append(leader, b"a")
+    catch_up(leader, two)
+    two.log.mapped_offset = 3
+    append(leader, b"b")
+    elect(1, 1, replicas, isr=(1,))
+    assert fetch(leader, two)[1] is FetchOutcome.START_OVER
+    assert two.log.log_end_offset == 0
+    catch_up(leader, two)
+    assert raw(two) == raw(one)
+
+
+def test_a_replica_that_counts_as_complete_never_empties_its_log() -> None:
+    """It might be elected before it has copied the records again."""
+    follower, leader = compacted_and_behind(isr=(1, 2))
+    assert fetch(leader, follower)[1] is FetchOutcome.GO_ON
+    assert follower.log.log_end_offset == 2
+    elect(2, 2, [follower, leader], isr=(2,))
+    catch_up(leader, follower)
+    assert values(follower) == {0: b"a", 1: b"b"}
+
+
+def test_a_leader_keeps_its_log_whatever_compaction_has_looked_at() -> None:
+    one, two = replicas = replica(1), replica(2)
+    append(elect(1, 0, replicas), b"a")
+    one.log.mapped_offset = 5
+    leader = elect(1, 1, replicas, isr=(1,))
+    catch_up(leader, two)
+    assert values(one) == values(two) == {0: b"a"}

@@ -12,11 +12,13 @@ from holdfast_log.broker.cleaning.copying import GroupCopy
 from holdfast_log.broker.cleaning.mapping import KeyMapping
 from holdfast_log.broker.cleaning.plan import NO_LIMIT_MS, CleaningPlan, plan_of
 from holdfast_log.broker.log import names, preparation, recovery, replacement, truncation
-from holdfast_log.broker.log.disk import DiskFile
+from holdfast_log.broker.log.disk import Disk, DiskFile
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.replacement import is_current
 from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.log.segments import Segments
+from holdfast_log.broker.replication import following
+from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.protocol import compaction
 from holdfast_log.protocol.batches import whole_batches
 from holdfast_log.protocol.compaction import SLOT_BYTES, Filtered, Rules
@@ -187,6 +189,19 @@ def _let_the_last_record_expire() -> Sequence[Patch]:
     return [(CleaningPass, "_clean_group", mutant)]
 
 
+def _forget_what_was_mapped() -> Sequence[Patch]:
+    def mutant(disk: Disk, directory: str, offset: int) -> None: ...
+
+    return [(cleaning_pass, "write_mapped_offset", mutant)]
+
+
+def _cut_behind_compaction() -> Sequence[Patch]:
+    def mutant(partition: Partition, end_offset: int) -> bool:
+        return False
+
+    return [(following, "_may_lack", mutant)]
+
+
 MUTATIONS = (
     Mutation(
         "unflushed-taken-for-durable",
@@ -209,6 +224,16 @@ MUTATIONS = (
 )
 
 RARE = (
+    Mutation(
+        "cut-behind-compaction",
+        "a log goes on after a truncation, though compaction has removed earlier records because of those cut off",
+        _cut_behind_compaction,
+    ),
+    Mutation(
+        "mapped-offset-forgotten",
+        "a restart forgets how far compaction has looked for later records of the keys",
+        _forget_what_was_mapped,
+    ),
     Mutation(
         "last-record-expires",
         "a tombstone at the end of the log is removed once it has expired",
