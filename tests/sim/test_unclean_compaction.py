@@ -158,11 +158,16 @@ def test_a_log_without_the_later_records_for_which_a_pass_removed_earlier_ones_i
     else:
         replace_the_leader(scene)
     scene.until(lambda: len(scene.cluster.states()[AT].isr) == 3 and scene.cluster.is_whole())
-    end_offset = min(scene.partition(machine).log.log_end_offset for machine in scene.cluster.machines)
-    assert end_offset > shared
+    scene.until(lambda: end_of_all(scene) > shared)
+    end_offset = end_of_all(scene)
     for other in scene.others:
         assert lasts_of_keys(scene, scene.leader, end_offset) == lasts_of_keys(scene, other, end_offset)
     assert scene.history.violations == []
+
+
+def end_of_all(scene: Scene) -> int:
+    """The offset before which all replicas have copied the log."""
+    return min(scene.partition(machine).log.log_end_offset for machine in scene.cluster.machines)
 
 
 def lasts_of_keys(scene: Scene, machine: Machine, end_offset: int) -> dict[bytes | None, int]:
