@@ -87,7 +87,9 @@ class Scene:
     def has_copy_of(self, offset: int) -> bool:
         """Whether a pass of the first leader has copied the segment with this offset, left out a record, and
         not replaced it yet."""
-        copies = [split(data) for data in self.leader.disk.contents(self.led.log.directory, f"{LOG}{CLEANED}")]
+        copies = [
+            split(data) for data in self.leader.disk.contents(self.led.log.directory, f"{LOG}{CLEANED}")
+        ]
         return any(
             headers[-1].next_offset > offset
             and sum(header.record_count for header in headers)
@@ -131,7 +133,7 @@ def test_a_pass_ends_when_an_unclean_election_has_cut_off_what_it_copies(scene: 
     truncations = scene.led.log.truncations
     replace_the_leader(scene)
     scene.until(lambda: scene.led.log.truncations > truncations)
-    assert 0 < scene.led.log.log_end_offset
+    assert scene.led.log.log_end_offset > 0
     scene.until(lambda: scene.led.log.log_end_offset > scene.shared and scene.is_closed(scene.shared))
     scene.is_holding = False
     for pause in scene.held:

@@ -226,7 +226,7 @@ MUTATIONS = (
 RARE = (
     Mutation(
         "cut-behind-compaction",
-        "a log goes on after a truncation, though compaction has removed earlier records because of those cut off",
+        "a truncated log goes on although compaction has removed records because of those cut off",
         _cut_behind_compaction,
     ),
     Mutation(
