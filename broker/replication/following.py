@@ -98,8 +98,8 @@ def _take_good(partition: Partition, data: PartitionData, date_ms: int) -> Fetch
 
 
 def _may_lack(partition: Partition, end_offset: int) -> bool:
-    """Whether the leader may have records before `end_offset` that this log lacks if it ends there: compaction
-    has removed them because of later ones, which the log does not have any more.
+    """Whether the leader may have records before `end_offset` that this log lacks if it ends there:
+    compaction has removed them because of later ones, which the log does not have any more.
 
     If the controller counts this replica as having every committed record, it has agreed with its leader's
     log before, and must not become empty: it might be elected."""
