@@ -28,6 +28,7 @@ from tests.sim.mutants import (
     log,
     names,
     ownership,
+    poison,
     quotas,
     replication,
     retention,
@@ -70,6 +71,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 RARE: tuple[Mutation, ...] = (
     *clients.RARE,
+    *poison.RARE,
     *following.RARE,
     *in_sync.RARE,
     *controller.RARE,
