@@ -20,6 +20,7 @@ from holdfast_log.broker.requests.audit import log_change, shown
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.requests.mutations import MutationQuotas
 from holdfast_log.broker.settings.view import SettingsView
+from holdfast_log.clients.settings import SettingError
 from holdfast_log.coordinator.controller.events import TopicCreation, TopicResult
 from holdfast_log.coordinator.controller.service import ControllerService
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -52,6 +53,7 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
                 continue
             try:
                 creation = _new_topic(topic)
+                self._check_settings(creation)
                 if not request.validate_only:
                     self._charge(context, creation)
                 wanted[topic.name] = creation
@@ -69,6 +71,13 @@ class CreateTopicsHandler(Handler[CreateTopicsRequest, CreateTopicsResponse]):
             return self._response({**refused, **results}, wanted)
 
         return created.addCallback(answer)
+
+    def _check_settings(self, topic: TopicCreation) -> None:
+        """Raises BrokerError INVALID_CONFIG."""
+        try:
+            self.settings.check_new_topic(topic.name, topic.configs)
+        except SettingError as error:
+            raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
     def _charge(self, context: RequestContext, topic: TopicCreation) -> None:
         """Charge the client. Raises BrokerError THROTTLING_QUOTA_EXCEEDED."""

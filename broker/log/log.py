@@ -32,7 +32,7 @@ from holdfast_log.broker.log.producer_state import ProducerStates
 from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.log.segments import Segments
 from holdfast_log.broker.log.settings import LogSettings
-from holdfast_log.broker.log.snapshots import write_snapshot
+from holdfast_log.broker.log.snapshots import SnapshotPace, write_snapshot
 from holdfast_log.broker.log.suspicion import check_batches
 from holdfast_log.protocol import batches
 from holdfast_log.protocol.batches import HAS_APPEND_ID, NO_TIMESTAMP, BatchHeader
@@ -130,6 +130,7 @@ class Log:
         self.keys: KeyVersions | None = None
         """The index of the last record of each key; None without key.versions."""
         self.files = files
+        self._snapshot_pace = SnapshotPace()
         self.settling = 0
         """Truncations for which the checkpoint of recovery points is not durable: appends are refused."""
 
@@ -309,7 +310,8 @@ class Log:
         last = self.segments.active
         if last.size:
             last.complete()
-            write_snapshot(self.disk, self.directory, self.producers)
+            if self._snapshot_pace.is_due(self.producers, now_ms):
+                write_snapshot(self.disk, self.directory, self.producers)
         self.segments.add(base_offset, self.settings, now_ms)
         if not last.size:
             # An empty segment in which the offsets do not fit: compaction left a gap before them.

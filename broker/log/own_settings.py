@@ -86,6 +86,13 @@ OWN_SETTINGS = (
         minimum=0,
     ),
     Setting(
+        "log.segment.bytes.min", SettingType.INT, 1 << 20,
+        "Minimum in bytes of `segment.bytes` that a client may set for a topic, and of `log.segment.bytes` "
+        "that it may set for brokers (KIP-1030): each segment costs several files. The `log.segment.bytes` "
+        "in this broker's file may be lower, and so may the value that a topic already has.",
+        minimum=14,
+    ),
+    Setting(
         "producer.id.expiration.ms", SettingType.INT, _DAY_MS,
         "Time in ms after a producer's last write for which a log remembers its sequence numbers.",
         minimum=1,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast_log.broker.log.append_ids import NO_DIGEST, AppendIdLimits, AppendIds, NamedAppend
+from holdfast_log.broker.log.introductions import UNKNOWN_SOURCE, Introductions
 from holdfast_log.protocol.batches import BatchHeader
 from holdfast_log.protocol.checksum import crc32c
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
@@ -20,7 +21,11 @@ from holdfast_log.protocol.records import named_append_of
 
 REMEMBERED_BATCHES = 5
 MAX_PRODUCERS = 100_000
-"""Maximum number of producers in the state of one log. One more replaces the least recently active."""
+"""Maximum number of producers in the state of one log. One more replaces the longest unused one of the source
+that introduced the most (`introductions`)."""
+MAX_PRODUCERS_PER_SOURCE = 10_000
+"""Maximum number of producers in the state of one log that one source may introduce. One more replaces the
+longest unused of that source."""
 
 _SEQUENCE_MASK = 0x7FFFFFFF
 
@@ -99,9 +104,11 @@ class ProducerStates:
 
     __slots__ = (
         "_entries",
+        "_max_per_source",
         "_max_producers",
         "append_ids",
         "expiration_ms",
+        "introductions",
         "is_complete",
         "map_end_offset",
     )
@@ -111,9 +118,12 @@ class ProducerStates:
         expiration_ms: int = 86_400_000,
         max_producers: int = MAX_PRODUCERS,
         append_id_limits: AppendIdLimits | None = None,
+        max_per_source: int = MAX_PRODUCERS_PER_SOURCE,
     ) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self._max_producers = max_producers
+        self._max_per_source = max_per_source
+        self.introductions = Introductions()
         self.expiration_ms = expiration_ms
         self.map_end_offset = 0
         """All batches below this offset are included in the state."""
@@ -180,6 +190,7 @@ class ProducerStates:
         if producer_id < 0:
             return
         entry = self._entries.pop(producer_id, None)
+        is_new = entry is None
         if entry is None:
             entry = ProducerEntry(producer_id, epoch)
         elif entry.epoch != epoch:
@@ -196,8 +207,36 @@ class ProducerStates:
             if is_marked and header.is_transactional and entry.transaction_offset == _NO_TRANSACTION:
                 entry.transaction_offset = base_offset
         self._entries[producer_id] = entry
-        if len(self._entries) > self._max_producers:
-            del self._entries[next(iter(self._entries))]
+        if is_new:
+            self._note_new(producer_id, now_ms)
+
+    def introduce(self, producer_id: int, source: str, now_ms: int) -> None:
+        """Note that a source begins to use a producer id, just before its first append. A source that has
+        introduced too many loses the longest unused of its own."""
+        if producer_id in self._entries:
+            return
+        if self.introductions.count(source) >= self._max_per_source:
+            self._evict(source)
+        self.introductions.add(producer_id, source, now_ms)
+
+    def _note_new(self, producer_id: int, now_ms: int) -> None:
+        self.introductions.add(producer_id, UNKNOWN_SOURCE, now_ms)
+        while len(self._entries) > self._max_producers:
+            self._evict(self.introductions.largest())
+
+    def _evict(self, source: str) -> None:
+        entries = self._entries
+
+        def last_write_ms(producer_id: int) -> int:
+            # A producer that was introduced, and whose append then failed, goes first.
+            entry = entries.get(producer_id)
+            return -1 if entry is None else entry.last_write_ms
+
+        self._remove(self.introductions.longest_unused(source, last_write_ms))
+
+    def _remove(self, producer_id: int) -> None:
+        self._entries.pop(producer_id, None)
+        self.introductions.discard(producer_id)
 
     def find(self, header: BatchHeader) -> AppendedBatch | None:
         """The remembered batch that `header` repeats; None if it repeats none."""
@@ -240,12 +279,13 @@ class ProducerStates:
             if entry.transaction_offset == _NO_TRANSACTION:
                 expired.append(entry.producer_id)
         for producer_id in expired:
-            del self._entries[producer_id]
+            self._remove(producer_id)
         return len(expired)
 
     def clear(self, map_end_offset: int) -> None:
         """Forget everything: the log has no batches before `map_end_offset`, or they have not been read."""
         self._entries.clear()
+        self.introductions.clear()
         self.append_ids.clear(map_end_offset)
         self.map_end_offset = map_end_offset
         self.is_complete = True
@@ -288,6 +328,9 @@ class ProducerStates:
         self._entries = {
             entry.producer_id: entry for entry in sorted(entries, key=lambda entry: entry.last_write_ms)
         }
+        self.introductions.clear()
+        for entry in self._entries.values():
+            self.introductions.add(entry.producer_id, UNKNOWN_SOURCE, entry.last_write_ms)
         self.map_end_offset = map_end_offset
 
 

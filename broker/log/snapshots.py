@@ -14,6 +14,29 @@ from holdfast_log.broker.log.segment import Segment
 
 logger = logging.getLogger(__name__)
 
+SMALL_STATE = 1000
+"""Producers and append ids up to which a snapshot costs so little that the end of every segment has one."""
+SNAPSHOT_INTERVAL_MS = 10_000
+"""Minimum time in ms between the snapshots of a larger state, each of which may have tens of MB."""
+
+
+class SnapshotPace:
+    """Whether the end of a segment gets a snapshot. Where it gets none, a start reads the headers of the
+    batches since the last snapshot."""
+
+    __slots__ = ("_last_ms",)
+
+    def __init__(self) -> None:
+        self._last_ms = -SNAPSHOT_INTERVAL_MS
+
+    def is_due(self, producers: ProducerStates, now_ms: int) -> bool:
+        """Whether to write one now, which counts as written."""
+        is_large = len(producers) + len(producers.append_ids) > SMALL_STATE
+        if is_large and 0 <= now_ms - self._last_ms < SNAPSHOT_INTERVAL_MS:
+            return False
+        self._last_ms = now_ms
+        return True
+
 
 def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
     """The offsets of the snapshots, in ascending order."""

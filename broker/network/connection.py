@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from holdfast_log.broker.network.interfaces import Address, Wire
+from holdfast_log.broker.network.interfaces import Address, Wire, source_address
 from holdfast_log.broker.network.refusals import RefusalPace, Refusals
 from holdfast_log.broker.network.settings import SETTINGS
 from holdfast_log.broker.network.turns import ReplySlot as ReplySlot
@@ -119,6 +119,12 @@ class ServerConnection(Turns):
     @property
     def last_activity_ms(self) -> int:
         return int(self._last_activity_s * 1000)
+
+    @property
+    def source(self) -> str:
+        """Who the client is, for limits that each client has for itself: its principal, or the address of one
+        that has not proved who it is."""
+        return source_address(self.peer.host) if self.principal == ANONYMOUS else self.principal
 
     @property
     def is_muted(self) -> bool:

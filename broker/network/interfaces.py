@@ -6,6 +6,7 @@ calls are made on the reactor's thread.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -22,6 +23,17 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def source_address(host: str) -> str:
+    """What stands for a client at this address: the address, or the first 64 bits of an IPv6 address, because
+    one host may have all addresses that share them."""
+    if ":" not in host:
+        return host
+    try:
+        return str(ipaddress.IPv6Network((host.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return host
 
 
 class Wire(Protocol):

@@ -50,6 +50,11 @@ class Origin(Protocol):
         """Number of requests received, including those not yet given to their handlers."""
         ...
 
+    @property
+    def source(self) -> str:
+        """Who the client is, for limits that each client has for itself."""
+        ...
+
 
 class Admission(Protocol):
     """Judges an append before any part of its request is appended."""

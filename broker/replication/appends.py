@@ -11,6 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from holdfast_log.broker.log.append import AppendOrigin, AppendResult, PreparedAppend
+from holdfast_log.broker.log.introductions import UNKNOWN_SOURCE
 from holdfast_log.broker.log.preparation import prepare_append
 from holdfast_log.broker.log.validation import Examined
 from holdfast_log.broker.replication.admission import MakeWay, Origin, RequestFence
@@ -72,6 +73,7 @@ class Append:
         "records",
         "result",
         "settles_at",
+        "source",
         "topic",
     )
 
@@ -96,6 +98,8 @@ class Append:
         self.fence = fence
         self.make_way: MakeWay | None = None
         """What has to be done before these batches may land; None for nothing."""
+        self.source = UNKNOWN_SOURCE
+        """Who introduces a producer that the log does not know with these batches."""
         self.judged_epoch = ANY_EPOCH
         """Leader epoch of the partition in which its condition was judged."""
         self.examined: Examined | BrokerError | None = None
@@ -204,10 +208,11 @@ class Append:
         if self.error is not None or (self.condition is not None and self.is_guard):
             return
         assert self.partition is not None and self.prepared is not None
+        log = self.partition.log
+        if self.source:
+            log.producers.introduce(self.prepared.headers[0].producer_id, self.source, date_ms)
         try:
-            self.result = self.partition.log.append_prepared(
-                self.prepared, self.partition.leader_epoch, date_ms
-            )
+            self.result = log.append_prepared(self.prepared, self.partition.leader_epoch, date_ms)
         except BrokerError as error:
             self.fail(error)
 

@@ -132,6 +132,9 @@ class FetchSession:
     """Partitions that may have news, in the order in which they are read."""
     waiting: Sleeper | None = None
     """The waiting fetch of this session; None if no fetch waits."""
+    needed: dict[SessionPartition, int] = field(default_factory=dict)
+    """How many bytes a partition's log must have had appended before the waiting fetch is worth a look at
+    it; partitions that are looked at whenever they change are missing."""
 
     @property
     def has_fences(self) -> bool:
@@ -301,9 +304,17 @@ class FetchSessions:
 
     # -- changes -----------------------------------------------------------------------------------------
 
-    def stir(self, key: TopicPartition, *, followers: bool = False, consumers: bool = False) -> None:
+    def stir(
+        self,
+        key: TopicPartition,
+        *,
+        followers: bool = False,
+        consumers: bool = False,
+        written_bytes: int | None = None,
+    ) -> None:
         """Stir a changed partition in all sessions that hold it. Check the waiting fetches of followers if
-        `followers`, and those of consumers if `consumers`."""
+        `followers`, and those of consumers if `consumers`; if only records have come, so that the broker has
+        appended `written_bytes`, no fetch that needs more."""
         watchers = self.watchers.get(key)
         if not watchers:
             return
@@ -311,6 +322,8 @@ class FetchSessions:
         for partition in list(watchers):
             session = partition.session
             session.stirred[partition] = None
+            if written_bytes is not None and written_bytes < session.needed.get(partition, 0):
+                continue
             if session.waiting is not None and (followers if session.reader.is_follower else consumers):
                 session.waiting.ask(partition)
 
@@ -385,6 +398,7 @@ class FetchSessions:
     def _unwatch(self, partition: SessionPartition) -> None:
         self._partitions -= 1
         partition.session.stirred.pop(partition, None)
+        partition.session.needed.pop(partition, None)
         self._stop_watching(partition)
 
     def _stop_watching(self, partition: SessionPartition) -> None:

@@ -13,11 +13,29 @@ from holdfast_log.broker.replication.replicas import Replicas
 _is_final = attrgetter("is_final")
 
 
+SHARED_KEYS_MAX = 64
+"""Most partitions of which a fetch counts what it needs of each; one of more is checked at each change."""
+
+
 def must_wait(reads: Sequence[Read], total: int, limits: ReadLimits) -> bool:
     """Whether a fetch that has read `total` bytes waits for more."""
     if total >= limits.min_bytes or limits.max_wait_ms <= 0 or not reads:
         return False
     return not any(map(_is_final, reads))
+
+
+def counted_bytes(replicas: Replicas, read: Read) -> int | None:
+    """How many bytes this broker had appended to a partition when it was read; None if that is unknown, or if
+    some of them were not visible yet."""
+    partition = replicas.find(read.topic, read.wanted.partition)
+    if partition is None or read.read is None or read.read.end_offset != partition.log.log_end_offset:
+        return None
+    return partition.log.written_bytes
+
+
+def share(missing: int, partitions: int) -> int:
+    """What one of the partitions must have grown by, if all together have grown by `missing` bytes."""
+    return -(-missing // partitions)
 
 
 class PlainFetch:
@@ -26,7 +44,7 @@ class PlainFetch:
     `answer` is called once there are `min_bytes` or an error, or the fetch's time has passed.
     """
 
-    __slots__ = ("_answer", "_by_key", "_limits", "_reads", "_replica_id", "_replicas", "_total")
+    __slots__ = ("_answer", "_by_key", "_counted", "_limits", "_reads", "_replica_id", "_replicas", "_total")
 
     def __init__(
         self,
@@ -43,6 +61,7 @@ class PlainFetch:
         self._limits = limits
         self._replica_id = replica_id
         self._answer = answer
+        self._counted: dict[Hashable, int | None] = {}
         self._by_key: dict[Hashable, Read] = {reads[0].key: reads[0]}
         if len(reads) > 1:
             self._by_key = {read.key: read for read in reads}
@@ -52,19 +71,22 @@ class PlainFetch:
         replicas = self._replicas
         waiting = replicas.readers if self._replica_id == CONSUMER_ID else replicas.followers
         keys, max_wait_ms = list(self._by_key), self._limits.max_wait_ms
-        if len(keys) > 1 or self._limits.min_bytes <= 1 or self._replica_id != CONSUMER_ID:
+        if len(keys) > SHARED_KEYS_MAX or self._limits.min_bytes <= 1 or self._replica_id != CONSUMER_ID:
             waiting.park(keys, max_wait_ms, self._check, self._finish, connection)
         else:
+            for key, read in self._by_key.items():
+                self._counted[key] = counted_bytes(self._replicas, read)
             waiting.park(keys, max_wait_ms, self._check, self._finish, connection, self._needed_bytes)
 
-    def _needed_bytes(self) -> int | None:
-        """How many bytes this broker must have appended to the one partition before the fetch can have
-        `min_bytes`; None if that is unknown."""
-        read = self._reads[0]
-        partition = self._replicas.find(read.topic, read.wanted.partition)
-        if partition is None or read.read is None or read.read.end_offset != partition.log.log_end_offset:
-            return None  # Records that are there already may become visible.
-        return partition.log.written_bytes + self._limits.min_bytes - self._total
+    def _needed_bytes(self, key: Hashable) -> int | None:
+        """How many bytes this broker must have appended to a partition before the fetch is worth a look.
+
+        If no partition has its share of the missing bytes, all together lack some. None if that is unknown.
+        """
+        counted = self._counted.get(key)
+        if counted is None:
+            return None
+        return counted + share(self._limits.min_bytes - self._total, len(self._by_key))
 
     def _check(self, key: Hashable) -> bool:
         """Read only the woken partition, so that the cost does not grow with the number fetched."""
@@ -72,6 +94,7 @@ class PlainFetch:
         before = read.size
         read_all(self._replicas, [read], limits.max_bytes, self._replica_id)
         self._total += read.size - before
+        self._counted[key] = counted_bytes(self._replicas, read)
         if not read.is_final and self._total < limits.min_bytes:
             return False
         if len(self._reads) > 1:

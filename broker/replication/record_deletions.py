@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.replication.leadership import Leadership
 from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.coordinator.controller.topic_rules import INTERNAL_TOPICS
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
 
@@ -32,6 +33,12 @@ class RecordDeletions:
     def begin(self, topic: str, index: int, offset: int) -> RecordDeletion:
         """Advance the log start of a partition led by this broker to `offset` (-1: its high watermark)."""
         deletion = RecordDeletion(topic, index, offset)
+        if topic in INTERNAL_TOPICS:
+            deletion.error = BrokerError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"only brokers delete records of the internal topic {topic}: they are the state of groups",
+            )
+            return deletion
         try:
             partition = self._replicas.partition(topic, index)
             partition.leadership()

@@ -18,6 +18,7 @@ from holdfast_log.broker.replication.admission import NO_CONNECTION, NO_TOKEN, M
 from holdfast_log.broker.replication.appends import ACKS_ALL, ACKS_LEADER, Append
 from holdfast_log.broker.replication.conditions import Conditions
 from holdfast_log.broker.replication.fetch_sessions import FetchSessions
+from holdfast_log.broker.replication.introducing import Introducing
 from holdfast_log.broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
 from holdfast_log.broker.replication.partition import (
     CONSUMER_ID,
@@ -79,7 +80,7 @@ class Replicas:
 
     `propose_isr` sends a proposal to the controller and calls `settle_isr` or `withdraw_isr` with the answer.
     `right` says whether this broker is registered for certain; while it is not, followers prove what it may
-    acknowledge (`RightToAcknowledge`).
+    acknowledge (`RightToAcknowledge`). Without `introducing` every producer id is taken.
     """
 
     def __init__(
@@ -93,8 +94,10 @@ class Replicas:
         sessions: FetchSessions,
         date_ms: TimeOfDay,
         right: RightToConfirm,
+        introducing: Introducing | None = None,
     ) -> None:
         self._date_ms = date_ms
+        self._introducing = introducing
         self.local_id = local_id
         self.sessions = sessions
         """Fetch sessions that hold partitions of this broker; a change in a partition stirs them."""
@@ -258,6 +261,9 @@ class Replicas:
                 append.admit(origin, acks)
                 if append.make_way is not None and not may_wait:
                     append.fail(_in_the_way(append))
+        if self._introducing is not None:
+            for append in appends:
+                self._introducing.judge(append, origin)
         if is_conditional:
             self.conditions.judge(appends, origin, acks)
         if is_guarded and (awaited := _awaited(appends)):
@@ -339,7 +345,7 @@ class Replicas:
             try:
                 self.readers.wake(key, partition.log.written_bytes)
                 if is_watched:
-                    self.sessions.stir(key, consumers=True)
+                    self.sessions.stir(key, consumers=True, written_bytes=partition.log.written_bytes)
             finally:
                 partition.end_sharing()
         return True

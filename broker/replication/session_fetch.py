@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from typing import cast
 
 from holdfast_log.broker.replication.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
+from holdfast_log.broker.replication.plain_fetch import SHARED_KEYS_MAX, counted_bytes, share
 from holdfast_log.broker.replication.reads import AnswerReads, Read, ReadLimits, read_all
 from holdfast_log.broker.replication.replicas import Replicas
 
@@ -21,8 +22,8 @@ class SessionFetch:
     """
 
     __slots__ = (
-        "_answer", "_by_member", "_connection", "_is_full", "_limits", "_locate", "_reads", "_replicas",
-        "_session", "_total",
+        "_answer", "_by_member", "_connection", "_counted", "_is_full", "_limits", "_locate", "_reads",
+        "_replicas", "_session", "_total",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +45,7 @@ class SessionFetch:
         self._is_full = is_full
         self._reads: list[Read] = []
         self._by_member: dict[SessionPartition, Read] = {}
+        self._counted: dict[SessionPartition, int | None] = {}
         self._total = 0
 
     def begin(self) -> None:
@@ -64,6 +66,20 @@ class SessionFetch:
         parked = waiting.park((), limits.max_wait_ms, self._check, self._finish, self._connection)
         if not parked.is_over:
             session.waiting = parked
+            for read in self._reads:
+                self._counted[cast(SessionPartition, read.member)] = counted_bytes(replicas, read)
+            self._note_needed()
+
+    def _note_needed(self) -> None:
+        """Note what the fetch needs of each partition that it has read; it looks at the others at any change.
+        If no partition has its share of the missing bytes, all together lack some."""
+        session = self._session
+        if session.reader.is_follower or not 0 < len(session.partitions) <= SHARED_KEYS_MAX:
+            return
+        part = share(self._limits.min_bytes - self._total, len(session.partitions))
+        session.needed = {
+            member: counted + part for member, counted in self._counted.items() if counted is not None
+        }
 
     def _find_reads(self) -> None:
         # A copy: `locate` watches the partition, so that a change may stir it during the loop.
@@ -98,6 +114,8 @@ class SessionFetch:
         read_all(self._replicas, [read], self._limits.max_bytes, self._session.reader.replica_id)
         self._total += read.size - before
         if not read.is_final and self._total < self._limits.min_bytes:
+            self._counted[member] = counted_bytes(self._replicas, read)
+            self._note_needed()
             return False
         if len(self._session.stirred) == 1 and not self._is_full:
             # No other partition can add bytes to the response.
@@ -116,6 +134,7 @@ class SessionFetch:
     def _end(self) -> None:
         session = self._session
         session.waiting = None
+        session.needed = {}
         session.answered_ms = self._replicas.monotonic_ms()
         session_id = session.id if self._replicas.sessions.is_open(session) else NO_SESSION
         self._answer(session_id, self._news())

@@ -26,7 +26,7 @@ def _check_nothing(key: Hashable) -> bool:
 def _expire_nothing() -> None: ...
 
 
-def any_bytes() -> int | None:
+def any_bytes(key: Hashable) -> int | None:
     """The `needed` of a request that may be complete at any time."""
     return None
 
@@ -38,7 +38,7 @@ class Parked:
     """
 
     __slots__ = (
-        "_check", "_expire", "_is_asked", "_keys", "_missed", "_owner", "_waiting", "is_over", "needed",
+        "_check", "_expire", "_is_asked", "_missed", "_owner", "_waiting", "is_over", "keys", "needed",
     )  # fmt: skip
 
     def __init__(
@@ -48,10 +48,10 @@ class Parked:
         check: Callable[[Hashable], bool],
         expire: Callable[[], None],
         owner: int | None,
-        needed: Callable[[], int | None],
+        needed: Callable[[Hashable], int | None],
     ) -> None:
         self._waiting = waiting
-        self._keys = keys
+        self.keys = keys
         self._check = check
         self._expire = expire
         self._owner = owner
@@ -104,7 +104,7 @@ class Parked:
 
     def _forget(self) -> None:
         self.is_over = True
-        self._waiting._remove(self, self._keys, self._owner)
+        self._waiting._remove(self, self.keys, self._owner)
         self._check, self._expire, self.needed = _check_nothing, _expire_nothing, any_bytes
 
 
@@ -121,8 +121,8 @@ class _Row:
         """(bytes, order, request): one entry for each request of `needed`, and old ones."""
         self.order = 0
 
-    def add(self, parked: Parked) -> None:
-        needed = parked.needed()
+    def add(self, parked: Parked, key: Hashable) -> None:
+        needed = parked.needed(key)
         if needed is None:
             self.any_time[parked] = None
             return
@@ -178,16 +178,16 @@ class Waiting:
         check: Callable[[Hashable], bool],
         expire: Callable[[], None],
         owner: int | None = None,
-        needed: Callable[[], int | None] = any_bytes,
+        needed: Callable[[Hashable], int | None] = any_bytes,
     ) -> Parked:
         """Park a request under `keys` for at most `timeout_ms`.
 
         `check(key)` is called when `key` is woken: it answers the request if it is complete, and returns
         whether it did. `expire()` is called when the timeout has passed, and must answer. Exactly one of them
         ends the request. `owner` is the id of the connection that cancels the request when it closes; None if
-        none does. `needed()`, for a request with one key, are the bytes of it before which `wake` need not
-        check the request; None: it is checked whenever the key is woken. It is asked for when the request is
-        parked, and after a check that has not answered it.
+        none does. `needed(key)` are the bytes of a key before which `wake` need not check the request; None:
+        it is checked whenever the key is woken.
+        It is asked for all keys when the request is parked, and after a check that has not answered it.
         """
         parked = Parked(self, keys, check, expire, owner, needed)
         if self._count >= self._capacity:
@@ -199,7 +199,7 @@ class Waiting:
             row = self.parked.get(key)
             if row is None:
                 row = self.parked[key] = _Row()
-            row.add(parked)
+            row.add(parked, key)
         if owner is not None:
             self._by_owner.setdefault(owner, {})[parked] = None
         timeout_ms = min(max(timeout_ms, 0), MAX_WAIT_MS)
@@ -219,8 +219,14 @@ class Waiting:
         for parked in row.up_to(bytes_):
             parked.ask(key)
             if not parked.is_over and parked.needed is not any_bytes:
-                row.discard(parked)
-                row.add(parked)
+                self._place_again(parked)
+
+    def _place_again(self, parked: Parked) -> None:
+        """Ask again what a request needs of each of its keys: the check of one has counted its bytes."""
+        for key in parked.keys:
+            row = self.parked[key]
+            row.discard(parked)
+            row.add(parked, key)
 
     def expire_all_of(self, owner: int) -> None:
         """End the wait of all requests of a connection now, as if their timeouts had passed."""

@@ -64,6 +64,42 @@ def altered(
     return result
 
 
+def check_segment_bytes(
+    configs: Mapping[str, str | None], own: Mapping[str, str], name: str, minimum: int
+) -> None:
+    """Raises `SettingError` if a client sets the size of segments (the setting `name`) below `minimum`. The
+    value that `own` has may stay."""
+    value = configs.get(name)
+    if value is None or value == own.get(name):
+        return
+    if value.strip().lstrip("+").isdecimal() and int(value) < minimum:
+        raise SettingError(
+            f"Invalid value {value} for configuration {name}: expected at least {minimum}, which is "
+            "log.segment.bytes.min of this broker"
+        )
+
+
+INTERNAL_MESSAGE_BYTES_MIN = 1 << 20
+"""Minimum of max.message.bytes of an internal topic: a group's record must fit in one batch."""
+
+
+def check_internal_topic(topic: str, configs: Mapping[str, str | None]) -> None:
+    """Raises `SettingError` for settings with which the brokers would lose what they keep in an internal
+    topic, or could not write to it."""
+    policy = [item.strip() for item in (configs.get("cleanup.policy") or "").split(",")]
+    if policy != ["compact"]:
+        raise SettingError(
+            f"the internal topic {topic} must have cleanup.policy=compact: with another, brokers lose the "
+            "offsets of all groups"
+        )
+    bytes_max = (configs.get("max.message.bytes") or "").strip().lstrip("+")
+    if bytes_max.isdecimal() and int(bytes_max) < INTERNAL_MESSAGE_BYTES_MIN:
+        raise SettingError(
+            f"max.message.bytes of the internal topic {topic} must be at least {INTERNAL_MESSAGE_BYTES_MIN}: "
+            "with less, brokers cannot store what groups commit"
+        )
+
+
 def _edited_list(current: str, change: str, operation: ConfigOperation) -> str:
     items = [item for item in current.split(",") if item]
     changed = [item.strip() for item in change.split(",") if item.strip()]

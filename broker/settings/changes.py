@@ -8,11 +8,12 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
-from holdfast_log.broker.settings.alterations import Alteration
+from holdfast_log.broker.settings.alterations import Alteration, check_internal_topic, check_segment_bytes
 from holdfast_log.broker.settings.in_force import SettingsInForce
 from holdfast_log.broker.settings.view import SettingsView
 from holdfast_log.clients.settings import SettingError
 from holdfast_log.coordinator.cluster.dynamic_configs import DEFAULT_ENTITY, DynamicConfigs
+from holdfast_log.coordinator.controller.topic_rules import INTERNAL_TOPICS
 from holdfast_log.coordinator.znodes.json_values import BadZnode
 from holdfast_log.coordinator.zookeeper.interface import RequestTooLarge
 from holdfast_log.protocol.configs import ResourceType
@@ -98,13 +99,21 @@ class SettingChanges:
     def _update(
         self, kind: str, name: str, change: Change, validate_only: bool
     ) -> Deferred[BrokerError | None]:
+        def bounded(own: dict[str, str]) -> dict[str, str]:
+            changed = change(own)
+            size = "segment.bytes" if kind == TOPICS else "log.segment.bytes"
+            check_segment_bytes(changed, own, size, self._settings["log.segment.bytes.min"])
+            if kind == TOPICS and name in INTERNAL_TOPICS:
+                check_internal_topic(name, changed)
+            return changed
+
         if validate_only:
             try:
-                change(dict(self._dynamic.get(kind, name)))
+                bounded(dict(self._dynamic.get(kind, name)))
             except (SettingError, BrokerError) as error:
                 return succeed(_as_broker_error(error))
             return succeed(None)
-        return self._dynamic.update(kind, name, change).addCallbacks(lambda _: None, _refused)
+        return self._dynamic.update(kind, name, bounded).addCallbacks(lambda _: None, _refused)
 
 
 def check_is_this_broker(name: str, local_id: int) -> None:

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast_log.broker.log.settings import BROKER_SYNONYM, TOPIC_SETTINGS, LogSettings
-from holdfast_log.broker.settings.alterations import Alteration, altered, worded_as_in_kafka
+from holdfast_log.broker.settings.alterations import (
+    Alteration,
+    altered,
+    check_internal_topic,
+    check_segment_bytes,
+    worded_as_in_kafka,
+)
 from holdfast_log.broker.settings.in_force import SettingsInForce
 from holdfast_log.clients.settings import (
     REQUIRED,
@@ -22,6 +28,7 @@ from holdfast_log.clients.settings import (
     closest_name,
     shown_value,
 )
+from holdfast_log.coordinator.controller.topic_rules import INTERNAL_TOPICS
 from holdfast_log.protocol.configs import ConfigSource
 
 
@@ -98,6 +105,14 @@ class SettingsView:
                 raise SettingError(f"{name} has no value")
         with worded_as_in_kafka():
             LogSettings.of(configs, self._broker.topic_defaults)
+
+    def check_new_topic(self, topic: str, configs: Mapping[str, str | None]) -> None:
+        """Raises `SettingError` for settings with which no client may create a topic, although brokers can
+        carry them out."""
+        if topic in INTERNAL_TOPICS:
+            check_internal_topic(topic, configs)
+            return  # A broker creates it, with segments as its file says.
+        check_segment_bytes(configs, {}, "segment.bytes", self._broker["log.segment.bytes.min"])
 
     def unclean_election_allowed(self, configs: Mapping[str, str]) -> bool:
         """Whether a topic with these own settings allows an out-of-sync replica to lead.

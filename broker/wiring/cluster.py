@@ -29,6 +29,7 @@ from holdfast_log.broker.settings.rows import ROWS
 from holdfast_log.broker.wiring.settings import SettingsParts
 from holdfast_log.broker.wiring.surroundings import Surroundings
 from holdfast_log.coordinator.cluster.candidacy import Candidacy
+from holdfast_log.coordinator.cluster.handed_out_ids import HandedOutIds
 from holdfast_log.coordinator.cluster.lease import MembershipLease
 from holdfast_log.coordinator.cluster.log_dir_events import LogDirEvents
 from holdfast_log.coordinator.cluster.membership import ClusterMembership
@@ -107,6 +108,7 @@ class ClusterParts:
     active_controller: ActiveController
     auto_creation: AutoCreation
     producer_ids: ProducerIds
+    handed_out_ids: HandedOutIds
     log_dir_events: LogDirEvents
 
     @property
@@ -139,6 +141,7 @@ def build_cluster(
     candidacy = Candidacy(broker_id, around.clock, around.date_ms)
     active_controller = ActiveController(candidacy, peers)
     replication = read_group(ReplicationSettings, parts.static)
+    handed_out_ids = HandedOutIds(around.zookeeper, around.clock)
     return ClusterParts(
         identity=identity,
         metadata=metadata,
@@ -158,7 +161,8 @@ def build_cluster(
         controller=_controller(around, identity, parts, settings, candidacy, controller_peers),
         active_controller=active_controller,
         auto_creation=_auto_creation(parts, active_controller, repeated_log),
-        producer_ids=ProducerIds(around.zookeeper, broker_id),
+        producer_ids=ProducerIds(around.zookeeper, broker_id, handed_out_ids.reserved),
+        handed_out_ids=handed_out_ids,
         log_dir_events=LogDirEvents(around.zookeeper, broker_id),
     )
 

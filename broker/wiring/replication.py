@@ -17,6 +17,7 @@ from holdfast_log.broker.replication.fetcher import FetchLimits
 from holdfast_log.broker.replication.fetchers import Fetchers
 from holdfast_log.broker.replication.fetches import Fetches
 from holdfast_log.broker.replication.held_requests import HeldRequests
+from holdfast_log.broker.replication.introducing import Introducing
 from holdfast_log.broker.replication.isr_proposals import IsrProposals
 from holdfast_log.broker.replication.key_reads import KeyReads
 from holdfast_log.broker.replication.record_deletions import RecordDeletions
@@ -93,6 +94,7 @@ def build_replication(
         FetchSessions(around.random.getrandbits, read_group(SessionLimits, settings)),
         around.date_ms,
         right,
+        Introducing(cluster.handed_out_ids.refusal),
     )
     fetchers = Fetchers(
         broker_id,

@@ -13,7 +13,11 @@ from holdfast_log.clients.sending.settings import SenderSettings
 from holdfast_log.clients.sending.tally import SendingTally
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 
-_LOST_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+_LOST_SEQUENCE = (
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+)
 _NOT_WRITTEN = (
     ErrorCode.OFFSET_MISMATCH,
     ErrorCode.APPEND_ID_UNKNOWN,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
@@ -39,10 +40,14 @@ class ProducerIdsExhausted(Exception):
 
 
 class ProducerIds:
-    """Assigns producer ids. One block is fetched at a time, however many callers wait."""
+    """Assigns producer ids. One block is fetched at a time, however many callers wait. `reserved` is called
+    with the id after each block that was fetched."""
 
-    def __init__(self, zookeeper: ZooKeeper, broker_id: int) -> None:
+    def __init__(
+        self, zookeeper: ZooKeeper, broker_id: int, reserved: Callable[[int], None] = lambda end: None
+    ) -> None:
         self._zookeeper = zookeeper
+        self._reserved = reserved
         self._broker_id = broker_id
         self._next_id = 0
         self._last_id = -1
@@ -72,6 +77,7 @@ class ProducerIds:
     def _fetched(self, block: ProducerIdBlock) -> None:
         self._fetching = False
         self._next_id, self._last_id = block.first, block.last
+        self._reserved(block.last + 1)
         self._serve()
 
     def _failed(self, failure: Failure) -> None:

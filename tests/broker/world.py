@@ -32,6 +32,7 @@ from holdfast_log.broker.quotas.settings import QuotaSettings
 from holdfast_log.broker.replication.fetch_sessions import FetchSessions, SessionLimits
 from holdfast_log.broker.replication.fetches import Fetches
 from holdfast_log.broker.replication.held_requests import HeldRequests
+from holdfast_log.broker.replication.introducing import Introducing
 from holdfast_log.broker.replication.key_reads import KeyReads
 from holdfast_log.broker.replication.leadership import IsrProposal
 from holdfast_log.broker.replication.partition import Partition
@@ -44,7 +45,7 @@ from holdfast_log.broker.wiring.surroundings import Surroundings
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.coordinator.zookeeper.interface import ZooKeeper
 from holdfast_log.protocol.api import Request, Response
-from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import join_parts
 from holdfast_log.protocol.headers import decode_response, encode_request
 from holdfast_log.protocol.messages.fetch import (
@@ -86,10 +87,10 @@ START_S = START_MS / 1000
 class Client:
     """A client with one connection and one request at a time."""
 
-    def __init__(self, world: World, number: int, client_id: str = "test") -> None:
+    def __init__(self, world: World, number: int, client_id: str = "test", host: str = "127.0.0.1") -> None:
         self.client_id = client_id
         limits = ConnectionLimits(100 << 20, 100 << 20, 1000)
-        self.wire = FakeWire(Address("127.0.0.1", 40000))
+        self.wire = FakeWire(Address(host, 40000))
         self.connection = ServerConnection(
             number, "PLAINTEXT", self.wire.peer, world.dispatcher.dispatch, limits, world.clock
         )
@@ -178,6 +179,8 @@ class World:
         self.logs.start()
         self.holds_lease = True
         self.right = RightToConfirm(lambda: self.holds_lease)
+        self.handed_out_below: int | None = None
+        """Ids from it on are refused to producers; None: none are."""
         self.replicas = Replicas(
             local_id,
             self.clock,
@@ -188,6 +191,7 @@ class World:
             FetchSessions(random.Random(2).getrandbits, session_limits),
             self.now_ms,
             self.right,
+            Introducing(self._id_refusal),
         )
         self.right.add_listener(self.replicas.right_changed)
         self.roles = Roles(self.replicas, self.logs, self.copier, self.clock)
@@ -216,6 +220,11 @@ class World:
         self._ids_drawn = 0
         self._clients = 0
 
+    def _id_refusal(self, producer_id: int) -> BrokerError | None:
+        if self.handed_out_below is None or producer_id < self.handed_out_below:
+            return None
+        return BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
     def surroundings(self, zookeeper: ZooKeeper | None = None) -> Surroundings:
         """The base of the wiring's builders, without a network."""
         return Surroundings(
@@ -241,9 +250,9 @@ class World:
         self.holds_lease = is_held
         self.right.lease_changed()
 
-    def client(self, client_id: str = "test") -> Client:
+    def client(self, client_id: str = "test", host: str = "127.0.0.1") -> Client:
         self._clients += 1
-        return Client(self, self._clients, client_id)
+        return Client(self, self._clients, client_id, host)
 
     def topic_id(self, topic: str) -> uuid.UUID:
         if topic not in self._topic_ids:

@@ -34,6 +34,7 @@ from holdfast_log.protocol.messages.create_topics import (
 )
 from holdfast_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest
 from holdfast_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -452,10 +453,16 @@ class TestProduce:
         assert produce(client, produce_request("target", batch(b"good"))).error_code == ErrorCode.NONE
 
     def test_batches_out_of_sequence_are_refused(self, client: RawSocket) -> None:
+        wanted = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        producer_id = client.call(wanted).producer_id
+
         def send(epoch: int, sequence: int) -> ErrorCode:
-            records = with_header(producer_id=77, producer_epoch=epoch, base_sequence=sequence)
+            records = with_header(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
             return ErrorCode(produce(client, produce_request("target", records)).error_code)
 
+        made_up_id = with_header(producer_id=1 << 40, producer_epoch=0, base_sequence=0)
+        made_up = produce(client, produce_request("target", made_up_id))
+        assert made_up.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         assert send(3, 0) is ErrorCode.NONE
         assert send(3, 50) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert send(2, 2) is ErrorCode.INVALID_PRODUCER_EPOCH

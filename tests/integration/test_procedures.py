@@ -69,6 +69,7 @@ class Operated:
                     "offsets.topic.num.partitions": 1,
                     "offsets.topic.replication.factor": 3,
                     "min.insync.replicas": 2,
+                    "log.segment.bytes.min": 14,
                     "log.retention.check.interval.ms": 500,
                     "file.delete.delay.ms": 0,
                 },

@@ -29,6 +29,7 @@ from tests.sim.mutants import (
     names,
     ownership,
     poison,
+    producers,
     quotas,
     replication,
     retention,
@@ -92,6 +93,7 @@ RARE: tuple[Mutation, ...] = (
     *keys.RARE,
     *cleaning.RARE,
     *quotas.RARE,
+    *producers.RARE,
 )
 """Bugs that a campaign rarely catches, and hunts only if they are named. `tests/sim/test_rare_bugs.py` has a
 fixed scenario for each."""

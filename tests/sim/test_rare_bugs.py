@@ -44,6 +44,7 @@ from tests.broker.quotas import test_store as of_quotas
 from tests.broker.replication import test_conditions as of_offsets
 from tests.broker.replication import test_fetcher as of_fetchers
 from tests.broker.replication import test_following as of_followers
+from tests.broker.replication import test_introducing as of_introductions
 from tests.broker.replication import test_isr_proposals as of_proposals
 from tests.broker.replication import test_key_conditions as of_conditions
 from tests.broker.replication import test_repair as of_repairs
@@ -53,6 +54,7 @@ from tests.clients.connection import test_connection as of_connections
 from tests.clients.groups import test_classic as of_classic
 from tests.clients.groups.party import Party
 from tests.clients.sending import test_coroutines as of_coroutines
+from tests.coordinator.cluster import test_handed_out_ids as of_handed_out_ids
 from tests.coordinator.cluster import test_lease as of_own_leases
 from tests.coordinator.controller import test_machine as of_controllers
 from tests.coordinator.controller import test_recovery as of_elections
@@ -198,6 +200,20 @@ def _claim_again() -> None:
 
 
 SCENARIOS: dict[str, Callable[[Path], None]] = {
+    "made-up-id-taken": lambda path: (
+        of_handed_out_ids.test_an_id_far_above_all_blocks_is_refused_for_good_while_the_znode_was_read_lately()
+    ),
+    "any-epoch-raised": lambda path: (
+        of_introductions.test_a_stranger_cannot_raise_the_epoch_of_anothers_producer(
+            of_introductions.world_in(path)
+        )
+    ),
+    "strangers-evict": lambda path: of_introductions.test_made_up_ids_of_a_stranger_evict_no_honest_producer(
+        of_introductions.world_in(path)
+    ),
+    "blocks-unlearned": lambda path: (
+        of_handed_out_ids.test_an_id_of_another_brokers_block_is_refused_once_and_then_known()
+    ),
     "idle-tombstones-stay": lambda path: (
         of_cleaner.test_a_tombstone_goes_after_its_horizon_although_nothing_new_was_written(False)
     ),

@@ -137,8 +137,8 @@ def test_producers_expire_by_the_time_of_their_last_write() -> None:
 
 def test_above_the_limit_the_least_recently_active_producer_is_forgotten() -> None:
     states = ProducerStates(max_producers=3)
-    for producer_id in (1, 2, 3, 1, 4):
-        states.update(header(0, producer_id=producer_id), 0, 0)
+    for now_ms, producer_id in enumerate((1, 2, 3, 1, 4)):
+        states.update(header(0, producer_id=producer_id), 0, now_ms)
     assert [entry.producer_id for entry in states.entries()] == [3, 1, 4]
 
 

@@ -190,3 +190,26 @@ def test_a_small_shared_read_is_in_memory_and_a_large_one_is_not(
         assert {id(piece) for piece in taken} == {id(taken[0])} and len(taken) == 3
         assert (taken[0].data is not None) == (size == 100)
         taken.clear()
+
+
+def test_a_fetch_of_several_partitions_is_read_when_one_has_its_share_and_answered_in_time(
+    world: World, reads: list[int]
+) -> None:
+    world.assign("t", 1)
+    size = len(batch(b"x"))
+    wanted = tail(world, min_bytes=6 * size)
+    wanted.topics[0].partitions.append(fetch_request(world.topic_id("t"), index=1).topics[0].partitions[0])
+    (client,) = waiting(world, wanted, 1)
+    for index in (0, 1, 0, 1):
+        produce_to(world, index)
+    assert not client.answers() and not reads
+    produce_to(world, 0)
+    assert len(reads) == 1 and not client.answers()
+    produce_to(world, 1)
+    (answer,) = client.answers()
+    assert sum(len(each.records or b"") for each in answer.responses[0].partitions) == 6 * size
+
+
+def produce_to(world: World, index: int) -> None:
+    answer = world.client().call(produce_request("t", batch(b"x"), index=index))
+    assert only_produced(answer).error_code == 0

@@ -175,7 +175,7 @@ class BytesRequest(Request):
         super().__init__("never")
         self.bytes = needed
 
-    def needed_bytes(self) -> int | None:
+    def needed_bytes(self, key: Hashable) -> int | None:
         return self.bytes
 
 

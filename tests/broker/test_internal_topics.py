@@ -1,0 +1,121 @@
+"""What clients cannot do to the topics in which brokers keep the state of groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from twisted.internet.defer import Deferred, maybeDeferred
+
+from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.settings.alterations import Alteration
+from holdfast_log.broker.settings.changes import SettingChanges
+from holdfast_log.broker.settings.in_force import SettingsInForce
+from holdfast_log.broker.settings.rows import broker_settings
+from holdfast_log.broker.settings.view import SettingsView
+from holdfast_log.protocol.configs import ConfigOperation, ResourceType
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from tests.broker.world import World
+from tests.models.orders import broker_metadata, partition_metadata, update_metadata
+
+OFFSETS = "__consumer_offsets"
+
+
+def test_nobody_deletes_records_of_an_internal_topic(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.assign(OFFSETS)
+    wanted = [
+        DeleteRecordsTopic(name=OFFSETS, partitions=[DeleteRecordsPartition(partition_index=0, offset=0)])
+    ]
+    (topic,) = world.client().call(DeleteRecordsRequest(topics=wanted, timeout_ms=1000)).topics
+    assert topic.partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class Topics:
+    """One broker's settings, and the own settings of topics in ZooKeeper."""
+
+    def __init__(self, *topics: str) -> None:
+        metadata = MetadataCache()
+        (topic,) = topics
+        metadata.update(update_metadata(topic, states=[partition_metadata()], live=[broker_metadata(1)]))
+        self.own: dict[str, dict[str, str]] = {OFFSETS: {"cleanup.policy": "compact"}}
+        in_force = SettingsInForce(broker_settings({"zookeeper.connect": "z:1"}))
+        dynamic = SimpleNamespace(update=self._update, get=lambda kind, name: self.own.get(name, {}))
+        self.changes = SettingChanges(1, SettingsView(in_force), in_force, cast(Any, dynamic), metadata)
+
+    def _update(self, kind: str, name: str, change: Any) -> Deferred[None]:
+        def updated() -> None:
+            self.own[name] = change(dict(self.own.get(name, {})))
+
+        return maybeDeferred(updated)
+
+    def set(
+        self, topic: str, name: str, value: str | None, *, validate_only: bool = False
+    ) -> BrokerError | None:
+        operation = ConfigOperation.DELETE if value is None else ConfigOperation.SET
+        return self._outcome(
+            self.changes.alter(
+                ResourceType.TOPIC, topic, [Alteration(name, operation, value)], validate_only=validate_only
+            )
+        )
+
+    def replace(self, topic: str, **configs: str) -> BrokerError | None:
+        values = {name.replace("_", "."): value for name, value in configs.items()}
+        return self._outcome(self.changes.replace(ResourceType.TOPIC, topic, values, validate_only=False))
+
+    @staticmethod
+    def _outcome(done: Deferred[BrokerError | None]) -> BrokerError | None:
+        outcomes: list[BrokerError | None] = []
+        done.addCallback(outcomes.append)
+        (outcome,) = outcomes
+        return outcome
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cleanup.policy", "delete"),
+        ("cleanup.policy", "compact,delete"),
+        ("cleanup.policy", None),
+        ("max.message.bytes", "100"),
+        ("max.compaction.lag.ms", "1"),
+    ],
+)
+def test_an_internal_topic_keeps_the_settings_that_it_works_with(name: str, value: str | None) -> None:
+    topics = Topics(OFFSETS)
+    allowed = name == "max.compaction.lag.ms"
+    for validate_only in (True, False):
+        refused = topics.set(OFFSETS, name, value, validate_only=validate_only)
+        assert (refused is None) is allowed
+        assert refused is None or refused.code is ErrorCode.INVALID_CONFIG
+    assert topics.own[OFFSETS]["cleanup.policy"] == "compact"
+
+
+def test_replacing_all_settings_of_an_internal_topic_must_keep_it_compacted() -> None:
+    topics = Topics(OFFSETS)
+    assert topics.replace(OFFSETS) is not None
+    assert topics.replace(OFFSETS, cleanup_policy="compact") is None
+
+
+def test_a_client_sets_no_tiny_segments_but_may_keep_those_that_a_topic_has() -> None:
+    topics = Topics("t")
+    refused = topics.set("t", "segment.bytes", "14")
+    assert refused is not None and refused.code is ErrorCode.INVALID_CONFIG
+    assert "log.segment.bytes.min" in str(refused.message)
+    assert topics.set("t", "segment.bytes", "1048576") is None
+    topics.own["t"]["segment.bytes"] = "14"
+    assert topics.set("t", "retention.ms", "5") is None
+    shared = topics.changes.alter(
+        ResourceType.BROKER,
+        "",
+        [Alteration("log.segment.bytes", ConfigOperation.SET, "14")],
+        validate_only=False,
+    )
+    assert topics._outcome(shared) is not None
