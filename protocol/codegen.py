@@ -41,6 +41,19 @@ _PLAIN_ELEMENTS_SHIFT = 3
 """Eight numbers in a list count as one element, since they need less memory than strings and structs."""
 
 
+class EncodedArray:
+    """The elements of one array of structs as bytes, in place of the list."""
+
+    __slots__ = ("count", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.count = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+
 def generate_encoder(cls: type, version: int, flexible: bool) -> Encoder:
     """The function that encodes `cls` in `version`. Raises SchemaError."""
     source = _EncoderSource(version, flexible)
@@ -223,9 +236,18 @@ class _EncoderSource(_Source):
                 self.line(f"{self._put}({pack}('>%d{element.code}' % len({items}), *{items}))")
             return
         item = self.name("item")
-        with self.block(f"for {item} in {items}:"):
-            self.value(element, item)
-            self.flush()
+        if isinstance(element, Struct):
+            encoded = self.constant("encoded", EncodedArray)
+            self.line(f"is_encoded = isinstance({items}, {encoded})")
+            with self.block("if is_encoded:"), self.block(f"for {item} in {items}.pieces:"):
+                self.line(f"{self._put}({item})")
+            self.line(f"for {item} in () if is_encoded else {items}:")
+        else:
+            self.line(f"for {item} in {items}:")
+        self._depth += 1
+        self.value(element, item)
+        self.flush()
+        self._depth -= 1
 
     def _length(self, type_: WireType, length: str) -> None:
         if not self.flexible:

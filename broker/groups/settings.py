@@ -11,7 +11,6 @@ from holdfast_log.clients.settings import Setting, SettingError, SettingType
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.protocol.batches import Compression
 
-_INT_MAX = 2**31 - 1
 _MINUTE_MS = 60_000
 
 SETTINGS: tuple[Setting, ...] = (
@@ -41,8 +40,32 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "group.max.size",
         SettingType.INT,
-        _INT_MAX,
+        1_000,
         "Maximum number of members in a group. Further members are refused with GROUP_MAX_SIZE_REACHED.",
+        minimum=1,
+    ),
+    Setting(
+        "group.subscription.max.bytes",
+        SettingType.INT,
+        1024 * 1024,
+        "Maximum bytes of the subscriptions of one member, in all its protocols. A member with more is "
+        "refused with GROUP_MAX_SIZE_REACHED.",
+        minimum=1,
+    ),
+    Setting(
+        "group.members.max.bytes",
+        SettingType.LONG,
+        16 * 1024 * 1024,
+        "Maximum bytes of the subscriptions of all members of a group, and of their assignments. Further "
+        "members are refused with GROUP_MAX_SIZE_REACHED.",
+        minimum=1,
+    ),
+    Setting(
+        "groups.members.max.bytes",
+        SettingType.LONG,
+        64 * 1024 * 1024,
+        "Maximum bytes of the subscriptions and assignments of all groups that this broker coordinates. "
+        "Further members are refused with GROUP_MAX_SIZE_REACHED.",
         minimum=1,
     ),
     Setting(
@@ -178,6 +201,9 @@ def group_settings(settings: Mapping[str, Any]) -> GroupSettings:
         max_session_timeout_ms=settings["group.max.session.timeout.ms"],
         initial_rebalance_delay_ms=settings["group.initial.rebalance.delay.ms"],
         max_size=settings["group.max.size"],
+        subscription_bytes_max=settings["group.subscription.max.bytes"],
+        group_bytes_max=settings["group.members.max.bytes"],
+        all_groups_bytes_max=settings["groups.members.max.bytes"],
         metadata_max_bytes=settings["offset.metadata.max.bytes"],
         offsets_retention_ms=settings["offsets.retention.minutes"] * _MINUTE_MS,
     )

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from twisted.internet.defer import Deferred, ensureDeferred
+
 from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.settings.changes import TOPICS, check_is_this_broker
 from holdfast_log.broker.settings.view import EffectiveSetting, SettingsView
@@ -25,6 +28,9 @@ from holdfast_log.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
+_VALUE_BYTES, _DOC_BYTES = 60, 250
+"""The usual sizes of a setting's name and value, and of its documentation."""
+
 
 @dataclass(eq=False)
 class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResponse]):
@@ -33,20 +39,46 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
     settings: SettingsView
     dynamic_configs: DynamicConfigs
     metadata: MetadataCache
+    answers: LongAnswers
 
-    def handle(self, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-        results = []
-        for resource in request.resources:
-            try:
-                entries = self._describe(resource)
-            except BrokerError as error:
-                results.append(_failed(resource, error))
-            else:
-                results.append(_result(request, resource, entries))
-        return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+    def handle(
+        self, context: RequestContext, request: DescribeConfigsRequest
+    ) -> Deferred[DescribeConfigsResponse]:
+        return ensureDeferred(self._answer(context, request))
+
+    async def _answer(
+        self, context: RequestContext, request: DescribeConfigsRequest
+    ) -> DescribeConfigsResponse:
+        with self.answers.begin(context, DescribeConfigsResponse) as answer:
+            rows = answer.rows(DescribeConfigsResult)
+            for resource in _named_once(request.resources):
+                if await answer.afford(self._price(request, resource)):
+                    rows.add(self._result(request, resource))
+                else:
+                    rows.add(_failed(resource, answer.too_long))
+            return DescribeConfigsResponse(throttle_time_ms=0, results=rows.finish())
+
+    def _price(self, request: DescribeConfigsRequest, resource: DescribeConfigsResource) -> int:
+        """The size of a resource's settings, most of which a request asks for by leaving out their names."""
+        keys = resource.configuration_keys
+        is_topic = resource.resource_type == ResourceType.TOPIC
+        if is_topic and resource.resource_name not in self.metadata.topics:
+            return len(resource.resource_name)
+        settings = self.settings.settings_of_topics if is_topic else self.settings.settings_of_brokers
+        named = settings if keys is None else min(len(keys), settings)
+        return named * _setting_bytes(request)
+
+    def _result(
+        self, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    ) -> DescribeConfigsResult:
+        try:
+            return _result(request, resource, self._describe(resource))
+        except BrokerError as error:
+            return _failed(resource, error)
 
     def _describe(self, resource: DescribeConfigsResource) -> list[EffectiveSetting]:
-        name, keys = resource.resource_name, resource.configuration_keys
+        name = resource.resource_name
+        keys = None if resource.configuration_keys is None else set(resource.configuration_keys)
         match resource.resource_type:
             case ResourceType.TOPIC:
                 if name not in self.metadata.topics:
@@ -64,7 +96,7 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
     def failed(
         self, context: RequestContext, request: DescribeConfigsRequest, error: BrokerError
     ) -> DescribeConfigsResponse:
-        results = [_failed(resource, error) for resource in request.resources]
+        results = [_failed(resource, error) for resource in _named_once(request.resources)]
         return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 
 
@@ -104,3 +136,16 @@ def _entry(request: DescribeConfigsRequest, entry: EffectiveSetting) -> Describe
         config_type=entry.type,
         documentation=(entry.row.doc or None) if request.include_documentation else None,
     )
+
+
+def _named_once(resources: list[DescribeConfigsResource]) -> list[DescribeConfigsResource]:
+    """Each resource once, with what was asked of it last: its settings may be a thousand times as long as its
+    name."""
+    named = {(each.resource_type, each.resource_name): each for each in resources}
+    return list(named.values())
+
+
+def _setting_bytes(request: DescribeConfigsRequest) -> int:
+    """The usual size of a setting in the response."""
+    synonyms = 2 * _VALUE_BYTES if request.include_synonyms else 0
+    return _VALUE_BYTES + synonyms + (_DOC_BYTES if request.include_documentation else 0)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredList, succeed
+from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, succeed
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.ownership import requests
 from holdfast_log.broker.ownership.description import describe
 from holdfast_log.broker.ownership.resources import Resource
 from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.ownership.records import NameKey
 from holdfast_log.coordinator.zookeeper.interface import SessionExpired
@@ -27,16 +28,20 @@ from holdfast_log.protocol.messages.ownership_sight import (
     DescribeOwnersResponse,
 )
 
+_OWNER_BYTES = 200
+"""The usual size of an owner, with its ids and its host."""
+
 
 @dataclass(eq=False)
 class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersResponse]):
     request = DescribeOwnersRequest
     ownership: OwnershipService
+    answers: LongAnswers
 
     def handle(
         self, context: RequestContext, request: DescribeOwnersRequest
     ) -> Deferred[DescribeOwnersResponse]:
-        return self._names_read(request).addCallback(lambda _: self._answer(request))
+        return self._names_read(request).addCallback(lambda _: ensureDeferred(self._answer(context, request)))
 
     def _names_read(self, request: DescribeOwnersRequest) -> Deferred[Any]:
         """Fires when the names of the request's groups have been read, or the reads have failed."""
@@ -56,23 +61,29 @@ class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersRespons
                 continue  # Another broker coordinates it.
         return DeferredList(lookups, consumeErrors=True)
 
-    def _answer(self, request: DescribeOwnersRequest) -> DescribeOwnersResponse:
+    async def _answer(
+        self, context: RequestContext, request: DescribeOwnersRequest
+    ) -> DescribeOwnersResponse:
         groups = None if request.groups is None else set(request.groups)
         names = None
         if request.resources is not None:
             names = {(each.name, each.partition) for each in request.resources}
-        found: list[DescribedResource] = []
-        for resource in self.ownership.resources():
-            if names is None or _name(resource) in names:
-                found += describe(
+        with self.answers.begin(context, DescribeOwnersResponse) as answer:
+            rows = answer.rows(DescribedResource)
+            for resource in self.ownership.resources():
+                if names is not None and _name(resource) not in names:
+                    continue
+                if not await answer.afford(_price(resource, request.include_history)):
+                    raise answer.too_long
+                for each in describe(
                     resource,
                     self.ownership.now_ms(),
                     self.ownership.last_heard_ms,
                     include_history=request.include_history,
-                )
-        if groups is not None:
-            found = [each for each in found if each.group in groups]
-        return DescribeOwnersResponse(error_code=ErrorCode.NONE, resources=found)
+                ):
+                    if groups is None or each.group in groups:
+                        rows.add(each)
+            return DescribeOwnersResponse(error_code=ErrorCode.NONE, resources=rows.finish())
 
     def failed(
         self, context: RequestContext, request: DescribeOwnersRequest, error: BrokerError
@@ -88,3 +99,11 @@ def _name(resource: Resource) -> tuple[str, int]:
 def _session_expired(failure: Failure) -> None:
     """Ignore the failure: the broker is stopping, and describes the owners that it knows."""
     failure.trap(SessionExpired)
+
+
+def _price(resource: Resource, include_history: bool) -> int:
+    """The size of a resource in its groups, with all who wait for it or share it."""
+    count = len(resource.entries) + len(resource.waiters) + len(resource.sharers)
+    if include_history:
+        count += sum(len(entry.history) for entry in resource.entries.values())
+    return count * _OWNER_BYTES

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from twisted.internet.defer import Deferred, ensureDeferred
+
 from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.describe_producers import (
@@ -15,39 +18,56 @@ from holdfast_log.protocol.messages.describe_producers import (
     TopicResponse,
 )
 
+_PRODUCER_BYTES = 40
+_PRODUCERS_PER_STEP = 256
+"""Producers that are listed without a look at how long the turn has been."""
+
 
 @dataclass(eq=False)
 class DescribeProducersHandler(Handler[DescribeProducersRequest, DescribeProducersResponse]):
     request = DescribeProducersRequest
     replicas: Replicas
+    answers: LongAnswers
 
-    def handle(self, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
-        return DescribeProducersResponse(
-            throttle_time_ms=0,
-            topics=[
-                TopicResponse(
-                    name=topic.name,
-                    partitions=[self._partition(topic.name, index) for index in topic.partition_indexes],
-                )
-                for topic in request.topics
-            ],
-        )
+    def handle(
+        self, context: RequestContext, request: DescribeProducersRequest
+    ) -> Deferred[DescribeProducersResponse]:
+        return ensureDeferred(self._answer(context, request))
 
-    def _partition(self, topic: str, index: int) -> PartitionResponse:
+    async def _answer(
+        self, context: RequestContext, request: DescribeProducersRequest
+    ) -> DescribeProducersResponse:
+        # Each partition once: its producers may be ten thousand times as long as its index.
+        indexes: dict[str, dict[int, None]] = {}
+        for topic in request.topics:
+            indexes.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+        with self.answers.begin(context, DescribeProducersResponse) as answer:
+            topics = answer.rows(TopicResponse)
+            for name, wanted in indexes.items():
+                await answer.turn(len(name))
+                partitions = answer.rows(PartitionResponse)
+                for index in wanted:
+                    partitions.add(await self._partition(answer, name, index))
+                topics.add(TopicResponse(name=name, partitions=partitions.finish()))
+            return DescribeProducersResponse(throttle_time_ms=0, topics=topics.finish())
+
+    async def _partition(self, answer: LongAnswer, topic: str, index: int) -> PartitionResponse:
         try:
             partition = self.replicas.partition(topic, index)
             partition.leadership()
         except BrokerError as error:
-            return PartitionResponse(
-                partition_index=index,
-                error_code=error.code,
-                error_message=error.message,
-                active_producers=[],
-            )
-        return PartitionResponse(
-            partition_index=index,
-            error_code=ErrorCode.NONE,
-            active_producers=[
+            is_affordable = await answer.afford(len(error.message))
+            return _failed(index, error if is_affordable else answer.too_long)
+        producers = partition.log.producers.entries()
+        if not answer.reserve(len(producers) * _PRODUCER_BYTES):
+            await answer.turn(0)
+            return _failed(index, answer.too_long)
+        rows = answer.rows(ProducerState)
+        for number, entry in enumerate(producers):
+            if number % _PRODUCERS_PER_STEP == 0:
+                left = len(producers) - number
+                await answer.turn(min(left, _PRODUCERS_PER_STEP) * _PRODUCER_BYTES)
+            rows.add(
                 ProducerState(
                     producer_id=entry.producer_id,
                     producer_epoch=entry.epoch,
@@ -56,6 +76,13 @@ class DescribeProducersHandler(Handler[DescribeProducersRequest, DescribeProduce
                     coordinator_epoch=entry.coordinator_epoch,
                     current_txn_start_offset=entry.transaction_offset,
                 )
-                for entry in partition.log.producers.entries()
-            ],
+            )
+        return PartitionResponse(
+            partition_index=index, error_code=ErrorCode.NONE, active_producers=rows.finish()
         )
+
+
+def _failed(index: int, error: BrokerError) -> PartitionResponse:
+    return PartitionResponse(
+        partition_index=index, error_code=error.code, error_message=error.message, active_producers=[]
+    )

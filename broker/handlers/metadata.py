@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, ensureDeferred
 
 from holdfast_log.broker.cluster.auto_creation import AutoCreation
 from holdfast_log.broker.cluster.first_update import FirstUpdate
@@ -25,6 +25,7 @@ from holdfast_log.broker.cluster.metadata_cache import (
     PartitionMetadata,
     TopicMetadata,
 )
+from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.requests.mutations import DEFAULT, MutationQuotas
 from holdfast_log.broker.requests.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
@@ -45,6 +46,12 @@ NO_LEADER = -1
 
 _FIRST_VERSION_WITH_IDS = 12
 
+_PARTITION_BYTES = 32
+"""Size of a partition without its replicas."""
+
+_PARTITIONS_PER_STEP = 64
+"""Partitions that are made without a look at how long the turn has been."""
+
 
 @settings_group(BROKER_ROWS)
 @dataclass(frozen=True, slots=True)
@@ -63,35 +70,46 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
     settings: AutoCreationSettings
     first_update: FirstUpdate
     mutations: MutationQuotas
+    answers: LongAnswers
 
     def handle(
         self, context: RequestContext, request: MetadataRequest
     ) -> MetadataResponse | Deferred[MetadataResponse]:
         return self.first_update.then(lambda: self._answer(context, request))
 
-    def _answer(
-        self, context: RequestContext, request: MetadataRequest
-    ) -> MetadataResponse | Deferred[MetadataResponse]:
+    def _answer(self, context: RequestContext, request: MetadataRequest) -> Deferred[MetadataResponse]:
         wanted = request.topics
         if context.version < _FIRST_VERSION_WITH_IDS and any(topic.name is None for topic in wanted or ()):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "topic ids are allowed from version 12 on")
         if wanted is None or (context.version == 0 and not wanted):
-            topics = [self._known(context, request, topic) for topic in self.metadata.topics.values()]
-            return self._response(context, request, topics)
+            everything = [MetadataRequestTopic(name=name) for name in self.metadata.topics]
+            return ensureDeferred(self._respond(context, request, everything, is_everything=True))
+        wanted = named_once(wanted)
         missing = self._to_create(request, wanted)
         if not missing:
-            return self._response(
-                context, request, [self._topic(context, request, topic) for topic in wanted]
-            )
-
+            return ensureDeferred(self._respond(context, request, wanted))
         for name in missing:
             self.mutations.create(context, name, DEFAULT, is_strict=False)
+        return self.auto_creation.create(missing).addCallback(
+            lambda errors: ensureDeferred(self._respond(context, request, wanted, errors))
+        )
 
-        def created(errors: dict[str, ErrorCode]) -> MetadataResponse:
-            topics = [self._topic(context, request, topic, errors) for topic in wanted]
-            return self._response(context, request, topics)
-
-        return self.auto_creation.create(missing).addCallback(created)
+    async def _respond(
+        self,
+        context: RequestContext,
+        request: MetadataRequest,
+        wanted: list[MetadataRequestTopic],
+        created: dict[str, ErrorCode] | None = None,
+        *,
+        is_everything: bool = False,
+    ) -> MetadataResponse:
+        with self.answers.begin(context, MetadataResponse) as answer:
+            rows = answer.rows(MetadataResponseTopic)
+            for topic in wanted:
+                if is_everything and topic.name not in self.metadata.topics:
+                    continue  # It was deleted while the rows before it were made.
+                rows.add(await self._topic(answer, request, topic, created))
+            return self._response(context, request, rows.finish())
 
     def _to_create(self, request: MetadataRequest, wanted: list[MetadataRequestTopic]) -> list[str]:
         if not self.settings.is_enabled or not request.allow_auto_topic_creation:
@@ -99,45 +117,52 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         names = [topic.name for topic in wanted if topic.name is not None]
         return [name for name in dict.fromkeys(names) if name not in self.metadata.topics]
 
-    def _topic(
+    async def _topic(
         self,
-        context: RequestContext,
+        answer: LongAnswer,
         request: MetadataRequest,
         wanted: MetadataRequestTopic,
-        created: dict[str, ErrorCode] | None = None,
+        created: dict[str, ErrorCode] | None,
     ) -> MetadataResponseTopic:
-        if wanted.name is None:
-            name = self.metadata.name_of(wanted.topic_id)
-            if name is None:
-                return _unknown(None, ErrorCode.UNKNOWN_TOPIC_ID, wanted)
-            return self._known(context, request, self.metadata.topics[name])
-        topic = self.metadata.topics.get(wanted.name)
+        name = self.metadata.name_of(wanted.topic_id) if wanted.name is None else wanted.name
+        topic = None if name is None else self.metadata.topics.get(name)
+        is_affordable = answer.reserve(len(name or "") + (0 if topic is None else _price(topic)))
+        await answer.turn(len(name or ""))
+        if not is_affordable:
+            return _unknown(wanted.name, answer.too_long.code, wanted)
         if topic is not None:
-            return self._known(context, request, topic)
+            return await self._known(answer, request, topic)
+        if name is None:
+            return _unknown(None, ErrorCode.UNKNOWN_TOPIC_ID, wanted)
         if created is None:
             # Clients wait for an unknown topic; the error for an illegal name keeps them from waiting in
             # vain.
-            is_possible = is_legal_name(wanted.name)
-            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_possible else ErrorCode.INVALID_TOPIC_EXCEPTION
+            error = (
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if is_legal_name(name)
+                else ErrorCode.INVALID_TOPIC_EXCEPTION
+            )
         else:
-            error = created.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            error = created.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
             error = ErrorCode.LEADER_NOT_AVAILABLE
-        return _unknown(wanted.name, error, wanted)
+        return _unknown(name, error, wanted)
 
-    def _known(
-        self, context: RequestContext, request: MetadataRequest, topic: TopicMetadata
+    async def _known(
+        self, answer: LongAnswer, request: MetadataRequest, topic: TopicMetadata
     ) -> MetadataResponseTopic:
-        listener = context.listener or self.identity.inter_broker_listener
+        listener = answer.context.listener or self.identity.inter_broker_listener
+        partitions = answer.rows(MetadataResponsePartition)
+        for index, partition in sorted(topic.partitions.items()):
+            if index % _PARTITIONS_PER_STEP == 0:
+                await answer.turn(min(_price(topic), _PARTITIONS_PER_STEP * _PARTITION_BYTES))
+            partitions.add(self._partition(index, partition, listener))
         return MetadataResponseTopic(
             error_code=ErrorCode.NONE,
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=[
-                self._partition(index, partition, listener)
-                for index, partition in sorted(topic.partitions.items())
-            ],
+            partitions=partitions.finish(),
             topic_authorized_operations=(
                 TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
             ),
@@ -189,11 +214,23 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
         by_name = context.version < _FIRST_VERSION_WITH_IDS  # Then a name is never null in the response.
         topics = [
             _unknown("" if wanted.name is None and by_name else wanted.name, error.code, wanted)
-            for wanted in request.topics or []
+            for wanted in named_once(request.topics or [])
         ]
         return self._response(context, request, topics)
+
+
+def named_once(wanted: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
+    """Each topic once: its partitions may be a thousand times as long as its name."""
+    return list({(topic.name, topic.topic_id): topic for topic in wanted}.values())
 
 
 def _unknown(name: str | None, error: ErrorCode, wanted: MetadataRequestTopic) -> MetadataResponseTopic:
     topic_id = wanted.topic_id if name is None else ZERO_ID
     return MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id, partitions=[])
+
+
+def _price(topic: TopicMetadata) -> int:
+    """The size of a topic's partitions, by the replicas of one of them."""
+    one = next(iter(topic.partitions.values()), None)
+    replicas = 0 if one is None else len(one.replicas)
+    return len(topic.partitions) * (_PARTITION_BYTES + 8 * replicas)

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from twisted.internet.defer import Deferred, ensureDeferred
+
 from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.offset_for_leader_epoch import (
@@ -22,20 +25,25 @@ from holdfast_log.protocol.messages.offset_for_leader_epoch import (
 class OffsetForLeaderEpochHandler(Handler[OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse]):
     request = OffsetForLeaderEpochRequest
     replicas: Replicas
+    answers: LongAnswers
 
     def handle(
         self, context: RequestContext, request: OffsetForLeaderEpochRequest
+    ) -> Deferred[OffsetForLeaderEpochResponse]:
+        return ensureDeferred(self._answer(context, request))
+
+    async def _answer(
+        self, context: RequestContext, request: OffsetForLeaderEpochRequest
     ) -> OffsetForLeaderEpochResponse:
-        return OffsetForLeaderEpochResponse(
-            throttle_time_ms=0,
-            topics=[
-                OffsetForLeaderTopicResult(
-                    topic=topic.topic,
-                    partitions=[self._partition(topic.topic, wanted) for wanted in topic.partitions],
-                )
-                for topic in request.topics
-            ],
-        )
+        with self.answers.begin(context, OffsetForLeaderEpochResponse) as answer:
+            topics = answer.rows(OffsetForLeaderTopicResult)
+            for topic in request.topics:
+                rows = answer.rows(EpochEndOffset)
+                for wanted in topic.partitions:
+                    await answer.turn(0)
+                    rows.add(self._partition(topic.topic, wanted))
+                topics.add(OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows.finish()))
+            return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics.finish())
 
     def _partition(self, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
         try:

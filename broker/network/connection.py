@@ -28,6 +28,9 @@ ANONYMOUS = "User:ANONYMOUS"
 REQUESTS_PER_TURN = 64
 """Maximum number of requests of one connection handled before those of other connections."""
 
+TURN_S = 0.005
+"""Time in seconds after which a connection's further requests wait until those of others were handled."""
+
 _SHOWN_CLIENT_ID = 100
 
 _NOTED_MAX = 8
@@ -263,10 +266,13 @@ class ServerConnection(Turns):
             return
         self._in_turn = True
         waiting = self._waiting
+        ends_s = self._clock_s() + TURN_S
         for _ in range(REQUESTS_PER_TURN):
             if not waiting or not self._may_handle():
                 break
             self._handle(waiting.popleft())
+            if waiting and self._clock_s() > ends_s:
+                break
         self._flush()
         self._in_turn = False
         if waiting and self._may_handle():

@@ -11,7 +11,7 @@ import mmap
 from collections import deque
 from collections.abc import Callable
 
-from holdfast_log.broker.network.memory import RequestMemory
+from holdfast_log.broker.network.memory import IncompleteFrames, RequestMemory
 from holdfast_log.protocol.frames import SIZE
 
 SCRATCH_BYTES = 256 * 1024
@@ -101,14 +101,19 @@ def _nothing() -> None:
     """Nobody waits for room."""
 
 
+def _ignore(reason: str) -> None:
+    """No frame is late."""
+
+
 class FrameAssembler:
     """Finds the frames in the bytes of one connection.
 
     The caller receives bytes into `target`, then passes their number to `received`; nothing else may use the
     shared buffers in between.
 
-    With a limited `memory`, a large frame is received only when there is room for it. Until then `is_held` is
-    true and the caller must not receive; `on_room` is called when there is room.
+    With a limited `memory`, a large frame is received in steps, each when there is room for it: what a peer
+    announces costs nobody anything. Until then `is_held` is true and the caller must not receive; `on_room`
+    is called when there is room. `incomplete` ends a frame that is late, by a call of `on_late`.
     """
 
     def __init__(
@@ -116,17 +121,22 @@ class FrameAssembler:
         buffers: FrameBuffers,
         memory: RequestMemory | None = None,
         on_room: Callable[[], None] = _nothing,
+        incomplete: IncompleteFrames | None = None,
+        on_late: Callable[[str], None] = _ignore,
     ) -> None:
+        self._incomplete = incomplete
+        self._on_late = on_late
         self._buffers = buffers
         self._memory = memory if memory is not None and memory.is_limited else None
         self._on_room = on_room
-        self._held: tuple[int, bytes] | None = None  # size and first bytes of the held frame
         self.is_held = False
         """Whether a large frame waits for room in the memory."""
         self.borrowed = 0
         """Bytes of `memory` borrowed for the large frame being received, or for the last one."""
         self._frame: memoryview | None = None  # large frame being received, `_filled` bytes so far
         self._filled = 0
+        self._room_end = 0  # up to here the frame may be filled: there is memory for that
+        self._step = 0  # bytes asked for while the frame is held
         self._partial = b""  # less than a whole small frame, or than a size
         self._size_alone = False  # the next frame is likely large: receive only its size first
         self.is_fresh = True
@@ -135,11 +145,8 @@ class FrameAssembler:
 
     def target(self) -> memoryview:
         """Buffer for the next bytes; never empty. Raises OSError if there is no memory for the frame."""
-        if self._held is not None:
-            (size, first), self._held = self._held, None
-            self._begin(size, first)
         if self._frame is not None:
-            return self._frame[self._filled :]
+            return self._frame[self._filled : self._room_end]
         if self._size_alone:
             return self._buffers.scratch[: SIZE.size]
         scratch = self._buffers.scratch
@@ -159,14 +166,18 @@ class FrameAssembler:
         if self._frame is not None:
             self._filled += count
             if self._filled < len(self._frame):
+                if self._filled == self._room_end:
+                    self._extend(self._filled)
                 return []
+            if self._incomplete is not None:
+                self._incomplete.end(self)
             frame, self._frame = self._frame, None
             self._size_alone = len(frame) >= LARGE_FRAME_BYTES
             return [frame]
         end = len(self._partial) + count
         self._partial = b""
         frames = self._cut(self._buffers.scratch, end, frame_bytes_max)
-        self.is_fresh = not (self._partial or self._size_alone or self._frame is not None or self._held)
+        self.is_fresh = not (self._partial or self._size_alone or self._frame is not None or self.is_held)
         return frames
 
     def _cut(self, scratch: memoryview, end: int, frame_bytes_max: int) -> list[memoryview]:
@@ -191,37 +202,66 @@ class FrameAssembler:
         return frames
 
     def _begin_large(self, size: int, first: memoryview) -> None:
-        if self._memory is not None:
-            if not self._memory.borrow(size, self._granted):
-                self._held = size, bytes(first)
-                self.is_held = True
-                return
-            self.borrowed = size
-        self._begin(size, first)
+        self._frame = self._buffers.take(size)
+        self._filled = len(first)
+        self._frame[: self._filled] = first
+        if self._memory is None:
+            self._room_end = size
+            return
+        if self._incomplete is not None:
+            self._incomplete.begin(self)
+        self._room_end = 0
+        self._extend(SCRATCH_BYTES)  # at least the first bytes
+
+    def _extend(self, step: int) -> None:
+        """Make room for `step` more bytes of the frame, now or once there is memory: as many as were received
+        so far, so that a frame needs few steps."""
+        assert self._frame is not None and self._memory is not None
+        self._step = min(step, len(self._frame) - self._room_end)
+        if self._incomplete is not None and self._incomplete.is_oldest(self):
+            self._memory.borrow_at_once(self._step)
+            self._take_step()
+        elif self._memory.borrow(self._step, self._granted):
+            self._take_step()
+        else:
+            self.is_held = True
+
+    def _take_step(self) -> None:
+        self.borrowed += self._step
+        self._room_end += self._step
 
     def _granted(self) -> None:
-        assert self._held is not None, "no frame is held"
-        self.borrowed = self._held[0]
+        assert self.is_held, "no frame is held"
         self.is_held = False
+        self._take_step()
         self._on_room()
+
+    def hurry(self) -> None:
+        """Borrow what the frame waits for, even over the limit."""
+        if self.is_held and self._memory is not None:
+            self._memory.leave(self._granted)
+            if self.is_held:
+                self._memory.borrow_at_once(self._step)
+                self._granted()
+
+    def give_up(self, reason: str) -> None:
+        """Report that the frame is late."""
+        self._on_late(reason)
 
     def release(self) -> None:
         """Return the memory of the last large frame, if any: it has been handled."""
-        if self._memory is not None and self.borrowed and self._frame is None and self._held is None:
+        if self._memory is not None and self.borrowed and self._frame is None:
             borrowed, self.borrowed = self.borrowed, 0
             self._memory.give_back(borrowed)
 
     def abandon(self) -> None:
-        """Drop a partial frame and return its memory: the connection has ended. `on_room` is dropped too, so
-        that the connection can be freed: it may be a method of its socket."""
+        """Drop a partial frame and return its memory: the connection has ended. The callbacks are dropped
+        too, so that the connection can be freed: they may be methods of its socket."""
+        if self._incomplete is not None:
+            self._incomplete.end(self)
         if self.is_held and self._memory is not None:
             self._memory.leave(self._granted)
-        self._held = self._frame = None
+        self._frame = None
         self.is_held = False
-        self._on_room = _nothing
+        self._on_room, self._on_late = _nothing, _ignore
         self.release()
-
-    def _begin(self, size: int, first: memoryview | bytes) -> None:
-        self._frame = self._buffers.take(size)
-        self._filled = len(first)
-        self._frame[: self._filled] = first

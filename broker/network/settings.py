@@ -152,9 +152,36 @@ SETTINGS: tuple[Setting, ...] = (
         SettingType.LONG,
         256 * 1024 * 1024,
         "Maximum bytes of requests, on all connections together, that the broker is receiving or handling. "
-        "It receives further requests, in the order of their arrival, once there is room. A request below "
-        "32 KiB always passes, and one larger than this limit passes alone. -1: no limit.",
+        "It receives further bytes, in the order of their arrival, once there is room. A request below "
+        "32 KiB always passes, and one larger than this limit passes alone. The listener "
+        "`inter.broker.listener.name` has as much again for itself, if it is not the only one. -1: no limit.",
         minimum=-1,
+    ),
+    Setting(
+        "socket.request.receive.timeout.ms",
+        SettingType.INT,
+        30_000,
+        "Maximum time in ms to receive a request of 32 KiB or more, from its first byte to its last. Then "
+        "the broker closes the connection. While other requests wait for `queued.max.request.bytes`, the "
+        "request that holds the most of it has 2 s.",
+        minimum=1000,
+    ),
+    Setting(
+        "answer.max.bytes",
+        SettingType.LONG,
+        16 * 1024 * 1024,
+        "Maximum bytes of the answer to one request that lists things: topics, settings, producers, owners. "
+        "What would be beyond it gets POLICY_VIOLATION; the client asks for fewer things in one request.",
+        minimum=1024,
+    ),
+    Setting(
+        "queued.max.answer.bytes",
+        SettingType.LONG,
+        64 * 1024 * 1024,
+        "Maximum bytes of long answers that list things, on all connections together, that the broker is "
+        "making or that clients have not read. Above it the broker closes the connection with the most "
+        "unread bytes, first among those that have read nothing for a second.",
+        minimum=1024,
     ),
     Setting(
         "connection.max.in.flight.requests",

@@ -38,7 +38,7 @@ from holdfast_log.broker.network.framing import (
     FrameRefused,
 )
 from holdfast_log.broker.network.interfaces import Accept, Address, FrameReceiver, Port
-from holdfast_log.broker.network.memory import RequestMemory
+from holdfast_log.broker.network.memory import NO_LIMIT, IncompleteFrames, RequestMemories, RequestMemory
 from holdfast_log.broker.network.outgoing import Outgoing, SliceTooLong
 from holdfast_log.broker.network.settings import SETTINGS
 from holdfast_log.broker.setting_groups import settings_group
@@ -76,10 +76,11 @@ class _FrameSocket(tcp.Connection):
         buffers: FrameBuffers,
         log: RepeatedLog,
         memory: RequestMemory | None = None,
+        incomplete: IncompleteFrames | None = None,
     ) -> None:
         self._log = log
         self._receiver = receiver
-        self._assembler = FrameAssembler(buffers, memory, self._has_room)
+        self._assembler = FrameAssembler(buffers, memory, self._has_room, incomplete, self._late)
         self._scratch = buffers.scratch
         self._outgoing = Outgoing()
         self._wants_to_read = True
@@ -221,6 +222,11 @@ class _FrameSocket(tcp.Connection):
             left -= count
         return None
 
+    def _late(self, reason: str) -> None:
+        text = "Closing the connection to %s: %s"
+        self._log.warning(_log, "requests that were not received in time", text, self.peer, reason)
+        self.abort()
+
     def _no_memory(self, error: OSError) -> Exception:
         text = "Closing the connection to %s: out of memory for a request: %s"
         self._log.warning(_log, "requests without memory", text, self.peer, error)
@@ -297,7 +303,7 @@ class FrameServer(_FrameSocket, tcp.Server):
     def __init__(
         self,
         buffers: FrameBuffers,
-        memory: RequestMemory,
+        memories: RequestMemories,
         log: RepeatedLog,
         sock: socket.socket,
         protocol: _Link,
@@ -306,7 +312,8 @@ class FrameServer(_FrameSocket, tcp.Server):
         sessionno: int,
         reactor: Any,
     ) -> None:
-        self._prepare(protocol.receiver, buffers, log, memory)
+        memory, incomplete = memories.of(getattr(protocol.receiver, "listener", ""))
+        self._prepare(protocol.receiver, buffers, log, memory, incomplete)
         self.peer = Address(client[0], client[1])
         super().__init__(sock, cast(IProtocol, protocol), client, server, sessionno, reactor)
 
@@ -431,8 +438,10 @@ class _TcpPort:
 class TcpNetwork:
     """The system's TCP, as a `Network`. `reactor` is a Twisted reactor that watches descriptors.
 
-    `memory` bounds the large frames of all accepted connections; responses need no bound, since this side
-    limits its requests. `addresses_of` resolves a host; by default with the system's resolver.
+    `memory` bounds the large frames of all accepted connections, except those of the listener
+    `brokers_listener`, which has `brokers_memory_bytes` of its own; responses need no bound, since
+    this side limits its requests. A large frame is received within `receive_timeout_ms`.
+    `addresses_of` resolves a host; by default with the system's resolver.
     """
 
     def __init__(
@@ -441,16 +450,22 @@ class TcpNetwork:
         options: SocketOptions | None = None,
         memory: RequestMemory | None = None,
         addresses_of: Callable[[str], Deferred[Sequence[str]]] | None = None,
+        receive_timeout_ms: int = 30_000,
+        brokers_listener: str = "",
+        brokers_memory_bytes: int = NO_LIMIT,
     ) -> None:
         self._reactor = reactor
         self._addresses_of = addresses_of or functools.partial(_addresses_of, reactor)
-        self._memory = memory or RequestMemory()
+        own_memory = RequestMemory(brokers_memory_bytes) if brokers_listener else None
+        self._memories = RequestMemories(
+            reactor, memory or RequestMemory(), receive_timeout_ms, brokers_listener, own_memory
+        )
         self._options = options or SocketOptions()
         self._buffers = FrameBuffers()
         self._log = RepeatedLog(reactor)
 
     def listen(self, host: str, port: int, accept: Accept) -> Port:
-        transport = functools.partial(FrameServer, self._buffers, self._memory, self._log)
+        transport = functools.partial(FrameServer, self._buffers, self._memories, self._log)
         listening = _FramePort(
             self._options, transport, port, _Accepting(accept), self._options.backlog, host, self._reactor
         )

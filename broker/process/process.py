@@ -61,6 +61,9 @@ class ProcessSettings:
     session_timeout_ms: Annotated[int, "zookeeper.session.timeout.ms"]
     worker_threads: Annotated[int, "background.threads"]
     queued_request_bytes_max: Annotated[int, "queued.max.request.bytes"]
+    receive_timeout_ms: Annotated[int, "socket.request.receive.timeout.ms"]
+    listeners: Annotated[tuple[str, ...], "listeners"]
+    brokers_listener: Annotated[str | None, "inter.broker.listener.name"]
 
 
 def run(settings: Settings, ready_file: str | None) -> int:
@@ -100,6 +103,9 @@ class BrokerProcess:
                 _reactor,
                 read_group(SocketOptions, settings),
                 RequestMemory(own.queued_request_bytes_max),
+                receive_timeout_ms=own.receive_timeout_ms,
+                brokers_listener=(own.brokers_listener or "") if len(own.listeners) > 1 else "",
+                brokers_memory_bytes=own.queued_request_bytes_max,
             ),
             workers=self._workers,
             random=random.SystemRandom(),

@@ -60,6 +60,8 @@ class ClientQuotas:
         is_exempt: Callable[[ServerConnection], bool],
     ) -> None:
         self.is_enforced = False
+        self.limits_mutations = False
+        """Whether any client has a quota of created and deleted partitions."""
         self.measures_time = False
         """Whether any client has a quota of reactor time."""
         self.throttled = {key: ThrottleCount() for key in CLIENT_KEYS}
@@ -168,7 +170,12 @@ class ClientQuotas:
     def _refresh(self) -> None:
         limits = self._limits
         self.measures_time = limits.has_any(QuotaKey.REQUEST)
-        self.is_enforced = any(limits.has_any(key) for key in CLIENT_KEYS)
+        # Only the requests that create and delete topics are charged for partitions: the default for them
+        # must not cost any other request something.
+        self.limits_mutations = limits.has_any(QuotaKey.MUTATION)
+        self.is_enforced = limits.is_configured(QuotaKey.MUTATION) or any(
+            limits.has_any(key) for key in CLIENT_KEYS if key is not QuotaKey.MUTATION
+        )
 
 
 def _user(connection: ServerConnection) -> str:

@@ -24,6 +24,7 @@ class QuotaLimits:
         defaults = {
             QuotaKey.PRODUCE: default_limit(settings.producer_default),
             QuotaKey.FETCH: default_limit(settings.consumer_default),
+            QuotaKey.MUTATION: default_limit(settings.mutation_default),
         }
         self._tables = {key: QuotaTable(defaults.get(key)) for key in CLIENT_KEYS}
         self._addresses: dict[str, float] = {}
@@ -37,6 +38,10 @@ class QuotaLimits:
     def has_any(self, key: QuotaKey) -> bool:
         """Whether any client has a limit of this key."""
         return not self._tables[key].is_empty
+
+    def is_configured(self, key: QuotaKey) -> bool:
+        """Whether ZooKeeper has a limit of this key for any client, besides the default in the settings."""
+        return self._tables[key].is_configured
 
     def find(self, key: QuotaKey, user: str, client_id: str) -> Allowance | None:
         """What applies to a user's client; None if it has no limit."""

@@ -52,6 +52,11 @@ class QuotaTable:
         """Whether no client has a limit."""
         return not self._shapes and self._default is None
 
+    @property
+    def is_configured(self) -> bool:
+        """Whether an entity has a limit."""
+        return bool(self._shapes)
+
     def set(self, entity: QuotaEntity, limit: float | None) -> bool:
         """Set or remove (None) an entity's limit. Returns whether anything has changed."""
         shape = _part(entity.user), _part(entity.client_id)

@@ -28,6 +28,14 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=1,
     ),
     Setting(
+        "quota.controller.mutation.default",
+        SettingType.LONG,
+        1_000,
+        "Partitions per second that each client id may create and delete through this broker if no "
+        "`controller_mutation_rate` in ZooKeeper applies to it.",
+        minimum=1,
+    ),
+    Setting(
         "quota.window.num",
         SettingType.INT,
         30,
@@ -67,6 +75,7 @@ class QuotaSettings:
 
     producer_default: Annotated[int, "quota.producer.default"] = _NO_LIMIT
     consumer_default: Annotated[int, "quota.consumer.default"] = _NO_LIMIT
+    mutation_default: Annotated[int, "quota.controller.mutation.default"] = 1_000
     windows: Annotated[int, "quota.window.num"] = 30
     window_size_seconds: Annotated[int, "quota.window.size.seconds"] = 1
     controller_windows: Annotated[int, "controller.quota.window.num"] = 11

@@ -149,10 +149,12 @@ class FetchSession:
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """Maximum number of sessions of a broker, and of partitions in all sessions together."""
+    """Maximum number of sessions of a broker, of partitions in all sessions together, and of partitions in a
+    fetch or a session of a consumer."""
 
     sessions_max: Annotated[int, "max.incremental.fetch.session.cache.slots"] = 1000
     partitions_max: Annotated[int, "max.incremental.fetch.session.cache.partitions"] = 500_000
+    consumer_partitions_max: Annotated[int, "fetch.partitions.max"] = 5_000
 
 
 class FetchSessions:
@@ -197,6 +199,11 @@ class FetchSessions:
             session_id = self._draw(_ID_BITS)
         session = self._sessions[session_id] = FetchSession(session_id, by_ids, reader, now_ms, now_ms)
         return session
+
+    def size_max(self, reader: FetchReader) -> int:
+        """Maximum number of partitions in one fetch, or one session, of this reader."""
+        limits = self._limits
+        return limits.partitions_max if reader.is_follower else limits.consumer_partitions_max
 
     def use(
         self, session_id: int, epoch: int, reader: FetchReader, *, by_ids: bool, now_ms: int
@@ -262,15 +269,16 @@ class FetchSessions:
         """Add partitions to the session, or update the reader's position in partitions that it holds. A
         partition keeps its fence where a later request names it without one.
 
-        If all sessions together would hold too many partitions, closes the session and raises BrokerError:
-        FETCH_SESSION_ID_NOT_FOUND, which makes the reader ask for a new session.
+        If this session or all together would hold too many partitions, closes the session and raises
+        BrokerError: FETCH_SESSION_ID_NOT_FOUND, which makes the reader ask for a new session.
         """
         partitions = session.partitions
+        size_max = self.size_max(session.reader)
         for topic, position in wanted:
             named = (topic, position.partition)
             partition = partitions.get(named)
             if partition is None:
-                if self._partitions >= self._limits.partitions_max:
+                if self._partitions >= self._limits.partitions_max or len(partitions) >= size_max:
                     self._remove(session)
                     raise error_for(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "the fetch session is too large")
                 partition = partitions[named] = SessionPartition(session, named, position)

@@ -62,9 +62,12 @@ class Fetches:
         """Carry out a fetch; `answer` is called once, now or later. With `by_ids` the request names topics by
         their ids. Returns whether `connection_closed` must be called when the reader's connection closes.
 
-        Raises BrokerError as `FetchSessions.use` and `FetchSessions.name` do.
+        Raises BrokerError as `FetchSessions.use` and `FetchSessions.name` do; INVALID_REQUEST for a consumer
+        that names too many partitions.
         """
         replicas, connection = self._replicas, reader.connection_id
+        if reader.replica_id < 0:
+            self._check_size(request, reader)
         if reader.replica_id >= 0:
             # Answers leave in the order of requests, so this one's would wait for an earlier fetch that waits
             # for records. A follower that asks again, for other partitions, must not wait for those.
@@ -94,6 +97,13 @@ class Fetches:
         give = functools.partial(self._give, reader, answer)
         PlainFetch(replicas, reads, total, limits, reader.replica_id, give).wait(connection)
         return True
+
+    def _check_size(self, request: FetchRequest, reader: FetchReader) -> None:
+        size = sum(len(topic.partitions) for topic in request.topics)
+        size_max = self._replicas.sessions.size_max(reader)
+        if size > size_max:
+            text = f"the fetch names {size} partitions: fetch in parts (fetch.partitions.max={size_max})"
+            raise BrokerError(ErrorCode.INVALID_REQUEST, text)
 
     def connection_closed(self, connection_id: int) -> None:
         """Forget the waiting fetches and the sessions of a connection."""

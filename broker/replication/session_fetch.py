@@ -4,13 +4,17 @@ news is not read again until a change stirs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import itertools
+from collections.abc import Callable, Hashable, Iterable
 from typing import cast
 
 from holdfast_log.broker.replication.fetch_sessions import NO_SESSION, FetchSession, SessionPartition
 from holdfast_log.broker.replication.plain_fetch import SHARED_KEYS_MAX, counted_bytes, share
 from holdfast_log.broker.replication.reads import AnswerReads, Read, ReadLimits, read_all
 from holdfast_log.broker.replication.replicas import Replicas
+
+READS_MAX = 500
+"""Maximum number of partitions that are read for one fetch of a consumer's session, but for its first."""
 
 
 class SessionFetch:
@@ -22,8 +26,8 @@ class SessionFetch:
     """
 
     __slots__ = (
-        "_answer", "_by_member", "_connection", "_counted", "_is_full", "_limits", "_locate", "_reads",
-        "_replicas", "_session", "_total",
+        "_answer", "_by_member", "_connection", "_counted", "_has_more", "_is_full", "_limits", "_locate",
+        "_reads", "_replicas", "_session", "_total",
     )  # fmt: skip
 
     def __init__(
@@ -47,6 +51,7 @@ class SessionFetch:
         self._by_member: dict[SessionPartition, Read] = {}
         self._counted: dict[SessionPartition, int | None] = {}
         self._total = 0
+        self._has_more = False  # partitions that a later fetch reads
 
     def begin(self) -> None:
         """Read, then answer or wait."""
@@ -56,7 +61,7 @@ class SessionFetch:
             for read in self._reads:
                 self._record(read)
         self._read()
-        wait = limits.max_wait_ms > 0 and self._total < limits.min_bytes
+        wait = limits.max_wait_ms > 0 and self._total < limits.min_bytes and not self._has_more
         if not wait or any(read.is_final for read in self._reads):
             self._end()
             return
@@ -82,8 +87,15 @@ class SessionFetch:
         }
 
     def _find_reads(self) -> None:
+        session = self._session
+        stirred: Iterable[SessionPartition] = session.stirred
+        self._has_more = False
+        if not self._is_full and not session.reader.is_follower and len(session.stirred) > READS_MAX:
+            # The rest stays stirred, for the reader's next fetches: others wait while this one is answered.
+            self._has_more = True
+            stirred = itertools.islice(stirred, READS_MAX)
         # A copy: `locate` watches the partition, so that a change may stir it during the loop.
-        self._reads = [self._locate(member, self._connection) for member in list(self._session.stirred)]
+        self._reads = [self._locate(member, self._connection) for member in list(stirred)]
 
     def _record(self, read: Read) -> None:
         """Record a follower's position in a partition that it named or that has changed."""

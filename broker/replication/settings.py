@@ -107,6 +107,15 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=0,
     ),
     Setting(
+        "fetch.partitions.max",
+        SettingType.INT,
+        5_000,
+        "Maximum number of partitions in one fetch of a consumer, or in its fetch session. The broker "
+        "refuses a fetch of more with INVALID_REQUEST. A consumer that reads more partitions of one broker "
+        "needs a higher value; other clients wait while the broker looks at all. Followers have no limit.",
+        minimum=1,
+    ),
+    Setting(
         "waiting.requests.max",
         SettingType.INT,
         1_000_000,

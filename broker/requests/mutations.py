@@ -29,7 +29,7 @@ class MutationQuotas:
         self, context: RequestContext, topic: str, partitions: int, *, is_strict: bool
     ) -> BrokerError | None:
         """Charge the creation of a topic. A topic that exists costs nothing. Returns the refusal, if any."""
-        if not self._quotas.is_enforced or topic in self._metadata.topics:
+        if not self._quotas.limits_mutations or topic in self._metadata.topics:
             return None
         if partitions == DEFAULT:
             partitions = self._default_partitions
@@ -39,13 +39,13 @@ class MutationQuotas:
         self, context: RequestContext, topic: str, partitions: int, *, is_strict: bool
     ) -> BrokerError | None:
         """Charge partitions that raise a topic's number to `partitions`. Returns the refusal, if any."""
-        if not self._quotas.is_enforced:
+        if not self._quotas.limits_mutations:
             return None
         return self._charge(context, partitions - self._partitions_of(topic), is_strict=is_strict)
 
     def delete(self, context: RequestContext, topic: str, *, is_strict: bool) -> BrokerError | None:
         """Charge the deletion of a topic. Returns the refusal, if any."""
-        if not self._quotas.is_enforced:
+        if not self._quotas.limits_mutations:
             return None
         return self._charge(context, self._partitions_of(topic), is_strict=is_strict)
 
@@ -60,10 +60,17 @@ class MutationQuotas:
         if is_strict:
             due_ms = quotas.due_ms(key, connection, context.client_id)
             if due_ms:
-                context.throttle(key, due_ms)
+                self._throttle(context, due_ms)
                 message = f"the client is over its {key}: try again in {due_ms} ms"
                 return BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message)
         throttle_ms = quotas.charge(key, connection, context.client_id, partitions)
         if not is_strict:
-            context.throttle(key, throttle_ms)
+            self._throttle(context, throttle_ms)
         return None
+
+    def _throttle(self, context: RequestContext, throttle_ms: int) -> None:
+        if self._quotas.is_enforced:
+            context.throttle(QuotaKey.MUTATION, throttle_ms)
+        elif throttle_ms and context.connection is not None:
+            # Nothing else is charged, so the response cannot have the time (KIP-219): the connection waits.
+            self._quotas.throttle(QuotaKey.MUTATION, context.connection, context.client_id, throttle_ms)

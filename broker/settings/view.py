@@ -153,6 +153,16 @@ class SettingsView:
     def _inherited(self, name: str) -> str | None:
         return shown_value(self._broker.topic_defaults[name])
 
+    @property
+    def settings_of_topics(self) -> int:
+        """Number of settings that `describe_topic` returns."""
+        return len(TOPIC_SETTINGS)
+
+    @property
+    def settings_of_brokers(self) -> int:
+        """Number of settings that `describe_broker` returns at least."""
+        return len(self._broker.rows)
+
     def describe_topic(
         self, configs: Mapping[str, str | None], names: Iterable[str] | None = None
     ) -> list[EffectiveSetting]:

@@ -22,6 +22,7 @@ from holdfast_log.broker.network.outbound import ChannelSettings
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.quotas.connection_rates import ConnectionRates
 from holdfast_log.broker.replication.settings import ReplicationSettings
+from holdfast_log.broker.requests.answers import AnswerLimits, LongAnswers
 from holdfast_log.broker.requests.dispatch import Dispatcher
 from holdfast_log.broker.requests.peers import ActiveController, Peers
 from holdfast_log.broker.setting_groups import Live, read_group, settings_group
@@ -96,6 +97,7 @@ class ClusterParts:
     metadata: MetadataCache
     first_update: FirstUpdate
     dispatcher: Dispatcher
+    answers: LongAnswers
     listeners: Listeners
     peers: Peers
     controller_peers: Peers
@@ -147,6 +149,7 @@ def build_cluster(
         metadata=metadata,
         first_update=FirstUpdate(metadata, around.clock),
         dispatcher=dispatcher,
+        answers=LongAnswers(around.clock, read_group(AnswerLimits, parts.static)),
         listeners=listeners,
         peers=peers,
         controller_peers=controller_peers,

@@ -15,8 +15,10 @@ from holdfast_log.coordinator.groups.effects import (
     SyncAnswer,
 )
 from holdfast_log.coordinator.groups.managed_group import ManagedGroup
+from holdfast_log.coordinator.groups.member_memory import member_bytes
 from holdfast_log.coordinator.groups.records import fits
 from holdfast_log.coordinator.groups.store import GroupStore
+from holdfast_log.coordinator.groups.views import Group
 from holdfast_log.protocol.errors import ErrorCode
 
 
@@ -39,6 +41,8 @@ class ClassicRequests:
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         elif error is ErrorCode.NONE and group is None and join.member_id:
             error = ErrorCode.UNKNOWN_MEMBER_ID
+        if error is ErrorCode.NONE and not self._has_memory(group, join):
+            error = ErrorCode.GROUP_MAX_SIZE_REACHED
         if error is not ErrorCode.NONE:
             result.reply(join.request, JoinAnswer(error, join.member_id))
             return result
@@ -47,6 +51,20 @@ class ClassicRequests:
         self._joiner.join(group, result, join, now_ms)
         self._store.drop_if_unused(group_id)
         return result
+
+    def _has_memory(self, group: Group | None, join: Join) -> bool:
+        """Whether the subscriptions of a member fit the limits of a member, a group and all groups."""
+        config = self._store.config
+        size = sum(len(metadata) for _, metadata in join.protocols)
+        if size > config.subscription_bytes_max:
+            return False
+        if isinstance(group, ClassicGroup):
+            member = group.members.get(join.member_id)
+            if member is not None and member.protocols == join.protocols:
+                return True
+            if size and member_bytes(group, without=join.member_id) + size > config.group_bytes_max:
+                return False
+        return self._store.memory.has_room(size)
 
     def sync(
         self,
@@ -66,6 +84,10 @@ class ClassicRequests:
         group = self._store.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             result.reply(request, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+            return result
+        size = sum(map(len, assignments.values())) if assignments else 0
+        if size > self._store.config.group_bytes_max or (size and not self._store.memory.has_room(size)):
+            result.reply(request, SyncAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
             return result
         self._rebalancer.sync(
             group,

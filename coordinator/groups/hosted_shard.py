@@ -186,6 +186,11 @@ class HostedShard:
 
     # Events
 
+    @property
+    def member_bytes(self) -> int:
+        """Bytes of the subscriptions and assignments of all members."""
+        return self._shard.member_bytes()
+
     def ask(self, event: ShardEvent, done: Deferred[Any]) -> None:
         """Handle one request; `done` fires with its answer once that is durable, or fails with
         BrokerError."""

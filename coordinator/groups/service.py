@@ -13,6 +13,7 @@ from holdfast_log.coordinator.clock import Clock, DelayedCall, TimeOfDay
 from holdfast_log.coordinator.groups.effects import ShardResult
 from holdfast_log.coordinator.groups.hosted_shard import HostedShard, HostState, ShardEvent
 from holdfast_log.coordinator.groups.log import GroupLog
+from holdfast_log.coordinator.groups.member_memory import MemberMemory
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
 from holdfast_log.coordinator.groups.reader_claimer import ReaderClaimer
 from holdfast_log.coordinator.groups.settings import GroupSettings
@@ -58,6 +59,9 @@ class GroupService:
         self._repeated_log = RepeatedLog(clock)
         self._hosts: dict[int, HostedShard] = {}
         self._expiring: DelayedCall | None = None
+        self._memory = MemberMemory(
+            config.all_groups_bytes_max, lambda: sum(host.member_bytes for host in self._hosts.values())
+        )
 
     # Leadership
 
@@ -66,7 +70,12 @@ class GroupService:
         self.resign(partition)
         host = HostedShard(
             f"{OFFSETS_TOPIC}-{partition}",
-            GroupShard(self._config, new_id=self._new_id, partition_count=self._partition_count),
+            GroupShard(
+                self._config,
+                new_id=self._new_id,
+                partition_count=self._partition_count,
+                memory=self._memory,
+            ),
             log,
             self._clock,
             self._date_ms,

@@ -7,17 +7,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """Limits and delays of the group coordinator; the defaults are Kafka's.
+    """Limits and delays of the group coordinator; the defaults of delays are Kafka's.
 
     Each field is the setting of the same name: `min_session_timeout_ms` is `group.min.session.timeout.ms`,
     `offsets_retention_ms` is `offsets.retention.minutes` in milliseconds, `metadata_max_bytes` is
-    `offset.metadata.max.bytes`.
+    `offset.metadata.max.bytes`, the `bytes_max` are `group.subscription.max.bytes`,
+    `group.members.max.bytes` and `groups.members.max.bytes`.
     """
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3_000
-    max_size: int = 2**31 - 1
+    max_size: int = 1_000
+    subscription_bytes_max: int = 1 << 20
+    """Maximum bytes of the subscriptions of one member, in all its protocols."""
+    group_bytes_max: int = 16 << 20
+    """Maximum bytes of the subscriptions of a group's members together, and of their assignments."""
+    all_groups_bytes_max: int = 64 << 20
+    """Maximum bytes of subscriptions and assignments of all groups of a broker."""
     metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1_000
     new_member_join_timeout_ms: int = 5 * 60 * 1_000

@@ -35,6 +35,7 @@ from holdfast_log.coordinator.groups.effects import (
 )
 from holdfast_log.coordinator.groups.managed_group import ManagedGroup
 from holdfast_log.coordinator.groups.managed_requests import ManagedRequests
+from holdfast_log.coordinator.groups.member_memory import MemberMemory
 from holdfast_log.coordinator.groups.records import CommittedOffset, fits
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.states import GroupState
@@ -61,14 +62,21 @@ class GroupShard:
     """The groups and offsets of one partition of `__consumer_offsets`.
 
     `new_id` makes the random part of member ids. `partition_count(topic)` is a topic's number of partitions,
-    0 if it does not exist; it has to know the cluster's topics when `loaded` is called.
+    0 if it does not exist; it has to know the cluster's topics when `loaded` is called. `memory` counts the
+    members of all shards together.
     """
 
     def __init__(
-        self, config: GroupSettings, *, new_id: Callable[[], str], partition_count: Callable[[str], int]
+        self,
+        config: GroupSettings,
+        *,
+        new_id: Callable[[], str],
+        partition_count: Callable[[str], int],
+        memory: MemberMemory | None = None,
     ) -> None:
         self._config = config
-        self._store = GroupStore(config, partition_count)
+        self._store = GroupStore(config, partition_count, memory)
+        self.member_bytes = self._store.member_bytes
         self._offsets = self._store.offsets
         self._timers = self._store.timers
         self.classic = ClassicRequests(self._store, new_id)

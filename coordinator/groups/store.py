@@ -10,6 +10,7 @@ from holdfast_log.coordinator.groups.deadlines import TimerKey
 from holdfast_log.coordinator.groups.effects import RecordsRefused, ShardResult
 from holdfast_log.coordinator.groups.managed_group import ManagedGroup
 from holdfast_log.coordinator.groups.managed_rebalance import ManagedRebalancer
+from holdfast_log.coordinator.groups.member_memory import MemberMemory, member_bytes
 from holdfast_log.coordinator.groups.offsets import GroupOffsets
 from holdfast_log.coordinator.groups.records import (
     GroupKey,
@@ -33,13 +34,20 @@ from holdfast_log.protocol.errors import ErrorCode
 class GroupStore:
     """All groups of one shard with their offsets and deadlines, and the machines that handle their events."""
 
-    def __init__(self, config: GroupSettings, partition_count: Callable[[str], int]) -> None:
+    def __init__(
+        self, config: GroupSettings, partition_count: Callable[[str], int], memory: MemberMemory | None = None
+    ) -> None:
         self.config = config
+        self.memory = memory or MemberMemory(config.all_groups_bytes_max, self.member_bytes)
         self.groups: dict[str, Group] = {}
         self.offsets = GroupOffsets()
         self.timers: Timers[TimerKey] = Timers()
         self.rebalancer = ClassicRebalancer(config, self.timers)
         self.managed_rebalancer = ManagedRebalancer(config, self.timers, self.offsets, partition_count)
+
+    def member_bytes(self) -> int:
+        """Bytes of the subscriptions and assignments of all members."""
+        return sum(member_bytes(each) for each in self.groups.values() if isinstance(each, ClassicGroup))
 
     # Restoring
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, get_type_hints
 
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.dispatch import AnyHandler
 from holdfast_log.broker.wiring.handlers import build_handlers, handler_types
+
+
+@dataclass(frozen=True)
+class AnswerParts:
+    """What makes the rows of long answers."""
+
+    answers: LongAnswers
 
 
 def handlers_about(service: type[Any], *parts: object) -> list[AnyHandler]:

@@ -16,6 +16,7 @@ from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.cluster.metadata_cache import LEADER_DURING_DELETE, MetadataCache
 from holdfast_log.broker.handlers.describe_cluster import DescribeClusterHandler
 from holdfast_log.broker.handlers.metadata import AutoCreationSettings, MetadataHandler
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.handler import RequestContext
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -88,6 +89,7 @@ def ask(
         AutoCreationSettings(auto),
         FirstUpdate(cache, Clock()),
         no_mutation_quotas(),
+        LongAnswers(Clock()),
     )
     answers: list[MetadataResponse] = []
     answer = handler.handle(RequestContext(version, "", None), MetadataRequest(topics=topics))
@@ -122,6 +124,7 @@ class TestBeforeTheFirstUpdate:
             AutoCreationSettings(False),
             self.first_update,
             no_mutation_quotas(),
+            LongAnswers(Clock()),
         )
         self.take(handler.handle(RequestContext(12, "", None), MetadataRequest(topics=None)))
 

@@ -40,6 +40,7 @@ from holdfast_log.broker.replication.record_deletions import RecordDeletions
 from holdfast_log.broker.replication.replicas import ReplicaLimits, Replicas
 from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
 from holdfast_log.broker.replication.roles import Roles
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.dispatch import Dispatcher
 from holdfast_log.broker.wiring.surroundings import Surroundings
 from holdfast_log.coordinator.repeated_log import RepeatedLog
@@ -213,7 +214,7 @@ class World:
                 ),
                 ListOffsetsHandler(self.replicas, self.workers),
                 DeleteRecordsHandler(self.deletions, self.replicas, DeleteRecordsSettings(30_000)),
-                OffsetForLeaderEpochHandler(self.replicas),
+                OffsetForLeaderEpochHandler(self.replicas, LongAnswers(self.clock)),
             ]
         )
         self._topic_ids: dict[str, uuid.UUID] = {}

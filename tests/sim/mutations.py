@@ -9,6 +9,7 @@ import re
 
 from tests.sim.mutants import (
     access,
+    answers,
     append_ids,
     cleaning,
     clients,
@@ -71,6 +72,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 )
 
 RARE: tuple[Mutation, ...] = (
+    *answers.RARE,
     *clients.RARE,
     *poison.RARE,
     *following.RARE,

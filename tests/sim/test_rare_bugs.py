@@ -14,6 +14,7 @@ import pytest
 from holdfast_log.protocol.batches import Compression
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.ownership import NO_PARTITION
+from tests.broker import test_answers as of_answers
 from tests.broker import test_data_path as of_data_path
 from tests.broker import test_metadata as of_metadata
 from tests.broker import test_outages as of_outages
@@ -29,6 +30,7 @@ from tests.broker.log import test_key_versions as of_index
 from tests.broker.log import test_log as of_logs
 from tests.broker.log import test_manager as of_managers
 from tests.broker.log import test_recovery as of_recovery
+from tests.broker.network import test_memory as of_memory
 from tests.broker.ownership import test_enforcement as of_enforcement
 from tests.broker.ownership import test_fencing as of_fences
 from tests.broker.ownership import test_group_readers as of_members
@@ -59,6 +61,7 @@ from tests.coordinator.cluster import test_lease as of_own_leases
 from tests.coordinator.controller import test_machine as of_controllers
 from tests.coordinator.controller import test_recovery as of_elections
 from tests.coordinator.controller import test_topics as of_topics
+from tests.coordinator.groups import test_member_memory as of_member_memory
 from tests.models import test_zookeeper_contract as of_zookeeper
 from tests.models.grounds import ModelGround
 from tests.models.logs import sim_disk
@@ -213,6 +216,22 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "blocks-unlearned": lambda path: (
         of_handed_out_ids.test_an_id_of_another_brokers_block_is_refused_once_and_then_known()
+    ),
+    "subscriptions-without-limit": lambda path: (
+        of_member_memory.test_all_groups_have_a_limit_together_and_closed_members_free_their_memory()
+    ),
+    "memory-charged-on-announcement": lambda path: (
+        of_memory.test_memory_is_charged_for_what_was_received_not_for_what_was_announced()
+    ),
+    "incomplete-requests-kept": lambda path: (
+        of_memory.test_a_request_that_is_never_complete_ends_at_its_deadline()
+    ),
+    "topic-answered-twice": lambda path: of_answers.test_a_topic_that_is_named_many_times_is_answered_once(),
+    "long-answer-made-at-once": lambda path: (
+        of_answers.test_a_long_answer_is_made_in_turns_and_reads_as_if_made_at_once()
+    ),
+    "unread-answers-kept": lambda path: (
+        of_answers.test_clients_that_do_not_read_are_closed_when_all_answers_are_over_their_limit()
     ),
     "idle-tombstones-stay": lambda path: (
         of_cleaner.test_a_tombstone_goes_after_its_horizon_although_nothing_new_was_written(False)

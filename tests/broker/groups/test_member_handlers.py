@@ -279,7 +279,9 @@ class TestRefusals:
         assert commit(client, "other", 1) == ErrorCode.NONE
         assert client.call(join_request("g")).error_code == ErrorCode.MEMBER_ID_REQUIRED, "one can begin anew"
 
-    def test_ten_thousand_members_that_never_sync_are_removed_in_time(self, broker: GroupBroker) -> None:
+    def test_ten_thousand_members_that_never_sync_are_removed_in_time(self, tmp_path: Path) -> None:
+        broker = GroupBroker(tmp_path / "large", group_max_size=10_000, group_initial_rebalance_delay_ms=100)
+        broker.make_offsets_topic()
         clients = [broker.client() for _ in range(100)]
         for client in clients:
             for _ in range(100):

@@ -9,6 +9,7 @@ from twisted.internet.task import Clock
 
 from holdfast_log.broker.network.connection import (
     REQUESTS_PER_TURN,
+    TURN_S,
     ConnectionLimits,
     ReplySlot,
     ServerConnection,
@@ -64,6 +65,16 @@ def test_responses_are_sent_in_the_order_of_their_requests() -> None:
     assert served.wire.data == b"AB1B2C"
     assert served.wire.sends == 1
     assert served.connection.in_flight_requests == 0
+
+
+def test_requests_that_take_long_leave_the_rest_of_the_turn_to_others() -> None:
+    served = Served()
+    handle = served.connection._handler
+    served.connection._handler = lambda *request: (served.clock.pump([TURN_S]), handle(*request))[1]  # type: ignore[arg-type]
+    served.receive(b"now", b"now", b"now")
+    assert len(served.handled) < 3
+    served.clock.advance(0)
+    assert len(served.handled) == 3
 
 
 def test_a_request_without_a_response_keeps_the_order_and_sends_no_bytes() -> None:

@@ -25,7 +25,7 @@ from holdfast_log.broker.network import transport
 from holdfast_log.broker.network.connection import ConnectionLimits, ReplySlot, ServerConnection
 from holdfast_log.broker.network.framing import LARGE_FRAME_BYTES, FrameBuffers
 from holdfast_log.broker.network.interfaces import Wire
-from holdfast_log.broker.network.memory import RequestMemory
+from holdfast_log.broker.network.memory import RequestMemories, RequestMemory
 from holdfast_log.broker.network.transport import FrameServer
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.protocol import compiled
@@ -92,9 +92,10 @@ class Pair:
         self.receiver = Received()
         own, self.peer = socket.socketpair()
         link = cast(Any, transport._Link(self.receiver))
-        buffers, memory, log = FrameBuffers(), RequestMemory(), RepeatedLog(Clock())
+        buffers, log = FrameBuffers(), RepeatedLog(Clock())
+        memories = RequestMemories(Clock(), RequestMemory(), 30_000, "", None)
         client = ("192.0.2.1", 9)
-        self.server = FrameServer(buffers, memory, log, own, link, client, cast(Any, None), 0, self.reactor)
+        self.server = FrameServer(buffers, memories, log, own, link, client, cast(Any, None), 0, self.reactor)
 
     def __enter__(self) -> Pair:
         self._patch = pytest.MonkeyPatch()

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast_log.broker.ownership import settings as ownership_settings
 from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.wiring.ownership import build_ownership
 from holdfast_log.clients.settings import Settings
 from holdfast_log.coordinator.znodes.layout import OWNED_NAMES, OWNED_TOPICS
@@ -20,7 +21,7 @@ from holdfast_log.protocol.messages.ownership import (
     Access,
     ResourceStanding,
 )
-from holdfast_log.testing.fakes.handlers import handlers_about
+from holdfast_log.testing.fakes.handlers import AnswerParts, handlers_about
 from tests.broker.world import LOCAL_ID, Client, World, only_produced, produce_request
 from tests.models.batches import batch
 from tests.models.instant_zookeeper import InstantZooKeeper
@@ -48,7 +49,9 @@ class OwnershipWorld(World):
         self.right.add_listener(service.right_changed)
         self.replicas.add_role_listener(service.role_changed)
         self.replicas.conditions.add_mismatch_listener(service.append_mismatched)
-        self.dispatcher.add(handlers_about(OwnershipService, self.ownership))
+        self.dispatcher.add(
+            handlers_about(OwnershipService, self.ownership, AnswerParts(LongAnswers(self.clock)))
+        )
 
     def lead(self, topic: str, index: int = 0, *, leader_epoch: int = 0, **options: Any) -> None:
         """Make this broker lead a partition, in ZooKeeper and by a LeaderAndIsr request."""

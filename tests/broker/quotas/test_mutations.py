@@ -20,6 +20,7 @@ from holdfast_log.broker.handlers.metadata import AutoCreationSettings, Metadata
 from holdfast_log.broker.network.connection import ConnectionLimits, ServerConnection
 from holdfast_log.broker.quotas.limits import QuotaLimits
 from holdfast_log.broker.quotas.settings import QuotaSettings
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.dispatch import Dispatcher
 from holdfast_log.broker.requests.mutations import MutationQuotas
 from holdfast_log.coordinator.repeated_log import RepeatedLog
@@ -42,16 +43,19 @@ OVER = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 class Broker:
     """A controller's handlers, with a quota of 1 partition per second: 11 may come at once."""
 
-    def __init__(self, *, is_active: bool = True) -> None:
+    def __init__(
+        self, *, is_active: bool = True, settings: QuotaSettings | None = None, is_limited: bool = True
+    ) -> None:
         self.clock = Clock()
         self.controller = Controller(is_active=is_active)
         service, metadata = as_service(self.controller), MetadataCache()
         self.metadata = metadata
         states = [partition_metadata(index) for index in range(4)]
         metadata.update(update_metadata(states=states, live=[broker_metadata(1)]))
-        limits = QuotaLimits(QuotaSettings())
+        limits = QuotaLimits(settings or QuotaSettings())
         self.quotas = client_quotas(limits, self.clock)
-        limits.configs_changed("clients", "app", {"controller_mutation_rate": "1"})
+        if is_limited:
+            limits.configs_changed("clients", "app", {"controller_mutation_rate": "1"})
         mutations = self.mutations = MutationQuotas(self.quotas, metadata, 2)
         self.dispatcher = Dispatcher(RepeatedLog(self.clock), quotas=self.quotas)
         self.dispatcher.add(
@@ -104,6 +108,19 @@ def test_a_request_of_an_older_version_is_carried_out_and_throttled() -> None:
     assert broker.create(5, version=5) == ([0], 5000)
     assert broker.create(1, version=5) == ([0], 6000)
     assert len(broker.controller.created) == 3
+
+
+def test_the_default_limits_clients_without_a_quota_and_costs_other_requests_nothing() -> None:
+    broker = Broker(settings=QuotaSettings(mutation_default=1), is_limited=False)
+    assert not broker.quotas.is_enforced
+    assert broker.create(11) == ([0], 0)
+    broker.create(5)
+    request = CreateTopicsRequest(
+        topics=[CreatableTopic(name="n", num_partitions=1, replication_factor=1, assignments=[], configs=[])]
+    )
+    answer, connection = broker.ask(request, 7)
+    assert answer.topics[0].error_code == OVER
+    assert connection.is_muted
 
 
 def test_the_default_number_of_partitions_is_charged() -> None:
@@ -174,6 +191,7 @@ def test_topics_that_are_created_for_their_metadata_are_charged_to_the_client_th
                 AutoCreationSettings(True),
                 FirstUpdate(broker.metadata, broker.clock),
                 broker.mutations,
+                LongAnswers(broker.clock),
             )
         ]
     )

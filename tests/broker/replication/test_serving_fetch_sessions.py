@@ -13,6 +13,7 @@ import pytest
 from holdfast_log.broker.replication.fetch_sessions import SessionLimits
 from holdfast_log.broker.replication.leadership import Leadership
 from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.session_fetch import READS_MAX
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.fetch import (
     FetchPartition,
@@ -370,6 +371,25 @@ class TestMembers:
         reader.fetch({0: 0, 1: 0, 2: 0})
         assert reader.error({3: 0}) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         assert len(world.replicas.sessions) == world.replicas.sessions.partitions == 0
+
+    def test_a_consumer_with_too_many_partitions_is_refused(self, tmp_path: Path) -> None:
+        world = World(tmp_path, session_limits=SessionLimits(consumer_partitions_max=3))
+        assert Reader(world).error(dict.fromkeys(range(4), 0)) == ErrorCode.INVALID_REQUEST
+        reader = Reader(world)
+        reader.fetch(dict.fromkeys(range(3), 0))
+        assert reader.error({3: 0}) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    def test_one_fetch_answers_for_a_part_of_the_unknown_partitions_of_a_session(self, world: World) -> None:
+        """A request of 52 bytes must not have megabytes of errors for an answer."""
+        reader = Reader(world)
+        count = 3 * READS_MAX
+        assert len(reader.fetch(dict.fromkeys(range(count), 0))) == count
+        told: set[int] = set()
+        for _ in range(3):
+            found = reader.fetch()
+            assert len(found) == READS_MAX
+            told |= set(found)
+        assert len(told) == count
 
 
 class TestFollowers:

@@ -406,7 +406,7 @@ class TestMaximumSize:
 
 
 def test_ten_thousand_members_that_never_sync_leave_nothing_behind() -> None:
-    world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=1_000))
+    world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=1_000, max_size=10_000))
     for number in range(5_000):
         world.send_join(Member(), client_id=f"pending{number}")
     joins = [world.send_first_join() for _ in range(5_000)]

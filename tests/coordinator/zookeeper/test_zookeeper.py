@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 
 from holdfast_log.coordinator.zookeeper.interface import (
     Create,
+    Delete,
     NoNode,
     SessionExpired,
     WatchEvent,
@@ -315,7 +316,9 @@ def test_a_failed_request_is_freed_without_the_garbage_collector() -> None:
     asked = [session._handler.async_result()]
     outcomes: list[object] = []
     with collector_off():
-        session._write("/a", lambda: asked[0], str).addErrback(lambda failure: outcomes.append(failure.type))
+        written = session._write([Delete("/a")], lambda: asked[0], str)
+        written.addErrback(lambda failure: outcomes.append(failure.type))
+        del written
         asked[0].set_exception(NoNodeError())
         freed = weakref.ref(asked[0])
         asked.clear()

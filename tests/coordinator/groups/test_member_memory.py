@@ -1,0 +1,64 @@
+"""The memory of subscriptions and assignments: bounded for a member, a group and all groups together."""
+
+from __future__ import annotations
+
+from holdfast_log.coordinator.groups.member_memory import MemberMemory
+from holdfast_log.coordinator.groups.settings import GroupSettings
+from holdfast_log.protocol.errors import ErrorCode
+from tests.coordinator.groups.world import GroupWorld, Member
+
+REFUSED = ErrorCode.GROUP_MAX_SIZE_REACHED
+LIMITS = GroupSettings(
+    initial_rebalance_delay_ms=0, subscription_bytes_max=1000, group_bytes_max=2500, all_groups_bytes_max=4000
+)
+
+
+def subscribed(size: int) -> Member:
+    return Member(protocols=(("range", bytes(size)),))
+
+
+def refused(world: GroupWorld, size: int, group: str = "g") -> bool:
+    request = world.send_first_join(subscribed(size), group)
+    return not world.is_waiting(request) and world.join_answer(request).error is REFUSED
+
+
+def test_a_member_with_a_large_subscription_is_refused() -> None:
+    world = GroupWorld(LIMITS, orders=4)
+    assert refused(world, 1001)
+    assert not refused(world, 1000)
+
+
+def test_the_members_of_a_group_have_a_limit_together() -> None:
+    world = GroupWorld(LIMITS, orders=4)
+    assert [refused(world, 900) for _ in range(4)] == [False, False, True, True]
+    assert not refused(world, 900, "other")
+
+
+def test_all_groups_have_a_limit_together_and_closed_members_free_their_memory() -> None:
+    world = GroupWorld(LIMITS, orders=4)
+    assert [refused(world, 900, f"g{number}") for number in range(6)] == [False] * 4 + [True] * 2
+    world.wait(LIMITS.max_session_timeout_ms)
+    assert not refused(world, 900, "g5")
+
+
+def test_an_assignment_over_the_limit_is_refused() -> None:
+    world = GroupWorld(LIMITS, orders=4)
+    joined = world.join_empty(subscribed(10))
+    member = subscribed(10).after(joined)
+    sync = world.send_sync(member, {member.member_id: bytes(2501)})
+    assert world.sync_answer(sync).error is REFUSED
+
+
+def test_what_is_held_is_counted_only_when_the_limit_is_near() -> None:
+    counts: list[int] = []
+
+    def count() -> int:
+        counts.append(1)
+        return 10
+
+    memory = MemberMemory(100, count)
+    assert all(memory.has_room(10) for _ in range(10))
+    assert not counts
+    assert memory.has_room(10)
+    assert len(counts) == 1
+    assert not memory.has_room(95)
