@@ -118,8 +118,9 @@ CONNECTION_ROWS = (
         minimum=-1,
     ),
     Setting(
-        "response.max.bytes", INT, 256 * 1024 * 1024,
-        "Maximum size in bytes of a response. The client closes the connection of a larger one.",
+        "response.max.bytes", INT, 64 * 1024 * 1024,
+        "Maximum size in bytes of a response, without the records that a fetch asks for. The client closes "
+        "the connection of a larger one, and tries again. A topic with larger batches needs a larger value.",
         minimum=1024,
     ),
     Setting(

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeAlias
 
+from holdfast_log.clients.connection.response_limits import largest_answer
 from holdfast_log.clients.errors import UnsupportedRequestError
 from holdfast_log.protocol.api import Api, Request, Response
 from holdfast_log.protocol.errors import ErrorCode, error_for
@@ -30,6 +31,7 @@ CLIENT_SOFTWARE_NAME = "holdfast"
 CLIENT_SOFTWARE_VERSION = "0.1.0"
 _API_VERSIONS_VERSION = 3
 _SCRATCH_BYTES = 64 * 1024
+_FIRST_LARGE_BYTES = 1024 * 1024
 _MIN_FRAME_BYTES = 4
 _HEAD_BYTES = 64
 
@@ -46,12 +48,14 @@ class _Sent(NamedTuple):
     request: Request[Any]
     version: int
     token: Any
+    request_bytes: int
 
 
 class Conversation:
     """The state of one conversation. Make a new one for every connection.
 
-    `max_response_bytes` is the largest response that is accepted.
+    `max_response_bytes` is `response.max.bytes`, from which `largest_answer` derives how large the response
+    to each request may be.
     """
 
     def __init__(
@@ -72,7 +76,8 @@ class Conversation:
         self._unanswered: deque[tuple[int, Any]] = deque()  # end in the stream of bytes, token
         self._bytes_queued = 0
         self._bytes_sent = 0
-        self._frames = FrameReader(max_response_bytes)
+        self._max_response_bytes = max_response_bytes
+        self._frames = FrameReader()
 
     # Requests to bytes --------------------------------------------------------------------------------
 
@@ -115,12 +120,14 @@ class Conversation:
     ) -> None:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         parts = encode_request(request, version, self._correlation_id, self._client_id)
+        queued_before = self._bytes_queued
         for part in parts:
             buffer = part.read() if isinstance(part, FileSlice) else part
             self._outgoing.append(buffer)
             self._bytes_queued += len(buffer)
         if expects_response:
-            self._in_flight.append(_Sent(self._correlation_id, request, version, token))
+            request_bytes = self._bytes_queued - queued_before
+            self._in_flight.append(_Sent(self._correlation_id, request, version, token, request_bytes))
         else:
             self._unanswered.append((self._bytes_queued, token))
 
@@ -157,13 +164,12 @@ class Conversation:
     def received(self, count: int) -> list[Received]:
         """Record that `count` bytes are in the receive buffer. Returns the responses completed by them.
 
-        Raises MalformedMessage for bytes that answer no request of this client, and BrokerError or
+        Raises MalformedMessage for bytes that answer no request of this client, for a response that is larger
+        than its request justifies and for one that answers another question, and BrokerError or
         UnsupportedRequestError if the broker declines the handshake. The caller then closes the connection.
         """
         answers = []
-        for frame in self._frames.advance(count):
-            if not self._in_flight:
-                raise MalformedMessage("received a response although no request waits for one")
+        for frame in self._frames.advance(count, self._check_size):
             sent = self._in_flight.popleft()
             correlation_id = decode_correlation_id(frame)
             if correlation_id != sent.correlation_id:
@@ -176,6 +182,18 @@ class Conversation:
             else:
                 answers.append(Received(sent.token, response))
         return answers
+
+    def _check_size(self, index: int, size: int) -> None:
+        """Whether the response to the request with this index among those in flight may have that size."""
+        if index >= len(self._in_flight):
+            raise MalformedMessage("received a response although no request waits for one")
+        sent = self._in_flight[index]
+        allowed = largest_answer(sent.request, sent.request_bytes, self._max_response_bytes)
+        if size > allowed:
+            raise MalformedMessage(
+                f"the response to {sent.request.api.name} has {size} bytes, and at most {allowed} are accepted "
+                f"for what was asked (response.max.bytes={self._max_response_bytes})"
+            )
 
     def _decode(self, sent: _Sent, frame: memoryview) -> Response:
         if isinstance(sent.request, ApiVersionsRequest) and frame[4:6] == _UNSUPPORTED_VERSION:
@@ -225,45 +243,54 @@ _UNSUPPORTED_VERSION = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 
 class FrameReader:
     """Cuts a stream of bytes into frames. A frame larger than the scratch buffer gets a buffer of its own,
-    into which the rest is received directly."""
+    into which the rest is received directly. That buffer grows with the bytes received, at most to twice
+    their number: whoever announces a large frame must send it before it costs memory."""
 
-    def __init__(self, max_frame_bytes: int) -> None:
-        self._max_frame_bytes = max_frame_bytes
+    def __init__(self) -> None:
         self._scratch = bytearray(_SCRATCH_BYTES)
         self._filled = 0
         self._large: bytearray | None = None
         self._large_filled = 0
+        self._large_size = 0
 
     def buffer(self) -> memoryview:
         """The buffer to receive the next bytes into; never empty."""
-        if self._large is not None:
-            return memoryview(self._large)[self._large_filled :]
-        return memoryview(self._scratch)[self._filled :]
+        if self._large is None:
+            return memoryview(self._scratch)[self._filled :]
+        if self._large_filled == len(self._large):
+            self._grow_large(self._large)
+        return memoryview(self._large)[self._large_filled :]
+
+    def _grow_large(self, before: bytearray) -> None:
+        # A new buffer, because the old one cannot grow while a view of it is used.
+        self._large = bytearray(min(self._large_size, 2 * len(before)))
+        self._large[: len(before)] = before
 
     def head(self) -> bytes:
         """The first bytes received that belong to no complete frame."""
         return bytes(self._scratch[: min(self._filled, _HEAD_BYTES)])
 
-    def advance(self, count: int) -> list[memoryview]:
+    def advance(self, count: int, check: Callable[[int, int], object]) -> list[memoryview]:
         """Record that `count` bytes were received. Returns the frames completed by them, without their sizes.
 
-        Raises MalformedMessage for a frame with an impossible size.
+        `check(index, size)` is called when the size of a frame is known, `index` counts from the first frame
+        that is not complete; it raises for a frame that is not wanted. Raises MalformedMessage for a frame
+        that is too small to have a header.
         """
         if self._large is not None:
             self._large_filled += count
-            if self._large_filled < len(self._large):
+            if self._large_filled < self._large_size:
                 return []
             frame, self._large = memoryview(self._large), None
             return [frame]
         self._filled += count
-        frames = []
+        frames: list[memoryview] = []
         start = 0
         while self._filled - start >= SIZE.size:
             (size,) = SIZE.unpack_from(self._scratch, start)
-            if not _MIN_FRAME_BYTES <= size <= self._max_frame_bytes:
-                raise MalformedMessage(
-                    f"a response of {size} bytes; at most {self._max_frame_bytes} are accepted"
-                )
+            if size < _MIN_FRAME_BYTES:
+                raise MalformedMessage(f"a response of {size} bytes")
+            check(len(frames), size)
             body = start + SIZE.size
             if body + size <= self._filled:
                 frames.append(memoryview(bytes(self._scratch[body : body + size])))
@@ -280,6 +307,7 @@ class FrameReader:
         return frames
 
     def _begin_large(self, size: int, start: int) -> None:
-        self._large = bytearray(size)
+        self._large_size = size
         self._large_filled = self._filled - start
+        self._large = bytearray(min(size, max(_FIRST_LARGE_BYTES, 2 * self._large_filled)))
         self._large[: self._large_filled] = self._scratch[start : self._filled]

