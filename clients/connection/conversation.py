@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeAlias
 
+from holdfast_log.clients.connection.answers import check_answer
 from holdfast_log.clients.connection.response_limits import largest_answer
 from holdfast_log.clients.errors import UnsupportedRequestError
 from holdfast_log.protocol.api import Api, Request, Response
@@ -200,6 +201,10 @@ class Conversation:
             # The broker may answer in any version: only the error code is certain.
             return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
         response: Response = decode_response(type(sent.request), sent.version, frame)
+        try:
+            check_answer(sent.request, response)
+        except MalformedMessage as error:
+            raise MalformedMessage(f"{sent.request.api.name}: {error}") from None
         return response
 
     # The handshake ------------------------------------------------------------------------------------

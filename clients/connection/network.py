@@ -127,12 +127,17 @@ class SocketChannel:
         self.socket.close()
 
 
+_SHOWN_HOST = 100
 _MAX_BUFFERS = 512  # sendmsg takes 1024 on Linux, other systems less.
 
 
 def _begin_connecting(host: str, port: int, send_bytes: int, receive_bytes: int) -> socket.socket:
     failure: OSError = OSError(f"{host} has no address")
-    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (ValueError, OverflowError) as error:  # A broker may name any text as its host.
+        raise OSError(f"{host[:_SHOWN_HOST]!r} is no host name: {error}") from None
+    for family, kind, protocol, _, address in found:
         try:
             candidate = socket.socket(family, kind, protocol)
         except OSError as error:
