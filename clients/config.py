@@ -87,13 +87,19 @@ CONNECTION_ROWS = (
     ),
     Setting(
         "retry.backoff.ms", LONG, 100,
-        "Delay in ms before the client sends a failed request again. In the producer it doubles with "
-        "every further failure, up to retry.backoff.max.ms.",
+        "Delay in ms before the client sends a failed request again. It doubles with every further failure, "
+        "up to retry.backoff.max.ms.",
         minimum=0,
     ),
     Setting(
         "retry.backoff.max.ms", LONG, 1000,
-        "Maximum delay in ms before the producer sends a failed batch again.",
+        "Maximum delay in ms before the client sends a failed request again.",
+        minimum=0,
+    ),
+    Setting(
+        "throttle.max.ms", INT, 60_000,
+        "Maximum time in ms for which a client sends nothing to a broker that throttles it. A broker that "
+        "asks for more gets the next request after this time.",
         minimum=0,
     ),
     Setting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import TypeVar
 
 from holdfast_log.clients.connection.connection import ANY_NODE, Connection
@@ -51,17 +52,18 @@ class Asking:
         """
         now_ms = self.connection.network.now_ms
         deadline_ms = now_ms() + (self.timeout_ms if timeout_ms is None else timeout_ms)
-        while True:
+        for attempt in count(1):
+            backoff_ms = self.connection.backoff.after(attempt)
             left_ms = max(0, deadline_ms - now_ms())
             try:
                 response = self.connection.ask(node, request, left_ms)
                 if now_ms() >= deadline_ms or not any(code in _PASSES for code in codes(response)):
                     return response
             except Exception as error:
-                if not is_retriable(error) or now_ms() + self._backoff_ms >= deadline_ms:
+                if not is_retriable(error) or now_ms() + backoff_ms >= deadline_ms:
                     raise
-            self.retries += 1
-            wait_for_metadata(self.connection, min(self._backoff_ms, max(0, deadline_ms - now_ms())))
+            self.wait(min(backoff_ms, max(0, deadline_ms - now_ms())))
+        raise AssertionError
 
     def ask_coordinator(
         self, group_id: str, request: Request[R], codes: Callable[[R], Iterable[int]]
@@ -73,7 +75,8 @@ class Asking:
         """
         now_ms = self.connection.network.now_ms
         deadline_ms = now_ms() + self.timeout_ms
-        while True:
+        for attempt in count(1):
+            backoff_ms = self.connection.backoff.after(attempt)
             left_ms = max(0, deadline_ms - now_ms())
             try:
                 search = find_coordinator_request(group_id)
@@ -85,13 +88,15 @@ class Asking:
                     return response, coordinator.node
                 raise error_for(refusal, f"group {group_id}: {error_for(refusal).message}")
             except Exception as error:
-                if not is_retriable(error) or now_ms() + self._backoff_ms >= deadline_ms:
+                if not is_retriable(error) or now_ms() + backoff_ms >= deadline_ms:
                     raise
-            wait_for_metadata(self.connection, min(self._backoff_ms, max(0, deadline_ms - now_ms())))
+            self.wait(min(backoff_ms, max(0, deadline_ms - now_ms())))
+        raise AssertionError
 
     def wait(self, wait_ms: int) -> None:
         """Wait before a repeated request, and count a retry. Replies to other calls are kept."""
         self.retries += 1
+        self.connection.metadata.renew()
         now_ms = self.connection.network.now_ms
         until_ms = now_ms() + wait_ms
         others: list[Reply] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
+from holdfast_log.clients.connection.backoff import Backoff, Pace
 from holdfast_log.clients.feedback.events import Events, LeaderMoved
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.messages.metadata import (
@@ -66,7 +67,7 @@ class Metadata:
         self,
         *,
         max_age_ms: int,
-        retry_backoff_ms: int,
+        backoff: Backoff,
         allow_auto_topic_creation: bool,
         events: Events | None = None,
     ) -> None:
@@ -84,7 +85,7 @@ class Metadata:
         self.asked_at_ms = -1
         """When the request was made to which the last response belongs."""
         self._max_age_ms = max_age_ms
-        self._retry_backoff_ms = retry_backoff_ms
+        self._pace = Pace(backoff, free=0)
         self._allow_auto_topic_creation = allow_auto_topic_creation
         self._events = events or Events()
         self._wanted: dict[str, None] = {}
@@ -122,7 +123,7 @@ class Metadata:
 
     def request(self, now_ms: int) -> MetadataRequest:
         """The request that renews the view; it counts as sent from here on."""
-        self._not_before_ms = now_ms + self._retry_backoff_ms
+        self._not_before_ms = now_ms + self._pace.step(now_ms)
         self._asking_since_ms = now_ms
         return MetadataRequest(
             topics=[MetadataRequestTopic(name=topic) for topic in self._wanted],
@@ -143,6 +144,8 @@ class Metadata:
         for row in response.topics:
             if row.name is not None:
                 self._update_topic(row.name, row)
+        if asked - {row.name for row in response.topics}:
+            self._is_stale = True  # The broker has left out a topic.
         self.update_count += 1
 
     def _update_topic(self, name: str, row: MetadataResponseTopic) -> None:
@@ -161,6 +164,9 @@ class Metadata:
             self._partition(name, partition, epochs.get(partition.partition_index))
             for partition in sorted(row.partitions, key=lambda partition: partition.partition_index)
         )
+        if partitions and partitions[-1].partition != len(partitions) - 1:
+            self._is_stale = True  # Some partitions are missing: `partitions` would not be complete.
+            return
         available = tuple(info.partition for info in partitions if info.leader != NO_NODE)
         if any(info.leader not in self.nodes for info in partitions):
             self._is_stale = True  # No leader, or one that the broker that answered does not know yet.

@@ -30,6 +30,7 @@ from holdfast_log.clients.arguments import (
     several,
 )
 from holdfast_log.clients.config import ADMIN_ROWS, Properties, load_settings, split_address
+from holdfast_log.clients.connection.backoff import Backoff
 from holdfast_log.clients.connection.cluster_view import Metadata
 from holdfast_log.clients.connection.conversation import Authenticator, Conversation
 from holdfast_log.clients.connection.link import Call, Link, LinkSettings, Reply
@@ -124,13 +125,15 @@ class Connection:
         self.log_name = f"holdfast.{kind}.{values['client.id']}"
         """The name of the logger that gets this client's warnings."""
         self._traffic = Traffic(self.events, ConnectionLog(self.log_name, self.network.now_ms))
+        self._rng = rng or random.Random()
+        self.backoff = Backoff(values["retry.backoff.ms"], values["retry.backoff.max.ms"], self._rng)
+        """How long a client on this connection waits before it sends a failed request again."""
         self.metadata = Metadata(
             max_age_ms=values["metadata.max.age.ms"],
-            retry_backoff_ms=values["retry.backoff.ms"],
+            backoff=self.backoff,
             allow_auto_topic_creation=allow_auto_topic_creation,
             events=self.events,
         )
-        self._rng = rng or random.Random()
         self._authenticator = authenticator
         self._request_timeout_ms: int = values["request.timeout.ms"]
         self._link_settings = LinkSettings(
@@ -141,6 +144,7 @@ class Connection:
             backoff_max_ms=values["reconnect.backoff.max.ms"],
             max_idle_ms=values["connections.max.idle.ms"],
             max_response_bytes=values["response.max.bytes"],
+            throttle_max_ms=values["throttle.max.ms"],
             uses_tls=values["security.protocol"] == "SSL",
         )
         addresses = [split_address(address) for address in values["bootstrap.servers"]]

@@ -17,6 +17,8 @@ from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.schema import MalformedMessage
 
+_FORGIVEN_AFTER_MS = 60_000
+"""Time without a violation of the protocol after which a broker is trusted as before."""
 _FAIR_SHARE_OF_READS = 16
 """Most reads from one broker before the others are served."""
 
@@ -75,6 +77,7 @@ class LinkSettings:
     backoff_max_ms: int
     max_idle_ms: int
     max_response_bytes: int
+    throttle_max_ms: int
     uses_tls: bool = False
 
 
@@ -119,6 +122,8 @@ class Link:
         established."""
         self._not_before_ms = 0
         self._throttled_until_ms = 0
+        self._violations = 0
+        self._violated_at_ms = 0
         self._queued: deque[_Waiting] = deque()
         self._in_flight: dict[int, _Waiting] = {}
         self._next_token = 0
@@ -291,6 +296,7 @@ class Link:
             except OSError as error:
                 return replies + self._failed(self._broken(error), now_ms)
             except MalformedMessage as error:
+                self._note_violation(now_ms)
                 return replies + self._failed(self._garbled(error), now_ms)
             except (BrokerError, ClientError) as error:
                 return replies + self._failed(error, now_ms)
@@ -300,6 +306,14 @@ class Link:
                 self._has_opened()
             replies += self._replies(received, now_ms)
         return replies
+
+    def _note_violation(self, now_ms: int) -> None:
+        """Count the violations of the protocol in a row. Connecting again succeeds, so it ends no row: only
+        time without a violation does."""
+        if now_ms - self._violated_at_ms > _FORGIVEN_AFTER_MS:
+            self._violations = 0
+        self._violated_at_ms = now_ms
+        self._violations += 1
 
     def _has_opened(self) -> None:
         self.failures = 0
@@ -314,8 +328,9 @@ class Link:
             waiting = self._in_flight.pop(token)
             throttle_ms = getattr(response, "throttle_time_ms", 0)
             if throttle_ms > 0:
-                self._throttled_until_ms = max(self._throttled_until_ms, now_ms + throttle_ms)
-                self.meter.throttled(waiting.call.request.api.name, throttle_ms)
+                obeyed_ms = min(throttle_ms, self._settings.throttle_max_ms)
+                self._throttled_until_ms = max(self._throttled_until_ms, now_ms + obeyed_ms)
+                self.meter.throttled(waiting.call.request.api.name, obeyed_ms, throttle_ms)
             replies.append(self._end(waiting, now_ms, response=response))
         return replies
 
@@ -351,7 +366,8 @@ class Link:
         waiting = [*self._in_flight.values(), *self._queued]
         self._in_flight.clear()
         self._queued.clear()
-        pause_ms = min(self._settings.backoff_ms << min(self.failures, 16), self._settings.backoff_max_ms)
+        in_a_row = max(self.failures, self._violations)
+        pause_ms = min(self._settings.backoff_ms << min(in_a_row, 16), self._settings.backoff_max_ms)
         self._not_before_ms = now_ms + int(pause_ms * self._rng.uniform(0.8, 1.2))
         self.failures += 1
         return [self._end(each, now_ms, error=error) for each in waiting]

@@ -92,7 +92,13 @@ def consumer_parts(
         kind="consumer",
         allow_auto_topic_creation=settings["allow.auto.create.topics"],
     )
-    fetcher = Fetcher(connection.metadata, fetch_settings(settings, fence), connection.events)
+    fetcher = Fetcher(
+        connection.metadata,
+        fetch_settings(settings, fence),
+        connection.events,
+        connection.backoff,
+        connection.log_name,
+    )
     discovery = PartitionDiscovery(connection.metadata, fetcher)
     unknown_topics = UnknownTopics(
         connection.metadata,

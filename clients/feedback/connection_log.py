@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 INTERVAL_MS = 30_000
 """Shortest time between two warnings about the same address."""
+_LONG_THROTTLE_MS = 1000
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class ConnectionLog:
         self.name = name
         self._now_ms = now_ms
         self._troubles: dict[str, _Trouble] = {}
+        self._next_throttle_line_ms: dict[str, int] = {}
 
     def failed(self, address: str, error: Exception) -> None:
         """A connection to this address broke, or could not be established."""
@@ -64,6 +66,18 @@ class ConnectionLog:
             seconds = (self._now_ms() - trouble.since_ms) / 1000
             # A warning too: who saw the failure on a terminal, where only warnings appear, sees its end.
             self._warn(f"{address}: connected again, {seconds:.1f} s after the first failure.")
+
+    def throttled(self, address: str, throttle_ms: int, asked_ms: int) -> None:
+        """The broker at this address throttles the client. Short throttles are a quota at work, and are only
+        counted."""
+        now_ms = self._now_ms()
+        if throttle_ms < _LONG_THROTTLE_MS or now_ms < self._next_throttle_line_ms.get(address, now_ms):
+            return
+        self._next_throttle_line_ms[address] = now_ms + max(INTERVAL_MS, throttle_ms)
+        bounded = f" It has asked for {asked_ms} ms (see throttle.max.ms)." if asked_ms > throttle_ms else ""
+        self._warn(
+            f"{address}: the broker throttles this client, which sends it nothing for {throttle_ms} ms.{bounded}"
+        )
 
     def _warn(self, line: str) -> None:
         warn(self.name, line)

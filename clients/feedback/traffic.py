@@ -116,8 +116,9 @@ class Meter:
         self.tally.failures += 1
         self._traffic.api(api).failures += 1
 
-    def throttled(self, api: str, throttle_ms: int) -> None:
-        """The broker throttles this client."""
+    def throttled(self, api: str, throttle_ms: int, asked_ms: int) -> None:
+        """The broker throttles this client for `throttle_ms`; it has asked for `asked_ms`."""
+        self._traffic.log.throttled(self._address, throttle_ms, asked_ms)
         self.tally.throttled_ms += throttle_ms
         self._traffic.api(api).throttled_ms += throttle_ms
         self._traffic.events.note(Throttled(self.tally.node, self._address, api, throttle_ms))

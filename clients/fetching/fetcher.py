@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from holdfast_log.clients.connection.backoff import Backoff
 from holdfast_log.clients.connection.cluster_view import NO_NODE, Metadata
 from holdfast_log.clients.connection.link import Call, Reply
 from holdfast_log.clients.errors import (
@@ -21,6 +22,7 @@ from holdfast_log.clients.errors import (
     NoOffsetError,
     UnsupportedRequestError,
 )
+from holdfast_log.clients.feedback.connection_log import warn
 from holdfast_log.clients.feedback.events import Events, PositionReset
 from holdfast_log.clients.fence import FENCES_FEATURE
 from holdfast_log.clients.fetching.fetched import EncodedBatch, FetchedBatch, take_first, take_first_encoded
@@ -37,9 +39,9 @@ from holdfast_log.clients.fetching.positions import Position
 from holdfast_log.clients.fetching.requests import fetch_request
 from holdfast_log.clients.fetching.settings import FetchSettings
 from holdfast_log.clients.fetching.truncation import ends_in, epochs_request
-from holdfast_log.protocol.batches import whole_batches
+from holdfast_log.protocol.batches import BatchHeader, whole_batches
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
-from holdfast_log.protocol.messages.fetch import FetchResponse, PartitionData
+from holdfast_log.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from holdfast_log.protocol.messages.list_offsets import ListOffsetsResponse
 from holdfast_log.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 from holdfast_log.protocol.schema import ZERO_UUID, received_records
@@ -55,6 +57,16 @@ class _Purpose(enum.Enum):
     LOOK_UP = enum.auto()
     CHECK = enum.auto()
 
+_EARLY_ANSWERS = 5
+"""How many empty answers in a row may come before `fetch.max.wait.ms` and are followed by the next request at
+once."""
+_MAX_OFFSET = 2**63 - 1
+
+
+def _has_offsets(header: BatchHeader) -> bool:
+    """Whether the offsets of a batch can exist in a log."""
+    return 0 <= header.base_offset <= header.last_offset < _MAX_OFFSET
+
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
@@ -67,7 +79,9 @@ class _Asked:
 class Fetcher:
     """Positions, and the requests that advance them. Sans-IO: calls go out, replies come in."""
 
-    def __init__(self, metadata: Metadata, settings: FetchSettings, events: Events) -> None:
+    def __init__(
+        self, metadata: Metadata, settings: FetchSettings, events: Events, backoff: Backoff, log_name: str
+    ) -> None:
         self.positions: dict[TopicPartition, Position] = {}
         self.fetches = 0
         """Number of fetch responses."""
@@ -77,6 +91,8 @@ class Fetcher:
         self._events = events
         self._metadata = metadata
         self._settings = settings
+        self._backoff = backoff
+        self._log_name = log_name
         self._busy_nodes: dict[int, None] = {}
         self._looking_up: dict[TopicPartition, None] = {}
         self._checking: dict[TopicPartition, None] = {}
@@ -227,24 +243,45 @@ class Fetcher:
         elif isinstance(reply.response, OffsetForLeaderEpochResponse):
             self._handle_ends(reply.response, current, now_ms)
         elif isinstance(reply.response, FetchResponse):
-            self._handle_fetch(reply.response, current, now_ms)
+            assert isinstance(reply.call.request, FetchRequest)
+            is_early = 0 < reply.call.request.min_bytes and reply.latency_ms < reply.call.request.max_wait_ms
+            self._handle_fetch(reply.response, current, now_ms, is_early=is_early)
         elif isinstance(reply.response, ListOffsetsResponse):
             self._handle_offsets(reply.response, current, now_ms)
         return True
 
     def _failed(self, position: Position, error: Exception, now_ms: int) -> None:
-        """Retry after `retry.backoff.ms`; an error that is not retriable goes to the application."""
+        """Retry later, as `retry.backoff.ms` says; an error that is not retriable goes to the application."""
         self.fetch_errors += 1
         position.last_error = error
-        position.not_before_ms = now_ms + self._settings.retry_backoff_ms
+        self._back_off(position, now_ms)
         self._metadata.renew()
         if isinstance(error, BrokerError) and not error.retriable:
             self._problems.append(error)
 
+    def _back_off(self, position: Position, now_ms: int) -> None:
+        position.failures += 1
+        position.not_before_ms = now_ms + self._backoff.after(position.failures)
+
+    def _misled(self, position: Position, what: str, now_ms: int) -> None:
+        """The answer is well-formed, and nothing that this partition can use. Told once in a row."""
+        error = ConnectionFailedError(f"{position.key}: the leader's answer {what}")
+        if position.failures == 0:
+            warn(self._log_name, f"{error}. The client asks again, less and less often.")
+        self._failed(position, error, now_ms)
+
+    def _handle_unanswered(
+        self, current: dict[TopicPartition, Position], answered: Iterable[TopicPartition], now_ms: int
+    ) -> None:
+        for key in current.keys() - set(answered):
+            self._misled(current[key], "leaves the partition out", now_ms)
+
     def _handle_offsets(
         self, response: ListOffsetsResponse, current: dict[TopicPartition, Position], now_ms: int
     ) -> None:
-        for key, answer in offsets_in(response).items():
+        found = offsets_in(response)
+        self._handle_unanswered(current, found, now_ms)
+        for key, answer in found.items():
             waiting = current.get(key)
             if waiting is None:
                 continue
@@ -259,7 +296,9 @@ class Fetcher:
     def _handle_ends(
         self, response: OffsetForLeaderEpochResponse, current: dict[TopicPartition, Position], now_ms: int
     ) -> None:
-        for key, answer in ends_in(response):
+        found = [*ends_in(response)]
+        self._handle_unanswered(current, [key for key, _ in found], now_ms)
+        for key, answer in found:
             position = current.get(key)
             if position is None:
                 continue
@@ -295,7 +334,12 @@ class Fetcher:
         position.last_error = error
 
     def _handle_fetch(
-        self, response: FetchResponse, current: dict[TopicPartition, Position], now_ms: int
+        self,
+        response: FetchResponse,
+        current: dict[TopicPartition, Position],
+        now_ms: int,
+        *,
+        is_early: bool,
     ) -> None:
         self.fetches += 1
         if response.error_code:
@@ -303,12 +347,24 @@ class Fetcher:
                 self._failed(position, error_for(response.error_code), now_ms)
             return
         names = {info.id: name for name, info in self._metadata.topics.items() if info.id != ZERO_UUID}
+        answered: set[TopicPartition] = set()
+        has_news = not is_early
         for topic in response.responses:
             name = topic.topic or names.get(topic.topic_id, "")
             for row in topic.partitions:
-                fetched = current.get(TopicPartition(name, row.partition_index))
+                key = TopicPartition(name, row.partition_index)
+                answered.add(key)
+                has_news = has_news or row.error_code != ErrorCode.NONE or bool(row.records)
+                fetched = current.get(key)
                 if fetched is not None:
                     self._handle_partition(fetched, row, now_ms)
+        if len(answered) < len(current):
+            self._handle_unanswered(current, answered, now_ms)
+        elif not has_news and current:
+            # Once is usual, when the leader changes for example. Again and again it is a busy loop.
+            for position in current.values():
+                self._back_off(position, now_ms)
+                position.not_before_ms = 0 if position.failures <= _EARLY_ANSWERS else position.not_before_ms
 
     def _handle_partition(self, position: Position, row: PartitionData, now_ms: int) -> None:
         if row.error_code == ErrorCode.NONE:
@@ -371,8 +427,17 @@ class Fetcher:
             )
         is_committed = self._settings.isolation is Isolation.READ_COMMITTED
         aborted = row.aborted_transactions or () if is_committed else ()
+        before = position.fetch_offset
         for header, is_skipped in zip(headers, skipped(records, headers, aborted), strict=True):
+            if not _has_offsets(header):
+                self._misled(position, f"has a batch of offsets {header.base_offset} to {header.last_offset} "
+                             f"where {position.fetch_offset} was asked for", now_ms)
+                return
             position.keep(records, header, is_skipped)
+        if headers and position.fetch_offset == before:
+            self._misled(position, f"has only batches before the asked offset {before}", now_ms)
+        elif headers:
+            position.failures = 0
 
     # Stored batches -----------------------------------------------------------------------------------
 

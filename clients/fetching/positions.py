@@ -51,6 +51,8 @@ class Position:
     store: deque[StoredBatch] = field(default_factory=deque)
     """Fetched batches that are not taken yet."""
     stored_bytes: int = 0
+    failures: int = 0
+    """How many requests in a row have failed, or have brought nothing that was asked for."""
     generation: int = 0
     """Rises whenever the position is set; answers to requests of earlier generations are ignored."""
     not_before_ms: int = 0

@@ -188,6 +188,7 @@ class ClassicMembership(Member[ClassicState, ClassicEvent]):
         self._leave_if_wanted()
         calls = self._leaves()
         if self._can_begin() and now_ms >= self._not_before_ms and self._coordinator.want():
+            self._pace_joins(now_ms)
             calls.append(self._join())
         if self.state is ClassicState.ASSIGNING and (self._knows_topics() or now_ms >= self._assign_by_ms):
             calls.append(self._sync(now_ms))

@@ -132,6 +132,7 @@ class OffsetCommit:
     """Why it failed, or while it is in progress, why the last attempt failed."""
     call: Call | None = None
     not_before_ms: int = 0
+    failures: int = 0
 
     def request(self) -> Request[Any]:
         return commit_request(self.identity, self.offsets, self.tokens)
@@ -164,6 +165,7 @@ class OffsetFetch:
     error: Exception | None = None
     call: Call | None = None
     not_before_ms: int = 0
+    failures: int = 0
 
     def request(self) -> Request[Any]:
         return fetch_request(self.group_id, self.partitions)
@@ -234,7 +236,8 @@ class CommittedOffsets:
         if not isinstance(error, BrokerError) or error.code in COORDINATOR_MOVED:
             self._coordinator.forget()
         task.error = error
-        task.not_before_ms = now_ms + self._coordinator.retry_backoff_ms
+        task.failures += 1
+        task.not_before_ms = now_ms + self._coordinator.backoff.after(task.failures)
 
     def _end(self, task: OffsetCommit | OffsetFetch, error: Exception | None) -> None:
         task.is_done = True

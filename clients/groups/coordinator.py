@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast_log.clients.connection.backoff import Pace
 from holdfast_log.clients.connection.connection import ANY_NODE, COORDINATOR, Connection
 from holdfast_log.clients.connection.link import Call, Reply
 from holdfast_log.clients.errors import is_retriable, with_cause
@@ -17,6 +18,7 @@ from holdfast_log.protocol.messages.find_coordinator import (
 COORDINATOR_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 """Errors after which the coordinator must be found again."""
 _GROUP_KEY_TYPE = 0
+_FREE_SEARCHES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class GroupCoordinator:
 
     def __init__(self, connection: Connection, group_id: str, retry_backoff_ms: int) -> None:
         self.group_id = group_id
+        self.backoff = connection.backoff
+        self._searches = Pace(self.backoff, _FREE_SEARCHES)
         self.retry_backoff_ms = retry_backoff_ms
         self.is_known = False
         self.last_error: Exception | None = None
@@ -90,13 +94,15 @@ class GroupCoordinator:
 
     def wait(self, now_ms: int) -> None:
         """Search again after `retry.backoff.ms` at the earliest."""
-        self._not_before_ms = now_ms + self.retry_backoff_ms
+        self._not_before_ms = max(self._not_before_ms, now_ms + self.retry_backoff_ms)
 
     def calls(self, now_ms: int) -> list[Call]:
         """The FindCoordinator request, if one is due."""
         if self.is_known or not self._is_wanted or self._search is not None or now_ms < self._not_before_ms:
             return []
         self._search = Call(ANY_NODE, find_coordinator_request(self.group_id))
+        # A coordinator that is found and refuses at once is no failure of the search.
+        self._not_before_ms = max(self._not_before_ms, now_ms + self._searches.step(now_ms))
         return [self._search]
 
     def handle(self, reply: Reply, now_ms: int) -> bool:

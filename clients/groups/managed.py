@@ -185,6 +185,7 @@ class ManagedMembership(Member[ManagedState, ManagedEvent]):
         self._leave_if_wanted()
         calls = self._leaves()
         if self._can_begin() and now_ms >= self._not_before_ms:
+            self._pace_joins(now_ms)
             calls.append(self._next_step(now_ms))
         if self._can_rewind() and self._rewind is not None and now_ms >= self._rewind.not_before_ms:
             calls.append(self._send_rewind(self._rewind, now_ms))

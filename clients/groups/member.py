@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from holdfast_log.clients.connection.backoff import Pace
 from holdfast_log.clients.connection.cluster_view import Metadata
 from holdfast_log.clients.connection.connection import COORDINATOR
 from holdfast_log.clients.connection.link import Call, Reply
@@ -19,6 +20,9 @@ from holdfast_log.clients.groups.membership import NO_GENERATION, MembershipEven
 from holdfast_log.protocol.api import Request
 from holdfast_log.protocol.errors import ErrorCode, error_for
 from holdfast_log.protocol.topic_partition import TopicPartition
+
+_FREE_JOINS = 20
+"""How many joins, or other steps to an assignment, may follow each other at once."""
 
 _State = TypeVar("_State", bound=enum.Enum)
 _Event = TypeVar("_Event", bound=enum.Enum)
@@ -102,6 +106,7 @@ class Member(ABC, Generic[_State, _Event]):
         self._heard_at_ms = 0
         """When the last request was sent whose answer confirmed the membership."""
         self._not_before_ms = 0
+        self._joins = Pace(coordinator.backoff, _FREE_JOINS)
         self._leave: Call | None = None
         """The LeaveGroup request to send next."""
 
@@ -171,11 +176,16 @@ class Member(ABC, Generic[_State, _Event]):
     def _retry(self, error: Exception, now_ms: int) -> None:
         """Join again after `retry.backoff.ms`. An error that this cannot cure reaches the application."""
         self._forget_coordinator(error)
-        self._not_before_ms = now_ms + self._common.retry_backoff_ms
+        self._not_before_ms = max(self._not_before_ms, now_ms + self._common.retry_backoff_ms)
         self._advance(self._course.failed)
         self._want_join()
         if not self._is_passing(error):
             self._problem = error
+
+    def _pace_joins(self, now_ms: int) -> None:
+        """A join is being sent. A coordinator may refuse each in a way that calls for the next at once, or
+        accept each and call for another: then the next ones wait, longer and longer."""
+        self._not_before_ms = max(self._not_before_ms, now_ms + self._joins.step(now_ms))
 
     def _lose(self) -> None:
         """The membership has ended at the coordinator, or counts as ended."""
