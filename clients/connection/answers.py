@@ -93,7 +93,9 @@ def _check_fetch(request: FetchRequest, response: FetchResponse) -> None:
 
 def _check_list_offsets(request: ListOffsetsRequest, response: ListOffsetsResponse) -> None:
     times = {
-        (topic.name, row.partition_index): row.timestamp for topic in request.topics for row in topic.partitions
+        (topic.name, row.partition_index): row.timestamp
+        for topic in request.topics
+        for row in topic.partitions
     }
     _check_some(
         [(topic.name, [row.partition_index for row in topic.partitions]) for topic in request.topics],

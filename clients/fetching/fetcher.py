@@ -57,10 +57,12 @@ class _Purpose(enum.Enum):
     LOOK_UP = enum.auto()
     CHECK = enum.auto()
 
+
 _EARLY_ANSWERS = 5
 """How many empty answers in a row may come before `fetch.max.wait.ms` and are followed by the next request at
 once."""
 _MAX_OFFSET = 2**63 - 1
+_TAKE_MS = 100
 
 
 def _has_offsets(header: BatchHeader) -> bool:
@@ -80,7 +82,13 @@ class Fetcher:
     """Positions, and the requests that advance them. Sans-IO: calls go out, replies come in."""
 
     def __init__(
-        self, metadata: Metadata, settings: FetchSettings, events: Events, backoff: Backoff, log_name: str
+        self,
+        metadata: Metadata,
+        settings: FetchSettings,
+        events: Events,
+        backoff: Backoff,
+        log_name: str,
+        now_ms: Callable[[], int],
     ) -> None:
         self.positions: dict[TopicPartition, Position] = {}
         self.fetches = 0
@@ -93,6 +101,9 @@ class Fetcher:
         self._settings = settings
         self._backoff = backoff
         self._log_name = log_name
+        self._now_ms = now_ms
+        self.has_more = False
+        """Whether the last `take` ended because its time was over, and not because nothing was left."""
         self._busy_nodes: dict[int, None] = {}
         self._looking_up: dict[TopicPartition, None] = {}
         self._checking: dict[TopicPartition, None] = {}
@@ -430,8 +441,12 @@ class Fetcher:
         before = position.fetch_offset
         for header, is_skipped in zip(headers, skipped(records, headers, aborted), strict=True):
             if not _has_offsets(header):
-                self._misled(position, f"has a batch of offsets {header.base_offset} to {header.last_offset} "
-                             f"where {position.fetch_offset} was asked for", now_ms)
+                self._misled(
+                    position,
+                    f"has a batch of offsets {header.base_offset} to {header.last_offset} "
+                    f"where {position.fetch_offset} was asked for",
+                    now_ms,
+                )
                 return
             position.keep(records, header, is_skipped)
         if headers and position.fetch_offset == before:
@@ -455,19 +470,26 @@ class Fetcher:
         if self._problems:
             raise self._problems.popleft()
 
-    def take(self) -> Iterator[FetchedBatch]:
-        """The stored batches, one from each partition in turn.
+    def take_until_ms(self) -> int:
+        """When a `take` that begins now should end: other partitions, heartbeats and the caller's timeout
+        need a turn, however many batches without a record are stored."""
+        return self._now_ms() + _TAKE_MS
+
+    def take(self, until_ms: int | None = None) -> Iterator[FetchedBatch]:
+        """The stored batches, one from each partition in turn, until `until_ms` (by default `take_until_ms`).
 
         Raises BrokerError (CORRUPT_MESSAGE) for a batch whose checksum or records are damaged; the position
         then stays before it. After a batch was returned, the error is raised by the next call instead.
         """
-        return self._take(take_first)
+        return self._take(take_first, until_ms)
 
     def take_encoded(self) -> Iterator[EncodedBatch]:
         """Like `take`, but the records of the batches are only decompressed."""
-        return self._take(take_first_encoded)
+        return self._take(take_first_encoded, None)
 
-    def _take(self, take_first_of: Callable[..., _Batch | None]) -> Iterator[_Batch]:
+    def _take(self, take_first_of: Callable[..., _Batch | None], until_ms: int | None) -> Iterator[_Batch]:
+        until_ms = self.take_until_ms() if until_ms is None else until_ms
+        self.has_more = False
         has_given = False
         empty_in_a_row = 0
         while empty_in_a_row < len(self._turn):
@@ -486,6 +508,9 @@ class Fetcher:
                     self._turn.rotate(-1)  # The other partitions come before the next attempt.
                     raise
                 empty_in_a_row = 0
+                if batch is None and self._now_ms() >= until_ms:
+                    self.has_more = True
+                    return
                 if batch is not None:
                     has_given = True
                     self._turn.rotate(-1)

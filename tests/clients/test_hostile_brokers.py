@@ -21,7 +21,7 @@ from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataRes
 from holdfast_log.protocol.headers import RequestHeader
 from holdfast_log.testing.fakes.fake_broker import FakeBroker, FakeChannel
 from holdfast_log.testing.fakes.fake_cluster import FakeCluster
-from tests.clients.test_consumer import FLIGHTS, consumer_on, fill, read, reader_on
+from tests.clients.test_consumer import FLIGHTS, fill, read, reader_on
 
 Twist = Callable[[Any], Response | None]
 
@@ -227,10 +227,32 @@ def test_a_coordinator_that_refuses_every_join_is_asked_less_and_less_often(
         return response
 
     end = twist(cluster, JoinGroupResponse, refuse)
-    with consumer_on(cluster, {"group.id": "g", "group.protocol": "classic"}) as consumer:
-        consumer.subscribe(["flights"])
+    with reader_on(cluster, {"group.id": "g", "group.protocol": "classic"}) as consumer:
         assert consumer.poll(12_000) == []
         assert requests(cluster, JoinGroupRequest) < 60
         assert requests(cluster, FindCoordinatorRequest) < 60
         end()
         assert len(read(consumer, 20)) == 20
+
+
+def test_a_poll_keeps_its_timeout_while_it_passes_over_batches_without_a_record(cluster: FakeCluster) -> None:
+    (partition,) = cluster.topics["flights"]
+    fill(partition, 2_000, per_batch=1)
+    with reader_on(cluster) as consumer:
+        read(consumer, 1)
+        fetcher = consumer._fetcher
+        for position in fetcher.positions.values():
+            # What is stored has no record for the application, and each batch takes 10 ms.
+            position.store = type(position.store)(
+                stored._replace(is_skipped=True) for stored in position.store
+            )
+        passed = fetcher._now_ms
+
+        def slow_ms() -> int:
+            cluster.time_ms += 10
+            return passed()
+
+        fetcher._now_ms = slow_ms
+        began_ms = cluster.time_ms
+        consumer.poll(300)
+        assert cluster.time_ms - began_ms < 1000
