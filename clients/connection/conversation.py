@@ -192,8 +192,8 @@ class Conversation:
         allowed = largest_answer(sent.request, sent.request_bytes, self._max_response_bytes)
         if size > allowed:
             raise MalformedMessage(
-                f"the response to {sent.request.api.name} has {size} bytes, and at most {allowed} are accepted "
-                f"for what was asked (response.max.bytes={self._max_response_bytes})"
+                f"the response to {sent.request.api.name} has {size} bytes, and at most {allowed} are "
+                f"accepted for what was asked (response.max.bytes={self._max_response_bytes})"
             )
 
     def _decode(self, sent: _Sent, frame: memoryview) -> Response:

@@ -76,7 +76,8 @@ class ConnectionLog:
         self._next_throttle_line_ms[address] = now_ms + max(INTERVAL_MS, throttle_ms)
         bounded = f" It has asked for {asked_ms} ms (see throttle.max.ms)." if asked_ms > throttle_ms else ""
         self._warn(
-            f"{address}: the broker throttles this client, which sends it nothing for {throttle_ms} ms.{bounded}"
+            f"{address}: the broker throttles this client, which sends it nothing for {throttle_ms} ms."
+            f"{bounded}"
         )
 
     def _warn(self, line: str) -> None:

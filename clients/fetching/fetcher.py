@@ -255,7 +255,7 @@ class Fetcher:
             self._handle_ends(reply.response, current, now_ms)
         elif isinstance(reply.response, FetchResponse):
             assert isinstance(reply.call.request, FetchRequest)
-            is_early = 0 < reply.call.request.min_bytes and reply.latency_ms < reply.call.request.max_wait_ms
+            is_early = reply.call.request.min_bytes > 0 and reply.latency_ms < reply.call.request.max_wait_ms
             self._handle_fetch(reply.response, current, now_ms, is_early=is_early)
         elif isinstance(reply.response, ListOffsetsResponse):
             self._handle_offsets(reply.response, current, now_ms)

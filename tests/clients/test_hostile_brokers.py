@@ -13,12 +13,12 @@ from holdfast_log.clients.admin import Admin
 from holdfast_log.clients.errors import ClientError
 from holdfast_log.protocol.api import Response
 from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.headers import RequestHeader
 from holdfast_log.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 from holdfast_log.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from holdfast_log.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from holdfast_log.protocol.headers import RequestHeader
 from holdfast_log.testing.fakes.fake_broker import FakeBroker, FakeChannel
 from holdfast_log.testing.fakes.fake_cluster import FakeCluster
 from tests.clients.test_consumer import FLIGHTS, fill, read, reader_on
@@ -33,7 +33,7 @@ def twist(cluster: FakeCluster, kind: type[Response], change: Twist) -> Callable
         honest = broker._send
 
         def send(channel: FakeChannel, header: RequestHeader, response: Response) -> None:
-            cluster.time_ms += 1  # A busy loop must move the clock of the test.
+            cluster.time_ms += 5  # A busy loop must move the clock of the test.
             changed = change(response) if isinstance(response, kind) else response
             if changed is not None:
                 honest(channel, header, changed)
@@ -51,6 +51,11 @@ def requests(cluster: FakeCluster, kind: type) -> int:
 
 @pytest.fixture
 def cluster() -> FakeCluster:
+    return cluster_of_flights()
+
+
+def cluster_of_flights() -> FakeCluster:
+    """One broker, with 20 records in the only partition of "flights"."""
     cluster = FakeCluster()
     (partition,) = cluster.add_topic("flights")
     fill(partition, 20)
@@ -178,6 +183,19 @@ def test_metadata_with_a_broker_that_has_no_address_is_not_followed(
         assert requests(cluster, MetadataRequest) < 30
         end()
         assert len(read(consumer, 20)) == 20
+
+
+def test_a_throttle_of_weeks_is_obeyed_up_to_the_setting(cluster: FakeCluster) -> None:
+    def throttle(response: FetchResponse) -> FetchResponse:
+        response.throttle_time_ms = 2**31 - 1
+        return response
+
+    twist(cluster, FetchResponse, throttle)
+    with reader_on(cluster, {"throttle.max.ms": 5000}) as consumer:
+        read(consumer, 20)
+        fill(cluster.topics["flights"][0], 5)
+        records = [record for _ in range(10) for record in consumer.poll(1000)]
+        assert len(records) == 5
 
 
 def test_a_throttle_is_obeyed_up_to_the_setting_told_once_and_ended_by_wakeup_and_close(

@@ -52,7 +52,9 @@ from tests.broker.replication import test_key_conditions as of_conditions
 from tests.broker.replication import test_repair as of_repairs
 from tests.broker.replication import test_retention as of_retention
 from tests.clients import test_exclusive_producer as of_exclusive
+from tests.clients import test_hostile_brokers as of_hostile
 from tests.clients.connection import test_connection as of_connections
+from tests.clients.connection import test_hostile_frames as of_frames
 from tests.clients.groups import test_classic as of_classic
 from tests.clients.groups.party import Party
 from tests.clients.sending import test_coroutines as of_coroutines
@@ -307,6 +309,20 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "waiters-kept": lambda path: (
         of_coroutines.test_who_gives_up_waiting_for_an_outcome_leaves_nothing_behind()
+    ),
+    "no-pause": lambda path: of_hostile.test_a_refusing_leader_is_asked_less_and_less_often(
+        of_hostile.cluster_of_flights()
+    ),
+    "any-answer-believed": lambda path: (
+        of_hostile.test_an_offset_look_up_without_an_offset_is_asked_again_with_growing_pauses(
+            of_hostile.cluster_of_flights(), -7
+        )
+    ),
+    "announced-length-paid": lambda path: (
+        of_frames.test_an_announced_length_costs_no_memory_until_its_bytes_come()
+    ),
+    "endless-throttle": lambda path: of_hostile.test_a_throttle_of_weeks_is_obeyed_up_to_the_setting(
+        of_hostile.cluster_of_flights()
     ),
     "partition-beside-revoked": lambda path: _drop_a_topic_and_read_on(),
     "names-loaded-in-one-turn": _with_many_names(

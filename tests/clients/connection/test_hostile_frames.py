@@ -1,4 +1,4 @@
-"""Frames of a hostile broker: lengths that are announced and not sent, and answers larger than the question."""
+"""Frames of a hostile broker: lengths announced and not sent, and answers larger than the question."""
 
 from __future__ import annotations
 

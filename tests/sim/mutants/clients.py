@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
+from holdfast_log.clients.connection import conversation
+from holdfast_log.clients.connection.backoff import Backoff
 from holdfast_log.clients.connection.cluster_view import NO_NODE, Metadata
+from holdfast_log.clients.connection.conversation import FrameReader, Received
+from holdfast_log.clients.connection.link import Link, Reply
 from holdfast_log.clients.groups.partitions_beside import PartitionsBeside
 from holdfast_log.clients.sending.batch import Batch
+from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.messages.metadata import MetadataResponseTopic
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.sim.mutation import Mutation, Patch
@@ -38,7 +44,65 @@ def _begin_before_it_is_revoked() -> Sequence[Patch]:
     return [(PartitionsBeside, "add", mutant)]
 
 
+def _ask_again_without_a_pause() -> Sequence[Patch]:
+    def mutant(self: Backoff, failures: int) -> int:
+        return 0
+
+    return [(Backoff, "after", mutant)]
+
+
+def _believe_every_answer() -> Sequence[Patch]:
+    def mutant(request: Request[Any], response: Response) -> None:
+        pass
+
+    return [(conversation, "check_answer", mutant)]
+
+
+def _pay_for_what_is_announced() -> Sequence[Patch]:
+    begin = FrameReader._begin_large
+
+    def mutant(self: FrameReader, size: int, start: int) -> None:
+        begin(self, size, start)
+        self._large = bytearray(size)
+
+    return [(FrameReader, "_begin_large", mutant)]
+
+
+def _obey_every_throttle() -> Sequence[Patch]:
+    replies = Link._replies
+
+    def mutant(self: Link, received: list[Received], now_ms: int) -> list[Reply]:
+        asked_ms = [getattr(each.response, "throttle_time_ms", 0) for each in received]
+        found = replies(self, received, now_ms)
+        self._throttled_until_ms = max(
+            [self._throttled_until_ms, *(now_ms + each for each in asked_ms if each)]
+        )
+        return found
+
+    return [(Link, "_replies", mutant)]
+
+
 RARE = (
+    Mutation(
+        "no-pause",
+        "a client asks a broker that misleads it again at once",
+        _ask_again_without_a_pause,
+    ),
+    Mutation(
+        "any-answer-believed",
+        "a client takes an answer that names what was not asked for",
+        _believe_every_answer,
+    ),
+    Mutation(
+        "announced-length-paid",
+        "a length that a broker announces costs a client that much memory",
+        _pay_for_what_is_announced,
+    ),
+    Mutation(
+        "endless-throttle",
+        "a client sends nothing for as long as a broker asks for, be it weeks",
+        _obey_every_throttle,
+    ),
     Mutation(
         "unknown-leader-awaited",
         "a client does not ask again for a leader whose address the answer did not have",
