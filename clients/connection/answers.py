@@ -9,23 +9,28 @@ under way fail with a retriable error, and the next connection waits for `reconn
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.errors import ErrorCode
-from holdfast_log.protocol.messages.fetch import FetchRequest, FetchResponse
-from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from holdfast_log.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from holdfast_log.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from holdfast_log.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from holdfast_log.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
-from holdfast_log.protocol.messages.produce import ProduceRequest, ProduceResponse
 from holdfast_log.protocol.schema import MalformedMessage
+
+if TYPE_CHECKING:  # A client imports the messages that it sends, and no others.
+    from holdfast_log.protocol.messages.fetch import FetchRequest, FetchResponse
+    from holdfast_log.protocol.messages.find_coordinator import (
+        FindCoordinatorRequest,
+        FindCoordinatorResponse,
+    )
+    from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+    from holdfast_log.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+    from holdfast_log.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+    from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataResponse
+    from holdfast_log.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+    from holdfast_log.protocol.messages.offset_for_leader_epoch import (
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderEpochResponse,
+    )
+    from holdfast_log.protocol.messages.produce import ProduceRequest, ProduceResponse
 
 _LATEST, _EARLIEST = -1, -2
 _MAX_PORT = 65_535
@@ -36,7 +41,7 @@ _Names = Iterable[tuple[Hashable, Iterable[int]]]
 
 def check_answer(request: Request[Any], response: Response) -> None:
     """Raise MalformedMessage for a response that does not answer `request`."""
-    check = _CHECKS.get(type(request))
+    check = _CHECKS.get(request.api.name)
     if check is not None:
         check(request, response)
 
@@ -181,14 +186,14 @@ def _check_join(request: JoinGroupRequest, response: JoinGroupResponse) -> None:
             )
 
 
-_CHECKS: dict[type, Callable[[Any, Any], None]] = {
-    FetchRequest: _check_fetch,
-    ListOffsetsRequest: _check_list_offsets,
-    OffsetForLeaderEpochRequest: _check_epochs,
-    ProduceRequest: _check_produce,
-    OffsetCommitRequest: _check_commit,
-    MetadataRequest: _check_metadata,
-    FindCoordinatorRequest: _check_coordinators,
-    InitProducerIdRequest: _check_producer_id,
-    JoinGroupRequest: _check_join,
+_CHECKS: dict[str, Callable[[Any, Any], None]] = {
+    "Fetch": _check_fetch,
+    "ListOffsets": _check_list_offsets,
+    "OffsetForLeaderEpoch": _check_epochs,
+    "Produce": _check_produce,
+    "OffsetCommit": _check_commit,
+    "Metadata": _check_metadata,
+    "FindCoordinator": _check_coordinators,
+    "InitProducerId": _check_producer_id,
+    "JoinGroup": _check_join,
 }

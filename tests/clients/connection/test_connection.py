@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast_log.clients.connection.backoff import Backoff
 from holdfast_log.clients.connection.cluster_view import Metadata
 from holdfast_log.clients.connection.connection import ANY_NODE, CONTROLLER, COORDINATOR, Connection
 from holdfast_log.clients.connection.conversation import FrameReader
@@ -322,7 +323,11 @@ def test_metadata_keeps_to_the_newest_leader_epoch() -> None:
 
 def test_metadata_that_names_an_unknown_broker_as_a_leader_is_asked_for_again() -> None:
     """The broker that answered has heard of the leader, and not of its registration yet."""
-    metadata = Metadata(max_age_ms=300_000, retry_backoff_ms=100, allow_auto_topic_creation=False)
+    metadata = Metadata(
+        max_age_ms=300_000,
+        backoff=Backoff(100, 1_000, random.Random(1)),
+        allow_auto_topic_creation=False,
+    )
     metadata.want("flights")
     partition = MetadataResponsePartition(
         error_code=0, partition_index=0, leader_id=2, replica_nodes=[1], isr_nodes=[1], offline_replicas=[]
