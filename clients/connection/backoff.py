@@ -26,7 +26,7 @@ class Backoff:
         return max(self._min_ms, int(doubled * self._rng.uniform(0.8, 1.2)))
 
 
-class Pace:
+class RepeatPace:
     """Slows down what is done again and again without a failure that anybody sees.
 
     The first `free` steps in a row may follow each other at once. Each further one waits longer. Steps are in

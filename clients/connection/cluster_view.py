@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from holdfast_log.clients.connection.backoff import Backoff, Pace
+from holdfast_log.clients.connection.backoff import Backoff, RepeatPace
 from holdfast_log.clients.feedback.events import Events, LeaderMoved
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.messages.metadata import (
@@ -85,7 +85,7 @@ class Metadata:
         self.asked_at_ms = -1
         """When the request was made to which the last response belongs."""
         self._max_age_ms = max_age_ms
-        self._pace = Pace(backoff, free=0)
+        self._pace = RepeatPace(backoff, free=0)
         self._allow_auto_topic_creation = allow_auto_topic_creation
         self._events = events or Events()
         self._wanted: dict[str, None] = {}

@@ -249,7 +249,7 @@ _UNSUPPORTED_VERSION = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 class FrameReader:
     """Cuts a stream of bytes into frames. A frame larger than the scratch buffer gets a buffer of its own,
     into which the rest is received directly. That buffer grows with the bytes received, at most to twice
-    their number: whoever announces a large frame must send it before it costs memory."""
+    their number: a frame that is announced and not sent costs no memory."""
 
     def __init__(self) -> None:
         self._scratch = bytearray(_SCRATCH_BYTES)

@@ -6,30 +6,27 @@ refused when its length arrives, before its bytes do.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast_log.protocol.api import Request
-from holdfast_log.protocol.messages.fetch import FetchRequest
-from holdfast_log.protocol.messages.find_coordinator import FindCoordinatorRequest
-from holdfast_log.protocol.messages.heartbeat import HeartbeatRequest
-from holdfast_log.protocol.messages.init_producer_id import InitProducerIdRequest
-from holdfast_log.protocol.messages.leave_group import LeaveGroupRequest
-from holdfast_log.protocol.messages.list_offsets import ListOffsetsRequest
-from holdfast_log.protocol.messages.offset_commit import OffsetCommitRequest
-from holdfast_log.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from holdfast_log.protocol.messages.produce import ProduceRequest
 
-_ONE_ROW_FOR_EACH_ASKED = (
-    ProduceRequest,
-    ListOffsetsRequest,
-    OffsetForLeaderEpochRequest,
-    OffsetCommitRequest,
-    FindCoordinatorRequest,
-    HeartbeatRequest,
-    InitProducerIdRequest,
-    LeaveGroupRequest,
+if TYPE_CHECKING:  # A client imports the messages that it sends, and no others.
+    from holdfast_log.protocol.messages.fetch import FetchRequest
+
+_FETCH = "Fetch"
+_ONE_ROW_FOR_EACH_ASKED = frozenset(
+    {
+        "Produce",
+        "ListOffsets",
+        "OffsetForLeaderEpoch",
+        "OffsetCommit",
+        "FindCoordinator",
+        "Heartbeat",
+        "InitProducerId",
+        "LeaveGroup",
+    }
 )
-"""Requests whose answers have a short row for each row of the request, and nothing else."""
+"""The APIs whose answers have a short row for each row of the request, and nothing else."""
 _SMALL_BYTES = 1024 * 1024
 _ANSWERED_PER_ASKED = 8
 """Largest number of bytes that such an answer has for each byte of its request: a row may have an error with
@@ -42,9 +39,14 @@ def largest_answer(request: Request[Any], request_bytes: int, max_response_bytes
     `max_response_bytes` is `response.max.bytes`: the largest answer without the records that a fetch asks
     for, and the largest batch, of which a broker may send one more than was asked for.
     """
-    if isinstance(request, FetchRequest):
-        asked = sum(row.partition_max_bytes for topic in request.topics for row in topic.partitions)
-        return min(request.max_bytes, asked) + max_response_bytes
-    if isinstance(request, _ONE_ROW_FOR_EACH_ASKED):
+    name = request.api.name
+    if name == _FETCH:
+        return _asked_bytes(cast("FetchRequest", request)) + max_response_bytes
+    if name in _ONE_ROW_FOR_EACH_ASKED:
         return min(max_response_bytes, _SMALL_BYTES + _ANSWERED_PER_ASKED * request_bytes)
     return max_response_bytes
+
+
+def _asked_bytes(request: FetchRequest) -> int:
+    asked = sum(row.partition_max_bytes for topic in request.topics for row in topic.partitions)
+    return min(request.max_bytes, asked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast_log.clients.connection.backoff import Pace
+from holdfast_log.clients.connection.backoff import RepeatPace
 from holdfast_log.clients.connection.connection import ANY_NODE, COORDINATOR, Connection
 from holdfast_log.clients.connection.link import Call, Reply
 from holdfast_log.clients.errors import is_retriable, with_cause
@@ -55,7 +55,7 @@ class GroupCoordinator:
     def __init__(self, connection: Connection, group_id: str, retry_backoff_ms: int) -> None:
         self.group_id = group_id
         self.backoff = connection.backoff
-        self._searches = Pace(self.backoff, _FREE_SEARCHES)
+        self._searches = RepeatPace(self.backoff, _FREE_SEARCHES)
         self.retry_backoff_ms = retry_backoff_ms
         self.is_known = False
         self.last_error: Exception | None = None

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from holdfast_log.clients.connection.backoff import Pace
+from holdfast_log.clients.connection.backoff import RepeatPace
 from holdfast_log.clients.connection.cluster_view import Metadata
 from holdfast_log.clients.connection.connection import COORDINATOR
 from holdfast_log.clients.connection.link import Call, Reply
@@ -106,7 +106,7 @@ class Member(ABC, Generic[_State, _Event]):
         self._heard_at_ms = 0
         """When the last request was sent whose answer confirmed the membership."""
         self._not_before_ms = 0
-        self._joins = Pace(coordinator.backoff, _FREE_JOINS)
+        self._joins = RepeatPace(coordinator.backoff, _FREE_JOINS)
         self._leave: Call | None = None
         """The LeaveGroup request to send next."""
 
