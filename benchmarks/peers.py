@@ -21,7 +21,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from types import FrameType
+from typing import NoReturn, TypeVar
 
 import click
 from confluent_kafka import KafkaException
@@ -173,8 +174,7 @@ def main(
     cases = [case for case in CLIENT_CASES if is_chosen(client_row(case), only)]
     if not rows and not cases:
         raise click.BadParameter("no row has such a name; --list prints them", param_hint="--only")
-    # Otherwise SIGTERM would leave the brokers' data behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, _end)
     work = Path(tempfile.mkdtemp(prefix="holdfast-peers-", dir=directory))
     try:
         _bring_kafka(chosen)
@@ -185,6 +185,13 @@ def main(
     finally:
         shutil.rmtree(work, ignore_errors=True)
     _finish(session.report, session.clients, docs)
+
+
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    """End in order, so that SIGTERM does not leave the brokers' data behind. A second signal, as the command
+    `timeout` sends it, must not interrupt that."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def is_chosen(name: str, only: Sequence[str]) -> bool:
@@ -225,7 +232,10 @@ class Session:
             {clients.OURS: "Holdfast's client", OTHER_CLIENT: OTHER_CLIENT},
             [clients.OURS],
             [OTHER_CLIENT],
-            [RowText(client_row(case), case.name.capitalize(), ("records",)) for case in CLIENT_CASES],
+            [
+                RowText(client_row(case), case.name[0].upper() + case.name[1:], ("records",))
+                for case in CLIENT_CASES
+            ],
             self._client_runs,
         )
 
