@@ -18,7 +18,6 @@ MODULES = (
     "protocol._key_hash",
     "protocol._produce_codec",
     "protocol._record_codec",
-    "protocol._record_validation",
     "protocol._send_path",
     "protocol._turns",
     "protocol._wire",
@@ -33,7 +32,6 @@ setup(
         Extension(
             f"holdfast_log.{module}",
             [f"holdfast_log/{module.replace('.', '/')}.c"],
-            depends=["holdfast_log/protocol/_record_validation.h"],
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if IS_LIMITED else [],
             py_limited_api=IS_LIMITED,
             optional=True,

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from holdfast_log.broker.lanes import Lane
 from holdfast_log.broker.log.timestamps import LookUp, TimestampOffset
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.requests.handler import Handler, RequestContext
@@ -26,8 +25,6 @@ from holdfast_log.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-_SEARCHES_MAX = 1
-"""Maximum number of searches that run at a time. Connections take turns."""
 _FIRST_VERSION_WITH_EPOCH = 4
 _FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 
@@ -37,9 +34,6 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
     request = ListOffsetsRequest
     replicas: Replicas
     workers: Workers
-
-    def __post_init__(self) -> None:
-        self._searches = Lane(self.workers, _SEARCHES_MAX)
 
     def handle(self, context: RequestContext, request: ListOffsetsRequest) -> Deferred[ListOffsetsResponse]:
         return ensureDeferred(self._answer(context, request))
@@ -71,14 +65,13 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
         response = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=0)
         try:
             found = await self._look_up(
-                context,
                 self.replicas.offset_at(
                     topic,
                     wanted.partition_index,
                     wanted.timestamp,
                     replica_id=replica_id,
                     current_leader_epoch=wanted.current_leader_epoch,
-                ),
+                )
             )
         except BrokerError as error:
             response.error_code = error.code
@@ -95,13 +88,13 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
                 response.leader_epoch = found.leader_epoch
         return response
 
-    async def _look_up(self, context: RequestContext, look_up: LookUp) -> TimestampOffset | None:
-        """Have workers find, decompress and search batches."""
+    async def _look_up(self, look_up: LookUp) -> TimestampOffset | None:
+        """Have workers decompress and search batches."""
         try:
             search = next(look_up)
             while True:
                 try:
-                    found = await self._searches.run(context.connection, search.run)
+                    found = await self.workers.run(search.run)
                 except (BrokerError, OSError) as error:
                     search = look_up.throw(error)
                 else:

@@ -28,6 +28,7 @@ def load_epochs(loading: Loading, log_start_offset: int, end_offset: int) -> Non
         logger.warning("Ignoring %s: %s", path, error)
         scan_from = log_start_offset
     epochs = loading.epochs
+    stored = LeaderEpochs(epochs.entries)
     # Of a log whose records have all been removed, no batch says in which epoch they were written. The epochs
     # in the file do, and an election that compares logs needs the latest one.
     was_emptied = 0 < log_start_offset == end_offset and not loading.begins_anew
@@ -36,16 +37,19 @@ def load_epochs(loading: Loading, log_start_offset: int, end_offset: int) -> Non
         # The file may hold epochs that a truncation removed, while others began at those offsets since.
         epochs.truncate_to(scan_from)
     is_killed = request.has_all_writes and not request.is_clean
-    if not (is_killed and _take_begun(loading, max(scan_from, log_start_offset), end_offset)):
+    if not (is_killed and _take_begun(loading, stored, max(scan_from, log_start_offset), end_offset)):
         _read_epochs(loading, scan_from)
     epochs.advance_start(log_start_offset)
     epochs.is_dirty = True
 
 
-def _take_begun(loading: Loading, scan_from: int, end_offset: int) -> bool:
+def _take_begun(loading: Loading, stored: LeaderEpochs, scan_from: int, end_offset: int) -> bool:
     """Take over the epochs that had begun when the last process was killed, and compare the batches from
     `scan_from` on with them. One batch that differs is damaged. Returns False if the record is missing, says
-    nothing of a batch, or if several batches differ: then the batches say which epochs there are."""
+    nothing of a batch, or if several batches differ: then the batches say which epochs there are.
+
+    `stored` are the epochs of the checkpoint. Kafka writes each of them there when it begins, and no record:
+    an epoch that only the checkpoint has shows that Kafka has used the directory since."""
     entries = read_begun_epochs(loading.disk, loading.request.directory)
     if entries is None:
         _doubt_last_epoch(loading, scan_from)
@@ -57,8 +61,11 @@ def _take_begun(loading: Loading, scan_from: int, end_offset: int) -> bool:
         epoch = begun.epoch_at(max(header.base_offset, scan_from))
         if epoch == UNDEFINED_EPOCH:
             return False
-        if header.leader_epoch != epoch:
-            differing.append((header, epoch))
+        if header.leader_epoch == epoch:
+            continue
+        if header.leader_epoch > begun.latest and stored.epoch_at(header.base_offset) == header.leader_epoch:
+            return False
+        differing.append((header, epoch))
     if len(differing) > 1:
         _doubt(loading, [header for header, _ in differing], "differs from the record of what has begun")
         return False

@@ -393,7 +393,7 @@ class Segment:
             del positions[next(iter(positions))]
         return extent
 
-    def _forget_positions(self) -> None:
+    def forget_positions(self) -> None:
         """Forget what reads have found: bytes of the file are cut off, or others have replaced them."""
         self._positions.clear()
         self._appended.clear()
@@ -405,7 +405,7 @@ class Segment:
         """Remove all bytes from `position` on."""
         self.file().truncate(position)
         self.size = position
-        self._forget_positions()
+        self.forget_positions()
         self.needs_sync = True
 
     def truncate_to(self, offset: int) -> None:
@@ -430,7 +430,7 @@ class Segment:
             self.indexes.truncate_to(self.next_offset, position)
         else:
             self.rebuild_indexes()
-        self._forget_positions()
+        self.forget_positions()
         self.indexes.max_timestamp = None
         self._first_timestamp = self._first_timestamp if position else None
         self.indexes.resume(self.size)
@@ -440,7 +440,7 @@ class Segment:
     def reload_indexes(self) -> None:
         """Forget what is in memory of the two index files, which have been rebuilt from the batches."""
         self.indexes.reload()
-        self._forget_positions()
+        self.forget_positions()
 
     def replaced(self, size: int) -> None:
         """Use the file that has replaced the log, with the same records in `size` bytes."""

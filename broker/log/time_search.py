@@ -8,7 +8,7 @@ from __future__ import annotations
 from holdfast_log.broker.log.damage import SuspectSegment
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.segment import Segment
-from holdfast_log.broker.log.timestamps import BatchSearch, HeaderSearch, LookUp, TimestampOffset
+from holdfast_log.broker.log.timestamps import LOOK_UP_BYTES_MAX, BatchSearch, LookUp, TimestampOffset
 from holdfast_log.protocol.batches import TimestampType
 
 
@@ -43,15 +43,7 @@ def offset_of_max_timestamp(log: Log) -> LookUp:
 def _search(log: Log, segment: Segment, timestamp: int) -> LookUp:
     start_offset = max(segment.offset_before(timestamp), log.log_start_offset)
     file = segment.file()
-    first = segment.header_at(start_offset)
-    position = segment.readable_size if first is None else first.position
-    while True:
-        position = yield HeaderSearch(file, position, segment.readable_size, timestamp, log.log_start_offset)
-        # Read again here: this thread judges damage.
-        header = next(segment.headers(position), None)
-        if header is None:
-            return None
-        position = header.end
+    for header in segment.headers_from(start_offset):
         if header.max_timestamp < timestamp or header.last_offset < log.log_start_offset:
             continue
         if not header.record_count:
@@ -59,6 +51,8 @@ def _search(log: Log, segment: Segment, timestamp: int) -> LookUp:
         if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
             offset = max(header.base_offset, log.log_start_offset)
             return TimestampOffset(offset, header.max_timestamp, header.leader_epoch)
-        found: TimestampOffset | None = yield BatchSearch(file, header, timestamp, log.log_start_offset)
+        limit = max(LOOK_UP_BYTES_MAX, 8 * log.settings.max_message_bytes)
+        found = yield BatchSearch(file, header, timestamp, log.log_start_offset, limit)
         if found is not None:
             return found
+    return None

@@ -41,7 +41,8 @@ class HeldRequests:
         """Call `proceed` once all of `work` is done or has failed, and the requests before this one have
         proceeded."""
         for append in appends:
-            append.keep()
+            # The buffer of the request is used again once its handler has returned.
+            append.records = memoryview(bytearray(append.records))
         partitions = frozenset(append.topic_partition for append in appends)
         held = HeldRequest(partitions, proceed, is_busy=bool(work))
         self.held.append(held)

@@ -20,10 +20,13 @@ class MutationQuotas:
     client.
     """
 
-    def __init__(self, quotas: ClientQuotas, metadata: MetadataCache, default_partitions: int) -> None:
+    def __init__(
+        self, quotas: ClientQuotas, metadata: MetadataCache, default_partitions: int, partitions_max: int
+    ) -> None:
         self._quotas = quotas
         self._metadata = metadata
         self._default_partitions = default_partitions
+        self._partitions_max = partitions_max
 
     def create(
         self, context: RequestContext, topic: str, partitions: int, *, is_strict: bool
@@ -33,7 +36,7 @@ class MutationQuotas:
             return None
         if partitions == DEFAULT:
             partitions = self._default_partitions
-        return self._charge(context, partitions, is_strict=is_strict)
+        return self._charge_new(context, partitions, is_strict=is_strict)
 
     def grow(
         self, context: RequestContext, topic: str, partitions: int, *, is_strict: bool
@@ -41,7 +44,7 @@ class MutationQuotas:
         """Charge partitions that raise a topic's number to `partitions`. Returns the refusal, if any."""
         if not self._quotas.limits_mutations:
             return None
-        return self._charge(context, partitions - self._partitions_of(topic), is_strict=is_strict)
+        return self._charge_new(context, partitions - self._partitions_of(topic), is_strict=is_strict)
 
     def delete(self, context: RequestContext, topic: str, *, is_strict: bool) -> BrokerError | None:
         """Charge the deletion of a topic. Returns the refusal, if any."""
@@ -52,6 +55,12 @@ class MutationQuotas:
     def _partitions_of(self, topic: str) -> int:
         known = self._metadata.topics.get(topic)
         return 0 if known is None else len(known.partitions)
+
+    def _charge_new(self, context: RequestContext, partitions: int, *, is_strict: bool) -> BrokerError | None:
+        """Charge new partitions. Those above request.partitions.max are refused, and cost nothing."""
+        if partitions > self._partitions_max:
+            return None
+        return self._charge(context, partitions, is_strict=is_strict)
 
     def _charge(self, context: RequestContext, partitions: int, *, is_strict: bool) -> BrokerError | None:
         connection, quotas, key = context.connection, self._quotas, QuotaKey.MUTATION

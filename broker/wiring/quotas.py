@@ -50,7 +50,9 @@ def build_quotas(
     return QuotaParts(
         limits=limits,
         clients=clients,
-        mutations=MutationQuotas(clients, metadata, settings.static["num.partitions"]),
+        mutations=MutationQuotas(
+            clients, metadata, settings.static["num.partitions"], settings.static["request.partitions.max"]
+        ),
         connections=ConnectionRates(limits, settings.in_force, identity.inter_broker_listener, around.clock),
         store=QuotaStore(settings.dynamic_configs),
     )

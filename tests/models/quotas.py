@@ -22,4 +22,4 @@ def client_quotas(limits: QuotaLimits, clock: Clock) -> ClientQuotas:
 
 def no_mutation_quotas() -> MutationQuotas:
     """Charges nobody for topics."""
-    return MutationQuotas(client_quotas(QuotaLimits(QuotaSettings()), Clock()), MetadataCache(), 1)
+    return MutationQuotas(client_quotas(QuotaLimits(QuotaSettings()), Clock()), MetadataCache(), 1, 5_000)

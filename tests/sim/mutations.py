@@ -29,7 +29,6 @@ from tests.sim.mutants import (
     log,
     names,
     ownership,
-    poison,
     producers,
     quotas,
     replication,
@@ -74,7 +73,6 @@ MUTATIONS: tuple[Mutation, ...] = (
 RARE: tuple[Mutation, ...] = (
     *answers.RARE,
     *clients.RARE,
-    *poison.RARE,
     *following.RARE,
     *in_sync.RARE,
     *controller.RARE,

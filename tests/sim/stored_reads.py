@@ -31,6 +31,8 @@ def misread(cluster: Cluster) -> Iterator[str]:
 def _misread(machine: Machine, partition: Partition) -> Iterator[str]:
     log = partition.log
     batches = stored_batches(machine.disk, log.directory)
+    for segment in log.segments:
+        segment.forget_positions()  # What earlier reads and appends have found needs no index.
     # Backwards: a segment remembers where a read has ended, and uses no index for the batch that follows.
     for base_offset, (_, checksum) in sorted(batches.items(), reverse=True):
         if not log.log_start_offset <= base_offset < log.log_end_offset:

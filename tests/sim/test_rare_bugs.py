@@ -11,14 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_log.protocol.batches import Compression
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.ownership import NO_PARTITION
 from tests.broker import test_answers as of_answers
 from tests.broker import test_data_path as of_data_path
 from tests.broker import test_metadata as of_metadata
 from tests.broker import test_outages as of_outages
-from tests.broker import test_poison_batches as of_poison
 from tests.broker.cleaning import test_cleaner as of_cleaner
 from tests.broker.cleaning import test_crashes as of_crashes
 from tests.broker.groups import test_offset_handlers as of_group_offsets
@@ -601,14 +599,6 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "proof-by-earlier-fetch": lambda path: (
         of_group_offsets.test_without_its_lease_a_coordinator_answers_what_its_followers_prove(
             of_group_offsets.replicated_on(path)
-        )
-    ),
-    "record-count-believed": lambda path: of_poison.test_a_batch_that_nobody_could_read_is_refused(
-        path, "too many records", {}
-    ),
-    "bomb-inflated": lambda path: _with_patches(
-        lambda patches: of_poison.test_a_bomb_is_refused_whatever_the_topic_allows(
-            path, patches, Compression.ZSTD
         )
     ),
     "proof-by-other-epoch": lambda path: (

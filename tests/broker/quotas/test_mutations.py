@@ -56,7 +56,7 @@ class Broker:
         self.quotas = client_quotas(limits, self.clock)
         if is_limited:
             limits.configs_changed("clients", "app", {"controller_mutation_rate": "1"})
-        mutations = self.mutations = MutationQuotas(self.quotas, metadata, 2)
+        mutations = self.mutations = MutationQuotas(self.quotas, metadata, 2, 5_000)
         self.dispatcher = Dispatcher(RepeatedLog(self.clock), quotas=self.quotas)
         self.dispatcher.add(
             [
