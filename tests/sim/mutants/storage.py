@@ -355,7 +355,7 @@ RARE = (
     Mutation(
         "begun-epochs-ignored",
         "recovery believes the leader epoch of the last batch, although it had not begun at that offset",
-        lambda: [(epoch_recovery, "_take_begun", lambda loading, scan_from, end_offset: False)],
+        lambda: [(epoch_recovery, "_take_begun", lambda loading, stored, scan_from, end_offset: False)],
     ),
     Mutation(
         "begun-epochs-unrecorded",
