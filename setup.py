@@ -7,6 +7,7 @@ wheel installs on every platform.
 """
 
 import os
+import sys
 
 from setuptools import Extension, setup
 
@@ -24,6 +25,9 @@ MODULES = (
 )
 IS_PURE = bool(os.environ.get("HOLDFAST_PURE_PYTHON"))
 IS_LIMITED = bool(os.environ.get("HOLDFAST_LIMITED_API"))
+LINK_ARGUMENTS = ["-Wl,--no-as-needed", "-lc"] if sys.platform.startswith("linux") else []
+"""Has each extension name the C library, also one that calls nothing in it: without that, auditwheel does not
+know which Linux a wheel with the limited API is for."""
 
 setup(
     ext_modules=[]
@@ -34,6 +38,7 @@ setup(
             [f"holdfast_log/{module.replace('.', '/')}.c"],
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if IS_LIMITED else [],
             py_limited_api=IS_LIMITED,
+            extra_link_args=LINK_ARGUMENTS,
             optional=True,
         )
         for module in MODULES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import sysconfig
 import tarfile
@@ -60,6 +61,19 @@ def sdist(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+def libraries_of(wheel: Path, place: Path) -> set[str]:
+    """The libraries that each compiled part names. auditwheel tells by the C library which Linux a part with
+    the limited API is for, and refuses a wheel with a part that names none."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(place)
+    named = [
+        set(re.findall(r"\(NEEDED\).*\[(.+)\]", run(["readelf", "-d", part], place).stdout))
+        for part in place.rglob("*.so")
+    ]
+    assert all(each == named[0] for each in named)
+    return named[0]
+
+
 def test_a_wheel_is_for_the_cpython_that_builds_it(wheel: Path) -> None:
     version = "cp{}{}".format(*sys.version_info)
     assert f"-{version}-{version}-" in wheel.name
@@ -73,6 +87,7 @@ def test_one_wheel_for_every_cpython_from_3_11_on_can_be_asked_for(
 
     assert "-cp311-abi3-" in later.name
     assert contents(later) == contents(wheel) - COMPILED | COMPILED_FOR_ALL
+    assert libraries_of(later, tmp_path / "parts") == {"libc.so.6"}
     assert says_which_codec(later, bare, tmp_path) == "holdfast_log.protocol._record_codec"
 
 
