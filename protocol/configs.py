@@ -10,6 +10,9 @@ class ResourceType(enum.IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class ConfigOperation(enum.IntEnum):

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
+from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
@@ -20,6 +21,8 @@ from holdfast_log.protocol.messages.update_metadata import (
 
 LEADER_DURING_DELETE = -2
 """The leader in UpdateMetadata of a partition that is being deleted."""
+
+NO_LEADER = -1
 
 ZERO_ID = uuid.UUID(int=0)
 
@@ -112,6 +115,16 @@ class MetadataCache:
         """The leader of a partition, -1 while it has none; None if there is no such partition."""
         known = self.partition(topic, index)
         return None if known is None else known.leader
+
+    def leader_on(self, partition: PartitionMetadata, listener: str) -> tuple[ErrorCode, int]:
+        """The leader of a partition for a client of `listener`; an error and `NO_LEADER` if that client can
+        reach none now."""
+        leader = self.brokers.get(partition.leader)
+        if leader is None:
+            return ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
+        if leader.endpoint(listener) is None:
+            return ErrorCode.LISTENER_NOT_FOUND, NO_LEADER
+        return ErrorCode.NONE, partition.leader
 
     def partition_count(self, topic: str) -> int:
         """Number of partitions of a topic; 0 if there is no such topic."""

@@ -42,8 +42,6 @@ from holdfast_log.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 
-NO_LEADER = -1
-
 _FIRST_VERSION_WITH_IDS = 12
 
 _PARTITION_BYTES = 32
@@ -171,13 +169,7 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
     def _partition(
         self, index: int, partition: PartitionMetadata, listener: str
     ) -> MetadataResponsePartition:
-        leader = self.metadata.brokers.get(partition.leader)
-        if leader is None:
-            error, leader_id = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
-        elif leader.endpoint(listener) is None:
-            error, leader_id = ErrorCode.LISTENER_NOT_FOUND, NO_LEADER
-        else:
-            error, leader_id = ErrorCode.NONE, partition.leader
+        error, leader_id = self.metadata.leader_on(partition, listener)
         return MetadataResponsePartition(
             error_code=error,
             partition_index=index,

@@ -155,6 +155,14 @@ TOPICS: tuple[Setting, ...] = (
         "Whether clients may delete topics. With false the broker answers TOPIC_DELETION_DISABLED.",
     ),
     Setting(
+        "max.request.partition.size.limit",
+        SettingType.INT,
+        2_000,
+        "Maximum number of partitions in one response to DescribeTopicPartitions. Clients ask for the rest in"
+        " further requests.",
+        minimum=1,
+    ),
+    Setting(
         "request.partitions.max",
         SettingType.INT,
         5_000,
