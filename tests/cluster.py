@@ -18,7 +18,7 @@ from holdfast_log.broker.tools.broker_process import BackgroundBroker
 __all__ = ["BackgroundBroker", "Cluster", "cluster", "cluster_of_module", "shared_cluster"]
 
 _TIMEOUT_S = 60.0
-_PROPERTIES = {"offsets.topic.num.partitions": "1", "log.segment.bytes.min": "14"}
+_PROPERTIES = {"offsets.topic.num.partitions": "1", "log.segment.bytes.min": "14", "log.segment.ms.min": "1"}
 """Kafka's default of 50 partitions would slow down every test with a group. Tests fill small segments."""
 
 

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred, gatherResults, succeed
 from holdfast_log.broker.quotas.entities import entity_of
 from holdfast_log.broker.quotas.store import QuotaStore
 from holdfast_log.broker.requests.audit import log_change, shown
+from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.alter_client_quotas import (
@@ -26,10 +27,12 @@ from holdfast_log.protocol.messages.alter_client_quotas import (
 class AlterClientQuotasHandler(Handler[AlterClientQuotasRequest, AlterClientQuotasResponse]):
     request = AlterClientQuotasRequest
     quotas: QuotaStore
+    rights: ClusterRights
 
     def handle(
         self, context: RequestContext, request: AlterClientQuotasRequest
     ) -> Deferred[AlterClientQuotasResponse]:
+        self.rights.check(context, "alter quotas")
         altered = gatherResults(
             [self._alter(context, entry, request.validate_only) for entry in request.entries]
         )

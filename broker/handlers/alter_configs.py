@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, gatherResults, succeed
 
 from holdfast_log.broker.requests.audit import log_altered
+from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.settings.changes import SettingChanges
+from holdfast_log.protocol.configs import ResourceType
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -25,6 +27,7 @@ from holdfast_log.protocol.messages.alter_configs import (
 class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
     request = AlterConfigsRequest
     changes: SettingChanges
+    rights: ClusterRights
 
     def handle(self, context: RequestContext, request: AlterConfigsRequest) -> Deferred[AlterConfigsResponse]:
         altered = gatherResults(
@@ -37,6 +40,10 @@ class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
     def _replace(
         self, context: RequestContext, resource: AlterConfigsResource, validate_only: bool
     ) -> Deferred[AlterConfigsResourceResponse]:
+        if resource.resource_type == ResourceType.BROKER:
+            refused = self.rights.refusal(context, "alter settings of brokers")
+            if refused is not None:
+                return succeed(_response(resource, refused))
         configs = {config.name: config.value for config in resource.configs}
         outcome = self.changes.replace(
             resource.resource_type, resource.resource_name, configs, validate_only=validate_only

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.requests.audit import log_change
+from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.controller.service import ControllerService
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -30,10 +31,12 @@ class AlterPartitionReassignmentsHandler(
 ):
     request = AlterPartitionReassignmentsRequest
     controller: ControllerService
+    rights: ClusterRights
 
     def handle(
         self, context: RequestContext, request: AlterPartitionReassignmentsRequest
     ) -> Deferred[AlterPartitionReassignmentsResponse]:
+        self.rights.check(context, "reassign partitions")
         targets: dict[TopicPartition, list[int] | None] = {}
         for topic in request.topics:
             for row in topic.partitions:

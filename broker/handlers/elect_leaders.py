@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.requests.audit import log_change, shown
+from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.controller.service import ControllerService
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
@@ -29,8 +30,10 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 class ElectLeadersHandler(Handler[ElectLeadersRequest, ElectLeadersResponse]):
     request = ElectLeadersRequest
     controller: ControllerService
+    rights: ClusterRights
 
     def handle(self, context: RequestContext, request: ElectLeadersRequest) -> Deferred[ElectLeadersResponse]:
+        self.rights.check(context, "elect leaders")
         try:
             election = ElectionType(request.election_type)
         except ValueError as error:

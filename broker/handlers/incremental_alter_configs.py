@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
 from holdfast_log.broker.requests.audit import log_altered
+from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.settings.alterations import Alteration
 from holdfast_log.broker.settings.changes import SettingChanges
-from holdfast_log.protocol.configs import ConfigOperation
+from holdfast_log.protocol.configs import ConfigOperation, ResourceType
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -30,6 +31,7 @@ class IncrementalAlterConfigsHandler(
 ):
     request = IncrementalAlterConfigsRequest
     changes: SettingChanges
+    rights: ClusterRights
 
     def handle(
         self, context: RequestContext, request: IncrementalAlterConfigsRequest
@@ -44,6 +46,10 @@ class IncrementalAlterConfigsHandler(
     def _alter(
         self, context: RequestContext, resource: IncrementalAlterConfigsResource, validate_only: bool
     ) -> Deferred[IncrementalAlterConfigsResourceResponse]:
+        if resource.resource_type == ResourceType.BROKER:
+            refused = self.rights.refusal(context, "alter settings of brokers")
+            if refused is not None:
+                return succeed(_response(resource, refused))
         try:
             alterations = [
                 Alteration(config.name, ConfigOperation(config.config_operation), config.value)

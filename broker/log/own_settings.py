@@ -93,6 +93,14 @@ OWN_SETTINGS = (
         minimum=14,
     ),
     Setting(
+        "log.segment.ms.min", SettingType.LONG, 1_000,
+        "Minimum in ms of `segment.ms` and `max.compaction.lag.ms` that a client may set for a topic, and of "
+        "`log.roll.ms` and `log.cleaner.max.compaction.lag.ms` that it may set for brokers: the next append "
+        "after this time starts a segment. This broker's file may set less, and so may the value that a "
+        "topic already has.",
+        minimum=1,
+    ),
+    Setting(
         "producer.id.expiration.ms", SettingType.INT, _DAY_MS,
         "Time in ms after a producer's last write for which a log remembers its sequence numbers.",
         minimum=1,

@@ -70,6 +70,7 @@ def parse_endpoints(settings: Mapping[str, Any], machine_name: str) -> Endpoints
             replace(endpoint, host=machine_name) if endpoint.host in _EVERY_INTERFACE else endpoint
             for endpoint in listeners
         )
+    _check_names("cluster.alter.listeners", settings["cluster.alter.listeners"], listeners)
     inter_broker = _inter_broker_name(settings["inter.broker.listener.name"], advertised)
     return Endpoints(listeners, advertised, inter_broker)
 
@@ -150,6 +151,15 @@ def _check_advertised(advertised: Sequence[Endpoint], listeners: Sequence[Endpoi
             raise SettingError(
                 f"advertised.listeners={str(endpoint)!r} is not allowed: "
                 "expected a host that clients can reach"
+            )
+
+
+def _check_names(key: str, names: Sequence[str], listeners: Sequence[Endpoint]) -> None:
+    known = [endpoint.name for endpoint in listeners]
+    for name in names:
+        if name.upper() not in known:
+            raise SettingError(
+                f"{key}={name!r} is not allowed: expected names that listeners has ({', '.join(known)})"
             )
 
 

@@ -66,6 +66,14 @@ SETTINGS: tuple[Setting, ...] = (
         "Name of the listener through which brokers connect to each other. Unset: the first advertised one.",
     ),
     Setting(
+        "cluster.alter.listeners",
+        SettingType.LIST,
+        (),
+        "Names of the listeners whose clients may alter what concerns every client: client quotas, settings "
+        "of brokers, the placement of partitions, and their leaders. Elsewhere such requests are refused "
+        "with CLUSTER_AUTHORIZATION_FAILED. Empty: clients of all listeners may.",
+    ),
+    Setting(
         "socket.request.max.bytes",
         SettingType.INT,
         100 * 1024 * 1024,

@@ -27,6 +27,9 @@ CLIENT_ID = "client-id"
 IP = "ip"
 """The entity types of KIP-546."""
 
+ANONYMOUS = "ANONYMOUS"
+"""The user of all clients that are not authenticated."""
+
 NAME_CHARACTERS_MAX = 255
 """Of a longer client id only the first characters count, so that hostile ids take little memory."""
 
@@ -56,6 +59,14 @@ class QuotaEntity:
         """(entity type, name) as KIP-546 has them; None stands for the default."""
         named = ((USER, self.user), (CLIENT_ID, self.client_id), (IP, self.ip))
         return [(kind, None if name is DEFAULT else str(name)) for kind, name in named if name is not ABSENT]
+
+    @property
+    def is_of_everybody(self) -> bool:
+        """Whether quotas of this entity hold for clients that nobody has named: for all without quotas of
+        their own, or for the user of all clients that are not authenticated."""
+        if self.user == ANONYMOUS:
+            return self.client_id is ABSENT or self.client_id is DEFAULT
+        return DEFAULT in (self.user, self.client_id, self.ip) and not isinstance(self.user, str)
 
     def __str__(self) -> str:
         shown = (f"{kind} {'(default)' if name is None else repr(name)}" for kind, name in self.components())

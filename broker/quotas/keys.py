@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Mapping
 
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
@@ -32,6 +33,18 @@ IP_KEYS = (QuotaKey.CONNECTION,)
 """Keys of the quotas of IP addresses."""
 _WHOLE = {QuotaKey.PRODUCE: _LONG_MAX, QuotaKey.FETCH: _LONG_MAX, QuotaKey.CONNECTION: _INT_MAX}
 """Keys whose values are whole numbers, with the highest value."""
+
+
+EVERYBODYS_MINIMUM: Mapping[QuotaKey, float] = {
+    QuotaKey.PRODUCE: 1024,
+    QuotaKey.FETCH: 1024,
+    QuotaKey.REQUEST: 1,
+    QuotaKey.MUTATION: 0.1,
+    QuotaKey.CONNECTION: 1,
+}
+"""The smallest quotas that may be set for everybody at once (`QuotaEntity.is_of_everybody`): byte rates as in
+Kafka's documentation. With less, one request of a megabyte would mute a client for hours or days, which
+no operator wants of all clients, and only an attacker sets."""
 
 
 def parse_limit(key: QuotaKey, text: str) -> float:

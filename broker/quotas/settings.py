@@ -12,6 +12,15 @@ _NO_LIMIT = 2**63 - 1
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
+        "quota.entities.max",
+        SettingType.INT,
+        10_000,
+        "Maximum number of users, client ids, pairs of both, and IP addresses together that have quotas of "
+        "their own. Every broker keeps all of them in memory. Quotas of one more are refused with "
+        "POLICY_VIOLATION; those that exist can be altered and removed.",
+        minimum=0,
+    ),
+    Setting(
         "quota.producer.default",
         SettingType.LONG,
         _NO_LIMIT,
@@ -80,6 +89,7 @@ class QuotaSettings:
     window_size_seconds: Annotated[int, "quota.window.size.seconds"] = 1
     controller_windows: Annotated[int, "controller.quota.window.num"] = 11
     controller_window_size_seconds: Annotated[int, "controller.quota.window.size.seconds"] = 1
+    entities_max: Annotated[int, "quota.entities.max"] = 10_000
 
 
 def default_limit(bytes_per_second: int) -> float | None:

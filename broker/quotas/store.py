@@ -20,7 +20,7 @@ from holdfast_log.broker.quotas.entities import (
     entity_at,
     normal_address,
 )
-from holdfast_log.broker.quotas.keys import CLIENT_KEYS, IP_KEYS, QuotaKey, limit_text
+from holdfast_log.broker.quotas.keys import CLIENT_KEYS, EVERYBODYS_MINIMUM, IP_KEYS, QuotaKey, limit_text
 from holdfast_log.broker.quotas.limits import sound_limits
 from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
 from holdfast_log.coordinator.znodes.json_values import BadZnode
@@ -93,10 +93,14 @@ def check_filter(parts: Sequence[FilterPart]) -> None:
 
 
 class QuotaStore:
-    """The quotas in ZooKeeper. Every broker describes and alters them."""
+    """The quotas in ZooKeeper. Every broker describes and alters them.
 
-    def __init__(self, dynamic: DynamicConfigs) -> None:
+    At most `entities_max` entities have quotas.
+    """
+
+    def __init__(self, dynamic: DynamicConfigs, entities_max: int) -> None:
         self._dynamic = dynamic
+        self._entities_max = entities_max
 
     def describe(self, wanted: QuotaFilter) -> Deferred[list[tuple[QuotaEntity, dict[QuotaKey, float]]]]:
         """The selected entities that have quotas, as ZooKeeper has them now, ordered by znode."""
@@ -121,7 +125,8 @@ class QuotaStore:
         """
         kind, name = config_name(entity)
         try:
-            texts = _texts(kind, limits)
+            texts = _texts(kind, limits, EVERYBODYS_MINIMUM if entity.is_of_everybody else {})
+            self._check_room(kind, name)
         except BrokerError as error:
             return succeed(error)
         if validate_only:
@@ -133,15 +138,36 @@ class QuotaStore:
 
         return self._dynamic.update(kind, name, change).addCallbacks(lambda _: None, _refused)
 
+    def _check_room(self, kind: str, name: str) -> None:
+        """Raises BrokerError POLICY_VIOLATION if the entity would be one too many."""
+        if self._dynamic.get(kind, name):
+            return
+        if sum(len(self._dynamic.entities(each)) for each in KINDS) >= self._entities_max:
+            raise BrokerError(
+                ErrorCode.POLICY_VIOLATION,
+                f"quota.entities.max={self._entities_max} users, client ids and addresses have quotas: "
+                "remove some, or set one for all of them",
+            )
 
-def _texts(kind: str, limits: Mapping[str, float | None]) -> dict[str, str | None]:
-    """What the znode is to hold for each key. Raises BrokerError INVALID_REQUEST."""
+
+def _texts(
+    kind: str, limits: Mapping[str, float | None], minimums: Mapping[QuotaKey, float]
+) -> dict[str, str | None]:
+    """What the znode is to hold for each key. Raises BrokerError INVALID_REQUEST, and POLICY_VIOLATION for
+    limits below the minimums."""
     keys = IP_KEYS if kind == IPS else CLIENT_KEYS
     texts: dict[str, str | None] = {}
     for name, limit in limits.items():
         if name not in keys:
             raise BrokerError(
                 ErrorCode.INVALID_REQUEST, f"unknown quota {name!r}: expected {' or '.join(keys)}"
+            )
+        minimum = minimums.get(QuotaKey(name), 0)
+        if limit is not None and 0 < limit < minimum:
+            raise BrokerError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{name}={limit} would hold for all clients without a quota of their own: at least {minimum} "
+                "is allowed for them. Set less for a user or client id by its name",
             )
         try:
             texts[name] = None if limit is None else limit_text(QuotaKey(name), limit)

@@ -64,40 +64,55 @@ def altered(
     return result
 
 
-def check_segment_bytes(
-    configs: Mapping[str, str | None], own: Mapping[str, str], name: str, minimum: int
+SEGMENT_INDEX_BYTES_MIN = 1000
+"""Minimum of segment.index.bytes that a client may set: a full index starts the next segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentMinimums:
+    """How small a client may make the segments of a log. Each segment costs several files, and a snapshot of
+    the producers: very small ones make each append cost as much as a segment."""
+
+    bytes_min: int
+    ms_min: int
+
+    def of_topic(self) -> dict[str, tuple[int, str]]:
+        """The minimum of each setting of a topic, and where it comes from."""
+        bytes_min = (self.bytes_min, "which is log.segment.bytes.min of this broker")
+        ms_min = (self.ms_min, "which is log.segment.ms.min of this broker")
+        index_min = (SEGMENT_INDEX_BYTES_MIN, "because a full index starts the next segment")
+        return {
+            "segment.bytes": bytes_min,
+            "segment.ms": ms_min,
+            "max.compaction.lag.ms": ms_min,
+            "segment.index.bytes": index_min,
+        }
+
+    def of_broker(self) -> dict[str, tuple[int, str]]:
+        """The same for the settings of brokers that are the defaults of these."""
+        names = {
+            "segment.bytes": "log.segment.bytes",
+            "segment.ms": "log.roll.ms",
+            "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+            "segment.index.bytes": "log.index.size.max.bytes",
+        }
+        return {names[name]: minimum for name, minimum in self.of_topic().items()}
+
+
+def check_segments(
+    configs: Mapping[str, str | None], own: Mapping[str, str], minimums: Mapping[str, tuple[int, str]]
 ) -> None:
-    """Raises `SettingError` if a client sets the size of segments (the setting `name`) below `minimum`. The
-    value that `own` has may stay."""
-    value = configs.get(name)
-    if value is None or value == own.get(name):
-        return
-    if value.strip().lstrip("+").isdecimal() and int(value) < minimum:
-        raise SettingError(
-            f"Invalid value {value} for configuration {name}: expected at least {minimum}, which is "
-            "log.segment.bytes.min of this broker"
-        )
-
-
-INTERNAL_MESSAGE_BYTES_MIN = 1 << 20
-"""Minimum of max.message.bytes of an internal topic: a group's record must fit in one batch."""
-
-
-def check_internal_topic(topic: str, configs: Mapping[str, str | None]) -> None:
-    """Raises `SettingError` for settings with which the brokers would lose what they keep in an internal
-    topic, or could not write to it."""
-    policy = [item.strip() for item in (configs.get("cleanup.policy") or "").split(",")]
-    if policy != ["compact"]:
-        raise SettingError(
-            f"the internal topic {topic} must have cleanup.policy=compact: with another, brokers lose the "
-            "offsets of all groups"
-        )
-    bytes_max = (configs.get("max.message.bytes") or "").strip().lstrip("+")
-    if bytes_max.isdecimal() and int(bytes_max) < INTERNAL_MESSAGE_BYTES_MIN:
-        raise SettingError(
-            f"max.message.bytes of the internal topic {topic} must be at least {INTERNAL_MESSAGE_BYTES_MIN}: "
-            "with less, brokers cannot store what groups commit"
-        )
+    """Raises `SettingError` if a client sets one of these settings below its minimum, so that a log would
+    have very many segments. `minimums` has for each the minimum and where it comes from. A value that `own`
+    has may stay."""
+    for name, (minimum, source) in minimums.items():
+        value = configs.get(name)
+        if value is None or value == own.get(name):
+            continue
+        if value.strip().lstrip("+").isdecimal() and int(value) < minimum:
+            raise SettingError(
+                f"Invalid value {value} for configuration {name}: expected at least {minimum}, {source}"
+            )
 
 
 def _edited_list(current: str, change: str, operation: ConfigOperation) -> str:

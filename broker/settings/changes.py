@@ -8,8 +8,9 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
-from holdfast_log.broker.settings.alterations import Alteration, check_internal_topic, check_segment_bytes
+from holdfast_log.broker.settings.alterations import Alteration, check_segments
 from holdfast_log.broker.settings.in_force import SettingsInForce
+from holdfast_log.broker.settings.internal_topics import check_internal_topic
 from holdfast_log.broker.settings.view import SettingsView
 from holdfast_log.clients.settings import SettingError
 from holdfast_log.coordinator.cluster.dynamic_configs import DEFAULT_ENTITY, DynamicConfigs
@@ -101,10 +102,11 @@ class SettingChanges:
     ) -> Deferred[BrokerError | None]:
         def bounded(own: dict[str, str]) -> dict[str, str]:
             changed = change(own)
-            size = "segment.bytes" if kind == TOPICS else "log.segment.bytes"
-            check_segment_bytes(changed, own, size, self._settings["log.segment.bytes.min"])
-            if kind == TOPICS and name in INTERNAL_TOPICS:
-                check_internal_topic(name, changed)
+            minimums = self._settings.segment_minimums
+            is_topic = kind == TOPICS
+            check_segments(changed, own, minimums.of_topic() if is_topic else minimums.of_broker())
+            if is_topic and name in INTERNAL_TOPICS:
+                check_internal_topic(name, changed, own, self._replicas_of(name))
             return changed
 
         if validate_only:
@@ -114,6 +116,11 @@ class SettingChanges:
                 return succeed(_as_broker_error(error))
             return succeed(None)
         return self._dynamic.update(kind, name, bounded).addCallbacks(lambda _: None, _refused)
+
+    def _replicas_of(self, topic: str) -> int | None:
+        """The smallest number of replicas of the topic's partitions; None if the topic has none."""
+        partitions = self._metadata.topics[topic].partitions.values()
+        return min((len(partition.replicas) for partition in partitions), default=None)
 
 
 def check_is_this_broker(name: str, local_id: int) -> None:

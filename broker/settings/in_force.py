@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast_log.broker.log.settings import LogSettings, topic_defaults
-from holdfast_log.broker.settings.alterations import Alteration, altered, worded_as_in_kafka
+from holdfast_log.broker.settings.alterations import Alteration, SegmentMinimums, altered, worded_as_in_kafka
 from holdfast_log.clients.settings import Setting, SettingError, Settings, closest_name, shown_value
 
 _log = logging.getLogger(__name__)
@@ -35,6 +35,11 @@ class SettingsInForce(Mapping[str, Any]):
     @property
     def rows(self) -> Mapping[str, Setting]:
         return self.static.rows
+
+    @property
+    def segment_minimums(self) -> SegmentMinimums:
+        """How small clients may make segments."""
+        return SegmentMinimums(self["log.segment.bytes.min"], self["log.segment.ms.min"])
 
     def __getitem__(self, name: str) -> Any:
         return self._altered[name] if name in self._altered else self.static[name]

@@ -15,11 +15,11 @@ from holdfast_log.broker.log.settings import BROKER_SYNONYM, TOPIC_SETTINGS, Log
 from holdfast_log.broker.settings.alterations import (
     Alteration,
     altered,
-    check_internal_topic,
-    check_segment_bytes,
+    check_segments,
     worded_as_in_kafka,
 )
 from holdfast_log.broker.settings.in_force import SettingsInForce
+from holdfast_log.broker.settings.internal_topics import check_internal_topic
 from holdfast_log.clients.settings import (
     REQUIRED,
     Setting,
@@ -110,9 +110,9 @@ class SettingsView:
         """Raises `SettingError` for settings with which no client may create a topic, although brokers can
         carry them out."""
         if topic in INTERNAL_TOPICS:
-            check_internal_topic(topic, configs)
+            check_internal_topic(topic, configs, {}, None)
             return  # A broker creates it, with segments as its file says.
-        check_segment_bytes(configs, {}, "segment.bytes", self._broker["log.segment.bytes.min"])
+        check_segments(configs, {}, self._broker.segment_minimums.of_topic())
 
     def unclean_election_allowed(self, configs: Mapping[str, str]) -> bool:
         """Whether a topic with these own settings allows an out-of-sync replica to lead.

@@ -54,5 +54,5 @@ def build_quotas(
             clients, metadata, settings.static["num.partitions"], settings.static["request.partitions.max"]
         ),
         connections=ConnectionRates(limits, settings.in_force, identity.inter_broker_listener, around.clock),
-        store=QuotaStore(settings.dynamic_configs),
+        store=QuotaStore(settings.dynamic_configs, wanted.entities_max),
     )

@@ -15,6 +15,7 @@ from holdfast_log.broker.settings.changes import SettingChanges
 from holdfast_log.broker.settings.in_force import SettingsInForce
 from holdfast_log.broker.settings.rows import broker_settings
 from holdfast_log.broker.settings.view import SettingsView
+from holdfast_log.clients.settings import SettingError
 from holdfast_log.protocol.configs import ConfigOperation, ResourceType
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.delete_records import (
@@ -48,7 +49,8 @@ class Topics:
         self.own: dict[str, dict[str, str]] = {OFFSETS: {"cleanup.policy": "compact"}}
         in_force = SettingsInForce(broker_settings({"zookeeper.connect": "z:1"}))
         dynamic = SimpleNamespace(update=self._update, get=lambda kind, name: self.own.get(name, {}))
-        self.changes = SettingChanges(1, SettingsView(in_force), in_force, cast(Any, dynamic), metadata)
+        self.view = SettingsView(in_force)
+        self.changes = SettingChanges(1, self.view, in_force, cast(Any, dynamic), metadata)
 
     def _update(self, kind: str, name: str, change: Any) -> Deferred[None]:
         def updated() -> None:
@@ -85,17 +87,60 @@ class Topics:
         ("cleanup.policy", "compact,delete"),
         ("cleanup.policy", None),
         ("max.message.bytes", "100"),
+        ("max.message.bytes", "14"),
+        ("min.insync.replicas", "100"),
+        ("min.cleanable.dirty.ratio", "1"),
         ("max.compaction.lag.ms", "1"),
+        ("message.timestamp.before.max.ms", "0"),
+        ("message.timestamp.after.max.ms", "0"),
+        ("message.timestamp.type", "LogAppendTime"),
+        ("check.expected.offsets", "true"),
+        ("delete.retention.ms", "0"),
+        ("min.compaction.lag.ms", "1000"),
+        ("file.delete.delay.ms", "1"),
+        ("index.interval.bytes", "0"),
+        ("segment.index.bytes", "4"),
+        ("segment.ms", "1"),
+        ("segment.bytes", "14"),
+        ("key.versions", "true"),
+        ("single.writer", "required"),
+        ("single.reader", "required"),
     ],
 )
-def test_an_internal_topic_keeps_the_settings_that_it_works_with(name: str, value: str | None) -> None:
+def test_an_internal_topic_is_not_given_settings_with_which_brokers_lose_their_state(
+    name: str, value: str | None
+) -> None:
     topics = Topics(OFFSETS)
-    allowed = name == "max.compaction.lag.ms"
     for validate_only in (True, False):
         refused = topics.set(OFFSETS, name, value, validate_only=validate_only)
-        assert (refused is None) is allowed
-        assert refused is None or refused.code is ErrorCode.INVALID_CONFIG
-    assert topics.own[OFFSETS]["cleanup.policy"] == "compact"
+        assert refused is not None and refused.code is ErrorCode.INVALID_CONFIG
+        assert name in str(refused.message)
+    assert topics.own[OFFSETS] == {"cleanup.policy": "compact"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max.message.bytes", "2000000"),
+        ("min.insync.replicas", "1"),
+        ("min.cleanable.dirty.ratio", "0.1"),
+        ("max.compaction.lag.ms", "60000"),
+        ("retention.ms", "1"),
+        ("segment.bytes", "104857600"),
+        ("unclean.leader.election.enable", "true"),
+    ],
+)
+def test_other_settings_of_an_internal_topic_can_be_altered(name: str, value: str) -> None:
+    topics = Topics(OFFSETS)
+    assert topics.set(OFFSETS, name, value) is None
+    assert topics.own[OFFSETS] == {"cleanup.policy": "compact", name: value}
+
+
+def test_a_setting_that_an_internal_topic_has_already_does_not_prevent_other_changes() -> None:
+    topics = Topics(OFFSETS)
+    topics.own[OFFSETS]["min.insync.replicas"] = "3"
+    assert topics.set(OFFSETS, "max.message.bytes", "2000000") is None
+    assert topics.set(OFFSETS, "min.insync.replicas", None) is None
 
 
 def test_replacing_all_settings_of_an_internal_topic_must_keep_it_compacted() -> None:
@@ -117,5 +162,30 @@ def test_a_client_sets_no_tiny_segments_but_may_keep_those_that_a_topic_has() ->
         "",
         [Alteration("log.segment.bytes", ConfigOperation.SET, "14")],
         validate_only=False,
+    )
+    assert topics._outcome(shared) is not None
+
+
+@pytest.mark.parametrize(
+    ("of_topic", "of_brokers", "value"),
+    [
+        ("segment.ms", "log.roll.ms", "999"),
+        ("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", "999"),
+        ("segment.index.bytes", "log.index.size.max.bytes", "999"),
+    ],
+)
+def test_a_client_makes_no_log_begin_a_segment_with_each_append(
+    of_topic: str, of_brokers: str, value: str
+) -> None:
+    topics = Topics("t")
+    refused = topics.set("t", of_topic, value)
+    assert refused is not None and refused.code is ErrorCode.INVALID_CONFIG
+    assert topics.set("t", of_topic, "1000") is None
+    topics.own["t"][of_topic] = value
+    assert topics.set("t", "retention.ms", "5") is None
+    with pytest.raises(SettingError, match="expected at least"):
+        topics.view.check_new_topic("new", {of_topic: value})
+    shared = topics.changes.alter(
+        ResourceType.BROKER, "", [Alteration(of_brokers, ConfigOperation.SET, value)], validate_only=True
     )
     assert topics._outcome(shared) is not None

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from holdfast_log.broker.handlers.alter_partition_reassignments import AlterPartitionReassignmentsHandler
 from holdfast_log.broker.handlers.elect_leaders import ElectLeadersHandler
 from holdfast_log.broker.handlers.list_partition_reassignments import ListPartitionReassignmentsHandler
+from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.coordinator.controller.service import ControllerService
 from holdfast_log.coordinator.placement import ReplicaAssignment
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -76,7 +77,7 @@ class TestElectLeaders:
     def ask(self, controller: Controller, election_type: int, *partitions: int) -> Any:
         topics = [TopicPartitions(topic="t", partitions=list(partitions))] if partitions else None
         request = ElectLeadersRequest(election_type=election_type, topic_partitions=topics)
-        return ask(ElectLeadersHandler(controller.service), request)
+        return ask(ElectLeadersHandler(controller.service, ClusterRights()), request)
 
     def test_an_election_returns_a_result_for_each_partition(self) -> None:
         controller = Controller()
@@ -129,7 +130,7 @@ class TestReassignments:
     def alter(self, controller: Controller, *rows: tuple[int, list[int] | None]) -> Any:
         partitions = [ReassignablePartition(partition_index=number, replicas=to) for number, to in rows]
         topics = [ReassignableTopic(name="t", partitions=partitions)]
-        handler = AlterPartitionReassignmentsHandler(controller.service)
+        handler = AlterPartitionReassignmentsHandler(controller.service, ClusterRights())
         return ask(handler, AlterPartitionReassignmentsRequest(topics=topics))
 
     def test_moves_and_cancellations_return_their_results(self) -> None:

@@ -69,6 +69,7 @@ SETTINGS: dict[str, str | int | bool] = {
     "log.scrub.max.bytes.per.second": 1 << 20,
     "log.index.interval.bytes": 256,
     "log.segment.bytes.min": 14,
+    "log.segment.ms.min": 1,
     "offsets.topic.num.partitions": _OFFSETS_PARTITIONS,
     "offsets.commit.timeout.ms": 3000,
     "group.initial.rebalance.delay.ms": 300,

@@ -86,3 +86,9 @@ def test_listeners_on_two_hosts_may_share_a_port_number() -> None:
         listeners="A://10.0.0.1:9,B://10.0.0.2:9", listener_security_protocol_map="A:PLAINTEXT,B:PLAINTEXT"
     )
     assert len(endpoints.listeners) == 2
+
+
+def test_only_listeners_that_there_are_can_be_those_that_alter_the_cluster() -> None:
+    with pytest.raises(SettingError, match=r"cluster\.alter\.listeners='ADMIN' is not allowed"):
+        parsed(cluster_alter_listeners="ADMIN")
+    parsed(cluster_alter_listeners="plaintext")

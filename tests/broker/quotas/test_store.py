@@ -17,6 +17,7 @@ from holdfast_log.broker.quotas.keys import QuotaKey
 from holdfast_log.broker.quotas.limits import QuotaLimits
 from holdfast_log.broker.quotas.settings import QuotaSettings
 from holdfast_log.broker.quotas.store import QuotaStore
+from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.dispatch import Dispatcher
 from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
 from holdfast_log.coordinator.repeated_log import RepeatedLog
@@ -43,7 +44,7 @@ Names = Mapping[str, str | None]
 class Quotas:
     """A broker's quota handlers on ZooKeeper."""
 
-    def __init__(self) -> None:
+    def __init__(self, entities_max: int = 100) -> None:
         self.zookeeper = InstantZooKeeper()
         for path in PERSISTENT_PATHS:
             parts = path.split("/")
@@ -52,11 +53,11 @@ class Quotas:
         self.dynamic = DynamicConfigs(self.zookeeper, Clock())
         self.limits = QuotaLimits(QuotaSettings())
         self.dynamic.add_listener(self.limits.configs_changed)
-        store = QuotaStore(self.dynamic)
+        store = QuotaStore(self.dynamic, entities_max)
         self._dispatcher = Dispatcher(RepeatedLog(Clock()))
         self._dispatcher.add(
             [
-                AlterClientQuotasHandler(store),
+                AlterClientQuotasHandler(store, ClusterRights()),
                 DescribeClientQuotasHandler(store),
                 DescribeUserScramCredentialsHandler(),
             ]
@@ -196,7 +197,7 @@ class TestDescribe:
             {"client-id": "app"},
             {"client-id": None},
         ):
-            assert quotas.alter(names, {"producer_byte_rate": 10.0}) == 0
+            assert quotas.alter(names, {"producer_byte_rate": 2000.0}) == 0
         assert quotas.alter({"ip": "10.0.0.1"}, {"connection_creation_rate": 10.0}) == 0
 
     def test_no_filter_selects_everything(self, quotas: Quotas) -> None:
@@ -310,3 +311,47 @@ def test_no_user_has_scram_credentials(quotas: Quotas) -> None:
         ("anna", ErrorCode.RESOURCE_NOT_FOUND)
     ]
     assert quotas.ask(DescribeUserScramCredentialsRequest(users=None)).results == []
+
+
+@pytest.mark.parametrize(
+    "everybody",
+    [
+        {"user": None},
+        {"client-id": None},
+        {"user": None, "client-id": None},
+        {"user": None, "client-id": "app"},
+        {"user": "ANONYMOUS"},
+        {"user": "ANONYMOUS", "client-id": None},
+    ],
+)
+@pytest.mark.parametrize(
+    ("key", "minimum"),
+    [
+        ("producer_byte_rate", 1024.0),
+        ("consumer_byte_rate", 1024.0),
+        ("request_percentage", 1.0),
+        ("controller_mutation_rate", 0.1),
+    ],
+)
+def test_nobody_stops_all_clients_by_a_quota_of_nearly_nothing(
+    quotas: Quotas, everybody: Names, key: str, minimum: float
+) -> None:
+    for validate_only in (True, False):
+        refused = quotas.alter(everybody, {key: minimum / 2}, validate_only=validate_only)
+        assert refused == ErrorCode.POLICY_VIOLATION
+    assert quotas.found() == {}
+    assert quotas.alter(everybody, {key: minimum}) == ErrorCode.NONE
+    assert quotas.alter({"user": "anna", "client-id": None}, {key: 1.0}) == ErrorCode.NONE
+    assert quotas.alter({"client-id": "app"}, {key: 1.0}) == ErrorCode.NONE
+
+
+def test_brokers_keep_a_limited_number_of_entities_with_quotas() -> None:
+    quotas = Quotas(entities_max=3)
+    for number in range(3):
+        assert quotas.alter({"client-id": f"app-{number}"}, {"producer_byte_rate": 5.0}) == 0
+    for one_more in ({"client-id": "app-3"}, {"user": "anna", "client-id": "app"}, {"ip": "127.0.0.1"}):
+        limits = {"connection_creation_rate" if "ip" in one_more else "producer_byte_rate": 5.0}
+        assert quotas.alter(one_more, limits) == ErrorCode.POLICY_VIOLATION
+    assert quotas.alter({"client-id": "app-1"}, {"producer_byte_rate": 6.0}) == 0
+    assert quotas.alter({"client-id": "app-2"}, {"producer_byte_rate": None}) == 0
+    assert quotas.alter({"ip": "127.0.0.1"}, {"connection_creation_rate": 5.0}) == 0

@@ -1,0 +1,85 @@
+"""Clients alter what concerns everybody only through the listeners that cluster.alter.listeners names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from twisted.internet.defer import succeed
+
+from holdfast_log.broker.handlers.alter_client_quotas import AlterClientQuotasHandler
+from holdfast_log.broker.handlers.alter_configs import AlterConfigsHandler
+from holdfast_log.broker.handlers.alter_partition_reassignments import AlterPartitionReassignmentsHandler
+from holdfast_log.broker.handlers.elect_leaders import ElectLeadersHandler
+from holdfast_log.broker.handlers.incremental_alter_configs import IncrementalAlterConfigsHandler
+from holdfast_log.broker.requests.cluster_rights import ClusterRights
+from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.protocol.api import Request
+from holdfast_log.protocol.configs import ResourceType
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
+from holdfast_log.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
+from holdfast_log.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from holdfast_log.protocol.messages.elect_leaders import ElectLeadersRequest
+from holdfast_log.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+
+
+def context_of(listener: str | None) -> RequestContext:
+    return cast(RequestContext, SimpleNamespace(listener=listener))
+
+
+REFUSED: list[tuple[Callable[[Any, ClusterRights], Handler[Any, Any]], Request[Any]]] = [
+    (AlterClientQuotasHandler, AlterClientQuotasRequest(entries=[], validate_only=True)),
+    (AlterPartitionReassignmentsHandler, AlterPartitionReassignmentsRequest(timeout_ms=1, topics=[])),
+    (ElectLeadersHandler, ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=1)),
+]
+
+
+@pytest.mark.parametrize(("handler", "request_"), REFUSED)
+def test_requests_that_concern_everybody_are_refused_on_other_listeners(handler: Any, request_: Any) -> None:
+    kept_out = handler(cast(Any, None), ClusterRights(("admin",)))
+    with pytest.raises(BrokerError, match="clients of the listener PLAINTEXT may not") as refused:
+        kept_out.handle(context_of("PLAINTEXT"), request_)
+    assert refused.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("handler", [AlterConfigsHandler, IncrementalAlterConfigsHandler])
+@pytest.mark.parametrize("name", ["", "1"])
+def test_settings_of_brokers_are_altered_on_named_listeners_only_and_those_of_topics_on_all(
+    handler: Any, name: str
+) -> None:
+    altered: list[tuple[int, str]] = []
+
+    def alter(resource_type: int, resource_name: str, configs: Any, *, validate_only: bool) -> Any:
+        altered.append((resource_type, resource_name))
+        return succeed(None)
+
+    changes = SimpleNamespace(alter=alter, replace=alter)
+    is_incremental = handler is IncrementalAlterConfigsHandler
+    resource_class: Any = IncrementalAlterConfigsResource if is_incremental else AlterConfigsResource
+    request_class: Any = IncrementalAlterConfigsRequest if is_incremental else AlterConfigsRequest
+    resources = [
+        resource_class(resource_type=ResourceType.BROKER, resource_name=name, configs=[]),
+        resource_class(resource_type=ResourceType.TOPIC, resource_name="t", configs=[]),
+    ]
+    rights = ClusterRights(("admin",))
+
+    def codes(listener: str | None) -> list[int]:
+        answers: list[Any] = []
+        asked = request_class(resources=resources, validate_only=True)
+        handler(changes, rights).handle(context_of(listener), asked).addCallback(answers.append)
+        return [response.error_code for response in answers[0].responses]
+
+    assert codes("PLAINTEXT") == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.NONE]
+    assert altered == [(ResourceType.TOPIC, "t")]
+    assert codes("ADMIN") == [ErrorCode.NONE, ErrorCode.NONE]
+    assert codes(None) == [ErrorCode.NONE, ErrorCode.NONE]
+
+
+def test_without_a_named_listener_every_client_may_alter_the_cluster() -> None:
+    assert ClusterRights().refusal(context_of("PLAINTEXT"), "alter quotas") is None
