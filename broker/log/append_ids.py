@@ -7,8 +7,12 @@ replica that has the batch knows the id, and can lead. Memory is bounded, so ids
 - All producers together have at most `append.ids.max`. One more takes the place of the oldest id if that is
   older than `append.ids.retention.ms`, else of the oldest of the producer that has the most.
 
+- All logs of a broker together have at most `append.ids.total.max` (`producer_totals`). One more takes the
+  place of ids in the log that has the most: the oldest of the producer that has the most there.
+
 So an id survives any number of appends by another producer: a producer keeps the last `append.ids.max`
-divided by the number of producers in any case. Without need nothing is forgotten, however old.
+divided by the number of producers, while the broker has room for the ids of all its logs. Without need
+nothing is forgotten, however old.
 
 Clients must be able to tell "not in the log" from "forgotten". `known_from` is the offset from which
 on every id is remembered. It rises where an id is forgotten, and where a replica cannot have seen the ids:
@@ -114,6 +118,12 @@ class AppendIds:
     def first_offsets(self) -> list[int]:
         """The first offset of each remembered append, in ascending order."""
         return sorted(append.first_offset for append in self._appends.values())
+
+    def forget_some(self, count: int) -> None:
+        """Forget so many ids, the oldest of the producer with the most first."""
+        for _ in range(min(count, len(self._appends))):
+            producer_id = next(iter(self._by_count[self._count_max]))
+            self._forget(next(iter(self._of_producer[producer_id])))
 
     def clear(self, known_from: int) -> None:
         """Forget all ids: the log has no batches before `known_from`, or they have not been read."""

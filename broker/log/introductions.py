@@ -10,7 +10,7 @@ from a leader count together as those of `UNKNOWN_SOURCE`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 UNKNOWN_SOURCE = ""
 _LOOKED_AT_MAX = 1000
@@ -35,6 +35,17 @@ class Introductions:
     def source_of(self, producer_id: int) -> str:
         """The source that introduced a producer; `UNKNOWN_SOURCE` if this broker did not see that."""
         return self._source_of.get(producer_id, UNKNOWN_SOURCE)
+
+    def __len__(self) -> int:
+        """Number of producers."""
+        return len(self._source_of)
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._source_of
+
+    def sources(self) -> Iterable[str]:
+        """The sources that have introduced producers."""
+        return self._of_source
 
     def count(self, source: str) -> int:
         """How many producers of the log this source has introduced."""

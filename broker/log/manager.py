@@ -27,6 +27,7 @@ from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.flush_job import close_log
 from holdfast_log.broker.log.flush_schedule import FlushSchedule
 from holdfast_log.broker.log.flusher import Flusher
+from holdfast_log.broker.log.introductions import UNKNOWN_SOURCE
 from holdfast_log.broker.log.key_reading import KeyIndexing
 from holdfast_log.broker.log.loader import Loader
 from holdfast_log.broker.log.loading import LoadRequest
@@ -34,6 +35,7 @@ from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.log_events import LogEvents
 from holdfast_log.broker.log.open_files import OpenFiles
 from holdfast_log.broker.log.pressure import REMEDY, is_pressure, retried
+from holdfast_log.broker.log.producer_totals import ProducerTotals, TotalLimits
 from holdfast_log.broker.log.recovery import create_log, write_partition_metadata
 from holdfast_log.broker.log.run_marks import NO_EPOCH
 from holdfast_log.broker.log.scrubber import Scrubber, ScrubSettings
@@ -65,12 +67,19 @@ class ManagerLimits:
     append_ids_max: Annotated[int, "append.ids.max"] = 10_000
     append_ids_max_per_producer: Annotated[int, "append.ids.max.per.producer"] = 5_000
     append_ids_retention_ms: Annotated[int, "append.ids.retention.ms"] = 86_400_000
+    append_ids_total_max: Annotated[int, "append.ids.total.max"] = 200_000
+    producer_ids_max: Annotated[int, "producer.ids.max"] = 400_000
+    producer_ids_max_per_source: Annotated[int, "producer.ids.max.per.source"] = 100_000
 
     @property
     def append_ids(self) -> AppendIdLimits:
         return AppendIdLimits(
             self.append_ids_max, self.append_ids_max_per_producer, self.append_ids_retention_ms
         )
+
+    @property
+    def totals(self) -> TotalLimits:
+        return TotalLimits(self.producer_ids_max, self.producer_ids_max_per_source, self.append_ids_total_max)
 
 
 class LogManager:
@@ -114,6 +123,7 @@ class LogManager:
         self._date_ms = date_ms
         self._random = chance
         self._limits = limits or ManagerLimits()
+        self._producer_totals = ProducerTotals(self._limits.totals, UNKNOWN_SOURCE)
         self._files = OpenFiles(disk, open_files_max * 2 // 3, open_files_max, self._flush_soon)
         self._pressure_logged_ms: int | None = None
         self._flush_schedule = FlushSchedule(flusher.flush)
@@ -269,6 +279,7 @@ class LogManager:
         """Add a log that a worker opened or that was created."""
         log.use_files(self._files)
         log.settings = self.settings.of(log.topic_partition.topic)
+        log.producers.use_totals(self._producer_totals)
         log.events = LogEvents(
             discard=self._discard,
             start_moved=partial(remove_before_start, self.checkpoints, directory),

@@ -80,6 +80,28 @@ OWN_SETTINGS = (
         minimum=1,
     ),
     Setting(
+        "append.ids.total.max", SettingType.INT, 200_000,
+        "Maximum number of append ids that a broker remembers of all partitions together, in about 500 bytes "
+        "of memory each. Beyond it the broker forgets ids of the partition that has the most: the oldest of "
+        "the producer with the most.",
+        minimum=1,
+    ),
+    Setting(
+        "producer.ids.max", SettingType.INT, 400_000,
+        "Maximum number of idempotent producers that a broker remembers of all partitions together, in about "
+        "1 KB of memory each; a producer counts once for each partition. Beyond it the broker forgets the "
+        "longest unused of the source (a principal, or an address) that has the most in the partition that "
+        "has the most.",
+        minimum=1,
+    ),
+    Setting(
+        "producer.ids.max.per.source", SettingType.INT, 100_000,
+        "Maximum number of idempotent producers, counted once for each partition, that a broker remembers of "
+        "one source: a principal, or the address of clients that have not proved who they are. Beyond it the "
+        "broker forgets the longest unused of the source's own.",
+        minimum=1,
+    ),
+    Setting(
         "append.ids.retention.ms", SettingType.LONG, _DAY_MS,
         "Age in ms from which on an append id is forgotten first where a partition has more than "
         "append.ids.max. While there are fewer, none is forgotten for its age.",

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from holdfast_log.broker.log.append_ids import NO_DIGEST, AppendIdLimits, AppendIds, NamedAppend
 from holdfast_log.broker.log.introductions import UNKNOWN_SOURCE, Introductions
+from holdfast_log.broker.log.producer_totals import ProducerTotals
 from holdfast_log.protocol.batches import BatchHeader
 from holdfast_log.protocol.checksum import crc32c
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
@@ -103,6 +104,7 @@ class ProducerStates:
     last write."""
 
     __slots__ = (
+        "__weakref__",
         "_entries",
         "_max_per_source",
         "_max_producers",
@@ -111,6 +113,7 @@ class ProducerStates:
         "introductions",
         "is_complete",
         "map_end_offset",
+        "totals",
     )
 
     def __init__(
@@ -130,6 +133,13 @@ class ProducerStates:
         self.is_complete = True
         """Whether they really are: a damaged segment may have hidden some."""
         self.append_ids = AppendIds(append_id_limits)
+        self.totals: ProducerTotals | None = None
+        """What limits all logs of the broker together, once the log is one of the broker's."""
+
+    def use_totals(self, totals: ProducerTotals) -> None:
+        """Be limited, from now on, together with the other logs of a broker."""
+        self.totals = totals
+        totals.adopt(self)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -217,10 +227,15 @@ class ProducerStates:
             return
         if self.introductions.count(source) >= self._max_per_source:
             self._evict(source)
+        self._introduced(producer_id, source, now_ms)
+
+    def _introduced(self, producer_id: int, source: str, now_ms: int) -> None:
+        if self.totals is not None and producer_id not in self.introductions:
+            self.totals.producer_comes(source)
         self.introductions.add(producer_id, source, now_ms)
 
     def _note_new(self, producer_id: int, now_ms: int) -> None:
-        self.introductions.add(producer_id, UNKNOWN_SOURCE, now_ms)
+        self._introduced(producer_id, UNKNOWN_SOURCE, now_ms)
         while len(self._entries) > self._max_producers:
             self._evict(self.introductions.largest())
 
@@ -233,6 +248,34 @@ class ProducerStates:
             return -1 if entry is None else entry.last_write_ms
 
         self._remove(self.introductions.longest_unused(source, last_write_ms))
+
+    @property
+    def producer_count(self) -> int:
+        """Number of producers, those included that are just about to write for the first time."""
+        return len(self.introductions)
+
+    @property
+    def id_count(self) -> int:
+        """Number of append ids."""
+        return len(self.append_ids)
+
+    def count_of(self, source: str) -> int:
+        """Number of producers that a source has introduced."""
+        return self.introductions.count(source)
+
+    def sources(self) -> Iterable[str]:
+        """The sources of the producers."""
+        return self.introductions.sources()
+
+    def forget_producers(self, count: int, source: str | None) -> None:
+        """Forget so many producers of a source, the longest unused first; of the source with the most if
+        `source` is None."""
+        for _ in range(min(count, len(self.introductions))):
+            self._evict(self.introductions.largest() if source is None else source)
+
+    def forget_ids(self, count: int) -> None:
+        """Forget so many append ids, the oldest of the producer with the most first."""
+        self.append_ids.forget_some(count)
 
     def _remove(self, producer_id: int) -> None:
         self._entries.pop(producer_id, None)
@@ -262,6 +305,8 @@ class ProducerStates:
             now_ms,
             digest or NO_DIGEST,
         )
+        if self.totals is not None and self.append_ids.find(append_id) is None:
+            self.totals.append_id_comes()
         self.append_ids.add(append_id, append)
 
     @property
@@ -332,6 +377,8 @@ class ProducerStates:
         for entry in self._entries.values():
             self.introductions.add(entry.producer_id, UNKNOWN_SOURCE, entry.last_write_ms)
         self.map_end_offset = map_end_offset
+        if self.totals is not None:
+            self.totals.adopt(self)
 
 
 def decode_snapshot(data: bytes) -> list[ProducerEntry]:

@@ -1,7 +1,7 @@
 """Which clients may alter what concerns every client of the cluster.
 
-Brokers know no credentials: whoever reaches a listener is the user ANONYMOUS. What tells an operator from a
-stranger is therefore the listener, which a firewall or a private address can close.
+Brokers know no credentials: every client is the user ANONYMOUS. So an operator differs from a stranger by the
+listener, which a firewall or a private address can close.
 """
 
 from __future__ import annotations

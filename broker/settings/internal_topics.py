@@ -1,6 +1,6 @@
 """Which settings clients may give the topics in which brokers keep their own state. Pure.
 
-Brokers have no access control: whoever reaches a listener may alter settings. Of an internal topic only the
+Brokers have no access control: any client may alter settings. Of an internal topic only the
 settings listed here may differ from the broker's, within bounds with which brokers can still write to the
 topic, compact it and load it. In Kafka without an authorizer all of them may be altered.
 """

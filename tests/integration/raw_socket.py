@@ -17,10 +17,11 @@ CLIENT_ID = "raw socket"
 
 
 class RawSocket:
-    """One connection to the broker at `port`. Its methods raise OSError; TimeoutError after `TIMEOUT_S`."""
+    """One connection to the broker at `port`, from the address `source`. Its methods raise OSError;
+    TimeoutError after `TIMEOUT_S`."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
+    def __init__(self, port: int, source: str = "127.0.0.1") -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S, (source, 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = bytearray()
         self._correlation_id = 0
