@@ -15,6 +15,7 @@ from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.ownership import NO_PARTITION
 from tests.broker import test_answers as of_answers
 from tests.broker import test_data_path as of_data_path
+from tests.broker import test_internal_topics as of_internal_topics
 from tests.broker import test_metadata as of_metadata
 from tests.broker import test_outages as of_outages
 from tests.broker.cleaning import test_cleaner as of_cleaner
@@ -27,6 +28,7 @@ from tests.broker.log import test_disk_faults as of_disks
 from tests.broker.log import test_key_versions as of_index
 from tests.broker.log import test_log as of_logs
 from tests.broker.log import test_manager as of_managers
+from tests.broker.log import test_producer_totals as of_totals
 from tests.broker.log import test_recovery as of_recovery
 from tests.broker.network import test_memory as of_memory
 from tests.broker.ownership import test_enforcement as of_enforcement
@@ -213,6 +215,20 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "strangers-evict": lambda path: of_introductions.test_made_up_ids_of_a_stranger_evict_no_honest_producer(
         of_introductions.world_in(path)
+    ),
+    "producers-without-total": lambda path: (
+        of_totals.test_one_source_over_all_partitions_has_a_bound_and_takes_places_from_itself_only()
+    ),
+    "total-takes-from-others": lambda path: (
+        of_totals.test_one_source_over_all_partitions_has_a_bound_and_takes_places_from_itself_only()
+    ),
+    "internal-topic-altered": lambda path: (
+        of_internal_topics.test_an_internal_topic_is_not_given_settings_with_which_brokers_lose_their_state(
+            "min.insync.replicas", "100"
+        )
+    ),
+    "quota-of-one-byte": lambda path: of_quotas.test_nobody_stops_all_clients_by_a_quota_of_nearly_nothing(
+        of_quotas.Quotas(), {"user": None}, "producer_byte_rate", 1024.0
     ),
     "blocks-unlearned": lambda path: (
         of_handed_out_ids.test_an_id_of_another_brokers_block_is_refused_once_and_then_known()

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast_log.broker.log.introductions import Introductions
+from holdfast_log.broker.log.producer_state import ProducerStates
+from holdfast_log.broker.log.producer_totals import ProducerTotals
+from holdfast_log.broker.quotas.entities import QuotaEntity
 from holdfast_log.broker.replication.introducing import Introducing
+from holdfast_log.broker.settings import changes
 from holdfast_log.coordinator.cluster.handed_out_ids import HandedOutIds
 from tests.sim.mutation import Mutation, Patch
 
@@ -31,7 +35,47 @@ def _learn_nothing_after_a_refusal() -> Sequence[Patch]:
     return [(HandedOutIds, "_read", lambda self: None)]
 
 
+def _count_nothing_in_all_logs() -> Sequence[Patch]:
+    return [(ProducerTotals, "producer_comes", lambda self, source: None)]
+
+
+def _take_from_others() -> Sequence[Patch]:
+    def forget_the_oldest(self: ProducerStates, count: int, source: str | None) -> None:
+        for entry in self.entries()[:count]:
+            self._remove(entry.producer_id)
+
+    return [(ProducerStates, "forget_producers", forget_the_oldest)]
+
+
+def _alter_internal_topics_at_will() -> Sequence[Patch]:
+    return [(changes, "check_internal_topic", lambda topic, configs, own, replicas: None)]
+
+
+def _give_everybody_any_quota() -> Sequence[Patch]:
+    return [(QuotaEntity, "is_of_everybody", property(lambda self: False))]
+
+
 RARE = (
+    Mutation(
+        "producers-without-total",
+        "one client fills the memory with producers, because only each partition has a limit",
+        _count_nothing_in_all_logs,
+    ),
+    Mutation(
+        "total-takes-from-others",
+        "a client whose producers are too many takes the places of other clients'",
+        _take_from_others,
+    ),
+    Mutation(
+        "internal-topic-altered",
+        "any client may give __consumer_offsets settings with which brokers lose the offsets",
+        _alter_internal_topics_at_will,
+    ),
+    Mutation(
+        "quota-of-one-byte",
+        "any client may stop all others by a quota of one byte per second",
+        _give_everybody_any_quota,
+    ),
     Mutation("made-up-id-taken", "a leader takes producer ids that nobody has handed out", _take_every_id),
     Mutation("any-epoch-raised", "whoever names a producer's id may raise its epoch", _judge_nobody),
     Mutation(
