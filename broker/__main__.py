@@ -19,11 +19,10 @@ from holdfast_log.broker.process.derived_settings import (
     this_machine,
     unserved_directories,
 )
-from holdfast_log.broker.process.log_file import log_to, open_log_file, server_name
+from holdfast_log.broker.process.log_file import open_log_file, server_name
+from holdfast_log.broker.process.log_lines import log_to, log_to_output, log_uncaught_errors
 from holdfast_log.broker.settings.command_line import read_settings
 from holdfast_log.clients.settings import SettingError, Settings
-
-_LOG_FORMAT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 
 
 def _arguments() -> argparse.Namespace:
@@ -86,7 +85,9 @@ def _warn_of_unknown(settings: Settings) -> None:
 
 def main() -> int:
     arguments = _arguments()
-    logging.basicConfig(level=arguments.log_level, format=_LOG_FORMAT, stream=sys.stdout)
+    logging.getLogger().setLevel(arguments.log_level)
+    log_to_output()
+    log_uncaught_errors()
     # The broker logs the state of the session itself; kazoo would also log every failed attempt to connect.
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     try:
@@ -105,7 +106,7 @@ def main() -> int:
         except (OSError, ValueError) as error:
             print(f"Cannot start: the log file cannot be opened: {error}", file=sys.stderr)
             return 1
-        log_to(log_file, _LOG_FORMAT)
+        log_to(log_file)
     _warn_of_unserved(settings, count)
     if overrides:
         directories = log_directories(settings)

@@ -9,6 +9,7 @@ from typing import TypeVar
 from holdfast_log.pipeline.offsets import Lookup
 from holdfast_log.pipeline.options import LookupRetries
 from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.one_line import one_line
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger("holdfast.spark")
@@ -47,6 +48,8 @@ class RepeatedLookup:
             try:
                 return look_up()
             except BrokerError as error:
-                _log.warning("A broker refused a look-up of offsets, which is repeated: %s", error)
+                _log.warning(
+                    "A broker refused a look-up of offsets, which is repeated: %s", one_line(str(error))
+                )
             self._sleep(self._retries.interval_ms / 1000)
         return look_up()

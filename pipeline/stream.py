@@ -22,6 +22,7 @@ from holdfast_log.pipeline.offsets import (
     starts_of,
 )
 from holdfast_log.pipeline.options import StreamOptions
+from holdfast_log.protocol.one_line import one_line
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 IDLE_WAIT_S = 1.0
@@ -162,7 +163,9 @@ class StreamOffsets:
         """The partitions that still exist. Raises the error if the query must not continue without them."""
         if self._read.fail_on_data_loss:
             raise error
-        _log.warning("The query continues without deleted partitions (failOnDataLoss=false): %s", error)
+        _log.warning(
+            "The query continues without deleted partitions (failOnDataLoss=false): %s", one_line(str(error))
+        )
         if self._target is not None:
             self._target = {at: end for at, end in self._target.items() if at not in error.partitions}
         return [partition for partition in partitions if partition not in error.partitions]
@@ -217,7 +220,7 @@ class StreamOffsets:
             )
             if self._read.fail_on_data_loss:
                 raise DataLossError(f"{loss} To read the remaining records, set failOnDataLoss to false.")
-            _log.warning("%s The query continues at the end (failOnDataLoss=false).", loss)
+            _log.warning("%s The query continues at the end (failOnDataLoss=false).", one_line(loss))
         return ends
 
     def _must_have_all(self, start: Positions, partitions: Sequence[TopicPartition]) -> None:

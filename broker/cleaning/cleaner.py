@@ -32,6 +32,7 @@ from holdfast_log.broker.setting_groups import Live
 from holdfast_log.broker.workers import Workers
 from holdfast_log.coordinator.alarm import Alarm
 from holdfast_log.coordinator.clock import Clock, TimeOfDay
+from holdfast_log.coordinator.raised import raised
 from holdfast_log.protocol.errors import BrokerError
 
 logger = logging.getLogger(__name__)
@@ -244,9 +245,9 @@ class Cleaner:
         else:
             self.uncleanable[log] = UncleanableMark(repr(error), None)
             logger.error(
-                "%s is not compacted until the broker is restarted\n%s",
+                "%s is not compacted until the broker is restarted",
                 log.topic_partition,
-                failure.getTraceback(),
+                exc_info=raised(failure),
             )
 
     def _mark(self, log: Log, error: UncleanableSegment) -> None:

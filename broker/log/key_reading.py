@@ -22,6 +22,7 @@ from holdfast_log.broker.log.key_versions import KeyVersions, MergingJob, Writin
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.scan import valid_batches
 from holdfast_log.broker.workers import Workers
+from holdfast_log.coordinator.raised import raised
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.frames import FileSlice
 
@@ -240,4 +241,4 @@ def _failed(log: Log, failure: Failure) -> None:
     if isinstance(error, OSError):
         log.refused(error)
     else:
-        logger.error("Indexing the keys of %s failed\n%s", log.topic_partition, failure.getTraceback())
+        logger.error("Indexing the keys of %s failed", log.topic_partition, exc_info=raised(failure))

@@ -45,6 +45,7 @@ from holdfast_log.broker.log.truncation import restore_log_producers
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.broker.workers import Workers, all_back
 from holdfast_log.coordinator.clock import Clock, TimeOfDay, now_ms
+from holdfast_log.coordinator.raised import raised
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.topic_partition import TopicPartition
 
@@ -224,7 +225,7 @@ class LogManager:
         """Errback of a checkpoint write: any error takes the directory offline."""
         error = failure.value
         if not isinstance(error, OSError):
-            logger.error("A checkpoint could not be written\n%s", failure.getTraceback())
+            logger.error("A checkpoint could not be written", exc_info=raised(failure))
             error = OSError(f"a checkpoint could not be written: {error!r}")
         self.fail_directory(directory, error)
 
@@ -548,7 +549,7 @@ def _close_failed(directory: LogDirectory, failure: Failure) -> None:
             failure.value,
         )
     else:
-        logger.error("%s could not be closed cleanly\n%s", directory.path, failure.getTraceback())
+        logger.error("%s could not be closed cleanly", directory.path, exc_info=raised(failure))
 
 
 def _expect_os_error(failure: Failure) -> None:

@@ -30,6 +30,7 @@ from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.broker.workers import Workers
 from holdfast_log.coordinator.alarm import Alarm
 from holdfast_log.coordinator.clock import Clock, TimeOfDay
+from holdfast_log.coordinator.raised import raised
 from holdfast_log.protocol.errors import BrokerError
 
 logger = logging.getLogger(__name__)
@@ -185,7 +186,7 @@ class Scrubber:
             task.log.failed(error)
             self._finished(task, 0.0)
         else:
-            logger.error("%s could not be examined\n%s", task.segment.path, failure.getTraceback())
+            logger.error("%s could not be examined", task.segment.path, exc_info=raised(failure))
             self._finished(task, RETRY_S)
 
     def _finished(self, task: _Task, delay_s: float) -> None:

@@ -51,6 +51,7 @@ from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
 from holdfast_log.coordinator.clock import Clock, TimeOfDay, now_ms
 from holdfast_log.coordinator.ownership.records import NameKey, PartitionKey, ResourceKey
 from holdfast_log.coordinator.ownership.store import OwnershipStore
+from holdfast_log.coordinator.raised import raised
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.coordinator.zookeeper.interface import SessionExpired
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
@@ -420,4 +421,4 @@ def _no_interlude(failure: Failure) -> None:
 
 def _failed(failure: Failure) -> None:
     if failure.check(SessionExpired) is None:
-        _log.error("Unexpected error while writing or reading ownership records: %s", failure.getTraceback())
+        _log.error("Unexpected error while writing or reading ownership records", exc_info=raised(failure))

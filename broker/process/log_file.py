@@ -85,12 +85,3 @@ def _whole(environment: Mapping[str, str], name: str, default: int) -> int:
     if not text.isascii() or not text.isdigit():
         raise ValueError(f"{name}={text}: expected a whole number")
     return int(text)
-
-
-def log_to(handler: BrokerLogFile, log_format: str) -> None:
-    """Send the process's log to the file, and nowhere else."""
-    handler.setFormatter(logging.Formatter(log_format))
-    root = logging.getLogger()
-    for other in list(root.handlers):
-        root.removeHandler(other)
-    root.addHandler(handler)

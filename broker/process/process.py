@@ -33,12 +33,15 @@ from holdfast_log.broker.process.lifecycle import Broker, StartError
 from holdfast_log.broker.process.monotonic_reactor import make_monotonic
 from holdfast_log.broker.process.service_manager import READY, STOPPING, tell
 from holdfast_log.broker.process.session_file import SessionFile, boot_id
+from holdfast_log.broker.process.twisted_log import log_twisted
 from holdfast_log.broker.setting_groups import read_group, settings_group
 from holdfast_log.broker.settings.rows import ROWS
 from holdfast_log.broker.wiring.surroundings import Surroundings
 from holdfast_log.broker.workers import ThreadWorkers
 from holdfast_log.clients.settings import SettingError, Settings
+from holdfast_log.coordinator.raised import raised
 from holdfast_log.coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
+from holdfast_log.protocol.one_line import one_line
 
 _log = logging.getLogger(__name__)
 
@@ -68,10 +71,11 @@ class ProcessSettings:
 
 def run(settings: Settings, ready_file: str | None) -> int:
     """Run a broker until SIGTERM or SIGINT. Returns the process's exit status."""
+    log_twisted()
     try:
         process = BrokerProcess(settings, ready_file)
     except (SettingError, DirectoryInUse, OSError) as error:
-        print(f"Cannot start: {error}", file=sys.stderr)
+        print(f"Cannot start: {one_line(str(error))}", file=sys.stderr)
         return 1
     return process.run()
 
@@ -150,12 +154,12 @@ class BrokerProcess:
         if isinstance(failure.value, StartError | SettingError | OSError):
             self._fail(str(failure.value))
         else:
-            _log.error("Starting the broker failed\n%s", failure.getTraceback())
+            _log.error("Starting the broker failed", exc_info=raised(failure))
             self._fail(f"unexpected {type(failure.value).__name__}: {failure.getErrorMessage()}")
 
     def _fail(self, why: str) -> None:
         """Stop the broker with exit status 1, because it cannot continue."""
-        print(f"Stopping the broker: {why}", file=sys.stderr)
+        print(f"Stopping the broker: {one_line(why)}", file=sys.stderr)
         self._status = 1
         self._stop()
 
@@ -177,7 +181,7 @@ class BrokerProcess:
         tell(STOPPING, "handing leadership over and closing logs")
         stopped = ensureDeferred(self._broker.stop())
         stopped.addErrback(
-            lambda failure: _log.error("Stopping the broker failed; it ends\n%s", failure.getTraceback())
+            lambda failure: _log.error("Stopping the broker failed; it ends", exc_info=raised(failure))
         )
         stopped.addBoth(lambda _: self._end())
 

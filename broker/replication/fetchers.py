@@ -16,6 +16,7 @@ from holdfast_log.broker.replication.partition import NO_LEADER, Partition
 from holdfast_log.broker.replication.throttle import follower_throttle
 from holdfast_log.coordinator.alarm import Alarm
 from holdfast_log.coordinator.clock import Clock, TimeOfDay, now_ms
+from holdfast_log.coordinator.raised import raised
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.fetch import FetchRequest, FetchResponse
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -196,9 +197,9 @@ class _Loop:
     def _broken(self, failure: Failure, fetch: Asked) -> None:
         """Retry after an unexpected error in this broker, so that other partitions are still copied."""
         _log.error(
-            "Could not apply the fetch response of leader %d; fetching again after a pause\n%s",
+            "Could not apply the fetch response of leader %d; fetching again after a pause",
             self._leader,
-            failure.getTraceback(),
+            exc_info=raised(failure),
         )
         self._fetcher.failed(fetch, self._now_ms())
         self._wake()

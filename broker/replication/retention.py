@@ -31,6 +31,7 @@ from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.workers import Workers
 from holdfast_log.coordinator.clock import Clock, TimeOfDay
 from holdfast_log.coordinator.controller.topic_rules import INTERNAL_TOPICS
+from holdfast_log.coordinator.raised import raised
 from holdfast_log.protocol.errors import BrokerError
 
 _log = logging.getLogger(__name__)
@@ -203,4 +204,4 @@ def _log_removal(partition: Partition, decided: Removal) -> None:
 
 
 def _failed(failure: Failure) -> None:
-    _log.error("The check of retention failed; the next one begins anew\n%s", failure.getTraceback())
+    _log.error("The check of retention failed; the next one begins anew", exc_info=raised(failure))

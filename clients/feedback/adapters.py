@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast_log.clients.feedback.events import Event, OnEvent
 from holdfast_log.clients.feedback.snapshots import counts
+from holdfast_log.protocol.one_line import one_line
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -25,7 +26,7 @@ def log_events(logger: logging.Logger) -> OnEvent:
 
     def log(event: Event) -> None:
         level = logging.WARNING if getattr(event, "error", None) is not None else logging.INFO
-        logger.log(level, "%s", event)
+        logger.log(level, "%s", one_line(str(event)))
 
     return log
 

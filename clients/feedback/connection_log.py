@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from holdfast_log.protocol.one_line import one_line
+
 INTERVAL_MS = 30_000
 """Shortest time between two warnings about the same address."""
 _LONG_THROTTLE_MS = 1000
@@ -85,7 +87,8 @@ class ConnectionLog:
 
 
 def warn(name: str, line: str) -> None:
-    """Log a warning to the logger `name`."""
+    """Log a warning to the logger `name`, as one line: the application's formatter may show it as it is, and
+    texts of brokers are in it."""
     import logging  # Slow to import, and a client without trouble does not need it.
 
-    logging.getLogger(name).warning("%s", line)
+    logging.getLogger(name).warning("%s", one_line(line))

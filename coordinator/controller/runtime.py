@@ -63,6 +63,7 @@ from holdfast_log.coordinator.controller.state import LiveBroker, Snapshot
 from holdfast_log.coordinator.controller.unreadable import ReadingReports, UnreadableTopics
 from holdfast_log.coordinator.controller.waiting_request import WaitingRequest, not_controller
 from holdfast_log.coordinator.controller.znode_requests import ZnodeRequestWatch, read_znode_request
+from holdfast_log.coordinator.raised import raised
 from holdfast_log.coordinator.znodes.brokers import broker_path
 from holdfast_log.coordinator.znodes.json_values import BadZnode
 from holdfast_log.coordinator.zookeeper.interface import SessionExpired, WatchEvent
@@ -265,7 +266,7 @@ class ControllerRuntime:
         if isinstance(error, BadZnode):
             _log.error("this broker gives up the controller's term and reads everything again: %s", error)
         elif not isinstance(error, SessionExpired | writes.ControllerMoved):
-            _log.error("the controller failed; this broker gives up the term:\n%s", failure.getTraceback())
+            _log.error("the controller failed; this broker gives up the term", exc_info=raised(failure))
         self._lost(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     # Effects

@@ -24,6 +24,7 @@ from holdfast_log.pipeline.sink.rows import check_columns
 from holdfast_log.pipeline.sink.state import QueryState, Run, TaskReport, committed, job_record_name
 from holdfast_log.pipeline.sink.store import QueryStore
 from holdfast_log.pipeline.sink.task import SinkTask
+from holdfast_log.protocol.one_line import one_line
 
 logger = logging.getLogger(__name__)
 
@@ -116,12 +117,14 @@ class _Writer:
     def _log(self, reports: Sequence[TaskReport], batch: int) -> None:
         query = reports[0].query
         if all(report.is_committed for report in reports):
-            logger.warning("%s: micro-batch %d was committed before; nothing was written", query, batch)
+            logger.warning(
+                "%s: micro-batch %d was committed before; nothing was written", one_line(query), batch
+            )
             return
         total = LineCounts()
         for report in reports:
             total.add(report.counts)
-        logger.info("%s: micro-batch %d committed: %s", query, batch, total)
+        logger.info("%s: micro-batch %d committed: %s", one_line(query), batch, total)
 
 
 class StreamSink(_Writer, DataSourceStreamArrowWriter):
