@@ -19,6 +19,7 @@ MODULES = (
     "protocol._key_hash",
     "protocol._produce_codec",
     "protocol._record_codec",
+    "protocol._record_validation",
     "protocol._send_path",
     "protocol._turns",
     "protocol._wire",
@@ -36,6 +37,7 @@ setup(
         Extension(
             f"holdfast_log.{module}",
             [f"holdfast_log/{module.replace('.', '/')}.c"],
+            depends=["holdfast_log/protocol/_record_validation.h"],
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if IS_LIMITED else [],
             py_limited_api=IS_LIMITED,
             extra_link_args=LINK_ARGUMENTS,

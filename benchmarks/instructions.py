@@ -30,6 +30,7 @@ from benchmarks.targets import Target, create_topic
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.coordinator.tools.directories import IMPORT_ROOT
 from holdfast_log.coordinator.tools.zookeeper_process import ZooKeeperProcess
+from holdfast_log.protocol.batches import Compression
 
 _START_TIMEOUT_S = 600.0
 _DUMP_TIMEOUT_S = 120.0
@@ -46,16 +47,20 @@ class CountedCase:
     kind: str
     batch_bytes: int
     requests: int
+    codec: Compression = Compression.NONE
 
     @property
     def name(self) -> str:
         """The case's name in the first column and in the JSON."""
-        return f"{self.kind}, {self.batch_bytes // KB} KB"
+        packed = f" packed by {self.codec.name.lower()}" if self.codec else ""
+        return f"{self.kind}, {self.batch_bytes // KB} KB{packed}"
 
 
 CASES = (
     CountedCase("produce", 16 * KB, 800),
     CountedCase("produce", 1024 * KB, 160),
+    CountedCase("produce", 16 * KB, 800, Compression.LZ4),
+    CountedCase("produce", 16 * KB, 800, Compression.ZSTD),
     CountedCase("fetch", 16 * KB, 800),
     CountedCase("fetch", 64 * KB, 800),
 )
@@ -133,9 +138,9 @@ def _counted_broker(checkout: Path) -> Iterator[CountedBroker]:
 def _count(counted: CountedBroker, case: CountedCase) -> int:
     """Instructions per request of a case, on a topic of its own."""
     target = Target("counted", counted.broker.address)
-    topic = f"{case.kind}-{case.batch_bytes}"
+    topic = f"{case.kind}-{case.batch_bytes}-{case.codec.name}"
     create_topic(target, topic, 1)
-    batch, records = raw_client.build_batch(case.batch_bytes)
+    batch, records = raw_client.build_batch(case.batch_bytes, case.codec)
     frames = [raw_client.produce_frame(topic, 0, batch)]
     with socket.create_connection(target.first_address, timeout=_ANSWER_TIMEOUT_S) as connection:
         _exchange(connection, frames, _WARM_UP)

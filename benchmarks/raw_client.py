@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from benchmarks.load_error import LoadError
 from benchmarks.results import Result, percentiles, to_json
 from holdfast_log.protocol.api import Request, Response
+from holdfast_log.protocol.batches import Compression
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.frames import SIZE, join_parts
 from holdfast_log.protocol.headers import decode_response, encode_request
@@ -79,19 +80,19 @@ def job_json(job: RawJob) -> str:
     return json.dumps(asdict(job))
 
 
-def build_batch(batch_bytes: int) -> tuple[bytes, int]:
-    """A batch of at most `batch_bytes` bytes, and its number of records."""
+def build_batch(batch_bytes: int, codec: Compression = Compression.NONE) -> tuple[bytes, int]:
+    """A batch of at most `batch_bytes` bytes before it is compressed, and its number of records."""
     overhead = 16
     records = max(1, (batch_bytes - 61) // (RECORD_BYTES + overhead))
-    batch = batch_of(records, RECORD_BYTES)
+    batch = batch_of(records, RECORD_BYTES, codec)
     assert len(batch) <= batch_bytes
     return batch, records
 
 
-def batch_of(records: int, record_bytes: int) -> bytes:
+def batch_of(records: int, record_bytes: int, codec: Compression = Compression.NONE) -> bytes:
     """A batch of records whose values, all the same, have `record_bytes` incompressible bytes."""
     value = os.urandom(record_bytes)
-    builder = BatchBuilder()
+    builder = BatchBuilder(codec)
     for _ in range(records):
         builder.append(int(time.time() * 1000), None, value)
     return bytes(builder.build())

@@ -14,6 +14,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "_record_validation.h"
+
 #define FIRST_VERSION 3  /* the first with record batches */
 #define LAST_VERSION 11
 #define FLEXIBLE_FROM 9  /* compact lengths and tagged fields */
@@ -760,6 +762,16 @@ has_valid_crc(const State *state, const uint8_t *batch, Py_ssize_t size)
     return !PyErr_Occurred() && found == read_number(batch + 17, 4);
 }
 
+/* Whether the records of an uncompressed batch are sound, and its header has their largest timestamp. */
+static int
+has_sound_records(const uint8_t *batch, Py_ssize_t size, int64_t count, int64_t now_ms, int64_t before_max_ms)
+{
+    RecordsVerdict verdict = {.missing = NULL};
+    check_records(batch + HEADER_SIZE, batch + size, count, int64_at(batch + 27), &verdict);
+    return verdict.reason == NULL && verdict.most == int64_at(batch + 35)
+           && (verdict.least < 0 || !is_beyond(now_ms, verdict.least, before_max_ms));
+}
+
 static PyObject *
 as_header(const State *state, const uint8_t *batch)
 {
@@ -841,9 +853,9 @@ plain_header(PyObject *module, PyObject *const *args, Py_ssize_t count)
         || (base_timestamp > -1 && is_beyond(now_ms, base_timestamp, before_max_ms))) {
         goto end;
     }
-    /* The records themselves are not read. A check of them (offset deltas, counts, lengths; compressed ones within a
-     * budget) belongs after that of the checksum, and also ends in None. */
-    if (has_valid_crc(state, batch, size)) {
+    if (has_valid_crc(state, batch, size)
+        && (attributes & COMPRESSION_MASK
+            || has_sound_records(batch, size, record_count, now_ms, before_max_ms))) {
         header = as_header(state, batch);
     }
 end:

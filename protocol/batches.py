@@ -177,6 +177,12 @@ class BatchHeader(NamedTuple):
 _new_tuple = tuple.__new__
 
 
+def is_compressed(batch: Buffer) -> bool:
+    """Whether the attributes of the batch at the start of the buffer name a codec: a quick look at bytes that
+    are not checked yet."""
+    return len(batch) > HEADER_SIZE and bool(batch[_ATTRIBUTES_AT + 1] & _COMPRESSION_MASK)
+
+
 def corrupt(message: str) -> BrokerError:
     """The error for bytes that are not a record batch."""
     return error_for(ErrorCode.CORRUPT_MESSAGE, message)
@@ -311,6 +317,15 @@ def set_log_append_time(
     crc = crc32c(memoryview(buffer)[start + _ATTRIBUTES_AT : header.end])
     _CRC.pack_into(buffer, start + _CRC_AT, crc)
     return header._replace(attributes=attributes, max_timestamp=timestamp_ms, crc=crc)
+
+
+def set_max_timestamp(buffer: bytearray | memoryview, header: BatchHeader, timestamp_ms: int) -> BatchHeader:
+    """Correct the largest timestamp of the batch's records. Returns the new header."""
+    start = header.position
+    _MAX_TIMESTAMP.pack_into(buffer, start + _MAX_TIMESTAMP_AT, timestamp_ms)
+    crc = crc32c(memoryview(buffer)[start + _ATTRIBUTES_AT : header.end])
+    _CRC.pack_into(buffer, start + _CRC_AT, crc)
+    return header._replace(max_timestamp=timestamp_ms, crc=crc)
 
 
 def attributes(

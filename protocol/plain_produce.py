@@ -4,8 +4,8 @@ A plain batch is the only one of its append, keeps its producer's timestamps, an
 no append id, no flag that only brokers set. `protocol.batches` checks every batch and explains the layout.
 
 The functions are in the compiled `protocol._produce_codec` if it is installed, else here; the environment
-variable HOLDFAST_PURE_PYTHON selects the latter. Neither reads the records of a batch. A check of them
-belongs into `plain_header`, behind that of the checksum, and ends in None for a batch that fails it.
+variable HOLDFAST_PURE_PYTHON selects the latter. Both check the records of a batch that is not compressed, as
+`protocol.record_validation` does; those of a compressed one are for the caller.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from holdfast_log.protocol import batches
-from holdfast_log.protocol.batches import NO_TIMESTAMP, BatchHeader
+from holdfast_log.protocol.batches import HEADER_SIZE, NO_TIMESTAMP, BatchHeader
 from holdfast_log.protocol.compiled import extension
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.leader_hint import LeaderIdAndEpoch
@@ -23,6 +23,7 @@ from holdfast_log.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from holdfast_log.protocol.record_validation import validate
 
 SuccessfulAppend: TypeAlias = tuple[str, int, int, int, int]
 """An append that has succeeded: its topic and partition, the offset of its first record, the log append time
@@ -42,7 +43,7 @@ def plain_header_in_python(
     if anything is wrong with them: their caller then looks for the error.
 
     At most `size_max` bytes are allowed, and timestamps at most `before_max_ms` before and `after_max_ms`
-    after `now_ms`, the time of day.
+    after `now_ms`, the time of day. The records of a compressed batch are not checked.
     """
     try:
         headers = batches.split(records)
@@ -59,7 +60,15 @@ def plain_header_in_python(
     is_in_time = header.max_timestamp - now_ms <= after_max_ms and (
         now_ms - base_timestamp <= before_max_ms or base_timestamp <= NO_TIMESTAMP
     )
-    return header if is_in_time else None
+    if not is_in_time:
+        return None
+    if not header.compression:
+        verdict = validate(records[HEADER_SIZE:], header.record_count, base_timestamp)
+        if verdict.reason is not None or verdict.most != header.max_timestamp:
+            return None
+        if verdict.least >= 0 and now_ms - verdict.least > before_max_ms:
+            return None
+    return header
 
 
 def acknowledgement_in_python(rows: list[SuccessfulAppend]) -> ProduceResponse:

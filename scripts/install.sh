@@ -113,7 +113,7 @@ extras() {
 
 # Print a line that changes whenever the packages to install may have changed.
 fingerprint() {
-    cat "$HOLDFAST_HOME"/{setup.cfg,setup.py,pyproject.toml,protocol/_*.c} | cksum
+    cat "$HOLDFAST_HOME"/{setup.cfg,setup.py,pyproject.toml,protocol/_*.[ch]} | cksum
 }
 
 # Keep the extras of earlier runs: after --with-tests once, the next plain run keeps the tests' packages.

@@ -22,6 +22,7 @@ from holdfast_log.broker.cleaning.plan import CleaningPlan, groups_of
 from holdfast_log.broker.cleaning.producers import last_batches
 from holdfast_log.broker.cleaning.settings import CleanerSettings
 from holdfast_log.broker.cleaning.sources import Source
+from holdfast_log.broker.log.decompression import DECOMPRESSED_BYTES_MAX
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.mapped_offset import write_mapped_offset
 from holdfast_log.broker.log.replacement import (
@@ -32,7 +33,6 @@ from holdfast_log.broker.log.replacement import (
 )
 from holdfast_log.broker.log.segment import Segment
 from holdfast_log.broker.log.snapshots import snapshot_path
-from holdfast_log.broker.log.timestamps import LOOK_UP_BYTES_MAX
 from holdfast_log.broker.workers import Workers
 from holdfast_log.coordinator.clock import TimeOfDay
 from holdfast_log.protocol.compaction import Rules, Table
@@ -111,7 +111,7 @@ class CleaningPass:
             return OffsetMap.for_offsets(0, self._around.settings).table
         mapping = KeyMapping(
             self._around.disk, sources_of(plan.dirty_segments), plan.first_dirty, self._around.settings,
-            self._batch_bytes_max,
+            DECOMPRESSED_BYTES_MAX,
         )  # fmt: skip
         try:
             await self._work(mapping)
@@ -158,7 +158,7 @@ class CleaningPass:
             last_epoch=log.epochs.epoch_at(group[-1].next_offset - 1),
             index_interval_bytes=log.settings.index_interval_bytes,
             piece_bytes=settings.piece_bytes,
-            batch_bytes_max=self._batch_bytes_max,
+            batch_bytes_max=DECOMPRESSED_BYTES_MAX,
         )
         try:
             await self._work(copy)
@@ -208,10 +208,6 @@ class CleaningPass:
         is_unchanged = is_current(log, self._left, self._truncations)
         if self._around.is_stopped() or not is_unchanged or log.cleaned_offset != self._cleaned_offset:
             raise CleaningAborted
-
-    @property
-    def _batch_bytes_max(self) -> int:
-        return max(LOOK_UP_BYTES_MAX, 8 * self._log.settings.max_message_bytes)
 
 
 def sources_of(segments: Sequence[Segment]) -> list[Source]:

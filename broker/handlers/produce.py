@@ -21,6 +21,7 @@ from typing import NoReturn
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from holdfast_log.broker.log.decompression import INLINE_BYTES_MAX
 from holdfast_log.broker.replication.admission import NO_TOKEN, RequestFence
 from holdfast_log.broker.replication.appends import (
     ACKS_ALL,
@@ -34,6 +35,7 @@ from holdfast_log.broker.replication.held_requests import HeldRequests
 from holdfast_log.broker.replication.key_reads import KeyReads
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.requests.handler import Answer, Handler, RequestContext
+from holdfast_log.protocol.batches import is_compressed
 from holdfast_log.protocol.errors import (
     AppendIdUnknownError,
     BrokerError,
@@ -82,24 +84,29 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
         ):
             self._refuse(context, request)
         appends = []
-        may_need_reads = bool(self.held_requests.held)
+        size = 0
+        may_need_work = self.held_requests.are_any
         for topic in request.topic_data:
             for data in topic.partition_data:
                 records = data.records
                 if type(records) is not memoryview:
                     records = received_records(records)
                 append = Append(topic.name, data.index, records)
+                size += len(records)
+                may_need_work = may_need_work or is_compressed(records)
                 if data.expected_offset != NO_EXPECTATION or data.expected_versions:
                     append.condition = _condition(data)
-                    may_need_reads = may_need_reads or bool(data.expected_versions)
+                    may_need_work = may_need_work or bool(data.expected_versions)
                 if data.owner_token != NO_TOKEN:
                     append.fence = RequestFence(data.owner_token, bytes(data.owner_secret))
                 appends.append(append)
         if len(appends) > 1 and len({(append.topic, append.index) for append in appends}) != len(appends):
             raise BrokerError(ErrorCode.INVALID_REQUEST, "the request names a partition more than once")
-        if may_need_reads:
+        if may_need_work or size > INLINE_BYTES_MAX:
             done: Deferred[ProduceResponse] = Deferred()
-            if self.key_reads.hold(appends, lambda: self._resume(context, request, appends, done)):
+            if self.key_reads.hold(
+                appends, lambda: self._resume(context, request, appends, done), context.connection
+            ):
                 return done
         return self._append_or_wait(context, request, appends)
 

@@ -20,11 +20,9 @@ from holdfast_log.protocol.batches import (
     split,
 )
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, InvalidRecordError, error_for
-from holdfast_log.protocol.records import APPEND_ID_HEADER, append_id_of, decode_columns
+from holdfast_log.protocol.record_validation import RecordsVerdict
+from holdfast_log.protocol.records import APPEND_ID_HEADER, append_id_of
 from holdfast_log.protocol.topic_partition import TopicPartition
-
-_NAMED_RECORDS_MAX = 1000
-"""Maximum number of refused records that an answer names."""
 
 
 class AppendOrigin(enum.Enum):
@@ -72,7 +70,7 @@ def check_batches(
     now_ms: int,
     append_id: bytes | None = None,
 ) -> list[BatchHeader]:
-    """Check batches sent to a leader, except their sequences. Returns their headers.
+    """Check batches sent to a leader, except their sequences and records. Returns their headers.
 
     Raises BrokerError: the errors of `protocol.batches.check`; INVALID_TIMESTAMP; INVALID_RECORD if a client
     sends no batch, several batches, a control batch, or a batch with another append id than `append_id`;
@@ -90,28 +88,26 @@ def check_batches(
         check(records, header, settings.max_message_bytes)
         if not settings.uses_log_append_time:
             _check_timestamps(header, settings, now_ms)
-    if append_id is not None:
-        _check_append_id(records, headers[0], append_id)
     return headers
 
 
-def check_keys(records: memoryview, header: BatchHeader, partition: TopicPartition) -> None:
+def check_keys(verdict: RecordsVerdict, header: BatchHeader, partition: TopicPartition) -> None:
     """Check that every record of a batch has a key. Raises InvalidRecordError with the records that have
-    none, and what `decode_columns` raises."""
-    keys = decode_columns(records, header).keys
-    if None not in keys:
+    none."""
+    missing = verdict.missing
+    if not missing:
         return
-    missing = [index for index, key in enumerate(keys) if key is None]
     why = f"Compacted topic cannot accept message without key in topic partition {partition}."
     raise InvalidRecordError(
-        message=f"{len(missing)} of {len(keys)} records have no key, the first at index {missing[0]} of the "
-        f"batch. Nothing of the batch was written, because {partition.topic} is compacted "
-        "(cleanup.policy=compact), which keeps the last record of each key",
-        records=[(index, why) for index in missing[:_NAMED_RECORDS_MAX]],
+        message=f"{verdict.missing_keys} of {header.record_count} records have no key, the first at index "
+        f"{missing[0]} of the batch. Nothing of the batch was written, because {partition.topic} is "
+        "compacted (cleanup.policy=compact), which keeps the last record of each key",
+        records=[(index, why) for index in missing],
     )
 
 
-def _check_append_id(records: memoryview, header: BatchHeader, append_id: bytes) -> None:
+def check_append_id(records: memoryview, header: BatchHeader, append_id: bytes) -> None:
+    """Check that a batch has this append id. Raises BrokerError with INVALID_RECORD if not."""
     if not header.has_append_id or append_id_of(records, header) != append_id:
         raise _invalid(
             f"the first record must have the append id in a header {APPEND_ID_HEADER}, and bit 14 of the "

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
+from holdfast_log.broker.log.decompression import DECOMPRESSED_BYTES_MAX
 from holdfast_log.broker.log.own_settings import OWN_SETTINGS
 from holdfast_log.clients.settings import Setting, SettingError, Settings, SettingType
 from holdfast_log.protocol.batches import Compression
@@ -183,13 +184,14 @@ class LogSettings:
     )
     max_message_bytes: int = _setting(
         1_048_588,
-        "Maximum size of a record batch as it is stored, after compression, in bytes.",
+        "Maximum size of a record batch as it is stored, after compression, in bytes. Decompressed, a batch "
+        f"may have at most {DECOMPRESSED_BYTES_MAX} bytes of records; a larger value counts as this one.",
         kind=SettingType.INT,
         minimum=0,
         broker="message.max.bytes",
     )
     message_timestamp_after_max_ms: int = _setting(
-        _LONG_MAX,
+        _HOUR_MS,
         "Maximum time by which a record's timestamp may be ahead of the broker's clock, in ms, where "
         "message.timestamp.type is CreateTime.",
         minimum=0,
@@ -318,10 +320,12 @@ class LogSettings:
                 f"min.compaction.lag.ms={checked.min_compaction_lag_ms} is not allowed: expected at most "
                 f"max.compaction.lag.ms, which is {checked.max_compaction_lag_ms}"
             )
+        if checked.max_message_bytes > DECOMPRESSED_BYTES_MAX:
+            checked = dataclasses.replace(checked, max_message_bytes=DECOMPRESSED_BYTES_MAX)
         difference_ms = checked.message_timestamp_difference_max_ms
         if checked.message_timestamp_before_max_ms == _LONG_MAX:
             checked = dataclasses.replace(checked, message_timestamp_before_max_ms=difference_ms)
-        if checked.message_timestamp_after_max_ms == _LONG_MAX:
+        if difference_ms != _LONG_MAX and checked.message_timestamp_after_max_ms == _HOUR_MS:
             checked = dataclasses.replace(checked, message_timestamp_after_max_ms=difference_ms)
         return checked
 

@@ -13,6 +13,7 @@ from uuid import UUID
 from holdfast_log.broker.log.append import AppendOrigin, AppendResult, PreparedAppend
 from holdfast_log.broker.log.introductions import UNKNOWN_SOURCE
 from holdfast_log.broker.log.preparation import prepare_append
+from holdfast_log.broker.log.validation import Examined
 from holdfast_log.broker.replication.admission import MakeWay, Origin, RequestFence
 from holdfast_log.broker.replication.leadership import Leadership
 from holdfast_log.broker.replication.partition import Partition
@@ -60,8 +61,10 @@ class Append:
     __slots__ = (
         "condition",
         "error",
+        "examined",
         "fence",
         "index",
+        "is_kept",
         "judged_epoch",
         "make_way",
         "origin",
@@ -99,6 +102,9 @@ class Append:
         """Who introduces a producer that the log does not know with these batches."""
         self.judged_epoch = ANY_EPOCH
         """Leader epoch of the partition in which its condition was judged."""
+        self.examined: Examined | BrokerError | None = None
+        """What was found in the records, or why they are refused; None if they were not examined yet."""
+        self.is_kept = False
         self.settles_at: int | None = None
         """Offset that must be committed before the client is answered, for a condition that failed or that
         held without batches to append; None for any other append."""
@@ -140,11 +146,19 @@ class Append:
                 self.settles_at = partition.log.log_end_offset
                 return
             append_id = None if self.condition is None else self.condition.append_id
-            self.prepared = prepare_append(partition.log, self.records, date_ms, self.origin, append_id)
+            self.prepared = prepare_append(
+                partition.log, self.records, date_ms, self.origin, append_id, self.examined
+            )
             if settings.check_expected_offsets and self.condition is None:
                 self._expect_base_offset(self.prepared)
         except BrokerError as error:
             self.fail(error)
+
+    def keep(self) -> None:
+        """Copy the records: the buffer of the request is used again once its handler has returned."""
+        if not self.is_kept:
+            self.records = memoryview(bytearray(self.records))
+            self.is_kept = True
 
     def begin_again(self) -> None:
         """Forget what was found when the append was prepared, admitted and judged: it is all done again."""

@@ -6,7 +6,8 @@ in which they arrived.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
@@ -18,47 +19,85 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 
 @dataclass(slots=True, eq=False)
 class HeldRequest:
-    """A request that waits: for work of its own while it `is_busy`, otherwise for requests before it."""
+    """A request that waits: for work of its own while it `is_busy`, otherwise for requests before it.
 
+    `times` counts how often it was held: what it waited for may show that it has to wait for more.
+    """
+
+    appends: Sequence[Append]
     partitions: frozenset[TopicPartition]
     proceed: Callable[[], None]
     is_busy: bool
+    times: int = 1
 
 
 class HeldRequests:
-    """The produce requests that wait, in the order of their arrival."""
+    """The produce requests that wait, for each partition in the order of their arrival."""
 
     def __init__(self) -> None:
-        self.held: list[HeldRequest] = []
+        self._queues: dict[TopicPartition, deque[HeldRequest]] = {}
 
-    def is_behind(self, partitions: frozenset[TopicPartition]) -> bool:
+    @property
+    def are_any(self) -> bool:
+        """Whether a request waits."""
+        return bool(self._queues)
+
+    def is_behind(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether a request for these partitions has to wait for one before it."""
-        return any(not partitions.isdisjoint(other.partitions) for other in self.held)
+        return any(partition in self._queues for partition in partitions)
 
     def hold(
         self, appends: Sequence[Append], work: Sequence[Deferred[None]], proceed: Callable[[], None]
     ) -> None:
         """Call `proceed` once all of `work` is done or has failed, and the requests before this one have
-        proceeded."""
+        proceeded. A request that is held again while it proceeds keeps its place."""
         for append in appends:
-            # The buffer of the request is used again once its handler has returned.
-            append.records = memoryview(bytearray(append.records))
-        partitions = frozenset(append.topic_partition for append in appends)
-        held = HeldRequest(partitions, proceed, is_busy=bool(work))
-        self.held.append(held)
+            append.keep()
+        held = self._proceeding(appends)
+        if held is None:
+            partitions = frozenset(append.topic_partition for append in appends)
+            held = HeldRequest(appends, partitions, proceed, is_busy=bool(work))
+            for partition in partitions:
+                self._queues.setdefault(partition, deque()).append(held)
+        else:
+            held.proceed, held.is_busy = proceed, bool(work)
+            held.times += 1
         if work:
             # Work that fails is missed when the appends are judged, which answers the error.
             all_back(list(work)).addErrback(lambda failure: None).addCallback(lambda _: self._done(held))
 
+    def _proceeding(self, appends: Sequence[Append]) -> HeldRequest | None:
+        """The request with these appends, which is the first of each of its partitions."""
+        queue = self._queues.get(appends[0].topic_partition) if appends else None
+        return queue[0] if queue and queue[0].appends is appends else None
+
     def _done(self, held: HeldRequest) -> None:
         held.is_busy = False
-        blocked: set[TopicPartition] = set()
-        ready = []
-        for each in self.held:
-            if each.is_busy or not blocked.isdisjoint(each.partitions):
-                blocked |= each.partitions
+        candidates = deque([held])
+        while candidates:
+            candidate = candidates.popleft()
+            if not self._may_proceed(candidate):
+                continue
+            times = candidate.times
+            candidate.is_busy = True  # Requests that arrive meanwhile stay behind it.
+            candidate.proceed()
+            if candidate.times == times:
+                candidates.extend(self._remove(candidate))
+
+    def _may_proceed(self, held: HeldRequest) -> bool:
+        if held.is_busy:
+            return False
+        queues = [self._queues.get(partition) for partition in held.partitions]
+        return all(queue is not None and queue[0] is held for queue in queues)
+
+    def _remove(self, held: HeldRequest) -> list[HeldRequest]:
+        """Remove a request that has proceeded. Returns those that are the first of a partition now."""
+        first: dict[int, HeldRequest] = {}
+        for partition in held.partitions:
+            queue = self._queues[partition]
+            queue.popleft()
+            if queue:
+                first[id(queue[0])] = queue[0]
             else:
-                ready.append(each)
-        self.held = [each for each in self.held if each not in ready]
-        for each in ready:
-            each.proceed()
+                del self._queues[partition]
+        return list(first.values())

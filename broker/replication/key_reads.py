@@ -7,15 +7,18 @@ same parts of the files; from then on they are in the system's page cache. Meanw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+
+from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.log.append import AppendOrigin
 from holdfast_log.broker.log.key_search import cold_key_search
 from holdfast_log.broker.log.key_versions import keys_of
 from holdfast_log.broker.replication.appends import Append
+from holdfast_log.broker.replication.examinations import Examinations
 from holdfast_log.broker.replication.held_requests import HeldRequests
 from holdfast_log.broker.replication.replicas import Replicas
-from holdfast_log.broker.workers import Workers
+from holdfast_log.broker.workers import Workers, all_back
 from holdfast_log.protocol.batches import split
 from holdfast_log.protocol.errors import BrokerError
 
@@ -27,21 +30,33 @@ class KeyReads:
         self._replicas = replicas
         self._workers = workers
         self._held = held
+        self._examinations = Examinations(replicas, workers)
 
-    def hold(self, appends: Sequence[Append], proceed: Callable[[], None]) -> bool:
+    def hold(self, appends: Sequence[Append], proceed: Callable[[], None], owner: Hashable = None) -> bool:
         """Whether these appends must wait: there is nothing to wait for unless they expect versions of keys,
-        or requests are held. If so, `proceed` is called when they need not wait any more."""
-        reads = [read for append in appends for read in self._reads(append)]
-        if not reads and not self._held.is_behind(frozenset(append.topic_partition for append in appends)):
+        a batch is compressed or large, or requests are held. If so, `proceed` is called when they need not
+        wait any more. `owner` is the connection from which they came."""
+        work = self._examinations.begin(appends, owner)
+        if work:
+            # Records are read only after their examination.
+            work = [all_back(work).addCallback(lambda _: all_back(self._begin_reads(appends)))]
+        else:
+            work = self._begin_reads(appends)
+        if not work and not self._held.is_behind(frozenset(append.topic_partition for append in appends)):
             return False
         # A read that fails is repeated when the condition is judged, which answers the error.
-        self._held.hold(appends, [self._workers.run(read) for read in reads], proceed)
+        self._held.hold(appends, work, proceed)
         return True
+
+    def _begin_reads(self, appends: Sequence[Append]) -> list[Deferred[None]]:
+        return [self._workers.run(read) for append in appends for read in self._reads(append)]
 
     def _reads(self, append: Append) -> list[Callable[[], None]]:
         condition = append.condition
         if condition is None or not condition.versions or append.origin is not AppendOrigin.CLIENT:
             return []
+        if isinstance(append.examined, BrokerError):
+            return []  # The append will fail.
         try:
             log = self._replicas.partition(append.topic, append.index).log
             if log.keys is None or not log.keys.has_files:

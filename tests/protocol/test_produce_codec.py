@@ -31,6 +31,8 @@ from holdfast_log.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from holdfast_log.protocol.record_codec import encode as encode_records
+from holdfast_log.protocol.record_codec import zigzag_varint
 from holdfast_log.protocol.schema import InvalidMessage, MalformedMessage, decode_from, encode, encode_parts
 from tests.models.batches import batch
 from tests.protocol.strategies import messages
@@ -287,7 +289,12 @@ _FIELDS = struct.Struct(">hiqqqhii")
 _FIELDS_AT = 21
 
 
-def plain_batch(payload: bytes = b"r" * 40, **fields: int) -> bytearray:
+SMALLEST = b"".join(b"\x0c\0\0" + zigzag_varint(delta) + b"\1\1\0" for delta in range(3))
+"""Three records without key, value and headers."""
+RECORDS = bytes(encode_records(0, [NOW_MS] * 3, [None, b"k", b""], [b"value", None, b"other"], None))
+
+
+def plain_batch(payload: bytes = RECORDS, **fields: int) -> bytearray:
     values = {
         "attributes": 0,
         "record_count": 3,
@@ -402,9 +409,13 @@ def test_a_plain_batch_is_accepted_and_its_neighbours_are_not(codec: ModuleType)
     assert checked(codec, plain_batch(producer_id=7, producer_epoch=0, base_sequence=-1)) is None
     for mark in (0x08, 0x10, 0x20, 0x40, 0x4000):
         assert checked(codec, plain_batch(attributes=mark)) is None
-    assert checked(codec, plain_batch(b"r" * 21)) is not None
-    assert checked(codec, plain_batch(b"r" * 20)) is None
-    assert checked(codec, plain_batch(b"r" * 20, attributes=4)) is not None
+    assert checked(codec, plain_batch(SMALLEST)) is not None
+    assert checked(codec, plain_batch(SMALLEST[:-1])) is None
+    assert checked(codec, plain_batch(SMALLEST[:-1], attributes=4)) is not None
+    for payload in (SMALLEST + b"\0", RECORDS[:-1], RECORDS[:3] + b"\x02" + RECORDS[4:], b"r" * 40):
+        assert checked(codec, plain_batch(payload)) is None
+    for time in (NOW_MS - 1, NOW_MS + 1):
+        assert checked(codec, plain_batch(max_timestamp=time)) is None, "not the largest of its records"
 
 
 @given(st.integers(0, 20), INT64, INT32)

@@ -29,6 +29,7 @@ from tests.sim.mutants import (
     log,
     names,
     ownership,
+    poison,
     producers,
     quotas,
     replication,
@@ -73,6 +74,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 RARE: tuple[Mutation, ...] = (
     *answers.RARE,
     *clients.RARE,
+    *poison.RARE,
     *following.RARE,
     *in_sync.RARE,
     *controller.RARE,

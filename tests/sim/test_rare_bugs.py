@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_log.protocol.batches import Compression
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.ownership import NO_PARTITION
 from tests.broker import test_answers as of_answers
@@ -18,6 +19,7 @@ from tests.broker import test_data_path as of_data_path
 from tests.broker import test_internal_topics as of_internal_topics
 from tests.broker import test_metadata as of_metadata
 from tests.broker import test_outages as of_outages
+from tests.broker import test_poison_batches as of_poison
 from tests.broker.cleaning import test_cleaner as of_cleaner
 from tests.broker.cleaning import test_crashes as of_crashes
 from tests.broker.groups import test_offset_handlers as of_group_offsets
@@ -46,6 +48,7 @@ from tests.broker.quotas import test_store as of_quotas
 from tests.broker.replication import test_conditions as of_offsets
 from tests.broker.replication import test_fetcher as of_fetchers
 from tests.broker.replication import test_following as of_followers
+from tests.broker.replication import test_held_requests as of_held_requests
 from tests.broker.replication import test_introducing as of_introductions
 from tests.broker.replication import test_isr_proposals as of_proposals
 from tests.broker.replication import test_key_conditions as of_conditions
@@ -65,6 +68,7 @@ from tests.coordinator.controller import test_recovery as of_elections
 from tests.coordinator.controller import test_topics as of_topics
 from tests.coordinator.groups import test_member_memory as of_member_memory
 from tests.models import test_zookeeper_contract as of_zookeeper
+from tests.models.batches import START_MS
 from tests.models.grounds import ModelGround
 from tests.models.logs import sim_disk
 from tests.models.world import World
@@ -616,6 +620,20 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
         of_group_offsets.test_without_its_lease_a_coordinator_answers_what_its_followers_prove(
             of_group_offsets.replicated_on(path)
         )
+    ),
+    "record-count-believed": lambda path: of_poison.test_a_batch_that_nobody_could_read_is_refused(
+        path, "too many records", {}
+    ),
+    "bomb-inflated": lambda path: _with_patches(
+        lambda patches: of_poison.test_a_bomb_is_refused_whatever_the_topic_allows(
+            path, patches, Compression.ZSTD
+        )
+    ),
+    "largest-timestamp-believed": lambda path: (
+        of_poison.test_a_wrong_largest_timestamp_is_corrected_as_in_kafka(path, START_MS - 7)
+    ),
+    "held-again-behind-all": lambda path: (
+        of_held_requests.test_a_request_that_has_to_wait_once_more_keeps_its_place()
     ),
     "proof-by-other-epoch": lambda path: (
         of_data_path.TestAcknowledgedByAll().test_a_follower_that_has_heard_of_another_leader_epoch_proves_nothing(

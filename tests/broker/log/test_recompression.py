@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_log.broker.log import recompression
 from holdfast_log.broker.log.append import AppendOrigin
 from holdfast_log.broker.log.preparation import prepare_append
 from holdfast_log.broker.log.settings import COMPRESSION_TYPES, LogSettings
+from holdfast_log.broker.replication import examinations
 from holdfast_log.protocol.batches import BatchHeader, Compression, has_valid_crc, split, write_header
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.records import iterate
@@ -103,10 +103,11 @@ def test_a_batch_that_exceeds_the_size_limit_after_recompression_is_refused(tmp_
 def test_a_batch_that_decompresses_to_too_many_bytes_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recompression, "DECOMPRESSED_BYTES_MAX", 10_000)
+    monkeypatch.setattr(examinations, "QUICK_BYTES_MAX", 5_000)
+    monkeypatch.setattr(examinations, "DECOMPRESSED_BYTES_MAX", 10_000)
     world = world_with(tmp_path, compression_type="gzip", max_message_bytes=1000)
     within, beyond = (batch(bytes(size), compression=Compression.ZSTD) for size in (9000, 11_000))
-    assert [produce(world.client(), each)[0] for each in (within, beyond)] == [0, ErrorCode.CORRUPT_MESSAGE]
+    assert [produce(world.client(), each)[0] for each in (within, beyond)] == [0, ErrorCode.INVALID_RECORD]
 
 
 def test_a_batch_that_cannot_be_decompressed_is_refused(tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_a_batch_that_cannot_be_decompressed_is_refused(tmp_path: Path) -> None:
         max_timestamp=header.max_timestamp,
     )
     world = world_with(tmp_path, compression_type="gzip")
-    assert produce(world.client(), bytes(damaged))[0] == ErrorCode.CORRUPT_MESSAGE
+    assert produce(world.client(), bytes(damaged))[0] == ErrorCode.INVALID_RECORD
 
 
 def test_batches_written_by_the_broker_are_not_recompressed(tmp_path: Path) -> None:

@@ -32,8 +32,13 @@ from tests.models.disk import SimDisk
 
 T = TopicPartition("t", 0)
 DAY_MS = 86_400_000
-ONE_BATCH = {"segment.bytes": 120, "file.delete.delay.ms": 5000, "retention.ms": -1}
-"""Settings with which every batch has a segment of its own."""
+ONE_BATCH = {
+    "segment.bytes": 120,
+    "file.delete.delay.ms": 5000,
+    "retention.ms": -1,
+    "message.timestamp.after.max.ms": 1000 * DAY_MS,
+}
+"""Settings with which every batch has a segment of its own, and any timestamp."""
 BOTH_POLICIES: dict[str, Any] = {"cleanup_policy": ("compact", "delete"), "min_cleanable_dirty_ratio": 0.0}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast_log.broker.log.decompression import DECOMPRESSED_BYTES_MAX
 from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.broker.settings.alterations import Alteration
 from holdfast_log.broker.settings.in_force import SettingsInForce
@@ -132,6 +133,19 @@ def test_the_older_timestamp_setting_counts_where_the_newer_ones_are_not_set() -
     assert (older.message_timestamp_before_max_ms, older.message_timestamp_after_max_ms) == (5, 7)
     by_broker = view(log_message_timestamp_difference_max_ms="9").describe_topic({})
     assert entry(by_broker, "message.timestamp.difference.max.ms").value == "9"
+
+
+def test_timestamps_are_at_most_an_hour_ahead_by_default_as_in_kafka() -> None:
+    default = LogSettings.of({})
+    assert default == LogSettings()
+    assert (default.message_timestamp_before_max_ms, default.message_timestamp_after_max_ms) == (
+        2**63 - 1,
+        3_600_000,
+    )
+
+
+def test_no_topic_raises_the_size_of_a_batch_beyond_the_brokers_maximum() -> None:
+    assert LogSettings.of({"max.message.bytes": 2**31 - 1}).max_message_bytes == DECOMPRESSED_BYTES_MAX
 
 
 def test_list_entries_are_appended_and_subtracted() -> None:

@@ -1,0 +1,235 @@
+"""Checks the records of a batch, before a broker appends them, and finds one by its timestamp.
+
+Readers decode what a broker has acknowledged: one record that cannot be decoded stops every reader of the
+partition at its offset. The checks are those of Kafka's LogValidator. The records fill the batch exactly,
+each fills its length exactly, their offset deltas are 0, 1, 2, ..., and every number has the size that
+Kafka's readers accept.
+
+No object is made for a record. The loops are in the compiled `protocol._record_validation` if it is
+installed, else here; the environment variable HOLDFAST_PURE_PYTHON selects the latter.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from holdfast_log.protocol.batches import HEADER_SIZE, LOG_OVERHEAD, MAGIC
+from holdfast_log.protocol.compiled import extension
+from holdfast_log.protocol.wire import Buffer
+
+MISSING_KEYS_MAX = 1000
+"""Maximum number of records without a key that a verdict names."""
+_INT64_MAX = 2**63 - 1
+_HEADER = struct.Struct(">qi4xB6xi8xq18x")
+"""Base offset, length, magic, last offset delta and largest timestamp of a batch."""
+_DAMAGED = "the records of a batch are damaged"
+
+
+class RecordsVerdict(NamedTuple):
+    """What is found in the records of a batch.
+
+    `reason` says what is wrong with the record at this index; -1: with the batch as a whole. It is None if
+    nothing is wrong. `most` is the largest timestamp in ms, -1 if there is none, and `most_at` its record;
+    `least` is the smallest one that is not negative. `missing_keys` is the number of records without a key,
+    and `missing` has the indexes of the first of them.
+    """
+
+    record: int
+    reason: str | None
+    most: int
+    most_at: int
+    least: int
+    least_at: int
+    missing_keys: int
+    missing: tuple[int, ...]
+
+
+class _Fault(Exception):
+    """The reason why a record is refused."""
+
+
+def validate_in_python(data: Buffer, record_count: int, base_timestamp: int) -> RecordsVerdict:
+    """Check the encoded records of a batch, decompressed. Only the first fault is named."""
+    most = most_at = least_at = index = -1
+    least = _INT64_MAX
+    missing_keys, missing = 0, []
+    reason = None
+    position, size = 0, len(data)
+    try:
+        for index in range(record_count):
+            position, timestamp, has_key = _check_record(data, position, size, index, base_timestamp)
+            if not has_key:
+                missing_keys += 1
+                if missing_keys <= MISSING_KEYS_MAX:
+                    missing.append(index)
+            if timestamp > most:
+                most, most_at = timestamp, index
+            if 0 <= timestamp < least:
+                least, least_at = timestamp, index
+        index = -1
+        if position != size:
+            raise _Fault("bytes follow the last record")
+    except _Fault as fault:
+        reason = str(fault)
+    return RecordsVerdict(
+        index, reason, most, most_at, least if least_at >= 0 else -1, least_at, missing_keys, tuple(missing)
+    )
+
+
+def _check_record(
+    data: Buffer, position: int, size: int, index: int, base_timestamp: int
+) -> tuple[int, int, bool]:
+    """Check the record at `position`. Returns the position after it, its timestamp, and whether it has a
+    key."""
+    if position == size:
+        raise _Fault("the batch ends before this record")
+    length, position = _varint(data, position, size, 32, "its length is cut off or has more than 32 bits")
+    if length & 1:
+        raise _Fault("its length is negative")
+    end = position + (length >> 1)
+    if end > size:
+        raise _Fault("it ends beyond the batch")
+    if end == position:
+        raise _Fault("it is empty")
+    # Behind the attributes, all undefined.
+    delta, position = _varint(
+        data, position + 1, end, 64, "its timestamp is cut off or has more than 64 bits"
+    )
+    timestamp = base_timestamp + _signed(delta)
+    if not -_INT64_MAX - 1 <= timestamp <= _INT64_MAX:
+        raise _Fault("its timestamp has more than 64 bits")
+    delta, position = _varint(data, position, end, 32, "its offset is cut off or has more than 32 bits")
+    if delta != index << 1:
+        raise _Fault("its offset delta is not its place in the batch")
+    key, position = _bytes(
+        data, position, end, "its key ends beyond the record", "the length of its key is below -1"
+    )
+    _, position = _bytes(
+        data, position, end, "its value ends beyond the record", "the length of its value is below -1"
+    )
+    position = _check_headers(data, position, end)
+    if position != end:
+        raise _Fault("bytes follow its last header")
+    return position, timestamp, key is not None
+
+
+def _check_headers(data: Buffer, position: int, end: int) -> int:
+    count, position = _varint(
+        data, position, end, 32, "the number of its headers is cut off or has more than 32 bits"
+    )
+    if count & 1:
+        raise _Fault("the number of its headers is negative")
+    for _ in range(count >> 1):
+        key, position = _bytes(
+            data, position, end, "a header's key ends beyond the record",
+            "the length of a header's key is negative",
+        )  # fmt: skip
+        if key is None:
+            raise _Fault("a header has no key")
+        try:
+            key.decode()
+        except UnicodeDecodeError:
+            raise _Fault("a header's key is not UTF-8") from None
+        _, position = _bytes(
+            data, position, end, "a header's value ends beyond the record",
+            "the length of a header's value is below -1",
+        )  # fmt: skip
+    return position
+
+
+def _bytes(data: Buffer, position: int, end: int, early: str, negative: str) -> tuple[bytes | None, int]:
+    number, position = _varint(data, position, end, 32, early)
+    if number == 1:
+        return None, position
+    if number & 1:
+        raise _Fault(negative)
+    after = position + (number >> 1)
+    if after > end:
+        raise _Fault(early)
+    return bytes(data[position:after]), after
+
+
+def _varint(data: Buffer, position: int, end: int, bits: int, refusal: str) -> tuple[int, int]:
+    """The number at `position`, still in zigzag form, and the position after it."""
+    number = shift = 0
+    while position < end and shift < bits:
+        byte = data[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if number >> bits:
+            break
+        if byte < 0x80:
+            return number, position
+        shift += 7
+    raise _Fault(refusal)
+
+
+def _signed(number: int) -> int:
+    return (number >> 1) ^ -(number & 1)
+
+
+def find_time_in_python(
+    data: Buffer,
+    record_count: int,
+    base_timestamp: int,
+    timestamp: int,
+    max_timestamp: int,
+    least_delta: int,
+) -> tuple[int, int] | None:
+    """The offset delta, from `least_delta` on, and the timestamp of the first record from `timestamp` to
+    `max_timestamp` (ms); None if there is none. Raises ValueError if the records up to it are damaged."""
+    position, size = 0, len(data)
+    try:
+        for _ in range(record_count):
+            length, position = _varint(data, position, size, 32, _DAMAGED)
+            end = position + (length >> 1)
+            if length & 1 or not length or end > size:
+                raise _Fault(_DAMAGED)
+            number, position = _varint(data, position + 1, end, 64, _DAMAGED)
+            found = base_timestamp + _signed(number)
+            if not -_INT64_MAX - 1 <= found <= _INT64_MAX:
+                raise _Fault(_DAMAGED)
+            number, position = _varint(data, position, end, 32, _DAMAGED)
+            delta = _signed(number)
+            if timestamp <= found <= max_timestamp and delta >= least_delta:
+                # As in C, where a negative delta means that there is none.
+                return (delta, found) if delta >= 0 else None
+            position = end
+    except _Fault as fault:
+        raise ValueError(str(fault)) from None
+    return None
+
+
+def find_batch_in_python(data: Buffer, timestamp: int, least_offset: int) -> int:
+    """Position of the first batch with `timestamp` (ms) or a later one that does not end before
+    `least_offset`, by the headers alone, or of the first that is no batch. Otherwise the position after the
+    last batch whose header is in `data`, which may lie beyond it."""
+    position, size = 0, len(data)
+    while size - position >= _HEADER.size:
+        base_offset, length, magic, last_offset_delta, max_timestamp = _HEADER.unpack_from(data, position)
+        if magic != MAGIC or length < HEADER_SIZE - LOG_OVERHEAD or base_offset < 0:
+            break
+        if max_timestamp >= timestamp and base_offset + last_offset_delta >= least_offset:
+            break
+        position += length + LOG_OVERHEAD
+    return position
+
+
+Validate: TypeAlias = (
+    "Callable[[Buffer, int, int], tuple[int, str | None, int, int, int, int, int, tuple[int, ...]]]"
+)
+FindTime: TypeAlias = "Callable[[Buffer, int, int, int, int, int], tuple[int, int] | None]"
+
+_compiled = extension("_record_validation")
+_validate: Validate = validate_in_python if _compiled is None else _compiled.validate
+find_batch: Callable[[Buffer, int, int], int] = (
+    find_batch_in_python if _compiled is None else _compiled.find_batch
+)
+find_time: FindTime = find_time_in_python if _compiled is None else _compiled.find_time
+
+
+def validate(data: Buffer, record_count: int, base_timestamp: int) -> RecordsVerdict:
+    """Check the encoded records of a batch, decompressed. Only the first fault is named."""
+    return RecordsVerdict._make(_validate(data, record_count, base_timestamp))

@@ -1,0 +1,66 @@
+"""Known bugs in the examination of batches that clients send."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast_log.broker.log import preparation, validation
+from holdfast_log.broker.replication.appends import Append
+from holdfast_log.broker.replication.held_requests import HeldRequest, HeldRequests
+from holdfast_log.protocol.batches import BatchHeader, Compression
+from holdfast_log.protocol.compression import decompress
+from holdfast_log.protocol.record_validation import RecordsVerdict, validate
+from holdfast_log.protocol.wire import Buffer
+from tests.sim.mutation import Mutation, Patch
+
+
+def _believe_the_header() -> Sequence[Patch]:
+    def mutant(data: Buffer, record_count: int, base_timestamp: int) -> RecordsVerdict:
+        return validate(data, record_count, base_timestamp)._replace(reason=None)
+
+    return [(validation, "validate", mutant)]
+
+
+def _inflate_all() -> Sequence[Patch]:
+    def mutant(data: memoryview, codec: Compression, bytes_max: int) -> Buffer:
+        return decompress(codec, data, 2**31 - 1)
+
+    return [(validation, "_decompressed", mutant)]
+
+
+def _believe_the_largest_timestamp() -> Sequence[Patch]:
+    def mutant(buffer: bytearray | memoryview, header: BatchHeader, timestamp_ms: int) -> BatchHeader:
+        return header
+
+    return [(preparation, "set_max_timestamp", mutant)]
+
+
+def _hold_again_behind_all() -> Sequence[Patch]:
+    def mutant(self: HeldRequests, appends: Sequence[Append]) -> HeldRequest | None:
+        return None
+
+    return [(HeldRequests, "_proceeding", mutant)]
+
+
+RARE = (
+    Mutation(
+        "record-count-believed",
+        "a leader appends a batch without a look at its records, and no reader gets beyond it",
+        _believe_the_header,
+    ),
+    Mutation(
+        "bomb-inflated",
+        "a leader decompresses a batch to whatever size it has",
+        _inflate_all,
+    ),
+    Mutation(
+        "largest-timestamp-believed",
+        "a leader keeps the largest timestamp that a batch claims, and searches by time miss its records",
+        _believe_the_largest_timestamp,
+    ),
+    Mutation(
+        "held-again-behind-all",
+        "a produce request that has to wait once more is overtaken by later ones for its partition",
+        _hold_again_behind_all,
+    ),
+)
