@@ -12,7 +12,6 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,6 +21,8 @@ import javaproperties
 
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.coordinator.parent_process import die_with_parent
+from holdfast_log.coordinator.private_files import make_private
+from holdfast_log.coordinator.tools.directories import cache_directory
 
 VERSION = "3.9.1"
 """The last version of Kafka with brokers in ZooKeeper mode."""
@@ -95,8 +96,8 @@ def class_path(version: str = VERSION) -> str:
         return given
     if not shutil.which("java") or not shutil.which("mvn"):
         raise NoKafkaError("Apache Kafka needs java and mvn, or HOLDFAST_KAFKA_BROKER_JARS")
-    directory = Path(tempfile.gettempdir()) / f"holdfast-apache-kafka-{version}-{os.getuid()}"
-    directory.mkdir(exist_ok=True)
+    directory = cache_directory() / "apache-kafka" / version
+    make_private(directory)
     (directory / "pom.xml").write_text(_POM.format(version=version, log=_LOGS[version]))
     found = directory / "class-path"
     # Strict: a download whose checksum is not the repository's fails.

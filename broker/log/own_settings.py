@@ -33,8 +33,10 @@ OWN_SETTINGS = (
         "here from other brokers. Remove the ids once these replicas are in sync.",
     ),
     Setting(
-        "log.dir", SettingType.STRING, "/tmp/holdfast-logs",
-        "Directory that holds partitions, used if log.dirs is not set.",
+        "log.dir", SettingType.STRING, None,
+        "Directory that holds partitions, used if log.dirs is not set. Unset: data in the directory of the "
+        "user's state, which is $HOLDFAST_STATE, or var in a checkout, or $XDG_STATE_HOME/holdfast, or "
+        "~/.local/state/holdfast.",
     ),
     Setting(
         "num.recovery.threads.per.data.dir", SettingType.INT, 1,

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from holdfast_log.broker.log.decompression import DECOMPRESSED_BYTES_MAX
 from holdfast_log.broker.log.own_settings import OWN_SETTINGS
 from holdfast_log.clients.settings import Setting, SettingError, Settings, SettingType
+from holdfast_log.coordinator.tools.directories import state_directory
 from holdfast_log.protocol.batches import Compression
 
 T = TypeVar("T")
@@ -430,5 +431,5 @@ def _default_of(row: Setting, broker: Mapping[str, Any]) -> Any:
 
 
 def log_directories(broker: Mapping[str, Any]) -> tuple[str, ...]:
-    """The directories named by `log.dirs`, or by `log.dir` where that is not set."""
-    return tuple(broker["log.dirs"] or (broker["log.dir"],))
+    """The directories named by `log.dirs`, or by `log.dir` where that is not set, or the user's own."""
+    return tuple(broker["log.dirs"] or (broker["log.dir"] or str(state_directory() / "data"),))

@@ -10,6 +10,8 @@ import os
 from collections.abc import Sequence
 from typing import TextIO
 
+from holdfast_log.coordinator.private_files import make_private
+
 NAME = ".lock"
 
 
@@ -28,8 +30,8 @@ class DirectoryLocks:
         self._files: list[TextIO] = []
         for directory in directories:
             try:
-                os.makedirs(directory, exist_ok=True)
-                file = open(os.path.join(directory, NAME), "a")  # noqa: SIM115 - closing it would unlock it
+                make_private(directory)
+                file = open(os.path.join(directory, NAME), "a", opener=_no_link)  # noqa: SIM115 - closing unlocks
             except OSError:
                 continue
             self._files.append(file)
@@ -40,3 +42,7 @@ class DirectoryLocks:
                     f"log directory {directory} is in use by another broker: stop that broker, or set other "
                     "log.dirs for this one"
                 ) from None
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from holdfast_log.broker.process.output_file import OutputFile
+from holdfast_log.coordinator.private_files import make_private
 
 MAX_BYTES = "HOLDFAST_LOG_MAX_BYTES"
 BACKUPS = "HOLDFAST_LOG_BACKUPS"
@@ -58,7 +59,7 @@ def open_log_file(directory: Path, name: str, environment: Mapping[str, str]) ->
     """
     max_bytes = _whole(environment, MAX_BYTES, _DEFAULT_MAX_BYTES)
     backups = _whole(environment, BACKUPS, _DEFAULT_BACKUPS)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_private(directory)
     for number in itertools.count(1):
         path = directory / f"{name}.log" if number == 1 else directory / f"{name}-{number}.log"
         lock = _locked(path.with_suffix(".lock"))

@@ -10,6 +10,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast_log.coordinator.private_files import read_pid, write_pid
+
 NAME = "broker.pid"
 SUPERVISOR_NAME = "supervisor.pid"
 
@@ -24,7 +26,7 @@ def supervisor_path_of(log_directories: Sequence[str]) -> Path:
 
 def write(path: Path) -> None:
     """Write this process's id. Raises OSError."""
-    path.write_text(f"{os.getpid()}\n")
+    write_pid(path, os.getpid())
 
 
 def remove(path: Path) -> None:
@@ -35,8 +37,5 @@ def remove(path: Path) -> None:
 
 
 def read(path: Path) -> int | None:
-    """The process id in the file; None if the file has none or does not exist."""
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return None
+    """The id of a running process in the file; None if there is none (`coordinator.private_files`)."""
+    return read_pid(path)

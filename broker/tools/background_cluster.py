@@ -26,6 +26,7 @@ from holdfast_log.broker.tools.supervision import (
     is_asked_to_start,
     read_state,
 )
+from holdfast_log.coordinator.private_files import make_private, read_pid, write_pid
 from holdfast_log.coordinator.tools.background import start_in_background, wait_for_start
 from holdfast_log.coordinator.tools.directories import state_directory
 
@@ -69,7 +70,7 @@ def start(brokers: int, directory: Path, overrides: tuple[str, ...], broker: int
     running = _running(directory)
     if running is not None:
         raise click.ClickException(f"a cluster already runs in {directory} (process {running})")
-    directory.mkdir(parents=True, exist_ok=True)
+    make_private(directory)
     log_path = directory / "cluster.log"
     command = [sys.executable, "-P", "-m", _MODULE, "--brokers", str(brokers), "--directory", str(directory)]
     for override in overrides:
@@ -77,7 +78,7 @@ def start(brokers: int, directory: Path, overrides: tuple[str, ...], broker: int
     log_path.write_bytes(b"")  # What an earlier cluster said must not count as this one's.
     cluster = start_in_background(command, log_path)
     try:
-        _pid_path(directory).write_text(f"{cluster.pid}\n")
+        write_pid(_pid_path(directory), cluster.pid)
         said = _wait_ready(cluster, log_path)
     except BaseException:
         cluster.terminate()
@@ -182,10 +183,10 @@ def _pid_path(directory: Path) -> Path:
 
 def _running(directory: Path) -> int | None:
     """The process id of the cluster in a directory; None if none runs."""
+    pid = read_pid(_pid_path(directory))
     try:
-        pid = int(_pid_path(directory).read_text())
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except (OSError, ValueError):
+    except OSError:
         return None
     return pid if _MODULE.encode() in command and str(directory).encode() in command else None
 

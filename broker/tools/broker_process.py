@@ -17,6 +17,7 @@ from pathlib import Path
 import javaproperties
 
 from holdfast_log.coordinator.parent_process import die_with_parent
+from holdfast_log.coordinator.private_files import make_private
 from holdfast_log.coordinator.tools.directories import IMPORT_ROOT, import_path
 from holdfast_log.coordinator.tools.zookeeper_process import HOST, free_port, stand_still
 from holdfast_log.protocol.frames import SIZE, join_parts
@@ -108,7 +109,7 @@ class BackgroundBroker:
     def start(self) -> None:
         """Start the broker without waiting for it."""
         assert not self.running, "the broker is running already"
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_private(self.directory)
         config = self.directory / "server.properties"
         with open(config, "w", encoding="latin-1") as file:
             javaproperties.dump(self.properties, file, timestamp=False)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast_log.coordinator.parent_process import die_with_parent
+from holdfast_log.coordinator.private_files import make_private
 from holdfast_log.coordinator.tools.zookeeper_server import (
     ZooKeeperServerError,
     answers,
@@ -137,7 +138,7 @@ class ZooKeeperProcess:
         other."""
         assert not self.running, "the server is running already"
         data_dir = self.directory / "data"
-        data_dir.mkdir(parents=True, exist_ok=True)
+        make_private(data_dir)
         (data_dir / "myid").write_text(f"{self._member_id}\n")
         write_config(self._config_path, self._config)
         command = server_command(self._config_path, heap="-Xmx128m", log_level="WARN")

@@ -23,7 +23,9 @@ from pathlib import Path
 import click
 import javaproperties
 
+from holdfast_log.coordinator.private_files import make_private, read_pid, write_pid
 from holdfast_log.coordinator.tools.background import start_in_background, wait_for_start
+from holdfast_log.coordinator.tools.directories import state_directory
 from holdfast_log.coordinator.tools.zookeeper_jars import JarsError, find_jars, package_folder
 
 JAVA_MINIMUM = 11
@@ -96,15 +98,14 @@ def _java_version(java: str) -> int:
 
 
 def read_config(path: str | Path) -> dict[str, str]:
-    """Read the server's properties. Raises `ZooKeeperServerError` if unreadable or without a dataDir."""
+    """Read the server's properties. Without a dataDir it is zookeeper in the directory of the user's state
+    (`directories.state_directory`). Raises `ZooKeeperServerError` if unreadable."""
     try:
         with open(path, encoding="latin-1") as file:
             config: dict[str, str] = dict(javaproperties.load(file))
     except OSError as error:
         raise ZooKeeperServerError(f"cannot read {path}: {error.strerror}") from None
-    if "dataDir" not in config:
-        raise ZooKeeperServerError(f"{path} has no dataDir")
-    return config
+    return {"dataDir": str(state_directory() / "zookeeper"), **config}
 
 
 def write_config(path: str | Path, config: Mapping[str, str]) -> None:
@@ -146,12 +147,12 @@ def start(config_path: Path, overrides: Mapping[str, str], *, daemon: bool) -> N
     """Replace this process by the server, or with `daemon` start it in the background and wait until it
     listens.
 
-    Overrides are written with the properties to a file in the dataDir, since the server only reads files.
+    What differs from the file is written with the rest to a file in the dataDir: the server only reads files.
     Raises `ZooKeeperServerError` if it cannot start.
     """
     config = {**read_config(config_path), **overrides}
     data_dir = Path(config["dataDir"])
-    data_dir.mkdir(parents=True, exist_ok=True)
+    make_private(data_dir)
     if (running := _running_pid(data_dir)) is not None:
         raise ZooKeeperServerError(
             f"a server already runs with dataDir {data_dir} (process {running}); stop it first"
@@ -159,19 +160,24 @@ def start(config_path: Path, overrides: Mapping[str, str], *, daemon: bool) -> N
     address = _client_address(config)
     if address is not None:
         _require_free(address)
-    if overrides:
+    if overrides or not _has_data_dir(config_path):
         config_path = data_dir / "effective.properties"
         write_config(config_path, config)
     command = server_command(config_path)
     if daemon:
         log_path = data_dir / "zookeeper.out"
         process = start_in_background(command, log_path)
-        _write_pid(data_dir, process.pid)
+        write_pid(data_dir / PID_FILE, process.pid)
         _wait_until_it_listens(process, address, log_path)
         click.echo(f"ZooKeeper started (process {process.pid}), its log is {log_path}")
         return
-    _write_pid(data_dir, os.getpid())
+    write_pid(data_dir / PID_FILE, os.getpid())
     os.execv(command[0], command)
+
+
+def _has_data_dir(config_path: Path) -> bool:
+    with open(config_path, encoding="latin-1") as file:
+        return "dataDir" in javaproperties.load(file)
 
 
 def _client_address(config: Mapping[str, str]) -> tuple[str, int] | None:
@@ -224,16 +230,12 @@ def stop(config_path: Path) -> None:
     print(f"Stopped ZooKeeper (process {pid})")
 
 
-def _write_pid(data_dir: Path, pid: int) -> None:
-    (data_dir / PID_FILE).write_text(f"{pid}\n")
-
-
 def _running_pid(data_dir: Path) -> int | None:
     """The process id in the pid file, if that process is a ZooKeeper server: process ids are reused."""
+    pid = read_pid(data_dir / PID_FILE)
     try:
-        pid = int((data_dir / PID_FILE).read_text())
         command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (OSError, ValueError):
+    except OSError:
         return None
     return pid if _MAIN_CLASS.encode() in command_line else None
 

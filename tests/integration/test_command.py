@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -84,30 +85,31 @@ def test_data_can_be_moved_by_commands(holdfast: Shell, broker: BackgroundBroker
 
 
 def test_servers_run_from_the_properties_that_are_installed(holdfast: Shell) -> None:
-    """In the background, with nothing but ports and directories given."""
+    """In the background, with nothing but ports given: the data are in the directory of the user's state."""
     port, zookeeper_port = free_port(), free_port()
-    zookeeper_data = ("--override", f"dataDir={holdfast.directory / 'zookeeper'}")
     broker = (
         "--override", f"listeners=PLAINTEXT://127.0.0.1:{port}",
         "--override", f"zookeeper.connect=127.0.0.1:{zookeeper_port}",
-        "--override", f"log.dirs={holdfast.directory / 'data'}",
     )  # fmt: skip
-    properties = holdfast.directory / "zookeeper.properties"
-    started = holdfast.done(
-        "zookeeper", "--daemon", *zookeeper_data, "--override", f"clientPort={zookeeper_port}"
-    )
+    state = holdfast.directory / "state"
+    started = holdfast.done("zookeeper", "--daemon", "--override", f"clientPort={zookeeper_port}")
     assert started.startswith("ZooKeeper started")
     try:
         said = holdfast.done("server", "--daemon", *broker)
         try:
             assert said.startswith("The broker has started")
-            assert str(holdfast.directory / "state" / "log") in said
+            assert str(state / "log") in said
+            assert (state / "data" / "meta.properties").exists() and (
+                state / "zookeeper" / "version-2"
+            ).exists()
+            assert [stat.S_IMODE((state / name).stat().st_mode) for name in ("data", "zookeeper", "log")] == [
+                0o700
+            ] * 3
             assert holdfast.done("topics", "--bootstrap-server", f"127.0.0.1:{port}", "--list") == ""
         finally:
             assert holdfast.done("server-stop", *broker).startswith("Stopped the broker")
     finally:
-        properties.write_text(f"dataDir={holdfast.directory / 'zookeeper'}\n")
-        assert holdfast.done("zookeeper-stop", "--config", str(properties)).startswith("Stopped ZooKeeper")
+        assert holdfast.done("zookeeper-stop").startswith("Stopped ZooKeeper")
 
 
 def test_the_quickstart_counts_what_it_moves(holdfast: Shell) -> None:
