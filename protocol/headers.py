@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct as packing
+import sys
 import typing
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -146,10 +147,12 @@ def decode_correlation_id(frame: Buffer) -> int:
     return int(correlation_id)
 
 
-def decode_response(request_class: type[Request[R]], version: int, frame: Buffer) -> R:
+def decode_response(
+    request_class: type[Request[R]], version: int, frame: Buffer, elements_max: int = sys.maxsize
+) -> R:
     """The response in a frame (without its size) to a request of this class and version.
 
-    Raises MalformedMessage and UnsupportedVersion.
+    Raises MalformedMessage, TooManyElements among them (see `decode_from`), and UnsupportedVersion.
     """
     api = request_class.api
     position = _CORRELATION_ID.size
@@ -159,7 +162,7 @@ def decode_response(request_class: type[Request[R]], version: int, frame: Buffer
             position = skip_tagged_fields(view, position + 1, len(view), view[position])
         except DECODE_ERRORS as error:
             raise MalformedMessage(f"response header: {error}") from error
-    return typing.cast("R", decode_from(api.response, version, view, position)[0])
+    return typing.cast("R", decode_from(api.response, version, view, position, elements_max)[0])
 
 
 def with_size(parts: Parts) -> Parts:

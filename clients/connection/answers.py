@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from holdfast_log.clients.connection.complete_answers import check_complete
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.schema import MalformedMessage
@@ -25,7 +26,7 @@ if TYPE_CHECKING:  # A client imports the messages that it sends, and no others.
     from holdfast_log.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
     from holdfast_log.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
     from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataResponse
-    from holdfast_log.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+    from holdfast_log.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
     from holdfast_log.protocol.messages.offset_for_leader_epoch import (
         OffsetForLeaderEpochRequest,
         OffsetForLeaderEpochResponse,
@@ -41,6 +42,7 @@ _Names = Iterable[tuple[Hashable, Iterable[int]]]
 
 def check_answer(request: Request[Any], response: Response) -> None:
     """Raise MalformedMessage for a response that does not answer `request`."""
+    check_complete(request, response)
     check = _CHECKS.get(request.api.name)
     if check is not None:
         check(request, response)
@@ -127,11 +129,10 @@ def _check_produce(request: ProduceRequest, response: ProduceResponse) -> None:
     )
 
 
-def _check_commit(request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
-    _check_some(
-        [(topic.name, [row.partition_index for row in topic.partitions]) for topic in request.topics],
-        [(topic.name, [row.partition_index for row in topic.partitions]) for topic in response.topics],
-    )
+def _check_committed(request: OffsetFetchRequest, response: OffsetFetchResponse) -> None:
+    names = [group.group_id for group in response.groups]
+    if response.groups and names != [request.group_id]:
+        raise MalformedMessage(f"the answer has the offsets of groups {names}, not of {request.group_id!r}")
 
 
 def _check_metadata(request: MetadataRequest, response: MetadataResponse) -> None:
@@ -191,7 +192,7 @@ _CHECKS: dict[str, Callable[[Any, Any], None]] = {
     "ListOffsets": _check_list_offsets,
     "OffsetForLeaderEpoch": _check_epochs,
     "Produce": _check_produce,
-    "OffsetCommit": _check_commit,
+    "OffsetFetch": _check_committed,
     "Metadata": _check_metadata,
     "FindCoordinator": _check_coordinators,
     "InitProducerId": _check_producer_id,

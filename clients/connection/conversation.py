@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeAlias
 
 from holdfast_log.clients.connection.answers import check_answer
-from holdfast_log.clients.connection.response_limits import largest_answer
+from holdfast_log.clients.connection.response_limits import ELEMENTS_MAX, largest_answer
 from holdfast_log.clients.errors import UnsupportedRequestError
 from holdfast_log.protocol.api import Api, Request, Response
 from holdfast_log.protocol.errors import ErrorCode, error_for
@@ -200,7 +200,7 @@ class Conversation:
         if isinstance(sent.request, ApiVersionsRequest) and frame[4:6] == _UNSUPPORTED_VERSION:
             # The broker may answer in any version: only the error code is certain.
             return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
-        response: Response = decode_response(type(sent.request), sent.version, frame)
+        response: Response = decode_response(type(sent.request), sent.version, frame, ELEMENTS_MAX)
         try:
             check_answer(sent.request, response)
         except MalformedMessage as error:

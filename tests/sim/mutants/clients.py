@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from holdfast_log.clients.connection import conversation
+from holdfast_log.clients.connection import answers, conversation
 from holdfast_log.clients.connection.backoff import Backoff
 from holdfast_log.clients.connection.cluster_view import NO_NODE, Metadata
 from holdfast_log.clients.connection.conversation import FrameReader, Received
@@ -58,6 +58,10 @@ def _believe_every_answer() -> Sequence[Patch]:
     return [(conversation, "check_answer", mutant)]
 
 
+def _take_what_is_left_out_for_done() -> Sequence[Patch]:
+    return [(answers, "check_complete", lambda request, response: None)]
+
+
 def _pay_for_what_is_announced() -> Sequence[Patch]:
     begin = FrameReader._begin_large
 
@@ -92,6 +96,11 @@ RARE = (
         "any-answer-believed",
         "a client takes an answer that names what was not asked for",
         _believe_every_answer,
+    ),
+    Mutation(
+        "left-out-is-done",
+        "the admin client takes a topic that the answer leaves out for created",
+        _take_what_is_left_out_for_done,
     ),
     Mutation(
         "announced-length-paid",
