@@ -56,7 +56,7 @@ from tests.broker.replication import test_repair as of_repairs
 from tests.broker.replication import test_retention as of_retention
 from tests.clients import test_exclusive_producer as of_exclusive
 from tests.clients import test_hostile_brokers as of_hostile
-from tests.clients.connection import test_complete_answers as of_answers
+from tests.clients.connection import test_complete_answers as of_complete
 from tests.clients.connection import test_connection as of_connections
 from tests.clients.connection import test_hostile_frames as of_frames
 from tests.clients.groups import test_classic as of_classic
@@ -330,7 +330,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
         of_coroutines.test_who_gives_up_waiting_for_an_outcome_leaves_nothing_behind()
     ),
     "left-out-is-done": lambda path: (
-        of_answers.test_a_topic_that_the_answer_leaves_out_does_not_count_as_created()
+        of_complete.test_a_topic_that_the_answer_leaves_out_does_not_count_as_created()
     ),
     "no-pause": lambda path: of_hostile.test_a_refusing_leader_is_asked_less_and_less_often(
         of_hostile.cluster_of_flights()
