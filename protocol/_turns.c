@@ -25,6 +25,7 @@ typedef struct {
     long long requests;
     long long buffered_bytes;
     long long buffered_bytes_max;
+    Py_ssize_t in_flight_max;
     double last_activity_s;
     double last_request_s;
     char in_turn;
@@ -48,19 +49,26 @@ is_none(PyObject *value)
     return value == NULL || value == Py_None;
 }
 
+/* Names of the methods and attributes that are called, made once. */
+#define NAMES(X) X(_handler_failed) X(_queue) X(_regulate) X(_take_turn) X(append) X(length) X(popleft) X(send)
+
+#define DECLARE(name) static PyObject *s_##name;
+NAMES(DECLARE)
+#undef DECLARE
+
 /* Calls a method without arguments for its effect. */
 static int
-perform(PyObject *object, const char *method)
+perform(PyObject *object, PyObject *method)
 {
-    PyObject *done = PyObject_CallMethod(object, method, NULL);
+    PyObject *done = PyObject_CallMethodObjArgs(object, method, NULL);
     Py_XDECREF(done);
     return done == NULL ? -1 : 0;
 }
 
 static int
-perform_with(PyObject *object, const char *method, PyObject *argument)
+perform_with(PyObject *object, PyObject *method, PyObject *argument)
 {
-    PyObject *done = PyObject_CallMethod(object, method, "O", argument);
+    PyObject *done = PyObject_CallMethodObjArgs(object, method, argument, NULL);
     Py_XDECREF(done);
     return done == NULL ? -1 : 0;
 }
@@ -135,7 +143,7 @@ part_size(PyObject *part)
     if (PyBytes_Check(part) || PyByteArray_Check(part) || PyMemoryView_Check(part)) {
         return PyObject_Size(part);
     }
-    PyObject *length = PyObject_GetAttrString(part, "length");
+    PyObject *length = PyObject_GetAttr(part, s_length);
     if (length == NULL) {
         return -1;
     }
@@ -186,11 +194,65 @@ collect(Turns *self)
         PyObject *outbox = self->outbox;
         self->outbox = longer;
         Py_DECREF(outbox);
-        if (perform(self->replies, "popleft") < 0) {
+        if (perform(self->replies, s_popleft) < 0) {
             return -1;
         }
     }
     return count < 0 ? -1 : 0;
+}
+
+static int
+flush(Turns *self)
+{
+    if (is_none(self->wire) || PyList_Size(self->outbox) <= 0) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    PyObject *empty = PyList_New(0);
+    if (empty == NULL) {
+        return -1;
+    }
+    PyObject *outbox = self->outbox;
+    self->outbox = empty;
+    int status = perform_with(self->wire, s_send, outbox);
+    Py_DECREF(outbox);
+    return status;
+}
+
+/* What `_regulate` does, unless the wire must begin or cease to be read. `waiting` and `replies` are the numbers of
+ * requests. */
+static int
+regulate(Turns *self, Py_ssize_t waiting, Py_ssize_t replies)
+{
+    if (is_none(self->wire) || !is_none(self->close_reason)) {
+        return 0;
+    }
+    int is_wanted = waiting == 0 && is_none(self->unmute) && replies < self->in_flight_max
+                    && self->buffered_bytes <= self->buffered_bytes_max;
+    return is_wanted == !self->is_paused ? 0 : perform((PyObject *)self, s__regulate);
+}
+
+/* What `_take_turn` does where no request waits to be handled. */
+static int
+take_turn(Turns *self)
+{
+    if (self->in_turn || !is_none(self->next_turn)) {
+        return 0;
+    }
+    Py_ssize_t waiting = PyObject_Size(self->waiting);
+    if (waiting != 0) {
+        return waiting < 0 ? -1 : perform((PyObject *)self, s__take_turn);
+    }
+    self->in_turn = 1;
+    if (flush(self) < 0) {
+        return -1;
+    }
+    self->in_turn = 0;
+    Py_ssize_t replies = PyObject_Size(self->replies);
+    waiting = PyObject_Size(self->waiting);
+    if (waiting > 0) {
+        return perform((PyObject *)self, s__take_turn);
+    }
+    return waiting < 0 || replies < 0 ? -1 : regulate(self, waiting, replies);
 }
 
 static PyObject *
@@ -206,7 +268,7 @@ answered(ReplySlot *reply, PyObject *parts, Py_ssize_t size)
         Py_RETURN_NONE;
     }
     self->buffered_bytes += size - reply->request_bytes;
-    if (collect(self) < 0 || (!self->in_turn && perform((PyObject *)self, "_take_turn") < 0)) {
+    if (collect(self) < 0 || take_turn(self) < 0) {
         return NULL;
     }
     Py_RETURN_NONE;
@@ -294,27 +356,10 @@ handle(Turns *self, PyObject *frame, PyObject *reply)
     if (traceback != NULL) {
         PyException_SetTraceback(value, traceback);
     }
-    int status = perform_with((PyObject *)self, "_handler_failed", value);
+    int status = perform_with((PyObject *)self, s__handler_failed, value);
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(traceback);
-    return status;
-}
-
-static int
-flush(Turns *self)
-{
-    if (is_none(self->wire) || PyList_Size(self->outbox) <= 0) {
-        return PyErr_Occurred() ? -1 : 0;
-    }
-    PyObject *empty = PyList_New(0);
-    if (empty == NULL) {
-        return -1;
-    }
-    PyObject *outbox = self->outbox;
-    self->outbox = empty;
-    int status = perform_with(self->wire, "send", outbox);
-    Py_DECREF(outbox);
     return status;
 }
 
@@ -329,7 +374,7 @@ handle_alone(Turns *self, PyObject *frame)
     self->bytes_in += size + SIZE_BYTES;
     self->requests++;
     self->buffered_bytes += size;
-    int status = perform_with(self->replies, "append", reply);
+    int status = perform_with(self->replies, s_append, reply);
     if (status == 0) {
         self->in_turn = 1;
         status = handle(self, frame, reply);
@@ -344,12 +389,9 @@ handle_alone(Turns *self, PyObject *frame)
         return -1;
     }
     if (waiting > 0) {
-        return perform((PyObject *)self, "_take_turn");
+        return perform((PyObject *)self, s__take_turn);
     }
-    if (replies > 0 || !is_none(self->unmute) || self->buffered_bytes > self->buffered_bytes_max) {
-        return perform((PyObject *)self, "_regulate");
-    }
-    return 0;
+    return regulate(self, waiting, replies);
 }
 
 static PyObject *
@@ -376,7 +418,7 @@ frames_received(Turns *self, PyObject *frames)
         Py_DECREF(frame);
     }
     else {
-        status = perform_with((PyObject *)self, "_queue", frames);
+        status = perform_with((PyObject *)self, s__queue, frames);
     }
     if (status < 0) {
         return NULL;
@@ -397,7 +439,7 @@ bytes_sent(Turns *self, PyObject *count)
     }
     self->buffered_bytes -= bytes;
     if (read_clock(self, &self->last_activity_s) < 0
-        || (self->is_paused && perform((PyObject *)self, "_take_turn") < 0)) {
+        || (self->is_paused && perform((PyObject *)self, s__take_turn) < 0)) {
         return NULL;
     }
     Py_RETURN_NONE;
@@ -455,6 +497,7 @@ static PyMemberDef turns_members[] = {
     {"requests", T_LONGLONG, offsetof(Turns, requests), 0, NULL},
     {"_buffered_bytes", T_LONGLONG, offsetof(Turns, buffered_bytes), 0, NULL},
     {"_buffered_bytes_max", T_LONGLONG, offsetof(Turns, buffered_bytes_max), 0, NULL},
+    {"_in_flight_requests_max", T_PYSSIZET, offsetof(Turns, in_flight_max), 0, NULL},
     {"_last_activity_s", T_DOUBLE, offsetof(Turns, last_activity_s), 0, NULL},
     {"last_request_s", T_DOUBLE, offsetof(Turns, last_request_s), 0, NULL},
     {"_in_turn", T_BOOL, offsetof(Turns, in_turn), 0, NULL},
@@ -489,6 +532,12 @@ static struct PyModuleDef module = {
 PyMODINIT_FUNC
 PyInit__turns(void)
 {
+#define INTERN(name)                                                                                              \
+    if (s_##name == NULL && (s_##name = PyUnicode_InternFromString(#name)) == NULL) {                             \
+        return NULL;                                                                                              \
+    }
+    NAMES(INTERN)
+#undef INTERN
     PyObject *made = PyModule_Create(&module);
     if (made == NULL) {
         return NULL;

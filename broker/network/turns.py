@@ -66,6 +66,7 @@ class Turns:
     """Responses whose turn has come, not yet given to the wire."""
     _buffered_bytes: int
     _buffered_bytes_max: int
+    _in_flight_requests_max: int
     _in_turn: bool
     _is_paused: bool
     _unmute: DelayedCall | None
