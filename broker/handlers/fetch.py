@@ -22,7 +22,7 @@ from holdfast_log.broker.network.connection import ServerConnection
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.quotas.keys import QuotaKey
 from holdfast_log.broker.replication.admission import NO_CONNECTION
-from holdfast_log.broker.replication.fetch_sessions import NO_SESSION, FetchReader
+from holdfast_log.broker.replication.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchReader
 from holdfast_log.broker.replication.fetches import Fetches
 from holdfast_log.broker.replication.reads import Read, ReadLimits
 from holdfast_log.broker.replication.replicas import Replicas
@@ -30,6 +30,7 @@ from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.broker.settings.rows import BROKER_ROWS
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.fetch_codec import records_response
 from holdfast_log.protocol.messages.fetch import (
     NO_DIVERGENCE,
     NO_LEADER,
@@ -50,6 +51,7 @@ _NOT_A_READER = (
     ErrorCode.OWNERSHIP_FENCED,
     ErrorCode.OWNERSHIP_DETACHED,
 )
+_new_tuple = tuple.__new__
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -74,6 +76,25 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         with_state = context.version >= _FIRST_VERSION_WITH_REPLICA_STATE
         replica_id = request.replica_state.replica_id if with_state else request.replica_id
         max_bytes = min(max(request.max_bytes, 0), self.settings.max_bytes)
+        if (
+            request.session_epoch == FINAL_EPOCH
+            and request.session_id == NO_SESSION
+            and replica_id < 0
+            and connection is not None
+            and not self.quotas.is_enforced
+            and len(request.topics) == 1
+            and len(request.topics[0].partitions) == 1
+        ):
+            is_kept = self.fetches.begin_one(
+                request.topics[0],
+                _new_tuple(ReadLimits, (min(request.min_bytes, max_bytes), max_bytes, request.max_wait_ms)),
+                connection.id,
+                functools.partial(self._answer_one, context),
+                by_ids=context.version >= _FIRST_VERSION_WITH_IDS,
+            )
+            if is_kept:
+                connection.add_close_callback(self._connection_closed)
+            return
         answer: Callable[[RequestContext, int, Sequence[Read]], None] = self._answer
         if self.quotas.is_enforced and replica_id < 0 and connection is not None:
             quota_bytes = self.quotas.fetch_bytes_max(connection, context.client_id)
@@ -115,9 +136,6 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
     def _answer(
         self, context: RequestContext, session_id: int, reads: Sequence[Read], *, with_records: bool = True
     ) -> None:
-        if len(reads) == 1 and session_id == NO_SESSION and with_records:
-            context.answer(self._shared_response(context, reads[0]))
-            return
         topics: list[FetchableTopicResponse] = []
         topic: FetchableTopicResponse | None = None
         for read in reads:
@@ -132,20 +150,23 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             topic.partitions.append(partition)
         context.answer(FetchResponse(throttle_time_ms=0, session_id=session_id, responses=topics))
 
-    def _shared_response(self, context: RequestContext, read: Read) -> FetchResponse:
-        """The response with one partition, which is made once for all readers that share the read."""
-        made = None if read.read is None else read.read.answers
-        key = read.topic, read.topic_id, read.wanted.partition
+    def _answer_one(self, context: RequestContext, read: Read) -> None:
+        """Answer a fetch of one partition. The response is made once for all readers that share the read."""
+        found = read.read
+        if found is None or found.diverging is not None:
+            self._answer(context, NO_SESSION, [read])
+            return
+        high_watermark, log_start_offset, _, records, _, _, made = found
+        key = read.topic_id.int
         if made is not None and (known := made.get(key)) is not None and not known.throttle_time_ms:
-            assert isinstance(known, FetchResponse)
-            return known
-        topic = FetchableTopicResponse(
-            topic=read.topic, topic_id=read.topic_id, partitions=[self._partition(context, read)]
+            context.answer(known)
+            return
+        response = records_response(
+            read.topic, read.topic_id, read.wanted.partition, high_watermark, log_start_offset, records
         )
-        response = FetchResponse(throttle_time_ms=0, session_id=NO_SESSION, responses=[topic])
         if made is not None:
             made[key] = response
-        return response
+        context.answer(response)
 
     def _partition(self, context: RequestContext, read: Read) -> PartitionData:
         if read.error is not None:

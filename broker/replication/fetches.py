@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from holdfast_log.broker.cluster.metadata_cache import ZERO_ID, MetadataCache
@@ -16,8 +16,10 @@ from holdfast_log.broker.replication.fetch_sessions import (
     FetchSession,
     SessionPartition,
 )
+from holdfast_log.broker.replication.one_fetch import AnswerRead, OneFetch, is_over, read_one
 from holdfast_log.broker.replication.plain_fetch import PlainFetch, must_wait
 from holdfast_log.broker.replication.reads import (
+    SMALL_BYTES,
     AnswerReads,
     Read,
     ReadLimits,
@@ -33,7 +35,8 @@ from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.replication.session_fetch import SessionFetch
 from holdfast_log.broker.workers import Workers
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
-from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest
+from holdfast_log.protocol.frames import copy_small
+from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -97,6 +100,34 @@ class Fetches:
         give = functools.partial(self._give, reader, answer)
         PlainFetch(replicas, reads, total, limits, reader.replica_id, give).wait(connection)
         return True
+
+    def begin_one(
+        self, topic: FetchTopic, limits: ReadLimits, connection: int, answer: AnswerRead, *, by_ids: bool
+    ) -> bool:
+        """Carry out a consumer's fetch of one partition, the only one of `topic`, without a session; as
+        `begin` otherwise. Raises nothing."""
+        replicas, (wanted,) = self._replicas, topic.partitions
+        if by_ids:
+            read = self._read_by_id(topic.topic_id, wanted, connection)
+        else:
+            read = Read(topic.topic, wanted, connection=connection)
+        size = 0 if read.error is not None else read_one(replicas, read, limits.max_bytes)
+        if is_over(read, size, limits):
+            self._give_one(answer, read)
+            return False
+        OneFetch(replicas, read, size, limits, functools.partial(self._give_one, answer))
+        return True
+
+    def _give_one(self, answer: AnswerRead, read: Read) -> None:
+        found = read.read
+        if found is not None:
+            if found.unchecked is not None:
+                self._warm([read], lambda: answer(read), is_consumer=True)
+                return
+            records = found.records
+            if records is not None and records.length <= SMALL_BYTES and records.data is None:
+                copy_small(records, SMALL_BYTES)
+        answer(read)
 
     def _check_size(self, request: FetchRequest, reader: FetchReader) -> None:
         size = sum(len(topic.partitions) for topic in request.topics)
@@ -186,17 +217,17 @@ class Fetches:
             record_given(self._replicas, reads)
         for read in reads:
             if read.read is not None and read.read.unchecked is not None:
-                self._warm(reader, answer, session_id, reads)
+                self._warm(reads, lambda: answer(session_id, reads), is_consumer=reader.replica_id < 0)
                 return
         copy_small_records(reads)
         answer(session_id, reads)
 
-    def _warm(self, reader: FetchReader, answer: AnswerReads, session_id: int, reads: Sequence[Read]) -> None:
+    def _warm(self, reads: Sequence[Read], then: Callable[[], None], *, is_consumer: bool) -> None:
         """Have a worker read what is not in memory, and answer afterwards."""
         cold = cold_slices(reads)
         warmed = self._workers.run(warm, cold)
         warmed.addCallback(lambda damaged: refuse_damaged(self._replicas, reads, damaged))
-        if reader.replica_id < 0:
+        if is_consumer:
             warmed.addCallback(lambda _: admit_again(self._replicas, reads))
         warmed.addErrback(lambda failure: _log.error("Reading ahead failed: %s", failure.value))
-        warmed.addCallback(lambda _: answer(session_id, reads))
+        warmed.addCallback(lambda _: then())

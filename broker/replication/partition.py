@@ -50,6 +50,8 @@ EARLIEST_LOCAL = -4
 """Special timestamps of ListOffsets (KIP-734, KIP-405)."""
 NO_TIMESTAMP = -1
 
+_new_tuple = tuple.__new__
+
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
@@ -343,7 +345,8 @@ class Partition:
 
         Raises BrokerError: OFFSET_OUT_OF_RANGE, and what `leadership` raises.
         """
-        self.leadership(current_leader_epoch)
+        if current_leader_epoch != NO_EPOCH or not isinstance(self.role, Leadership):
+            self.leadership(current_leader_epoch)
         log, high_watermark = self.log, self.high_watermark
         upper_offset = high_watermark if replica_id < 0 else log.log_end_offset
         if last_fetched_epoch != NO_EPOCH:
@@ -351,6 +354,11 @@ class Partition:
             if diverging is not None:
                 return PartitionRead(high_watermark, log.log_start_offset, upper_offset, diverging=diverging)
         shared = self._shared_reads if replica_id == CONSUMER_ID else None
+        if offset == upper_offset and log.failure is None and log.log_start_offset <= offset:
+            # The usual read of a consumer that waits: nothing is there yet.
+            return _new_tuple(
+                PartitionRead, (high_watermark, log.log_start_offset, upper_offset, None, None, None, None)
+            )
         if shared is None or log.failure is not None:
             return self._read(offset, max_bytes, upper_offset, replica_id, min_one_batch)
         key = (offset, max_bytes, min_one_batch, high_watermark, log.log_start_offset, log.truncations)
@@ -373,14 +381,15 @@ class Partition:
         answers: dict[Any, Any] | None = None,
     ) -> PartitionRead:
         log = self.log
-        read = log.read(
+        records, _, _, unchecked = log.read(
             offset, max_bytes,
             upper_offset=upper_offset, min_one_batch=min_one_batch, skips_empty=replica_id == CONSUMER_ID,
         )  # fmt: skip
-        return PartitionRead(
-            self.high_watermark, log.log_start_offset, upper_offset, read.slice, read.unchecked,
-            answers=answers,
-        )  # fmt: skip
+        # The constructor of a named tuple is a Python function; this is what it calls.
+        return _new_tuple(
+            PartitionRead,
+            (self.high_watermark, log.log_start_offset, upper_offset, records, unchecked, None, answers),
+        )
 
     def _divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)

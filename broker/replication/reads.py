@@ -18,7 +18,7 @@ from holdfast_log.protocol.frames import FileSlice, copy_small
 from holdfast_log.protocol.messages.fetch import FetchPartition
 from holdfast_log.protocol.topic_partition import TopicPartition
 
-_SMALL_BYTES = 8 << 10
+SMALL_BYTES = 8 << 10
 """Records up to this many bytes are copied into the response: the kernel takes longer to send them from the
 file."""
 _COPIED_BYTES_MAX = 256 << 10
@@ -153,8 +153,8 @@ def copy_small_records(reads: Sequence[Read]) -> None:
     left = _COPIED_BYTES_MAX
     for read in reads:
         records = None if read.read is None else read.read.records
-        if records is not None and records.length <= _SMALL_BYTES and left > 0:
-            copy_small(records, _SMALL_BYTES)
+        if records is not None and records.length <= SMALL_BYTES and left > 0:
+            copy_small(records, SMALL_BYTES)
             left -= records.length
 
 

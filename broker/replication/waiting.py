@@ -17,6 +17,7 @@ MAX_WAIT_MS = 24 * 60 * 60 * 1000
 """Maximum time in ms that a request waits. Limits longer timeouts."""
 _OLD_ENTRIES_MAX = 64
 """So many entries of requests that wait no more are not worth a search for them."""
+_MISSING = object()
 
 
 def _check_nothing(key: Hashable) -> bool:
@@ -26,11 +27,6 @@ def _check_nothing(key: Hashable) -> bool:
 def _expire_nothing() -> None: ...
 
 
-def any_bytes(key: Hashable) -> int | None:
-    """The `needed` of a request that may be complete at any time."""
-    return None
-
-
 class Parked:
     """One waiting request; it ends when it completes, when its timeout passes, or by `cancel`.
 
@@ -38,7 +34,7 @@ class Parked:
     """
 
     __slots__ = (
-        "_check", "_expire", "_is_asked", "_missed", "_owner", "_waiting", "is_over", "keys", "needed",
+        "_check", "_expire", "_is_asked", "_missed", "_waiting", "is_over", "keys", "needed", "owner",
     )  # fmt: skip
 
     def __init__(
@@ -48,18 +44,18 @@ class Parked:
         check: Callable[[Hashable], bool],
         expire: Callable[[], None],
         owner: int | None,
-        needed: Callable[[Hashable], int | None],
+        needed: Callable[[Hashable], int | None] | None,
     ) -> None:
         self._waiting = waiting
         self.keys = keys
         self._check = check
         self._expire = expire
-        self._owner = owner
+        self.owner = owner
         self.is_over = True
         """Whether the request has ended."""
         self.needed = needed
         self._is_asked = False
-        self._missed: list[Hashable] = []
+        self._missed: list[Hashable] | None = None
         """Keys that were woken while the check of another key was running."""
 
     def cancel(self) -> None:
@@ -84,13 +80,16 @@ class Parked:
         afterwards, not within the first check, so that no request is answered twice.
         """
         if self._is_asked:
+            if self._missed is None:
+                self._missed = []
             self._missed.append(key)
             return
         self._is_asked = True
         is_complete = not self.is_over and self._check(key)
-        while self._missed and not is_complete:
-            is_complete = not self.is_over and self._check(self._missed.pop(0))
-        self._missed.clear()
+        if self._missed is not None:
+            while self._missed and not is_complete:
+                is_complete = not self.is_over and self._check(self._missed.pop(0))
+            self._missed = None
         self._is_asked = False
         if is_complete and not self.is_over:
             self._forget()
@@ -102,10 +101,19 @@ class Parked:
         self._forget()
         expire()
 
+    def refuse(self) -> None:
+        """End the request at once: no further one can be parked."""
+        expire = self._expire
+        self._let_go()
+        expire()
+
     def _forget(self) -> None:
         self.is_over = True
-        self._waiting._remove(self, self.keys, self._owner)
-        self._check, self._expire, self.needed = _check_nothing, _expire_nothing, any_bytes
+        self._waiting._remove(self, self.keys, self.owner)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._check, self._expire, self.needed = _check_nothing, _expire_nothing, None
 
 
 class _Row:
@@ -122,7 +130,7 @@ class _Row:
         self.order = 0
 
     def add(self, parked: Parked, key: Hashable) -> None:
-        needed = parked.needed(key)
+        needed = None if parked.needed is None else parked.needed(key)
         if needed is None:
             self.any_time[parked] = None
             return
@@ -148,9 +156,6 @@ class _Row:
             if self.needed.get(parked) == needed:
                 found.append(parked)
         return found
-
-    def __bool__(self) -> bool:
-        return bool(self.any_time or self.needed)
 
 
 class Waiting:
@@ -178,7 +183,7 @@ class Waiting:
         check: Callable[[Hashable], bool],
         expire: Callable[[], None],
         owner: int | None = None,
-        needed: Callable[[Hashable], int | None] = any_bytes,
+        needed: Callable[[Hashable], int | None] | None = None,
     ) -> Parked:
         """Park a request under `keys` for at most `timeout_ms`.
 
@@ -186,25 +191,36 @@ class Waiting:
         whether it did. `expire()` is called when the timeout has passed, and must answer. Exactly one of them
         ends the request. `owner` is the id of the connection that cancels the request when it closes; None if
         none does. `needed(key)` are the bytes of a key before which `wake` need not check the request; None:
-        it is checked whenever the key is woken.
-        It is asked for all keys when the request is parked, and after a check that has not answered it.
+        it is checked whenever the key is woken. `needed` is asked for all keys when the request is parked,
+        and after a check that has not answered it.
         """
         parked = Parked(self, keys, check, expire, owner, needed)
+        self.add(parked, timeout_ms)
+        return parked
+
+    def add(self, parked: Parked, timeout_ms: int) -> None:
+        """Park a request that has been made for this object, as `park` does."""
         if self._count >= self._capacity:
-            expire()
-            return parked
+            parked.refuse()
+            return
         self._count += 1
         parked.is_over = False
-        for key in keys:
+        for key in parked.keys:
             row = self.parked.get(key)
             if row is None:
                 row = self.parked[key] = _Row()
-            row.add(parked, key)
+            if parked.needed is None:
+                row.any_time[parked] = None
+            else:
+                row.add(parked, key)
+        owner = parked.owner
         if owner is not None:
-            self._by_owner.setdefault(owner, {})[parked] = None
+            owned = self._by_owner.get(owner)
+            if owned is None:
+                owned = self._by_owner[owner] = {}
+            owned[parked] = None
         timeout_ms = min(max(timeout_ms, 0), MAX_WAIT_MS)
         self.deadlines.add(parked, timeout_ms / 1000)
-        return parked
 
     def wake(self, key: Hashable, bytes_: int | None = None) -> None:
         """Check every request parked under `key`; if it has only so many bytes, none that needs more."""
@@ -218,7 +234,7 @@ class Waiting:
             return
         for parked in row.up_to(bytes_):
             parked.ask(key)
-            if not parked.is_over and parked.needed is not any_bytes:
+            if not parked.is_over and parked.needed is not None:
                 self._place_again(parked)
 
     def _place_again(self, parked: Parked) -> None:
@@ -243,8 +259,9 @@ class Waiting:
         for key in keys:
             row = self.parked.get(key)
             if row is not None:
-                row.discard(parked)
-                if not row:
+                if row.any_time.pop(parked, _MISSING) is _MISSING:
+                    row.discard(parked)
+                if not (row.any_time or row.needed):
                     del self.parked[key]
         owned = None if owner is None else self._by_owner.get(owner)
         if owner is not None and owned is not None:

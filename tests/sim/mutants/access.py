@@ -17,10 +17,11 @@ from holdfast_log.broker.ownership.resources import Entry, Requester, Resource, 
 from holdfast_log.broker.ownership.rules import ClaimRefused, Shared, Verdict, judge_access
 from holdfast_log.broker.ownership.state import TableState
 from holdfast_log.broker.ownership.table import OwnershipTable
-from holdfast_log.broker.replication import plain_fetch
+from holdfast_log.broker.replication import one_fetch, plain_fetch
 from holdfast_log.broker.replication.admission import NO_CONNECTION
 from holdfast_log.broker.replication.appends import Append
 from holdfast_log.broker.replication.conditions import Conditions
+from holdfast_log.broker.replication.one_fetch import read_one
 from holdfast_log.broker.replication.reads import Read, read_all
 from holdfast_log.protocol.messages.ownership import Access, LossReason
 from holdfast_log.protocol.messages.producer_access import ProducerAccessMode
@@ -102,7 +103,15 @@ def _answer_the_reader_that_was_severed() -> Sequence[Patch]:
             read.connection = NO_CONNECTION
         return read_all(replicas, wanted, max_bytes, replica_id, **more)
 
-    return [(grants, "lose", lose_gently), (plain_fetch, "read_all", read_without_asking_again)]
+    def read_one_without_asking_again(replicas: Any, read: Read, max_bytes: int) -> int:
+        read.connection = NO_CONNECTION
+        return read_one(replicas, read, max_bytes)
+
+    return [
+        (grants, "lose", lose_gently),
+        (plain_fetch, "read_all", read_without_asking_again),
+        (one_fetch, "read_one", read_one_without_asking_again),
+    ]
 
 
 def _look_at_guards_afterwards() -> Sequence[Patch]:
