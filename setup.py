@@ -12,6 +12,7 @@ import sys
 from setuptools import Extension, setup
 
 MODULES = (
+    "broker.log._known_reads",
     "broker.log._segment_append",
     "protocol._arrow_columns",
     "protocol._compaction",

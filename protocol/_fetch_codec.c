@@ -592,6 +592,19 @@ put_text(Writer *writer, PyObject *text)
 }
 
 static int
+put_id(Writer *writer, PyObject *id)
+{
+    PyObject *raw;
+    TRY(get(id, s_bytes, &raw));
+    int outcome = UNUSUAL;
+    if (PyBytes_CheckExact(raw) && PyBytes_Size(raw) == UUID_BYTES) {
+        outcome = put_bytes(writer, PyBytes_AsString(raw), UUID_BYTES);
+    }
+    Py_DECREF(raw);
+    return outcome;
+}
+
+static int
 put_topic_name(Writer *writer, PyObject *topic)
 {
     PyObject *name;
@@ -602,15 +615,8 @@ put_topic_name(Writer *writer, PyObject *topic)
         return outcome;
     }
     TRY(get(topic, s_topic_id, &name));
-    PyObject *raw;
-    int outcome = get(name, s_bytes, &raw);
+    int outcome = put_id(writer, name);
     Py_DECREF(name);
-    TRY(outcome);
-    outcome = UNUSUAL;
-    if (PyBytes_CheckExact(raw) && PyBytes_Size(raw) == UUID_BYTES) {
-        outcome = put_bytes(writer, PyBytes_AsString(raw), UUID_BYTES);
-    }
-    Py_DECREF(raw);
     return outcome;
 }
 
@@ -695,6 +701,24 @@ set_size(Writer *writer)
     return READ;
 }
 
+/* The parts of the frame, or what the outcome so far asks for. */
+static PyObject *
+finish(Writer *writer, int outcome)
+{
+    if (outcome == READ) {
+        outcome = set_size(writer);
+    }
+    PyMem_Free(writer->bytes);
+    if (outcome == READ) {
+        return writer->parts;
+    }
+    Py_XDECREF(writer->parts);
+    if (outcome == FAILED) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(encode_doc,
              "encode(response, version, correlation_id): the parts of the frame; None: use the generic encoder.");
 
@@ -711,18 +735,70 @@ encode(PyObject *module, PyObject *args)
     }
     Writer writer = {.parts = PyList_New(0), .version = version};
     int outcome = writer.parts == NULL ? FAILED : put_response(&writer, response, correlation_id);
-    if (outcome == READ) {
-        outcome = set_size(&writer);
+    return finish(&writer, outcome);
+}
+
+/* The frame of the answer to a fetch of one partition that was read. */
+static int
+put_records_response(Writer *writer, int correlation_id, PyObject *topic, PyObject *topic_id, const int64_t *numbers,
+                     PyObject *records)
+{
+    int version = writer->version;
+    TRY(reserve(writer, 256));
+    TRY(put_int(writer, 4, 0)); /* The size, which is set at the end. */
+    TRY(put_int(writer, 4, correlation_id));
+    TRY(put_no_tags(writer));
+    TRY(put_int(writer, 4, 0)); /* throttle_time_ms */
+    if (version >= FIRST_WITH_SESSIONS) {
+        TRY(put_int(writer, 2, 0)); /* error_code */
+        TRY(put_int(writer, 4, 0)); /* session_id */
     }
-    PyMem_Free(writer.bytes);
-    if (outcome == READ) {
-        return writer.parts;
+    TRY(put_length(writer, 1));
+    TRY(version < FIRST_WITH_IDS ? put_text(writer, topic) : put_id(writer, topic_id));
+    TRY(put_length(writer, 1));
+    TRY(put_int(writer, 4, numbers[0]));
+    TRY(put_int(writer, 2, 0)); /* error_code */
+    TRY(put_int(writer, 8, numbers[1]));
+    TRY(put_int(writer, 8, numbers[1])); /* last_stable_offset */
+    if (version >= FIRST_WITH_LOG_START) {
+        TRY(put_int(writer, 8, numbers[2]));
     }
-    Py_XDECREF(writer.parts);
-    if (outcome == FAILED) {
+    TRY(put_length(writer, -1)); /* aborted_transactions */
+    if (version >= FIRST_WITH_RACK) {
+        TRY(put_int(writer, 4, -1)); /* preferred_read_replica */
+    }
+    TRY(records == Py_None ? put_length(writer, 0) : put_known_records(writer, records));
+    TRY(put_no_tags(writer));
+    TRY(put_no_tags(writer));
+    TRY(put_no_tags(writer));
+    return cut(writer, NULL, 0);
+}
+
+PyDoc_STRVAR(encode_records_doc,
+             "encode_records(version, correlation_id, topic, topic_id, index, high_watermark, log_start_offset, "
+             "records): the\nparts of the frame; None: build the response, and encode it.");
+
+static PyObject *
+encode_records(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 8) {
+        PyErr_SetString(PyExc_TypeError, "encode_records takes 8 arguments");
         return NULL;
     }
-    Py_RETURN_NONE;
+    int version = (int)PyLong_AsLong(args[0]), correlation_id = (int)PyLong_AsLong(args[1]);
+    int64_t numbers[] = {PyLong_AsLongLong(args[4]), PyLong_AsLongLong(args[5]), PyLong_AsLongLong(args[6])};
+    if (PyErr_Occurred() || !is_bound()) {
+        return NULL;
+    }
+    if (version < FIRST_VERSION || version > LAST_VERSION) {
+        Py_RETURN_NONE;
+    }
+    Writer writer = {.parts = PyList_New(0), .version = version};
+    int outcome = FAILED;
+    if (writer.parts != NULL) {
+        outcome = put_records_response(&writer, correlation_id, args[2], args[3], numbers, args[7]);
+    }
+    return finish(&writer, outcome);
 }
 
 /* The module ---------------------------------------------------------------------------------------------- */
@@ -773,6 +849,7 @@ static PyMethodDef methods[] = {
     {"bind", bind, METH_VARARGS, bind_doc},
     {"decode", decode, METH_VARARGS, decode_doc},
     {"encode", encode, METH_VARARGS, encode_doc},
+    {"encode_records", (PyCFunction)(void (*)(void))encode_records, METH_FASTCALL, encode_records_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -33,3 +33,14 @@ def bind(
 ) -> None: ...
 def decode(frame: memoryview, version: int, position: int, /) -> FetchRequest | None: ...
 def encode(response: FetchResponse, version: int, correlation_id: int, /) -> list[Part] | None: ...
+def encode_records(
+    version: int,
+    correlation_id: int,
+    topic: str,
+    topic_id: UUID,
+    index: int,
+    high_watermark: int,
+    log_start_offset: int,
+    records: FileSlice | None,
+    /,
+) -> list[Part] | None: ...

@@ -13,10 +13,11 @@ import os
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, TypeAlias
+from uuid import UUID
 
 from holdfast_log.protocol import fetch_codec
 from holdfast_log.protocol.api import Request, Response
-from holdfast_log.protocol.frames import Part
+from holdfast_log.protocol.frames import FileSlice, Part
 from holdfast_log.protocol.records import PURE_PYTHON_VARIABLE
 
 COMPILED_ELEMENTS_MAX = 1000
@@ -31,6 +32,13 @@ than `COMPILED_ELEMENTS_MAX` elements."""
 ResponseEncoder: TypeAlias = "Callable[[Response, int, int], Sequence[Part] | None]"
 """Encodes a response as a frame with its size and header: called with the response, the version and the
 correlation id. None: the generic encoder is to be used."""
+
+
+RecordsEncoder: TypeAlias = (
+    "Callable[[int, int, str, UUID, int, int, int, FileSlice | None], Sequence[Part] | None]"
+)
+"""Encodes the answer to a fetch of one partition that was read: called with the version, the correlation id
+and the arguments of `protocol.fetch_codec.records_response`. None: that response is to be encoded."""
 
 
 def extension(name: str, package: str = "protocol") -> ModuleType | None:
@@ -64,3 +72,6 @@ if _fetch is not None:
     fetch_codec.bind(_fetch)
     DECODERS[fetch_codec.KEY] = _fetch.decode
     ENCODERS[fetch_codec.KEY] = _fetch.encode
+
+ENCODE_RECORDS: RecordsEncoder | None = None if _fetch is None else _fetch.encode_records
+"""Encodes what `protocol.fetch_codec.records_response` returns, without making it."""

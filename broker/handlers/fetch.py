@@ -29,6 +29,7 @@ from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.broker.settings.rows import BROKER_ROWS
+from holdfast_log.protocol import compiled
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.fetch_codec import records_response
 from holdfast_log.protocol.messages.fetch import (
@@ -151,22 +152,18 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         context.answer(FetchResponse(throttle_time_ms=0, session_id=session_id, responses=topics))
 
     def _answer_one(self, context: RequestContext, read: Read) -> None:
-        """Answer a fetch of one partition. The response is made once for all readers that share the read."""
+        """Answer a fetch of one partition without a session."""
         found = read.read
         if found is None or found.diverging is not None:
             self._answer(context, NO_SESSION, [read])
             return
-        high_watermark, log_start_offset, _, records, _, _, made = found
-        key = read.topic_id.int
-        if made is not None and (known := made.get(key)) is not None and not known.throttle_time_ms:
-            context.answer(known)
+        high_watermark, log_start_offset, _, records, _, _ = found
+        topic, topic_id, index = read.topic, read.topic_id, read.wanted.partition
+        if compiled.ENCODE_RECORDS is not None and context.answer_encoded(
+            compiled.ENCODE_RECORDS, topic, topic_id, index, high_watermark, log_start_offset, records
+        ):
             return
-        response = records_response(
-            read.topic, read.topic_id, read.wanted.partition, high_watermark, log_start_offset, records
-        )
-        if made is not None:
-            made[key] = response
-        context.answer(response)
+        context.answer(records_response(topic, topic_id, index, high_watermark, log_start_offset, records))
 
     def _partition(self, context: RequestContext, read: Read) -> PartitionData:
         if read.error is not None:

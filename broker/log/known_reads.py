@@ -57,21 +57,22 @@ class KnownReads:
     are cut off or replaced: what was known of the earlier content is never found again.
     """
 
-    __slots__ = ("_reads",)
+    __slots__ = ("reads",)
 
     def __init__(self) -> None:
-        self._reads: dict[tuple[object, int, int], KnownRead] = {}
+        self.reads: dict[tuple[object, int, int], KnownRead] = {}
+        """For `broker/log/_known_reads.c`, which does what `find` does, and more."""
 
     def __len__(self) -> int:
-        return len(self._reads)
+        return len(self.reads)
 
     def find(self, content: object, offset: int, max_bytes: int) -> KnownRead | None:
         """What the last read of this kind has found; None if it is not known any more."""
-        return self._reads.get((content, offset, max_bytes))
+        return self.reads.get((content, offset, max_bytes))
 
     def remember(self, content: object, offset: int, max_bytes: int, found: KnownRead) -> None:
         """Remember what a read has found. The oldest ones are forgotten."""
-        reads, key = self._reads, (content, offset, max_bytes)
+        reads, key = self.reads, (content, offset, max_bytes)
         reads.pop(key, None)
         reads[key] = found
         if len(reads) > _CAPACITY:

@@ -44,6 +44,8 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 
 _compiled = extension("_segment_append", "broker.log")
 """The append of one batch, compiled; None where it is to be done in Python."""
+_again = extension("_known_reads", "broker.log")
+"""Reads that find again what a read has found, compiled; None where that is to be done in Python."""
 
 # What a named tuple's constructor calls, without the cost of a Python function.
 _new_tuple = tuple.__new__
@@ -61,6 +63,10 @@ class LogRead(NamedTuple):
     first_offset: int
     next_offset: int
     unchecked: BatchOrder | None = None
+
+
+if _again is not None:
+    _again.bind(LogRead)
 
 
 class Log:
@@ -344,9 +350,15 @@ class Log:
         if offset < segment.base_offset:
             segment = next(self.segments.from_offset(offset))
         known_reads, known = self.files.known_reads, None
-        if segment.damage is None and (segment.is_dense or not skips_empty):
-            known = known_reads.find(segment.content, offset, max_bytes)
         try:
+            if segment.damage is None and (segment.is_dense or not skips_empty):
+                if _again is not None:
+                    again: LogRead | None = _again.find(
+                        segment, known_reads.reads, offset, max_bytes, upper_offset, min_one_batch
+                    )
+                    if again is not None:
+                        return again
+                known = known_reads.find(segment.content, offset, max_bytes)
             if known is not None and known.is_found_by(upper_offset, max_bytes, min_one_batch=min_one_batch):
                 start, end, next_offset = known.start, known.end, known.next_offset
             else:
@@ -380,7 +392,7 @@ class Log:
                         known_reads.remember(segment.content, offset, max_bytes, known)
             file = segment.file_to_send()
             # What was checked or appended a short time ago is in memory, or all of it has left.
-            is_checked = segment.is_fresh(start) or known.is_checked()
+            is_checked = known.is_checked() or segment.is_fresh(start)
             is_cold = not file.is_cached(1 if is_checked else end - start, start)
             unchecked = None
             if is_cold:

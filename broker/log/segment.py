@@ -50,7 +50,7 @@ class Segment:
     __slots__ = (
         "_appended", "_appended_from", "_directory", "_file", "_files", "_first_timestamp", "_positions",
         "_sync_error", "base_offset", "content", "created_ms", "damage", "indexes", "is_dense",
-        "needs_directory_sync", "needs_sync", "next_offset", "size",
+        "needs_directory_sync", "needs_sync", "next_offset", "path", "size",
     )  # fmt: skip
 
     def __init__(self, files: OpenFiles, directory: str, base_offset: int, settings: LogSettings) -> None:
@@ -67,6 +67,8 @@ class Segment:
         self.damage: Damage | None = None
         """The part of the file that is known to be unreadable; None if there is none."""
         self._directory = directory
+        self.path = self.path_of(names.LOG)
+        """Path of the file."""
         self._files = files
         self._file: DiskFile | None = None
         self._appended_from = -1
@@ -97,10 +99,6 @@ class Segment:
         files.get(segment.path, create=True)
         segment.needs_directory_sync = True
         return segment
-
-    @property
-    def path(self) -> str:
-        return self.path_of(names.LOG)
 
     def path_of(self, kind: str) -> str:
         return os.path.join(self._directory, names.offset_file(self.base_offset, kind))
@@ -182,6 +180,7 @@ class Segment:
             self._files.forget(path)
         self._file = None
         self._directory = directory
+        self.path = self.path_of(names.LOG)
         self.indexes.offsets.path = self.path_of(names.INDEX)
         self.indexes.times.path = self.path_of(names.TIME_INDEX)
 

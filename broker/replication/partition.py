@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from holdfast_log.broker.log.batch_order import BatchOrder
 from holdfast_log.broker.log.log import Log
@@ -86,8 +86,6 @@ class PartitionRead(NamedTuple):
     """What the batches must be like; None if they have been checked. See `broker.log.log.LogRead`."""
     diverging: tuple[int, int] | None = None
     """(epoch, end offset) at which the reader must truncate: its log diverges from this one (KIP-595)."""
-    answers: dict[Any, Any] | None = None
-    """What has been made of this result, for the readers that share it; None if nobody shares it."""
 
 
 class Partition:
@@ -357,14 +355,14 @@ class Partition:
         if offset == upper_offset and log.failure is None and log.log_start_offset <= offset:
             # The usual read of a consumer that waits: nothing is there yet.
             return _new_tuple(
-                PartitionRead, (high_watermark, log.log_start_offset, upper_offset, None, None, None, None)
+                PartitionRead, (high_watermark, log.log_start_offset, upper_offset, None, None, None)
             )
         if shared is None or log.failure is not None:
             return self._read(offset, max_bytes, upper_offset, replica_id, min_one_batch)
         key = (offset, max_bytes, min_one_batch, high_watermark, log.log_start_offset, log.truncations)
         found = shared.get(key)
         if found is None:
-            found = self._read(offset, max_bytes, upper_offset, replica_id, min_one_batch, {})
+            found = self._read(offset, max_bytes, upper_offset, replica_id, min_one_batch)
             if found.unchecked is None:
                 shared[key] = found
         elif found.records is not None and found.records.data is None:
@@ -378,7 +376,6 @@ class Partition:
         upper_offset: int,
         replica_id: int,
         min_one_batch: bool,
-        answers: dict[Any, Any] | None = None,
     ) -> PartitionRead:
         log = self.log
         records, _, _, unchecked = log.read(
@@ -388,7 +385,7 @@ class Partition:
         # The constructor of a named tuple is a Python function; this is what it calls.
         return _new_tuple(
             PartitionRead,
-            (self.high_watermark, log.log_start_offset, upper_offset, records, unchecked, None, answers),
+            (self.high_watermark, log.log_start_offset, upper_offset, records, unchecked, None),
         )
 
     def _divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:

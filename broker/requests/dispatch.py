@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred
@@ -32,6 +32,7 @@ from holdfast_log.protocol.compiled import (
     ResponseEncoder,
 )
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.frames import Part
 from holdfast_log.protocol.headers import (
     RequestFields,
     encode_response,
@@ -311,6 +312,15 @@ class RemoteCall(RequestContext):
             return
         self._reply.send(parts)
 
+    def answer_encoded(self, encode: Callable[..., Sequence[Part] | None], *arguments: Any) -> bool:
+        if self.connection.close_reason is not None:
+            return True
+        parts = encode(self.version, self._correlation_id, *arguments)
+        if parts is None:
+            return False
+        self._reply.send(parts)
+        return True
+
     def answer_nothing(self) -> None:
         if not self.connection.is_closed:
             self._reply.nothing()
@@ -361,6 +371,10 @@ class ChargedCall(RemoteCall):
         if throttle_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = throttle_ms
         super().answer(response)
+
+    def answer_encoded(self, encode: Callable[..., Sequence[Part] | None], *arguments: Any) -> bool:
+        # The response has to name the throttle time.
+        return False
 
     def answer_nothing(self) -> None:
         self._throttle_ms()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -11,6 +12,7 @@ from holdfast_log.broker.network.connection import ANONYMOUS, ServerConnection
 from holdfast_log.broker.quotas.keys import QuotaKey
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.frames import Part
 
 Q = TypeVar("Q", bound=Request[Any])
 R = TypeVar("R", bound=Response)
@@ -67,6 +69,12 @@ class RequestContext:
 
     def answer(self, response: Response) -> None:
         raise NotImplementedError
+
+    def answer_encoded(self, encode: Callable[..., Sequence[Part] | None], *arguments: Any) -> bool:
+        """Answer with the frame that `encode(version, correlation id, *arguments)` returns, without a
+        response object. Returns whether that was done: it is not if `encode` returns None, nor where the
+        response has to say more than `encode` knows. Then call `answer`."""
+        return False
 
     def answer_nothing(self) -> None:
         """End the request without a response (Produce with acks=0)."""

@@ -17,9 +17,11 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
             pytest.skip("the extensions were not compiled")
         return
     monkeypatch.setattr(log, "_compiled", None)
+    monkeypatch.setattr(log, "_again", None)
     monkeypatch.setattr(log, "assign", batches.assign)
     monkeypatch.setattr(preparation, "plain_header", plain_produce.plain_header_in_python)
     monkeypatch.setattr(produce, "acknowledgement", plain_produce.acknowledgement_in_python)
+    monkeypatch.setattr(compiled, "ENCODE_RECORDS", None)
     for table in (compiled.DECODERS, compiled.ENCODERS):
         for key in list(table):
             monkeypatch.delitem(table, key)

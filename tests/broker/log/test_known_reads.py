@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import random
 from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 from holdfast_log.broker.log import known_reads
+from holdfast_log.broker.log import log as log_module
 from holdfast_log.broker.log.known_reads import KnownRead, KnownReads
-from holdfast_log.broker.log.log import Log
+from holdfast_log.broker.log.log import Log, LogRead
 from holdfast_log.broker.log.truncation import truncate_to
 from holdfast_log.protocol.batches import whole_batches
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -49,6 +54,9 @@ class Reads:
         headers = whole_batches(data)
         assert headers[-1].next_offset == read.next_offset and headers[-1].end == len(data)
         return [header.base_offset for header in headers]
+
+
+pytestmark = pytest.mark.usefixtures("either_way")
 
 
 @pytest.fixture
@@ -138,3 +146,72 @@ def test_the_number_of_remembered_reads_is_bounded(monkeypatch: pytest.MonkeyPat
         known.remember(content, offset, 1, KnownRead(0, 1, offset, is_full=True))
     assert list(remembered()) == [7, 8, 9] and len(known) == 3
     assert known.find(object(), 9, 1) is None
+
+
+class Counted:
+    """Counts what the compiled function has found."""
+
+    def __init__(self, compiled: ModuleType) -> None:
+        self._compiled = compiled
+        self.found = 0
+
+    def find(self, *arguments: Any) -> LogRead | None:
+        read: LogRead | None = self._compiled.find(*arguments)
+        self.found += read is not None
+        return read
+
+
+def test_reads_in_any_order_find_the_same_compiled_and_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two logs are asked for the same, among truncations and appends; one of them asks compiled code."""
+    compiled = log_module._again
+    if compiled is None:
+        pytest.skip("the extensions were not compiled")
+    counted = Counted(compiled)
+    logs = {None: new_log(sim_disk(), segment_bytes=4000), counted: new_log(sim_disk(), segment_bytes=4000)}
+    monkeypatch.setattr("holdfast_log.broker.log.segment._FRESH_BYTES", 0)
+    draw = random.Random(7)
+    for number in range(600):
+        end = logs[counted].log_end_offset
+        values = [draw.randrange(9) for _ in range(draw.randrange(1, 4))]
+        cut = draw.randrange(end + 1) if number % 97 == 96 else end
+        arguments = draw.randrange(max(1, min(end, 12))), draw.choice([1, 200, 300, 5000])
+        options = {
+            "upper_offset": draw.choice([end, end, draw.randrange(end + 1)]),
+            "min_one_batch": draw.random() < 0.8,
+            "skips_empty": draw.random() < 0.5,
+        }
+        found = []
+        for again, log in logs.items():
+            monkeypatch.setattr(log_module, "_again", again)
+            if number % 97 == 96:
+                truncate_to(log, cut, now_ms=0)
+            if number < 40 or number % 30 == 0:
+                append(log, *values)
+            if arguments[0] > log.log_end_offset:
+                continue
+            read = log.read(*arguments, **options)
+            piece = read.slice
+            found.append((piece and (piece.offset, piece.length, piece.data), read[1:]))
+        assert found[:1] == found[1:], (arguments, options)
+    assert counted.found > 100
+
+
+def test_a_segment_whose_fsync_has_failed_is_not_read(reads: Reads) -> None:
+    for _ in range(3):
+        reads.read(0)
+    segment = reads.log.segments[0]
+    segment.release()
+    segment._sync_error = OSError(errno.EIO, "it failed")
+    with pytest.raises(BrokerError) as refused:
+        reads.read(0)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_bytes_that_have_left_the_memory_are_read_ahead(
+    reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        reads.read(0)
+    monkeypatch.setattr(SimFile, "is_cached", lambda *_: False)
+    log = reads.log
+    assert log.read(0, LIMIT, upper_offset=log.log_end_offset).unchecked is not None

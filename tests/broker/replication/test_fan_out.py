@@ -18,6 +18,7 @@ from tests.broker.world import Client, World, fetch_request, only_fetched, only_
 from tests.models.batches import batch
 
 READERS = 12
+pytestmark = pytest.mark.usefixtures("either_way")
 
 
 @pytest.fixture
@@ -128,6 +129,8 @@ def test_a_throttle_is_told_to_its_own_client_only(world: World, monkeypatch: py
         answer(call, response)
 
     monkeypatch.setattr(RemoteCall, "answer", throttled)
+    # As a charged call, whose response has to name the throttle time.
+    monkeypatch.setattr(RemoteCall, "answer_encoded", lambda *_: False)
     produce(world, b"one")
     times = [answer.throttle_time_ms for client in clients for answer in client.answers()]
     assert times == [77 if number == 3 else 0 for number in range(READERS)]
