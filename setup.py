@@ -14,6 +14,7 @@ from setuptools import Extension, setup
 MODULES = (
     "broker.log._known_reads",
     "broker.log._segment_append",
+    "broker.replication._usual_append",
     "protocol._arrow_columns",
     "protocol._compaction",
     "protocol._fetch_codec",

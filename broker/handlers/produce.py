@@ -14,7 +14,7 @@ response; a failure then closes the connection, so that the client looks up the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -22,6 +22,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.log.decompression import INLINE_BYTES_MAX
+from holdfast_log.broker.network.connection import ServerConnection
 from holdfast_log.broker.replication.admission import NO_TOKEN, RequestFence
 from holdfast_log.broker.replication.appends import (
     ACKS_ALL,
@@ -34,7 +35,8 @@ from holdfast_log.broker.replication.appends import (
 from holdfast_log.broker.replication.held_requests import HeldRequests
 from holdfast_log.broker.replication.key_reads import KeyReads
 from holdfast_log.broker.replication.replicas import Replicas
-from holdfast_log.broker.requests.handler import Answer, Handler, RequestContext
+from holdfast_log.broker.replication.usual_append import UsualAppends
+from holdfast_log.broker.requests.handler import Answer, Begun, Handler, RequestContext, Shortcut
 from holdfast_log.protocol.batches import is_compressed
 from holdfast_log.protocol.errors import (
     AppendIdUnknownError,
@@ -44,6 +46,7 @@ from holdfast_log.protocol.errors import (
     KeyVersionMismatchError,
     OffsetMismatchError,
 )
+from holdfast_log.protocol.frames import Part
 from holdfast_log.protocol.messages.leader_hint import LeaderIdAndEpoch
 from holdfast_log.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -56,7 +59,7 @@ from holdfast_log.protocol.messages.produce import (
 )
 from holdfast_log.protocol.plain_produce import acknowledgement
 from holdfast_log.protocol.records import APPEND_ID_SIZE
-from holdfast_log.protocol.schema import received_records
+from holdfast_log.protocol.schema import decode_from, received_records
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +78,24 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     replicas: Replicas
     key_reads: KeyReads
     held_requests: HeldRequests
+
+    def shortcut(self) -> Shortcut | None:
+        usual = UsualAppends(self.replicas, self.held_requests)
+
+        def append(
+            connection: ServerConnection, frame: memoryview, version: int, position: int, correlation_id: int
+        ) -> list[Part] | Begun | None:
+            try:
+                answer = usual.append(frame, version, position, correlation_id)
+            except Exception as error:
+                return Begun(decode_from(ProduceRequest, version, frame, position)[0], _raising(error))
+            if answer is None or isinstance(answer, list):
+                return answer
+            acks, timeout_ms, appends = answer
+            request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[])
+            return Begun(request, lambda context: self._finish(context, request, appends))
+
+        return append
 
     def handle(self, context: RequestContext, request: ProduceRequest) -> Answer[ProduceResponse]:
         if (
@@ -314,6 +335,15 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
                 for topic in request.topic_data
             ]
         )
+
+
+def _raising(error: Exception) -> Callable[[RequestContext], NoReturn]:
+    """The end of a request whose handling has failed."""
+
+    def finish(context: RequestContext) -> NoReturn:
+        raise error
+
+    return finish
 
 
 def _condition(data: PartitionProduceData) -> Condition:

@@ -31,13 +31,13 @@ typedef struct {
 } Slot;
 
 typedef struct {
-    Slot size, base_offset, next_offset, file, first_timestamp, created_ms, indexes;
+    Slot size, base_offset, next_offset, file, first_timestamp, created_ms, indexes, appended;
     Slot max_timestamp, offset_of_max_timestamp, bytes_since_entry, interval_bytes, offsets, times;
     Slot written, max_count, first, second, last_written;
     Slot offsets_base, times_base;
     PyTypeObject *segment;
     PyObject *append;
-    int64_t write_every;
+    int64_t write_every, remembered_positions;
 } State;
 
 static inline PyObject *
@@ -246,6 +246,30 @@ add_to_indexes(const State *state, Append *append)
     return set_number(&state->bytes_since_entry, indexes, append->batch_size);
 }
 
+/* Remembers where the append has ended, for the reads that follow it. */
+static int
+note_appended(const State *state, const Append *append)
+{
+    PyObject *appended = get(&state->appended, append->segment);
+    PyObject *offset = PyLong_FromLongLong(append->last_offset + 1);
+    PyObject *position = PyLong_FromLongLong(append->size + append->batch_size);
+    int done = -1;
+    if (appended != NULL && offset != NULL && position != NULL) {
+        done = PyDict_SetItem(appended, offset, position);
+        Py_ssize_t at = 0;
+        PyObject *oldest = NULL;
+        if (done == 0 && PyDict_Size(appended) > state->remembered_positions && PyDict_Next(appended, &at, &oldest, NULL)) {
+            Py_INCREF(oldest);
+            done = PyDict_DelItem(appended, oldest);
+            Py_DECREF(oldest);
+        }
+    }
+    Py_XDECREF(appended);
+    Py_XDECREF(offset);
+    Py_XDECREF(position);
+    return done;
+}
+
 PyDoc_STRVAR(append_batch_doc,
              "append_batch(segment, records, header, base_offset, segment_bytes, age_ms_max, now_ms)\n--\n\n"
              "Append the only batch in `records` to a segment that has room for it. Returns False, and has done\n"
@@ -283,7 +307,8 @@ append_batch(PyObject *module, PyObject *const *args, Py_ssize_t count)
     if (is_appended == 1
         && (write_batch(state, &append) < 0 || add_to_indexes(state, &append) < 0
             || set_number(&state->size, append.segment, append.size + append.batch_size) < 0
-            || set_number(&state->next_offset, append.segment, append.last_offset + 1) < 0)) {
+            || set_number(&state->next_offset, append.segment, append.last_offset + 1) < 0
+            || note_appended(state, &append) < 0)) {
         is_appended = -1;
     }
     Py_XDECREF(append.file);
@@ -339,17 +364,18 @@ execute(PyObject *module)
     PyObject *offsets = attribute_of("holdfast_log.broker.log.index", "OffsetIndex");
     PyObject *times = attribute_of("holdfast_log.broker.log.index", "TimeIndex");
     PyObject *write_every = attribute_of("holdfast_log.broker.log.index", "WRITE_EVERY");
+    PyObject *remembered = attribute_of("holdfast_log.broker.log.segment", "REMEMBERED_POSITIONS");
     state->append = PyUnicode_InternFromString("append");
     state->segment = (PyTypeObject *)segment;
     int done = -1;
     if (segment != NULL && indexes != NULL && offsets != NULL && times != NULL && write_every != NULL
-        && state->append != NULL && find_slot(segment, "size", &state->size) == 0
+        && remembered != NULL && state->append != NULL && find_slot(segment, "size", &state->size) == 0
         && find_slot(segment, "base_offset", &state->base_offset) == 0
         && find_slot(segment, "next_offset", &state->next_offset) == 0
         && find_slot(segment, "_file", &state->file) == 0
         && find_slot(segment, "_first_timestamp", &state->first_timestamp) == 0
         && find_slot(segment, "created_ms", &state->created_ms) == 0
-        && find_slot(segment, "indexes", &state->indexes) == 0
+        && find_slot(segment, "indexes", &state->indexes) == 0 && find_slot(segment, "_appended", &state->appended) == 0
         && find_slot(indexes, "max_timestamp", &state->max_timestamp) == 0
         && find_slot(indexes, "offset_of_max_timestamp", &state->offset_of_max_timestamp) == 0
         && find_slot(indexes, "_bytes_since_entry", &state->bytes_since_entry) == 0
@@ -363,12 +389,14 @@ execute(PyObject *module)
         && find_slot(offsets, "_first", &state->first) == 0 && find_slot(offsets, "_second", &state->second) == 0
         && find_slot(offsets, "_last_written", &state->last_written) == 0) {
         state->write_every = PyLong_AsLongLong(write_every);
+        state->remembered_positions = PyLong_AsLongLong(remembered);
         done = PyErr_Occurred() ? -1 : 0;
     }
     Py_XDECREF(indexes);
     Py_XDECREF(offsets);
     Py_XDECREF(times);
     Py_XDECREF(write_every);
+    Py_XDECREF(remembered);
     return done;
 }
 

@@ -238,15 +238,19 @@ class Log:
             elif record_count <= last_offset_delta:
                 # Compaction has removed records, and with the first of them an id.
                 producers.append_ids.skip_to(base_offset + 1)
-        if last_offset + 1 - self.recovery_point >= self.settings.flush_messages:
+        self.report_append(was_durable)
+        if index is not None:
+            self._index_keys(index, records, headers, base_offsets, keys)
+
+    def report_append(self, was_durable: bool) -> None:
+        """Report what an append has made due. `was_durable` is whether the log was durable before it."""
+        if self.log_end_offset - self.recovery_point >= self.settings.flush_messages:
             self.events.flush_due(self)
         if was_durable:
             self.events.unflushed(self)
         if not self._waits_for_indexes and self.segments.active.indexes.are_ahead:
             self._waits_for_indexes = True
             self.events.indexed(self)
-        if index is not None:
-            self._index_keys(index, records, headers, base_offsets, keys)
 
     def _index_keys(
         self,
@@ -281,13 +285,10 @@ class Log:
             return False
         settings = self.settings
         age_ms_max = self._age_ms_max(settings) if settings.segment_jitter_ms else settings.segment_age_ms_max
-        active = self.segments.active
-        if not _compiled.append_batch(
-            active, records, header, base_offset, settings.segment_bytes, age_ms_max, now_ms
-        ):
-            return False
-        active.note_appended()
-        return True
+        is_appended: bool = _compiled.append_batch(
+            self.segments.active, records, header, base_offset, settings.segment_bytes, age_ms_max, now_ms
+        )
+        return is_appended
 
     def _must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         active, settings = self.segments.active, self.settings

@@ -24,7 +24,7 @@ from holdfast_log.protocol.batches import LOG_OVERHEAD, BatchHeader
 from holdfast_log.protocol.wire import Buffer
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
-_REMEMBERED_POSITIONS = 64
+REMEMBERED_POSITIONS = 64
 _FRESH_BYTES = 64 << 10
 
 
@@ -216,13 +216,13 @@ class Segment:
             indexes.add(last_offset, start + header.position, size, header.max_timestamp)
         self.size = start + len(records)
         self.next_offset = last_offset + 1
-        self.note_appended()
+        self._note_appended()
 
-    def note_appended(self) -> None:
+    def _note_appended(self) -> None:
         """Remember where the last append has ended, for the reads that follow it."""
         appended = self._appended
         appended[self.next_offset] = self.size
-        if len(appended) > _REMEMBERED_POSITIONS:
+        if len(appended) > REMEMBERED_POSITIONS:
             del appended[next(iter(appended))]
 
     def complete(self) -> None:
@@ -388,7 +388,7 @@ class Segment:
             return extent  # Compaction has removed what followed. The next read begins in another segment.
         positions = self._positions
         positions[extent.next_offset] = extent.end_position
-        if len(positions) > _REMEMBERED_POSITIONS:
+        if len(positions) > REMEMBERED_POSITIONS:
             del positions[next(iter(positions))]
         return extent
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from holdfast_log.broker.log.decompression import DECOMPRESSED_BYTES_MAX
 from holdfast_log.broker.log.own_settings import OWN_SETTINGS
@@ -81,6 +81,18 @@ def _setting(
     declared = _Declaration(Setting("", kind, default, doc, **row), broker, coarser)
     found: T = field(default=default, metadata={_DECLARED: declared})
     return found
+
+
+class UsualLimits(NamedTuple):
+    """What limits an append, by the names of `LogSettings`; `broker/replication/_usual_append.c` reads it."""
+
+    batch_bytes_max: int
+    message_timestamp_before_max_ms: int
+    message_timestamp_after_max_ms: int
+    min_insync_replicas: int
+    segment_bytes: int
+    segment_age_ms_max: int
+    flush_messages: int
 
 
 @dataclass(frozen=True)
@@ -361,6 +373,26 @@ class LogSettings:
     def batch_bytes_max(self) -> int:
         """The size of the largest batch that a producer may send, and that fits in a segment."""
         return min(self.max_message_bytes, self.segment_bytes)
+
+    @cached_property
+    def usual_limits(self) -> UsualLimits | None:
+        """The limits of appends to a log whose settings ask for nothing unusual; None if they do."""
+        if (
+            not self.stores_as_sent
+            or self.check_expected_offsets
+            or self.flush_before_ack
+            or self.segment_jitter_ms
+        ):
+            return None
+        return UsualLimits(
+            self.batch_bytes_max,
+            self.message_timestamp_before_max_ms,
+            self.message_timestamp_after_max_ms,
+            self.min_insync_replicas,
+            self.segment_bytes,
+            self.segment_age_ms_max,
+            self.flush_messages,
+        )
 
     @property
     def is_dense(self) -> bool:

@@ -96,14 +96,15 @@ class Replicas:
         right: RightToConfirm,
         introducing: Introducing | None = None,
     ) -> None:
-        self._date_ms = date_ms
+        self.date_ms = date_ms
         self._introducing = introducing
         self.local_id = local_id
         self.sessions = sessions
         """Fetch sessions that hold partitions of this broker; a change in a partition stirs them."""
         self.throttle = leader_throttle(local_id)
         """Limits the rate of followers that are not in sync."""
-        self._is_handing_over = False
+        self.is_handing_over = False
+        """Whether writes with acks=1 are refused where another broker may lead soon."""
         self.readers = Waiting(clock, limits.waiting_requests_max)
         """Consumers, woken when a high watermark rises."""
         self.followers = Waiting(clock, limits.waiting_requests_max)
@@ -118,7 +119,8 @@ class Replicas:
         self._metadata = metadata
         self._limits = limits
         self._propose_isr = propose_isr
-        self._topics: dict[str, dict[int, Partition]] = {}
+        self.topics: dict[str, dict[int, Partition]] = {}
+        """By name and index; only `add` and `remove` change it."""
         self.right_to_acknowledge = RightToAcknowledge(right, sessions, limits.fetch_wait_ms_max)
         self._unproven = Alarm(clock, self._ask_followers)
         """Rings while followers prove what this broker may answer: their fetches wake nobody."""
@@ -140,38 +142,38 @@ class Replicas:
         return now_ms(self._clock)
 
     def __iter__(self) -> Iterator[Partition]:
-        for partitions in self._topics.values():
+        for partitions in self.topics.values():
             yield from partitions.values()
 
     def add(self, partition: Partition) -> None:
         """Add a replica of this broker."""
-        self._topics.setdefault(partition.topic, {})[partition.index] = partition
+        self.topics.setdefault(partition.topic, {})[partition.index] = partition
 
     def remove(self, partition: Partition) -> None:
         """Remove a replica of this broker."""
-        partitions = self._topics[partition.topic]
+        partitions = self.topics[partition.topic]
         del partitions[partition.index]
         if not partitions:
-            del self._topics[partition.topic]
+            del self.topics[partition.topic]
 
     def has(self, topic: str) -> bool:
         """Whether this broker has replicas of the topic."""
-        return topic in self._topics
+        return topic in self.topics
 
     def find(self, topic: str, index: int) -> Partition | None:
         """This broker's replica of a partition, if it has one."""
-        partitions = self._topics.get(topic)
+        partitions = self.topics.get(topic)
         return None if partitions is None else partitions.get(index)
 
     def of_topic(self, topic: str) -> list[Partition]:
         """This broker's replicas of a topic's partitions."""
-        return list(self._topics.get(topic, {}).values())
+        return list(self.topics.get(topic, {}).values())
 
     def partition(self, topic: str, index: int) -> Partition:
         """This broker's replica of a partition. Raises BrokerError: NOT_LEADER_OR_FOLLOWER if only other
         brokers have one, KAFKA_STORAGE_ERROR if its directory failed, UNKNOWN_TOPIC_OR_PARTITION if no broker
         has one."""
-        partitions = self._topics.get(topic)
+        partitions = self.topics.get(topic)
         partition = None if partitions is None else partitions.get(index)
         if partition is None:
             known = self._metadata.partition(topic, index)
@@ -220,7 +222,7 @@ class Replicas:
     def begin_hand_over(self) -> list[LastWrites]:
         """Refuse writes with acks=1 from now on in the partitions that another broker may lead soon. Returns
         for each of them the records that its followers must copy first."""
-        self._is_handing_over = True
+        self.is_handing_over = True
         return [
             LastWrites(partition, partition.log.log_end_offset)
             for partition in self
@@ -229,7 +231,7 @@ class Replicas:
 
     def end_hand_over(self) -> None:
         """Accept writes with acks=1 again, because the controller has not moved leadership."""
-        self._is_handing_over = False
+        self.is_handing_over = False
 
     # -- writing -----------------------------------------------------------------------------------------
 
@@ -242,7 +244,7 @@ class Replicas:
         nothing has been appended, and the caller calls this again afterwards. Without it, such appends fail
         with NOT_LEADER_OR_FOLLOWER, on which clients try again.
         """
-        date_ms = self._date_ms()
+        date_ms = self.date_ms()
         is_guarded = is_conditional = False
         needs_followers = acks == ACKS_ALL and self.right_to_acknowledge.needs_followers
         for append in appends:
@@ -282,7 +284,7 @@ class Replicas:
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"only brokers write to the internal topic {append.topic}"
             )
             return
-        partitions = self._topics.get(append.topic)
+        partitions = self.topics.get(append.topic)
         partition = None if partitions is None else partitions.get(append.index)
         if partition is None or partition.log.failure is not None:
             try:
@@ -290,7 +292,7 @@ class Replicas:
             except BrokerError as error:
                 append.fail(error)
                 return
-        if self._is_handing_over and acks == ACKS_LEADER and len(partition.replicas) > 1:
+        if self.is_handing_over and acks == ACKS_LEADER and len(partition.replicas) > 1:
             # The client finds the next leader as soon as there is one.
             append.fail(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is about to stop"))
             return

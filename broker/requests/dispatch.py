@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.quotas.keys import QuotaKey
-from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.handler import Answer, Handler, RequestContext, Shortcut
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.protocol.api import API_VERSIONS_KEY, Api, Request, Response
 from holdfast_log.protocol.catalog import APIS
@@ -79,6 +79,7 @@ class _Route(NamedTuple):
     elements_max: int
     decode: RequestDecoder | None
     encode: ResponseEncoder | None
+    shortcut: Shortcut | None
 
 
 class Dispatcher:
@@ -115,10 +116,12 @@ class Dispatcher:
                 raise ValueError(f"{api.name} has two handlers")
             self._handlers[api.key] = handler
             elements_max = self._internal_elements_max if api.internal else self._elements_max
-            decode = DECODERS.get(api.key) if elements_max >= COMPILED_ELEMENTS_MAX else None
+            may_compile = elements_max >= COMPILED_ELEMENTS_MAX
+            decode = DECODERS.get(api.key) if may_compile else None
             encode = ENCODERS.get(api.key)
+            shortcut = handler.shortcut() if may_compile and self._authorizer is None else None
             for version in api.versions:
-                route = _Route(handler, api.request, version, elements_max, decode, encode)
+                route = _Route(handler, api.request, version, elements_max, decode, encode, shortcut)
                 self._routes[form_of(api.key, version)] = route
 
     @property
@@ -145,7 +148,22 @@ class Dispatcher:
             if route is None:
                 self._refuse_form(connection, fields, reply)
                 return
-            handler, request_class, version, elements_max, decode, encode = route
+            handler, request_class, version, elements_max, decode, encode, shortcut = route
+            client_id = client_id or ""
+            if connection.client_id != client_id:
+                connection.client_id = client_id
+            if shortcut is not None and quotas is None:
+                begun = shortcut(connection, frame, version, position, correlation_id)
+                if isinstance(begun, list):
+                    reply.send(begun)
+                    return
+                if begun is not None:
+                    known = begun.request
+                    call = RemoteCall(
+                        self, connection, version, client_id, correlation_id, known, reply, encode
+                    )
+                    self._run(handler, call, known, begun.finish)
+                    return
             request = None if decode is None else decode(frame, version, position)
             if request is None:
                 request, _ = decode_from(request_class, version, frame, position, elements_max)
@@ -158,17 +176,14 @@ class Dispatcher:
             reason = f"it sent bytes that are not a valid request: {error}"
             connection.refuse("bytes that are not a valid request", reason)
             return
-        client_id = client_id or ""
-        if connection.client_id != client_id:
-            connection.client_id = client_id
         if quotas is None:
             plain = RemoteCall(self, connection, version, client_id, correlation_id, request, reply, encode)
             self._run(handler, plain, request)
             return
-        call = ChargedCall(self, connection, version, client_id, correlation_id, request, reply, encode)
-        call.begin(quotas, began_s)
-        self._run(handler, call, request)
-        call.suspend()
+        charged = ChargedCall(self, connection, version, client_id, correlation_id, request, reply, encode)
+        charged.begin(quotas, began_s)
+        self._run(handler, charged, request)
+        charged.suspend()
 
     def _refuse_form(self, connection: ServerConnection, fields: RequestFields, reply: ReplySlot) -> None:
         """Refuse a request of an API or a version that does not exist here.
@@ -206,13 +221,20 @@ class Dispatcher:
 
     # -- requests of both kinds --------------------------------------------------------------------------
 
-    def _run(self, handler: AnyHandler, context: RequestContext, request: Request[Any]) -> None:
+    def _run(
+        self,
+        handler: AnyHandler,
+        context: RequestContext,
+        request: Request[Any],
+        finish: Callable[[RequestContext], Answer[Any]] | None = None,
+    ) -> None:
+        """Handle a request, or `finish` one that has been begun, and answer it."""
         try:
             if self._authorizer is not None:
                 refusal = self._authorizer.refusal(context, request)
                 if refusal is not None:
                     raise refusal
-            answer = handler.handle(context, request)
+            answer = handler.handle(context, request) if finish is None else finish(context)
         except Exception as error:
             self._fail(handler, context, request, error)
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -92,6 +92,20 @@ def refusal(failure: Failure) -> BrokerError:
     return failure.value
 
 
+class Begun(NamedTuple):
+    """A request that a `Shortcut` has begun to handle: what has been decoded of it, and `finish`, which
+    continues as `Handler.handle` would."""
+
+    request: Request[Any]
+    finish: Callable[[RequestContext], Answer[Any]]
+
+
+Shortcut: TypeAlias = "Callable[[ServerConnection, memoryview, int, int, int], list[Part] | Begun | None]"
+"""Handles the usual requests of an API without decoding them into a message: called with the connection, the
+frame, the version, the position of the body and the correlation id. Returns the response as a whole frame, a
+request to finish, or None if the request is not usual; then nothing has been done. Raises nothing."""
+
+
 class Handler(Generic[Q, R]):
     """Answers the requests of one API: translates between messages and the objects that decide.
 
@@ -109,6 +123,10 @@ class Handler(Generic[Q, R]):
         exception is logged, and `failed` gets UNKNOWN_SERVER_ERROR.
         """
         raise NotImplementedError
+
+    def shortcut(self) -> Shortcut | None:
+        """The shortcut for usual requests; None if there is none."""
+        return None
 
     def failed(self, context: RequestContext, request: Q, error: BrokerError) -> R | None:
         """The response to a request that failed as a whole. None closes the connection: the API has no error

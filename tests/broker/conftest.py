@@ -6,6 +6,7 @@ import pytest
 
 from holdfast_log.broker.handlers import produce
 from holdfast_log.broker.log import log, preparation
+from holdfast_log.broker.replication import usual_append
 from holdfast_log.protocol import batches, compiled, plain_produce
 
 
@@ -13,9 +14,10 @@ from holdfast_log.protocol import batches, compiled, plain_produce
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs a test with the functions that HOLDFAST_PURE_PYTHON selects, too."""
     if request.param == "compiled":
-        if log._compiled is None or not compiled.DECODERS:
+        if log._compiled is None or usual_append._compiled is None or not compiled.DECODERS:
             pytest.skip("the extensions were not compiled")
         return
+    monkeypatch.setattr(usual_append, "_compiled", None)
     monkeypatch.setattr(log, "_compiled", None)
     monkeypatch.setattr(log, "_again", None)
     monkeypatch.setattr(log, "assign", batches.assign)

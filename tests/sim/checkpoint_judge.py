@@ -20,6 +20,7 @@ from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.names import RECOVERY_POINTS
 from holdfast_log.broker.log.snapshots import snapshot_offsets
 from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.usual_append import UsualAppends
 from tests.sim.cluster import Cluster, Machine
 from tests.sim.history import History
 
@@ -47,9 +48,29 @@ class CheckpointJudge:
 
         with ExitStack() as stack:
             stack.enter_context(mock.patch.object(Log, "write", judged))
+            stack.enter_context(self._appending_usually())
             for name in ("truncate_to", "start_at"):
                 stack.enter_context(self._truncating(name))
             yield
+
+    def _appending_usually(self) -> Any:
+        """The same for the appends of usual produce requests, which need not call `Log.write`."""
+        append = UsualAppends.append
+
+        def judged(appends: UsualAppends, *arguments: Any) -> Any:
+            unjudged = {
+                partition.log: partition.log.log_end_offset
+                for partition in appends.replicas
+                if self._judged.get(partition.log) != partition.log.truncations
+            }
+            done = append(appends, *arguments)
+            for log, offset in unjudged.items():
+                if log.log_end_offset > offset and self._judged.get(log) != log.truncations:
+                    self._judged[log] = log.truncations
+                    self._judge(log, offset)
+            return done
+
+        return mock.patch.object(UsualAppends, "append", judged)
 
     def _truncating(self, name: str) -> Any:
         method = getattr(Partition, name)

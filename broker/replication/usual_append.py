@@ -1,0 +1,62 @@
+"""The usual produce request: appended, and answered where that can be at once, in one compiled call.
+
+Usual is a request for partitions that this broker leads without an owner, conditions or fences, in topics
+that store batches as they were sent; each batch is plain, not compressed, and continues what its producer
+has written; their records are few enough to be read at once. For all others `UsualAppends.append` does
+nothing, and `Replicas.append` and the handler do everything. They are the reference: for a usual request too
+they do the same, more slowly.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from holdfast_log.broker.log.decompression import INLINE_BYTES_MAX
+from holdfast_log.broker.replication.appends import Append
+from holdfast_log.broker.replication.held_requests import HeldRequests
+from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.protocol.compiled import extension
+from holdfast_log.protocol.frames import Part
+
+CarriedOut: TypeAlias = tuple[int, int, list[Append]]
+"""The `acks` and the timeout in ms of a request, and its appends, which have been carried out."""
+
+_compiled = extension("_usual_append", "broker.replication")
+"""None where every request is to be handled in Python."""
+
+
+class UsualAppends:
+    """Appends usual requests to the partitions of this broker, unless others are held before them."""
+
+    def __init__(self, replicas: Replicas, held_requests: HeldRequests) -> None:
+        self.replicas = replicas
+        self._held_requests = held_requests
+
+    def append(
+        self, frame: memoryview, version: int, position: int, correlation_id: int
+    ) -> list[Part] | CarriedOut | None:
+        """Carry out the produce request whose body is at a position of a frame.
+
+        Returns None if it is not usual, and then nothing was done. Otherwise returns the response to it, as a
+        frame with its size and header, if it is answered now. If not, an append has failed, or is not yet as
+        durable as the request wants: the caller has to answer.
+        """
+        replicas = self.replicas
+        if (
+            _compiled is None
+            or self._held_requests.are_any
+            or replicas.is_handing_over
+            or len(frame) > INLINE_BYTES_MAX
+        ):
+            return None
+        answer: list[Part] | CarriedOut | None = _compiled.append(
+            replicas.topics,
+            replicas.grown,
+            replicas.right_to_acknowledge,
+            frame,
+            version,
+            position,
+            correlation_id,
+            replicas.date_ms(),
+        )
+        return answer
