@@ -408,7 +408,9 @@ def main(
     cleanings: list[Cleaning] = []
     disturbances: list[Disturbance] = []
     try:
-        with LocalCluster(place / "writer", properties=properties) as cluster:
+        # The brokers that are measured have no password for ZooKeeper.
+        open_to_all = {**properties, "zookeeper.set.acl": "false"}
+        with LocalCluster(place / "writer", properties=open_to_all) as cluster:
             (writer,) = cluster.brokers
             with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
                 admin.create_topics(

@@ -92,6 +92,7 @@ def main(names: int, session_timeout_ms: int, owner_session_ms: int, checkout: P
         "offsets.topic.num.partitions": "1",
         "offsets.topic.replication.factor": "2",
         "auto.leader.rebalance.enable": "false",
+        "zookeeper.set.acl": "false",  # This program writes the names into ZooKeeper itself.
     }
     with (
         tempfile.TemporaryDirectory(prefix="holdfast-benchmark-") as directory,

@@ -31,6 +31,7 @@ from holdfast_log.coordinator.cluster import identity as cluster
 from holdfast_log.coordinator.cluster.log_directories import write_used_directories
 from holdfast_log.coordinator.cluster.membership import BrokerIdInUse
 from holdfast_log.coordinator.znodes.json_values import BadZnode
+from holdfast_log.coordinator.zookeeper.interface import AccessDenied
 
 _log = logging.getLogger(__name__)
 
@@ -102,6 +103,15 @@ class Broker:
 
     async def start(self) -> None:
         """Load the logs, join the cluster, serve clients. Raises `StartError`, `SettingError` and OSError."""
+        try:
+            await self._join()
+        except AccessDenied as error:
+            raise StartError(
+                f"ZooKeeper does not let this broker use {error.path}, which was created with another user "
+                "or password: set zookeeper.digest.file to the file that the other brokers have"
+            ) from error
+
+    async def _join(self) -> None:
         await self._logs.start()
         self._are_logs_loaded = True
         self._check_directories()

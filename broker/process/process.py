@@ -34,6 +34,7 @@ from holdfast_log.broker.process.monotonic_reactor import make_monotonic
 from holdfast_log.broker.process.service_manager import READY, STOPPING, tell
 from holdfast_log.broker.process.session_file import SessionFile, boot_id
 from holdfast_log.broker.process.twisted_log import log_twisted
+from holdfast_log.broker.process.zookeeper_identity import zookeeper_identity
 from holdfast_log.broker.setting_groups import read_group, settings_group
 from holdfast_log.broker.settings.rows import ROWS
 from holdfast_log.broker.wiring.surroundings import Surroundings
@@ -62,6 +63,8 @@ class ProcessSettings:
 
     zookeeper_connect: Annotated[str, "zookeeper.connect"]
     session_timeout_ms: Annotated[int, "zookeeper.session.timeout.ms"]
+    digest_file: Annotated[str | None, "zookeeper.digest.file"]
+    is_acl_set: Annotated[bool, "zookeeper.set.acl"]
     worker_threads: Annotated[int, "background.threads"]
     queued_request_bytes_max: Annotated[int, "queued.max.request.bytes"]
     receive_timeout_ms: Annotated[int, "socket.request.receive.timeout.ms"]
@@ -102,6 +105,7 @@ class BrokerProcess:
                 own.session_timeout_ms,
                 _reactor.callFromThread,
                 SessionFile(directories, boot),
+                zookeeper_identity(own.digest_file, restricts=own.is_acl_set),
             ),
             network=TcpNetwork(
                 _reactor,

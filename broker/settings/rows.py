@@ -125,6 +125,22 @@ ZOOKEEPER: tuple[Setting, ...] = (
         "treats the broker as dead.",
         minimum=1,
     ),
+    Setting(
+        "zookeeper.digest.file",
+        SettingType.STRING,
+        None,
+        "File with USER:PASSWORD on one line, by which this broker authenticates itself to ZooKeeper (scheme "
+        "digest). Only its owner may read it (chmod 600). All brokers of a cluster have the same. It is read "
+        "at start.",
+    ),
+    Setting(
+        "zookeeper.set.acl",
+        SettingType.BOOLEAN,
+        False,
+        "Whether only this cluster's brokers may write the znodes that they create. Others may read them, "
+        "but not the settings of users and brokers, nor the owners. Needs zookeeper.digest.file. "
+        "scripts/zookeeper-security-migration.sh changes the znodes that exist.",
+    ),
 )
 
 TOPICS: tuple[Setting, ...] = (

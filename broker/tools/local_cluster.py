@@ -23,6 +23,7 @@ from typing import Self
 
 import click
 
+from holdfast_log.broker.process.zookeeper_identity import DIGEST_FILE, SET_ACL, make_digest_file
 from holdfast_log.broker.tools.broker_process import (
     START_TIMEOUT_S,
     BackgroundBroker,
@@ -32,6 +33,7 @@ from holdfast_log.broker.tools.machine import Machine
 from holdfast_log.broker.tools.place import Place, on_loopback
 from holdfast_log.broker.tools.supervision import Supervision
 from holdfast_log.clients.settings import read_properties
+from holdfast_log.coordinator.private_files import make_private
 from holdfast_log.coordinator.tools.directories import IMPORT_ROOT
 from holdfast_log.coordinator.tools.zookeeper_process import HOST, ZooKeeperProcess, start_all
 from holdfast_log.coordinator.tools.zookeeper_server import ZooKeeperServerError
@@ -42,6 +44,8 @@ _WATCH_S = 0.2
 
 class LocalCluster:
     """ZooKeeper and `brokers` brokers below `directory`; a context manager that starts and stops them.
+
+    Only its brokers may write the znodes; others may read them (`zookeeper.set.acl`).
 
     It reuses the ports of the last cluster in that directory if they are free. `properties` are settings for
     every broker. `python_arguments` go before `-m`, for a profiler; `checkout` has the sources that
@@ -73,7 +77,9 @@ class LocalCluster:
         self.machines = machines
         self.brokers: list[BackgroundBroker] = []
         self._places: list[Place] = []
-        replicated = {"offsets.topic.replication.factor": str(min(3, brokers))}
+        common = {"offsets.topic.replication.factor": str(min(3, brokers))}
+        if broker_type is BackgroundBroker and checkout == IMPORT_ROOT:
+            common |= self._restricted_znodes()
         for number in range(1, brokers + 1):
             at = (place or self._on_loopback)(number, self.zookeeper_connect)
             log_dirs = {"log.dirs": str(machines[number - 1].log_dir)} if machines else {}
@@ -84,12 +90,19 @@ class LocalCluster:
                 host=at.host,
                 port=at.port,
                 launcher=at.launcher,
-                properties={**replicated, **at.properties, **log_dirs, **(properties or {})},
+                properties={**common, **at.properties, **log_dirs, **(properties or {})},
                 python_arguments=machines[number - 1].python_arguments if machines else python_arguments,
                 checkout=checkout,
             )
             self._places.append(at)
             self.brokers.append(broker)
+
+    def _restricted_znodes(self) -> dict[str, str]:
+        """Settings by which only these brokers may write their znodes, with a password of their own."""
+        make_private(self.directory)
+        path = self.directory.absolute() / "zookeeper.digest"
+        make_digest_file(path)
+        return {SET_ACL: "true", DIGEST_FILE: str(path)}
 
     def _on_loopback(self, number: int, zookeeper_connect: str) -> Place:
         return on_loopback(zookeeper_connect, _former_port(self._directory_of(number)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TypeAlias
 
+from holdfast_log.coordinator.zookeeper.access import AccessRule, ZnodeAccess, for_everybody
 from holdfast_log.coordinator.zookeeper.interface import (
     AccessDenied,
     BadVersion,
@@ -37,7 +38,7 @@ _header = Struct("!i?i")
 _stat = Struct("!qqqqiiiqiiq")
 _END = _header.pack(-1, True, -1)
 _EPHEMERAL, _SEQUENCE = 1, 2
-_PERMISSIONS_ALL = 31
+_PERMISSION_READ, _PERMISSIONS_ALL = 1, 31
 
 
 def _buffer(data: bytes) -> bytes:
@@ -48,7 +49,18 @@ def _string(text: str) -> bytes:
     return _buffer(text.encode())
 
 
-_OPEN_TO_ALL = _int.pack(1) + _int.pack(_PERMISSIONS_ALL) + _string("world") + _string("anyone")
+def _entry(permissions: int, scheme: str, identity: str) -> bytes:
+    return _int.pack(permissions) + _string(scheme) + _string(identity)
+
+
+# "auth" stands for the identities by which the session has authenticated itself.
+_CREATOR_ALL = _entry(_PERMISSIONS_ALL, "auth", "")
+_LISTS = {
+    ZnodeAccess.EVERYBODY: _int.pack(1) + _entry(_PERMISSIONS_ALL, "world", "anyone"),
+    ZnodeAccess.READABLE: _int.pack(2) + _CREATOR_ALL + _entry(_PERMISSION_READ, "world", "anyone"),
+    ZnodeAccess.CLOSED: _int.pack(1) + _CREATOR_ALL,
+}
+"""Access control lists as ZooKeeper reads them."""
 
 _ROLLED_BACK = (0, -2)
 """The error codes of the operations before and after the one that failed."""
@@ -121,10 +133,12 @@ def found_all(paths: Sequence[str], found: Sequence[ReadResult]) -> list[tuple[b
 
 @dataclass(frozen=True, slots=True)
 class MultiWrite:
-    """Applies all operations or none. Result: a list of `Made`. `root` is prefixed to every path."""
+    """Applies all operations or none. Result: a list of `Made`. `root` is prefixed to every path. `rule` says
+    who may use the znodes that are created."""
 
     operations: Sequence[WriteOperation]
     root: str
+    rule: AccessRule = for_everybody
     type = _MULTI
 
     def serialize(self) -> bytes:
@@ -136,7 +150,8 @@ class MultiWrite:
                     parts.append(_header.pack(_SET, False, -1) + path + _buffer(data) + _int.pack(version))
                 case Create(_, data, ephemeral, sequence):
                     flags = (_EPHEMERAL if ephemeral else 0) | (_SEQUENCE if sequence else 0)
-                    parts.append(_header.pack(_CREATE, False, -1) + path + _buffer(data) + _OPEN_TO_ALL)
+                    acl = _LISTS[self.rule(operation.path)]
+                    parts.append(_header.pack(_CREATE, False, -1) + path + _buffer(data) + acl)
                     parts.append(_int.pack(flags))
                 case Delete(_, version):
                     parts.append(_header.pack(_DELETE, False, -1) + path + _int.pack(version))

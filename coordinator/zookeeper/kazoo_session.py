@@ -31,10 +31,12 @@ from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandl
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
 from holdfast_log.coordinator.zookeeper import sizes
+from holdfast_log.coordinator.zookeeper.access import Identity, ZnodeAccess
 from holdfast_log.coordinator.zookeeper.call_queue import CallFromThread, ReactorCallQueue
 from holdfast_log.coordinator.zookeeper.interface import (
     ANY_VERSION,
@@ -80,6 +82,11 @@ _ERRORS: tuple[tuple[type[Exception], type[ZooKeeperError]], ...] = (
     (ConnectionLoss, ZooKeeperConnectionLost),
     (ConnectionClosedError, SessionExpired),  # Kazoo's error for a client that is closed.
 )
+_ACLS: dict[ZnodeAccess, list[Any]] = {
+    ZnodeAccess.EVERYBODY: OPEN_ACL_UNSAFE,
+    ZnodeAccess.READABLE: [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE],
+    ZnodeAccess.CLOSED: CREATOR_ALL_ACL,
+}
 _RECONNECT_DELAY_S = 0.05
 _RECONNECT_DELAY_MAX_S = 1.0
 
@@ -138,6 +145,7 @@ class KazooSession:
     """Implements `coordinator.zookeeper.interface.ZooKeeperSession` on its own kazoo client.
 
     `changed` is called with each new state. With a `key`, `start` resumes that session if it has not expired.
+    `identity` is by default that of everybody, for everybody.
     """
 
     def __init__(
@@ -148,12 +156,15 @@ class KazooSession:
         call_from_thread: CallFromThread,
         changed: Callable[[KazooSession, str], None],
         key: SessionKey | None = None,
+        identity: Identity | None = None,
     ) -> None:
         self.expired = False
         self.session_id = 0
         self.timeout_ms = 0
         self.password = b""
         self._chroot = chroot
+        self._identity = identity or Identity()
+        digest = self._identity.digest
         self._hand_over = ReactorCallQueue(call_from_thread)
         self._changed = changed
         self._state = ""
@@ -165,6 +176,7 @@ class KazooSession:
             timeout=timeout_ms / 1000,
             handler=self._handler,
             client_id=None if key is None else (key.session_id, key.password),
+            auth_data=None if digest is None else [("digest", digest)],
             connection_retry=KazooRetry(
                 max_tries=-1, delay=_RECONNECT_DELAY_S, max_delay=_RECONNECT_DELAY_MAX_S
             ),
@@ -235,8 +247,9 @@ class KazooSession:
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
     ) -> Deferred[tuple[str, Stat]]:
         def ask() -> Any:
+            acl = _ACLS[self._identity.rule(path)]
             return self._client.create_async(
-                self._full(path), data, ephemeral=ephemeral, sequence=sequence, include_data=True
+                self._full(path), data, acl, ephemeral=ephemeral, sequence=sequence, include_data=True
             )
 
         return self._write(
@@ -256,10 +269,18 @@ class KazooSession:
         return self._write([Delete(path)], ask, lambda answer: None)
 
     def multi(self, operations: Sequence[WriteOperation]) -> Deferred[list[OperationResult]]:
-        request = MultiWrite(operations, self._chroot)
+        request = MultiWrite(operations, self._chroot, self._identity.rule)
         return self._write(
             operations, lambda: self._call(request), lambda made: made_all(operations, self._chroot, made)
         )
+
+    def set_access(self, path: str, access: ZnodeAccess) -> Deferred[None]:
+        """Replace the access control list of a znode that exists."""
+
+        def ask() -> Any:
+            return self._client.set_acls_async(self._full(path), _ACLS[access])
+
+        return self._ask(path, ask, lambda answer: None)
 
     def _call(self, request: MultiRead | MultiWrite) -> Any:
         """Send a request of a type that kazoo does not have."""
@@ -349,8 +370,8 @@ class KazooSession:
         connection = self._client._connection
         invoke = connection._invoke
 
-        def noting(timeout: float, request: Any, *more: Any) -> Any:
-            answer = invoke(timeout, request, *more)
+        def noting(timeout: float, request: Any, *more: Any, **named: Any) -> Any:
+            answer = invoke(timeout, request, *more, **named)
             if isinstance(request, Connect):
                 self._granted_ms = answer[0].time_out
             return answer
@@ -381,10 +402,16 @@ class KazooSession:
             send()
 
     def _make_chroot(self) -> None:
-        """Create the chroot and its parents; ZooKeeper applies later operations after it."""
+        """Create the chroot and its parents; ZooKeeper applies later operations after it.
+
+        A session that restricts its znodes also restricts the one above all of them: a client that may write
+        there may delete its children, whatever their own lists say.
+        """
         names = self._chroot.split("/")
         for depth in range(2, len(names) + 1):
-            self._client.create_async("/".join(names[:depth]))
+            self._client.create_async("/".join(names[:depth]), acl=_ACLS[self._identity.rule("/")])
+        if self._identity.restricts:
+            self._client.set_acls_async(self._chroot or "/", _ACLS[self._identity.rule("/")])
 
     def _full(self, path: str) -> str:
         return self._chroot + path if path != "/" else self._chroot or "/"

@@ -6,6 +6,7 @@ import logging
 
 from twisted.internet.defer import Deferred
 
+from holdfast_log.coordinator.zookeeper.access import Identity
 from holdfast_log.coordinator.zookeeper.call_queue import CallFromThread
 from holdfast_log.coordinator.zookeeper.interface import SessionListener
 from holdfast_log.coordinator.zookeeper.kazoo_session import CONNECTED, SUSPENDED, KazooSession
@@ -29,7 +30,8 @@ class KazooZooKeeper:
     """Implements `coordinator.zookeeper.interface.ZooKeeper`.
 
     `connect` is `host:port,…[/chroot]`; the chroot is created if it is missing. With a `memory`, the session
-    of a killed earlier process is closed at start instead of lasting until its timeout.
+    of a killed earlier process is closed at start instead of lasting until its timeout. `identity` is how all
+    sessions authenticate themselves, and who may use their znodes; by default everybody.
     """
 
     def __init__(
@@ -38,11 +40,13 @@ class KazooZooKeeper:
         session_timeout_ms: int,
         call_from_thread: CallFromThread,
         memory: SessionMemory | None = None,
+        identity: Identity | None = None,
     ) -> None:
         self.hosts, self.chroot = split_connect(connect)
         self.session_timeout_ms = session_timeout_ms
         self._call_from_thread = call_from_thread
         self._memory = memory
+        self._identity = identity
         self._listeners: list[SessionListener] = []
         self._closed = False
         self._former: KazooSession | None = None
@@ -78,7 +82,13 @@ class KazooZooKeeper:
 
     def _new_session(self, key: SessionKey | None = None) -> KazooSession:
         return KazooSession(
-            self.hosts, self.chroot, self.session_timeout_ms, self._call_from_thread, self._changed, key
+            self.hosts,
+            self.chroot,
+            self.session_timeout_ms,
+            self._call_from_thread,
+            self._changed,
+            key,
+            self._identity,
         )
 
     def _end_former(self, former: KazooSession) -> None:
