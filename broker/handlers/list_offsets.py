@@ -2,7 +2,8 @@
 or the offset of a given timestamp.
 
 Versions: from 1 on the response has the timestamp, from 4 on the leader epoch of the offset. The last offset
-that a consumer gets is the high watermark. A lookup by time may have to decompress a batch, in a worker.
+that a consumer gets is the high watermark. Workers walk over the batches and decompress them for lookups by
+time: one lookup of a request at a time, and one of all requests, connections in turn.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, ensureDeferred
 
+from holdfast_log.broker.lanes import Lane
 from holdfast_log.broker.log.timestamps import LookUp, TimestampOffset
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.requests.handler import Handler, RequestContext
@@ -25,6 +27,10 @@ from holdfast_log.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
+_SEARCHES_MAX = 1
+"""Maximum number of steps of searches that run at a time. Connections take turns."""
+_AT_ONCE_MAX = 32
+"""Partitions of a request after which others are served, though nothing has to be searched in any."""
 _FIRST_VERSION_WITH_EPOCH = 4
 _FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 
@@ -35,6 +41,9 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
     replicas: Replicas
     workers: Workers
 
+    def __post_init__(self) -> None:
+        self._searches = Lane(self.workers, _SEARCHES_MAX)
+
     def handle(self, context: RequestContext, request: ListOffsetsRequest) -> Deferred[ListOffsetsResponse]:
         return ensureDeferred(self._answer(context, request))
 
@@ -43,21 +52,20 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
         named = Counter(
             (topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions
         )
-        return ListOffsetsResponse(
-            topics=[
-                ListOffsetsTopicResponse(
-                    name=topic.name,
-                    # One lookup at a time: a request occupies at most one worker.
-                    partitions=[
-                        await self._partition(context, request.replica_id, topic.name, wanted)
-                        if named[topic.name, wanted.partition_index] == 1
-                        else _failed(wanted, ErrorCode.INVALID_REQUEST)
-                        for wanted in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
+        topics = []
+        number = 0
+        for topic in request.topics:
+            rows = []
+            for wanted in topic.partitions:
+                number += 1
+                if number % _AT_ONCE_MAX == 0:
+                    await self._searches.run(context.connection, _search_nothing)
+                if named[topic.name, wanted.partition_index] > 1:
+                    rows.append(_failed(wanted, ErrorCode.INVALID_REQUEST))
+                else:
+                    rows.append(await self._partition(context, request.replica_id, topic.name, wanted))
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+        return ListOffsetsResponse(topics=topics)
 
     async def _partition(
         self, context: RequestContext, replica_id: int, topic: str, wanted: ListOffsetsPartition
@@ -65,13 +73,14 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
         response = ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=0)
         try:
             found = await self._look_up(
+                context,
                 self.replicas.offset_at(
                     topic,
                     wanted.partition_index,
                     wanted.timestamp,
                     replica_id=replica_id,
                     current_leader_epoch=wanted.current_leader_epoch,
-                )
+                ),
             )
         except BrokerError as error:
             response.error_code = error.code
@@ -88,17 +97,17 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
                 response.leader_epoch = found.leader_epoch
         return response
 
-    async def _look_up(self, look_up: LookUp) -> TimestampOffset | None:
-        """Have workers decompress and search batches."""
+    async def _look_up(self, context: RequestContext, look_up: LookUp) -> TimestampOffset | None:
+        """Have workers search. Raises BrokerError."""
         try:
             search = next(look_up)
             while True:
                 try:
-                    found = await self.workers.run(search.run)
+                    step = await self._searches.run(context.connection, search.run)
                 except (BrokerError, OSError) as error:
                     search = look_up.throw(error)
                 else:
-                    search = look_up.send(found)
+                    search = look_up.send(step)
         except StopIteration as end:
             result: TimestampOffset | None = end.value
             return result
@@ -115,6 +124,10 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
                 for topic in request.topics
             ]
         )
+
+
+def _search_nothing() -> None:
+    """Work that ends the turn of the reactor, and waits for that of the connection."""
 
 
 def _failed(wanted: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:

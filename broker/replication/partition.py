@@ -404,8 +404,9 @@ class Partition:
         """Look up the first offset with `timestamp` or a later one, or that of a special timestamp.
 
         None if there is none. Consumers see only offsets below the high watermark. Raises the errors of
-        `leadership`, and OFFSET_NOT_AVAILABLE while a new leader does not know the high watermark yet:
-        consumers must never see the end of a log move back (KIP-207).
+        `leadership`, also if this broker leads no more when the look-up ends, and OFFSET_NOT_AVAILABLE while
+        a new leader does not know the high watermark yet: consumers must never see the end of a log move back
+        (KIP-207).
         """
         role = self.leadership(current_leader_epoch)
         log = self.log
@@ -422,6 +423,9 @@ class Partition:
             found = yield from offset_of_max_timestamp(log)
         else:
             found = yield from offset_for_timestamp(log, timestamp)
+        if self.leadership(current_leader_epoch).leader_epoch != role.leader_epoch:
+            # Another broker has led meanwhile, and this log may have been cut.
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if found is not None and found.offset < upper_offset:
             return found
         if not is_known:

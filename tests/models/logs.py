@@ -123,16 +123,15 @@ def headers_of(log: Log) -> list[BatchHeader]:
 
 def look_up_at_once(look_up: LookUp) -> TimestampOffset | None:
     """Run a look-up to its end on this thread. Raises its errors."""
-    found: TimestampOffset | None = None
     try:
         search = next(look_up)
         while True:
             try:
-                found = search.run()
+                step = search.run()
             except Exception as error:
                 search = look_up.throw(error)
             else:
-                search = look_up.send(found)
+                search = look_up.send(step)
     except StopIteration as end:
         result: TimestampOffset | None = end.value
         return result

@@ -20,6 +20,7 @@ from tests.broker import test_internal_topics as of_internal_topics
 from tests.broker import test_metadata as of_metadata
 from tests.broker import test_outages as of_outages
 from tests.broker import test_poison_batches as of_poison
+from tests.broker import test_time_look_ups as of_time_look_ups
 from tests.broker.cleaning import test_cleaner as of_cleaner
 from tests.broker.cleaning import test_crashes as of_crashes
 from tests.broker.groups import test_offset_handlers as of_group_offsets
@@ -32,6 +33,7 @@ from tests.broker.log import test_log as of_logs
 from tests.broker.log import test_manager as of_managers
 from tests.broker.log import test_producer_totals as of_totals
 from tests.broker.log import test_recovery as of_recovery
+from tests.broker.log import test_time_search as of_time_search
 from tests.broker.network import test_memory as of_memory
 from tests.broker.ownership import test_enforcement as of_enforcement
 from tests.broker.ownership import test_fencing as of_fences
@@ -635,6 +637,12 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "largest-timestamp-believed": lambda path: (
         of_poison.test_a_wrong_largest_timestamp_is_corrected_as_in_kafka(path, START_MS - 7)
+    ),
+    "found-in-cut-log": lambda path: (
+        of_time_search.test_a_record_that_is_cut_off_after_it_was_found_is_not_answered()
+    ),
+    "searches-all-at-once": lambda path: (
+        of_time_look_ups.test_pipelined_look_ups_are_searched_for_one_at_a_time(path)
     ),
     "held-again-behind-all": lambda path: (
         of_held_requests.test_a_request_that_has_to_wait_once_more_keeps_its_place()

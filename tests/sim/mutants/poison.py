@@ -1,10 +1,13 @@
-"""Known bugs in the examination of batches that clients send."""
+"""Known bugs in the examination of batches that clients send, and in searches by time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast_log.broker.log import preparation, validation
+from holdfast_log.broker.handlers import list_offsets
+from holdfast_log.broker.lanes import Lane
+from holdfast_log.broker.log import preparation, time_search, validation
+from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.replication.appends import Append
 from holdfast_log.broker.replication.held_requests import HeldRequest, HeldRequests
 from holdfast_log.protocol.batches import BatchHeader, Compression
@@ -42,6 +45,17 @@ def _hold_again_behind_all() -> Sequence[Patch]:
     return [(HeldRequests, "_proceeding", mutant)]
 
 
+def _believe_what_was_read() -> Sequence[Patch]:
+    def mutant(log: Log, truncations: int) -> bool:
+        return False
+
+    return [(time_search, "_has_been_cut", mutant)]
+
+
+def _search_for_all_at_once() -> Sequence[Patch]:
+    return [(list_offsets, "Lane", lambda workers, jobs_max: Lane(workers, 1000))]
+
+
 RARE = (
     Mutation(
         "record-count-believed",
@@ -62,5 +76,15 @@ RARE = (
         "held-again-behind-all",
         "a produce request that has to wait once more is overtaken by later ones for its partition",
         _hold_again_behind_all,
+    ),
+    Mutation(
+        "found-in-cut-log",
+        "a search by time answers a record that was cut off after a worker had found it",
+        _believe_what_was_read,
+    ),
+    Mutation(
+        "searches-all-at-once",
+        "one client's searches by time occupy all workers",
+        _search_for_all_at_once,
     ),
 )
