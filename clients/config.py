@@ -390,6 +390,12 @@ CONSUMER_ROWS = (
         choices=("stop", "skip", "dead-letter"),
     ),
     Setting(
+        "on.corrupt.batch", STRING, "stop",
+        "What poll() does with a batch whose checksum, compression or records are damaged. stop: raises "
+        "CorruptMessageError until seek(). skip: goes on behind the batch, and logs what it leaves out.",
+        choices=("stop", "skip"),
+    ),
+    Setting(
         "check.crcs", BOOLEAN, True,
         "Whether the consumer verifies the checksum of every batch before it returns records of it.",
     ),

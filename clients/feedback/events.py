@@ -167,6 +167,18 @@ class RecordDeadLettered(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class BatchSkipped(Event):
+    """A fetched batch is damaged, and the consumer goes on behind it, because `on.corrupt.batch` is skip: it
+    returns no record from `offset` to before `next_offset`. `error` says what is damaged."""
+
+    topic: str
+    partition: int
+    offset: int
+    next_offset: int
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
 class PositionReset(Event):
     """The log has no record at the consumer's position `offset`: the consumer continues elsewhere, as
     `auto.offset.reset` says, or, if the log was truncated, at the offset where it diverged."""

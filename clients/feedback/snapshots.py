@@ -119,13 +119,14 @@ class ConsumerFeedback:
     replaced under way counts neither as a success nor as a failure.
 
     `records_skipped` and `records_dead_lettered` could not be deserialized. A record that is fetched again,
-    after a `seek` or by a new owner, counts again.
+    after a `seek` or by a new owner, counts again. `batches_skipped` were damaged (`on.corrupt.batch`).
     """
 
     connection: ConnectionFeedback
     records: int
     records_skipped: int
     records_dead_lettered: int
+    batches_skipped: int
     bytes: int
     fetches: int
     fetch_errors: int

@@ -81,7 +81,7 @@ def take_first(position: Position, *, check_crcs: bool, limit: int) -> FetchedBa
     stored = position.store[0]
     header = stored.header
     columns = None if stored.is_skipped else _checked(position, stored, decode_columns, check_crcs, limit)
-    start = _pass_first(position)
+    start = pass_first(position)
     if columns is None:
         return None
     if header.base_offset < start:
@@ -95,13 +95,13 @@ def take_first_encoded(position: Position, *, check_crcs: bool, limit: int) -> E
     """Like `take_first`, but the records are only decompressed. They may be malformed."""
     stored = position.store[0]
     records = None if stored.is_skipped else _checked(position, stored, records_of, check_crcs, limit)
-    start = _pass_first(position)
+    start = pass_first(position)
     if records is None:
         return None
     return EncodedBatch(position.topic, position.partition, stored.header, records, start)
 
 
-def _pass_first(position: Position) -> int:
+def pass_first(position: Position) -> int:
     """Move the position behind the first stored batch. Returns where it was."""
     start = position.offset
     assert start is not None

@@ -23,9 +23,15 @@ from holdfast_log.clients.errors import (
     UnsupportedRequestError,
 )
 from holdfast_log.clients.feedback.connection_log import warn
-from holdfast_log.clients.feedback.events import Events, PositionReset
+from holdfast_log.clients.feedback.events import BatchSkipped, Events, PositionReset
 from holdfast_log.clients.fence import FENCES_FEATURE
-from holdfast_log.clients.fetching.fetched import EncodedBatch, FetchedBatch, take_first, take_first_encoded
+from holdfast_log.clients.fetching.fetched import (
+    EncodedBatch,
+    FetchedBatch,
+    pass_first,
+    take_first,
+    take_first_encoded,
+)
 from holdfast_log.clients.fetching.isolation import Isolation, skipped
 from holdfast_log.clients.fetching.offsets import (
     EARLIEST,
@@ -96,6 +102,8 @@ class Fetcher:
         self.fetch_errors = 0
         """Number of errors of fetches, or of partitions in them."""
         self.fetched_bytes = 0
+        self.batches_skipped = 0
+        """Number of damaged batches that were passed over."""
         self._events = events
         self._metadata = metadata
         self._settings = settings
@@ -478,8 +486,9 @@ class Fetcher:
     def take(self, until_ms: int | None = None) -> Iterator[FetchedBatch]:
         """The stored batches, one from each partition in turn, until `until_ms` (by default `take_until_ms`).
 
-        Raises BrokerError (CORRUPT_MESSAGE) for a batch whose checksum or records are damaged; the position
-        then stays before it. After a batch was returned, the error is raised by the next call instead.
+        Raises BrokerError (CORRUPT_MESSAGE) for a batch whose checksum or records are damaged, unless such
+        batches are to be skipped; the position then stays before it. After a batch was returned, the error is
+        raised by the next call instead.
         """
         return self._take(take_first, until_ms)
 
@@ -502,11 +511,14 @@ class Fetcher:
                         check_crcs=self._settings.check_crcs,
                         limit=self._settings.batch_max_bytes,
                     )
-                except BrokerError:
-                    if has_given:
-                        return
-                    self._turn.rotate(-1)  # The other partitions come before the next attempt.
-                    raise
+                except BrokerError as error:
+                    if not self._settings.skips_corrupt or error.code is not ErrorCode.CORRUPT_MESSAGE:
+                        if has_given:
+                            return
+                        self._turn.rotate(-1)  # The other partitions come before the next attempt.
+                        raise
+                    self._skip_first(position, error)
+                    batch = None
                 empty_in_a_row = 0
                 if batch is None and self._now_ms() >= until_ms:
                     self.has_more = True
@@ -517,3 +529,12 @@ class Fetcher:
                     yield batch
                     continue
             self._turn.rotate(-1)
+
+    def _skip_first(self, position: Position, error: BrokerError) -> None:
+        """Pass over the first stored batch, which is damaged."""
+        next_offset = position.store[0].header.next_offset
+        offset = pass_first(position)
+        self.batches_skipped += 1
+        self._events.note(BatchSkipped(position.topic, position.partition, offset, next_offset, error))
+        skipped_offsets = f"from offset {offset} to before {next_offset} (on.corrupt.batch=skip)"
+        warn(self._log_name, f"Skipping the records of {position.key} {skipped_offsets}: {error.message}")

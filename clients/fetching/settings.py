@@ -20,6 +20,8 @@ class FetchSettings:
     max_partition_bytes: int
     check_crcs: bool
     batch_max_bytes: int
+    skips_corrupt: bool
+    """Whether the consumer goes on behind a damaged batch (`on.corrupt.batch`)."""
     reset: str
     """`auto.offset.reset`."""
     retry_backoff_ms: int
@@ -37,6 +39,7 @@ def fetch_settings(settings: Mapping[str, Any], fence: OwnerFence | None = None)
         max_partition_bytes=settings["max.partition.fetch.bytes"],
         check_crcs=settings["check.crcs"],
         batch_max_bytes=settings["batch.max.bytes"],
+        skips_corrupt=settings["on.corrupt.batch"] == "skip",
         reset=settings["auto.offset.reset"],
         retry_backoff_ms=settings["retry.backoff.ms"],
         isolation=Isolation[settings["isolation.level"].upper()],

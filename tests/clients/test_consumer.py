@@ -9,8 +9,10 @@ import pytest
 
 from holdfast_log.clients.consumer import Consumer
 from holdfast_log.clients.errors import ClosedError, NoOffsetError
+from holdfast_log.clients.feedback.events import BatchSkipped, Event
 from holdfast_log.clients.message import ConsumerRecord
 from holdfast_log.protocol.batches import HEADER_SIZE, Compression
+from holdfast_log.protocol.checksum import crc32c
 from holdfast_log.protocol.errors import (
     BrokerError,
     CorruptMessageError,
@@ -74,11 +76,39 @@ def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
     raise AssertionError(f"{len(records)} records of {count} came")
 
 
-@pytest.fixture
-def cluster() -> FakeCluster:
+def pass_over_damage(cluster: FakeCluster, damaged: list[int]) -> None:
+    """Read a partition of three batches, of which those with these numbers are damaged."""
+    partition = cluster.topics["flights"][0]
+    fill(partition, 30)
+    for number in damaged:
+        batch = bytearray(partition.batches[number])
+        batch[-1] ^= 0xFF
+        partition.batches[number] = bytes(batch)
+    events: list[Event] = []
+    consumer = reader_on(cluster, {"on.corrupt.batch": "skip"}, partition=0, on_event=events.append)
+    sound = [offset for offset in range(30) if offset // 10 not in damaged]
+
+    assert [record.offset for record in read(consumer, len(sound))] == sound
+    consumer.poll(0)
+
+    assert consumer.position(FLIGHTS) == 30
+    skipped = [event for event in events if isinstance(event, BatchSkipped)]
+    assert [(each.offset, each.next_offset) for each in skipped] == [
+        (10 * number, 10 * number + 10) for number in damaged
+    ]
+    assert all("its checksum does not match" in str(each.error) for each in skipped)
+    assert consumer.feedback().batches_skipped == len(damaged)
+
+
+def cluster_in_memory() -> FakeCluster:
     cluster = FakeCluster()
     cluster.add_topic("flights")
     return cluster
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return cluster_in_memory()
 
 
 class TestReading:
@@ -386,6 +416,27 @@ class TestFaults:
         consumer.seek(FLIGHTS, 20)
 
         assert [record.offset for record in read(consumer, 10)] == list(range(20, 30))
+
+    @pytest.mark.parametrize("damaged", [[1], [0, 1], [2]], ids=str)
+    def test_damaged_batches_are_passed_over_and_told_if_the_application_wants_that(
+        self, cluster: FakeCluster, damaged: list[int], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        pass_over_damage(cluster, damaged)
+
+        assert f"flights-0 from offset {10 * damaged[0]} to before" in caplog.text
+
+    def test_malformed_records_and_bombs_are_passed_over_too(self, cluster: FakeCluster) -> None:
+        partition = cluster.topics["flights"][0]
+        malformed = bytearray(encoded([(0, None, b"first")]))
+        malformed[64] = 1  # The offset delta.
+        malformed[17:21] = crc32c(memoryview(malformed)[21:]).to_bytes(4, "big")
+        bomb = encoded([(0, None, bytes(10_000_000))], Compression.ZSTD)
+        for batch in (malformed, bomb, encoded([(0, None, b"last")])):
+            partition.append(memoryview(batch))
+        consumer = reader_on(cluster, {"on.corrupt.batch": "skip", "batch.max.bytes": 1_000_000}, partition=0)
+
+        assert [record.value for record in read(consumer, 1)] == [b"last"]
+        assert consumer.feedback().batches_skipped == 2
 
     def test_a_batch_that_stays_encoded_is_checked_too(self, cluster: FakeCluster) -> None:
         partition = cluster.topics["flights"][0]

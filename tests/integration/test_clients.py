@@ -21,6 +21,7 @@ from holdfast_log.clients.consumer import Consumer
 from holdfast_log.clients.message import ConsumerRecord, Message
 from holdfast_log.clients.producer import Producer
 from holdfast_log.protocol.errors import (
+    CorruptMessageError,
     InvalidTopicError,
     OffsetOutOfRangeError,
     TopicExistsError,
@@ -221,3 +222,26 @@ class TestCommandLine:
         server = ("--bootstrap-server", "127.0.0.1:1", "--command-config", str(impatient))
         said = self.run("topics", *server, "--list", status=1)
         assert "127.0.0.1:1: cannot connect: Connection refused" in said and "--bootstrap-server" in said
+
+
+def test_a_batch_that_the_disk_has_changed_is_passed_over(cluster: Cluster) -> None:
+    (broker,) = cluster.start(1)
+    address = {"bootstrap.servers": cluster.bootstrap}
+    with Admin(address) as admin:
+        admin.create_topics([NewTopic("damaged", 1, 1)])
+    with Producer(address) as producer:
+        for value in (b"first", b"second", b"third"):
+            producer.send(Message("damaged", value=value)).result()
+    (path,) = (path for directory in broker.log_dirs for path in directory.glob("damaged-0/*.log"))
+    with path.open("r+b") as file:
+        file.seek(path.read_bytes().index(b"second"))
+        file.write(b"S")  # In the page cache, where no broker looks at the checksums again.
+    reading = {**address, "auto.offset.reset": "earliest"}
+
+    with Consumer({**reading, "on.corrupt.batch": "skip"}) as consumer:
+        consumer.add_topic("damaged")
+        values = [record.value for record in read(consumer, 2)]
+        assert (values, consumer.feedback().batches_skipped) == ([b"first", b"third"], 1)
+    with Consumer(reading) as consumer, pytest.raises(CorruptMessageError, match="batch at offset 1"):
+        consumer.add_topic("damaged")
+        read(consumer, 2)

@@ -56,6 +56,7 @@ from tests.broker.replication import test_isr_proposals as of_proposals
 from tests.broker.replication import test_key_conditions as of_conditions
 from tests.broker.replication import test_repair as of_repairs
 from tests.broker.replication import test_retention as of_retention
+from tests.clients import test_consumer as of_consumers
 from tests.clients import test_exclusive_producer as of_exclusive
 from tests.clients import test_hostile_brokers as of_hostile
 from tests.clients.connection import test_complete_answers as of_complete
@@ -644,6 +645,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "searches-all-at-once": lambda path: (
         of_time_look_ups.test_pipelined_look_ups_are_searched_for_one_at_a_time(path)
     ),
+    "skipped-in-silence": lambda path: of_consumers.pass_over_damage(of_consumers.cluster_in_memory(), [1]),
     "held-again-behind-all": lambda path: (
         of_held_requests.test_a_request_that_has_to_wait_once_more_keeps_its_place()
     ),

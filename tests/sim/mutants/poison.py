@@ -1,4 +1,4 @@
-"""Known bugs in the examination of batches that clients send, and in searches by time."""
+"""Known bugs in the examination of batches that clients send, in searches by time, and behind damage."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from holdfast_log.broker.log import preparation, time_search, validation
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.replication.appends import Append
 from holdfast_log.broker.replication.held_requests import HeldRequest, HeldRequests
+from holdfast_log.clients.fetching.fetched import pass_first
+from holdfast_log.clients.fetching.fetcher import Fetcher
+from holdfast_log.clients.fetching.positions import Position
 from holdfast_log.protocol.batches import BatchHeader, Compression
 from holdfast_log.protocol.compression import decompress
+from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.record_validation import RecordsVerdict, validate
 from holdfast_log.protocol.wire import Buffer
 from tests.sim.mutation import Mutation, Patch
@@ -56,6 +60,13 @@ def _search_for_all_at_once() -> Sequence[Patch]:
     return [(list_offsets, "Lane", lambda workers, jobs_max: Lane(workers, 1000))]
 
 
+def _skip_in_silence() -> Sequence[Patch]:
+    def mutant(self: Fetcher, position: Position, error: BrokerError) -> None:
+        pass_first(position)
+
+    return [(Fetcher, "_skip_first", mutant)]
+
+
 RARE = (
     Mutation(
         "record-count-believed",
@@ -86,5 +97,10 @@ RARE = (
         "searches-all-at-once",
         "one client's searches by time occupy all workers",
         _search_for_all_at_once,
+    ),
+    Mutation(
+        "skipped-in-silence",
+        "a consumer goes on behind a damaged batch, and tells nobody",
+        _skip_in_silence,
     ),
 )
