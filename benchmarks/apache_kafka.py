@@ -188,11 +188,13 @@ class KraftBroker(KafkaBroker):
         properties = {
             name: value for name, value in super().all_properties().items() if name not in {*old, "broker.id"}
         }
+        protocols = properties["listener.security.protocol.map"]
         return properties | {
             "process.roles": "broker,controller",
             "node.id": str(self.broker_id),
             "listeners": f"{properties['listeners']},CONTROLLER://{self._voters[self.broker_id]}",
             "advertised.listeners": properties["listeners"],
+            "listener.security.protocol.map": f"{protocols},CONTROLLER:PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": voters,
         }

@@ -26,7 +26,7 @@ from holdfast_log.broker.replication.fetch_sessions import FINAL_EPOCH, NO_SESSI
 from holdfast_log.broker.replication.fetches import Fetches
 from holdfast_log.broker.replication.reads import Read, ReadLimits
 from holdfast_log.broker.replication.replicas import Replicas
-from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.handler import Handler, RequestContext, check_replica
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.broker.settings.rows import BROKER_ROWS
 from holdfast_log.protocol import compiled
@@ -76,6 +76,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         connection = context.connection
         with_state = context.version >= _FIRST_VERSION_WITH_REPLICA_STATE
         replica_id = request.replica_state.replica_id if with_state else request.replica_id
+        check_replica(context, replica_id)
         max_bytes = min(max(request.max_bytes, 0), self.settings.max_bytes)
         if (
             request.session_epoch == FINAL_EPOCH

@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from holdfast_log.broker.lanes import Lane
 from holdfast_log.broker.log.timestamps import LookUp, TimestampOffset
 from holdfast_log.broker.replication.replicas import Replicas
-from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.handler import Handler, RequestContext, check_replica
 from holdfast_log.broker.workers import Workers
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.list_offsets import (
@@ -45,6 +45,7 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
         self._searches = Lane(self.workers, _SEARCHES_MAX)
 
     def handle(self, context: RequestContext, request: ListOffsetsRequest) -> Deferred[ListOffsetsResponse]:
+        check_replica(context, request.replica_id)
         return ensureDeferred(self._answer(context, request))
 
     async def _answer(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:

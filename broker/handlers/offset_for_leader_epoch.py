@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.requests.answers import LongAnswers
-from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.handler import Handler, RequestContext, check_replica
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -30,6 +30,7 @@ class OffsetForLeaderEpochHandler(Handler[OffsetForLeaderEpochRequest, OffsetFor
     def handle(
         self, context: RequestContext, request: OffsetForLeaderEpochRequest
     ) -> Deferred[OffsetForLeaderEpochResponse]:
+        check_replica(context, request.replica_id)
         return ensureDeferred(self._answer(context, request))
 
     async def _answer(
@@ -44,6 +45,23 @@ class OffsetForLeaderEpochHandler(Handler[OffsetForLeaderEpochRequest, OffsetFor
                     rows.add(self._partition(topic.topic, wanted))
                 topics.add(OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows.finish()))
             return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics.finish())
+
+    def failed(
+        self, context: RequestContext, request: OffsetForLeaderEpochRequest, error: BrokerError
+    ) -> OffsetForLeaderEpochResponse:
+        return OffsetForLeaderEpochResponse(
+            throttle_time_ms=0,
+            topics=[
+                OffsetForLeaderTopicResult(
+                    topic=topic.topic,
+                    partitions=[
+                        EpochEndOffset(error_code=error.code, partition=wanted.partition)
+                        for wanted in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ],
+        )
 
     def _partition(self, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
         try:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
+from holdfast_log.broker.network.handshake import Exchange
 from holdfast_log.broker.network.interfaces import Address, Wire, source_address
 from holdfast_log.broker.network.refusals import RefusalPace, Refusals
 from holdfast_log.broker.network.settings import SETTINGS
@@ -62,6 +63,9 @@ class ServerConnection(Turns):
     name and version are set once they are known; `frame_bytes_max` may be set lower until the peer has
     proved who it is. `refusals` is shared by all connections of a broker; a connection without it has its
     own.
+
+    `is_broker` says whether the peer counts as a broker of this cluster: by the listener, or since it has
+    proved that it has the cluster's secret. Nothing else that the peer says decides about it.
     """
 
     def __init__(
@@ -73,8 +77,11 @@ class ServerConnection(Turns):
         limits: ConnectionLimits,
         clock: Clock,
         refusals: Refusals | None = None,
+        *,
+        is_broker: bool = False,
     ) -> None:
         self.id = connection_id
+        self.is_broker = is_broker
         self.listener = listener
         self.peer = peer
         self.principal = ANONYMOUS
@@ -93,6 +100,8 @@ class ServerConnection(Turns):
         self._clock = clock
         self._refusals = refusals or Refusals(clock, RepeatedLog(clock), RefusalPace())
         self._noted: tuple[str, ...] = ()  # causes of refused requests that are logged
+        self.has_handshake = False
+        self._exchange: Exchange | None = None
         self._clock_s = clock.seconds
         self._last_activity_s = clock.seconds()
         self.created_ms = self.last_activity_ms
@@ -162,6 +171,16 @@ class ServerConnection(Turns):
     def buffered_bytes(self) -> int:
         """Bytes of unanswered requests and unsent responses, which the budget limits."""
         return self._buffered_bytes
+
+    def begin_handshake(self, exchange: Exchange) -> None:
+        """Keep what the peer's proof is made of, until the peer sends it. A connection has one handshake."""
+        self.has_handshake = True
+        self._exchange = exchange
+
+    def end_handshake(self) -> Exchange | None:
+        """What the peer's proof must be made of; None without a handshake that has begun."""
+        exchange, self._exchange = self._exchange, None
+        return exchange
 
     def close(self, reason: str) -> None:
         """Close the connection without handling queued requests or sending responses. All close callbacks

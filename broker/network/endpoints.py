@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,8 @@ from typing import Any
 from holdfast_log.clients.settings import SettingError
 
 SPOKEN = "PLAINTEXT"
+BROKERS = "INTERNAL"
+"""Name of the brokers' own listener in Holdfast's properties files."""
 SECURITY_PROTOCOLS = (SPOKEN, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _ENDPOINT = re.compile(
@@ -39,6 +42,8 @@ class Endpoints:
     listeners: tuple[Endpoint, ...]
     advertised: tuple[Endpoint, ...]
     inter_broker: str
+    brokers_have_own: bool = False
+    """Whether `inter_broker` is for brokers alone: it is named in the settings, and there is another one."""
 
     def with_real_ports(self, ports: Mapping[str, int]) -> Endpoints:
         """These endpoints once the listeners are bound to `ports` (by listener name): the real port replaces
@@ -58,6 +63,9 @@ def parse_endpoints(settings: Mapping[str, Any], machine_name: str) -> Endpoints
     """
     protocols = _protocol_map(settings["listener.security.protocol.map"])
     listeners = _parse_all("listeners", settings["listeners"], protocols)
+    name = settings["inter.broker.listener.name"]
+    if name is not None and name.upper() == BROKERS:
+        listeners = _with_brokers_own(listeners)
     if not listeners:
         raise SettingError("listeners is empty: expected at least one NAME://host:port")
     _refuse_shared_ports(listeners)
@@ -65,14 +73,54 @@ def parse_endpoints(settings: Mapping[str, Any], machine_name: str) -> Endpoints
     if settings["advertised.listeners"]:
         advertised = _parse_all("advertised.listeners", settings["advertised.listeners"], protocols)
         _check_advertised(advertised, listeners)
+        advertised += _missing_for_brokers(name, listeners, advertised, machine_name)
     else:
-        advertised = tuple(
-            replace(endpoint, host=machine_name) if endpoint.host in _EVERY_INTERFACE else endpoint
-            for endpoint in listeners
-        )
+        advertised = tuple(_advertised_by_default(endpoint, machine_name) for endpoint in listeners)
     _check_names("cluster.alter.listeners", settings["cluster.alter.listeners"], listeners)
-    inter_broker = _inter_broker_name(settings["inter.broker.listener.name"], advertised)
-    return Endpoints(listeners, advertised, inter_broker)
+    inter_broker = _inter_broker_name(name, listeners, advertised)
+    return Endpoints(listeners, advertised, inter_broker, _is_own(name, inter_broker, listeners))
+
+
+def _is_own(name: str | None, inter_broker: str, listeners: Sequence[Endpoint]) -> bool:
+    return name is not None and name.upper() == inter_broker and len(listeners) > 1
+
+
+def _with_brokers_own(listeners: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+    """`listeners` with one for brokers alone, on a free port, if all others are on loopback and it is
+    missing.
+
+    So a program that overrides only `listeners` gets one. Elsewhere brokers and clients share the first:
+    other machines could not reach loopback, and a free port on every interface would be open to them unasked.
+    """
+    is_local = bool(listeners) and all(is_loopback(endpoint.host) for endpoint in listeners)
+    if not is_local or any(endpoint.name == BROKERS for endpoint in listeners):
+        return listeners
+    return (*listeners, Endpoint(BROKERS, SPOKEN, listeners[0].host, 0))
+
+
+def _missing_for_brokers(
+    name: str | None, listeners: Sequence[Endpoint], advertised: Sequence[Endpoint], machine_name: str
+) -> tuple[Endpoint, ...]:
+    """The brokers' listener, where `advertised.listeners` has only those of clients."""
+    if any(endpoint.name == (name or "").upper() for endpoint in advertised):
+        return ()
+    return tuple(
+        _advertised_by_default(endpoint, machine_name)
+        for endpoint in listeners
+        if endpoint.name == (name or "").upper()
+    )
+
+
+def _advertised_by_default(endpoint: Endpoint, machine_name: str) -> Endpoint:
+    return replace(endpoint, host=machine_name) if endpoint.host in _EVERY_INTERFACE else endpoint
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine can connect to a listener at this host."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _protocol_map(pairs: Sequence[str]) -> dict[str, str]:
@@ -163,16 +211,20 @@ def _check_names(key: str, names: Sequence[str], listeners: Sequence[Endpoint]) 
             )
 
 
-def _inter_broker_name(name: str | None, advertised: Sequence[Endpoint]) -> str:
+def _inter_broker_name(
+    name: str | None, listeners: Sequence[Endpoint], advertised: Sequence[Endpoint]
+) -> str:
     names = [endpoint.name for endpoint in advertised]
-    if name:
-        if name.upper() in names:
-            return name.upper()
-        raise SettingError(
-            f"inter.broker.listener.name={name!r} is not allowed: expected an advertised listener "
-            f"({', '.join(names)})"
-        )
-    return names[0]
+    if not name:
+        return names[0]
+    if name.upper() in names:
+        return name.upper()
+    if name.upper() == BROKERS:
+        return names[0]  # Brokers and clients share it; the broker says so when it starts.
+    known = ", ".join(endpoint.name for endpoint in listeners)
+    raise SettingError(
+        f"inter.broker.listener.name={name!r} is not allowed: expected a name that listeners has ({known})"
+    )
 
 
 def _with_port(endpoint: Endpoint, ports: Mapping[str, int]) -> Endpoint:

@@ -8,7 +8,7 @@ import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -43,6 +43,7 @@ class Listeners:
 
     Iterating gives the open connections, oldest first. `descriptors` is the number of file descriptors that
     connections may take; None: no limit besides those in `limits`. Without `pace` they may come at any rate.
+    Each connection to a listener in `trusted` counts as another broker's.
     """
 
     def __init__(
@@ -54,8 +55,10 @@ class Listeners:
         descriptors: int | None = None,
         log: RepeatedLog | None = None,
         pace: ConnectionPace | None = None,
+        trusted: Container[str] = (),
     ) -> None:
         self._pace = pace
+        self._trusted = trusted
         self._descriptors = descriptors
         self._log = log or RepeatedLog(clock)
         self._refusals = Refusals(
@@ -143,6 +146,7 @@ class Listeners:
             self._limits.connection,
             self._clock,
             self._refusals,
+            is_broker=listener in self._trusted,
         )
         self._connections[connection.id] = connection
         self._per_host[peer.host] += 1

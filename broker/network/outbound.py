@@ -10,16 +10,21 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, fail
 
+from holdfast_log.broker.network.handshake import CallerHandshake, HandshakeError
 from holdfast_log.broker.network.interfaces import Address, Network, Wire
 from holdfast_log.coordinator.clock import Clock, DelayedCall
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.frames import Part, parts_size
 from holdfast_log.protocol.headers import decode_correlation_id, decode_response, encode_request
+from holdfast_log.protocol.messages.authenticate_broker import AuthenticateBrokerRequest
 from holdfast_log.protocol.schema import MalformedMessage
 
 _log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Response)
+
+_HANDSHAKE_ID = 0x7FFFFFFF
+"""Correlation id of the requests of a handshake."""
 
 
 class ChannelError(Exception):
@@ -59,7 +64,8 @@ class BrokerChannel:
     every unanswered request fails, sent or not, so that none overtakes a lost one; the caller decides whether
     to retry. Responses are decoded in place: their records are views of the received frame.
 
-    `random` returns numbers from 0 up to 1.
+    `random` returns numbers from 0 up to 1. `begin_handshake` makes the handshake that precedes the requests
+    of each connection; None: there is none.
     """
 
     def __init__(
@@ -69,7 +75,9 @@ class BrokerChannel:
         clock: Clock,
         random: Callable[[], float],
         settings: ChannelSettings,
+        begin_handshake: Callable[[], CallerHandshake] | None = None,
     ) -> None:
+        self._begin_handshake = begin_handshake
         self.address = address
         self._network = network
         self._clock = clock
@@ -88,7 +96,7 @@ class BrokerChannel:
 
     @property
     def is_connected(self) -> bool:
-        return self._link is not None and self._link.wire is not None
+        return self._link is not None and self._link.is_ready
 
     @property
     def unanswered_bytes(self) -> int:
@@ -119,7 +127,7 @@ class BrokerChannel:
         self._unanswered_bytes += size
         if self._link is None:
             self._connect()
-        elif self._link.wire is not None:
+        elif self._link.wire is not None and self._link.is_ready:
             self._link.wire.send(parts)
         return call.answer
 
@@ -155,9 +163,39 @@ class BrokerChannel:
             self._retry.cancel()
             self._retry = None
 
-    def _connected(self, wire: Wire) -> None:
+    def _connected(self, link: _Link, wire: Wire) -> None:
+        if self._begin_handshake is None:
+            self._ready(link, wire)
+            return
+        link.handshake = self._begin_handshake()
+        wire.send(self._handshake_request(link.handshake.first()))
+
+    def _handshake_request(self, request: AuthenticateBrokerRequest) -> Sequence[Part]:
+        return encode_request(request, request.api.max_version, _HANDSHAKE_ID, self._settings.client_id)
+
+    def _ready(self, link: _Link, wire: Wire) -> None:
+        link.is_ready = True
         for call in self._unanswered:
             wire.send(call.parts)
+
+    def _handshake_answered(self, link: _Link, handshake: CallerHandshake, frame: memoryview) -> None:
+        request = AuthenticateBrokerRequest
+        try:
+            following = handshake.answered(decode_response(request, request.api.max_version, frame))
+        except (MalformedMessage, HandshakeError) as error:
+            if not self._failures:
+                _log.warning("Closing %s: %s", self, error)
+            self._cut()
+            self._lost(str(error))
+            return
+        wire = link.wire
+        if wire is None:
+            return
+        if following is not None:
+            wire.send(self._handshake_request(following))
+            return
+        link.handshake = None
+        self._ready(link, wire)
 
     def _answer_received(self, frame: memoryview) -> None:
         self._failures = 0
@@ -251,6 +289,9 @@ class _Link:
         self.channel: BrokerChannel | None = channel
         self.frame_bytes_max = frame_bytes_max
         self.wire: Wire | None = None
+        self.handshake: CallerHandshake | None = None  # that has not ended
+        self.is_ready = False
+        """Whether requests may be sent: the connection is open, and a handshake has ended."""
 
     @property
     def is_holding(self) -> bool:
@@ -261,11 +302,15 @@ class _Link:
             wire.abort()
             return
         self.wire = wire
-        self.channel._connected(wire)
+        self.channel._connected(self, wire)
 
     def frames_received(self, frames: Sequence[memoryview]) -> None:
         for frame in frames:
-            if self.channel is not None:
+            if self.channel is None:
+                return
+            if self.handshake is not None:
+                self.channel._handshake_answered(self, self.handshake, frame)
+            else:
                 self.channel._answer_received(frame)
 
     def frame_refused(self, size: int) -> None:
@@ -278,4 +323,6 @@ class _Link:
     def connection_lost(self, reason: str) -> None:
         self.wire = None
         if self.channel is not None:
+            if self.handshake is not None:
+                reason = f"{reason}, before it proved that it has the cluster's secret (cluster.secret.file)"
             self.channel._lost(reason)

@@ -55,7 +55,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "listener.security.protocol.map",
         SettingType.LIST,
-        ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL"),
+        (
+            "PLAINTEXT:PLAINTEXT",
+            "INTERNAL:PLAINTEXT",
+            "SSL:SSL",
+            "SASL_PLAINTEXT:SASL_PLAINTEXT",
+            "SASL_SSL:SASL_SSL",
+        ),
         "Security protocol of each listener name, as NAME:PROTOCOL pairs. Listeners of this broker speak "
         "only PLAINTEXT.",
     ),
@@ -63,7 +69,28 @@ SETTINGS: tuple[Setting, ...] = (
         "inter.broker.listener.name",
         SettingType.STRING,
         None,
-        "Name of the listener through which brokers connect to each other. Unset: the first advertised one.",
+        "Name of the listener through which brokers connect to each other, and for which they need no "
+        "`cluster.secret.file`: give it an address that clients cannot reach. Unset: the first advertised "
+        "one, which brokers then share with clients. If it is INTERNAL and `listeners` has only others, "
+        "which are on loopback, the broker opens INTERNAL there on a free port; if they are not, brokers "
+        "share the first.",
+    ),
+    Setting(
+        "cluster.secret.file",
+        SettingType.STRING,
+        None,
+        "File with the secret by which the brokers of a cluster know each other, of at least 32 characters; "
+        "the same for all of them. Then only a connection that has proved that it has the secret counts as "
+        "a broker's, whatever its listener. Of several lines the broker uses the first, and accepts all. "
+        "Unset: every connection to the listener `inter.broker.listener.name` counts as a broker's.",
+    ),
+    Setting(
+        "broker.listeners.trusted",
+        SettingType.LIST,
+        None,
+        "Names of listeners on which every connection counts as a broker's, without the cluster's secret. "
+        "Set it only while the brokers of a running cluster change to another listener or to a secret, one "
+        "after the other. Unset: `inter.broker.listener.name`, or none with `cluster.secret.file`.",
     ),
     Setting(
         "cluster.alter.listeners",

@@ -15,6 +15,7 @@ from holdfast_log.broker.log.checkpoints import MetaProperties
 from holdfast_log.broker.log.directory import IdentityError
 from holdfast_log.broker.log.identity import check_owner, claim, known_identity
 from holdfast_log.broker.log.run_marks import NO_EPOCH
+from holdfast_log.broker.network.admission import admission_of, notices
 from holdfast_log.broker.network.endpoints import Endpoints, parse_endpoints
 from holdfast_log.broker.process.hand_over import HandOverSettings, hand_over
 from holdfast_log.broker.process.log_directories import compare_directories
@@ -88,6 +89,7 @@ class Broker:
         self._around = around
         self._fatal = fatal
         self._endpoints = parse_endpoints(settings, machine_name)
+        self._admission = admission_of(settings, self._endpoints)
         self._logs = build_logs(settings, around)
         self._periodic = Periodic(around.clock)
         self._started_ms = now_ms(around.clock)
@@ -122,12 +124,16 @@ class Broker:
         cluster_id = await self._cluster_id(settings)
         broker_id = await self._identify(cluster_id, settings)
         identity = BrokerIdentity(broker_id, cluster_id, self._endpoints.inter_broker)
-        node = self.node = build_broker(self._settings, self._around, self._logs, identity, self._fatal)
+        node = self.node = build_broker(
+            self._settings, self._around, self._logs, identity, self._admission, self._fatal
+        )
         await node.settings.dynamic_configs.load()
         try:
             node.cluster.listeners.start(self._endpoints)
         except OSError as error:
             raise StartError(error.strerror or str(error)) from error
+        for notice in notices(self._admission, node.cluster.listeners.endpoints or self._endpoints):
+            _log.log(logging.WARNING if notice.is_warning else logging.INFO, notice.text)
         try:
             start_epoch = await node.cluster.membership.start()
         except BrokerIdInUse as error:

@@ -23,9 +23,12 @@ from twisted.python.failure import Failure
 
 from holdfast_log.broker.log.disk import OsDisk
 from holdfast_log.broker.log.settings import log_directories
+from holdfast_log.broker.network.admission import admission_of
+from holdfast_log.broker.network.endpoints import parse_endpoints
 from holdfast_log.broker.network.memory import RequestMemory
 from holdfast_log.broker.network.transport import SocketOptions, TcpNetwork
 from holdfast_log.broker.process import pid_file
+from holdfast_log.broker.process.cluster_secret import read_cluster_secret
 from holdfast_log.broker.process.descriptors import raise_limit, shares
 from holdfast_log.broker.process.directory_locks import DirectoryInUse, DirectoryLocks
 from holdfast_log.broker.process.lean_reactor import make_lean
@@ -68,8 +71,7 @@ class ProcessSettings:
     worker_threads: Annotated[int, "background.threads"]
     queued_request_bytes_max: Annotated[int, "queued.max.request.bytes"]
     receive_timeout_ms: Annotated[int, "socket.request.receive.timeout.ms"]
-    listeners: Annotated[tuple[str, ...], "listeners"]
-    brokers_listener: Annotated[str | None, "inter.broker.listener.name"]
+    secret_file: Annotated[str | None, "cluster.secret.file"]
 
 
 def run(settings: Settings, ready_file: str | None) -> int:
@@ -97,6 +99,8 @@ class BrokerProcess:
         own = read_group(ProcessSettings, settings)
         self._workers = ThreadWorkers(_reactor, own.worker_threads)
         boot = boot_id()
+        machine_name = socket.getfqdn()
+        admission = admission_of(settings, parse_endpoints(settings, machine_name))
         around = Surroundings(
             clock=_reactor,
             disk=OsDisk(),
@@ -112,7 +116,7 @@ class BrokerProcess:
                 read_group(SocketOptions, settings),
                 RequestMemory(own.queued_request_bytes_max),
                 receive_timeout_ms=own.receive_timeout_ms,
-                brokers_listener=(own.brokers_listener or "") if len(own.listeners) > 1 else "",
+                brokers_listener=admission.own or "",
                 brokers_memory_bytes=own.queued_request_bytes_max,
             ),
             workers=self._workers,
@@ -120,8 +124,9 @@ class BrokerProcess:
             date_ms=_date_ms,
             descriptors=shares(raise_limit()),
             boot=boot,
+            secret=read_cluster_secret(own.secret_file),
         )
-        self._broker = Broker(settings, around, machine_name=socket.getfqdn(), fatal=self._fail)
+        self._broker = Broker(settings, around, machine_name=machine_name, fatal=self._fail)
         self._locks = DirectoryLocks(directories)
 
     def run(self) -> int:

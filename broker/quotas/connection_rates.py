@@ -25,10 +25,12 @@ DELAY_S_MAX = 30.0
 class ConnectionRates:
     """A `ConnectionPace`. `settings` are the values in force, which may change.
 
-    The listener of brokers, if it is one of several, has no limit but its own.
+    `brokers` is the listener for brokers alone, None if there is none; it has no limit but its own.
     """
 
-    def __init__(self, limits: QuotaLimits, settings: Mapping[str, Any], brokers: str, clock: Clock) -> None:
+    def __init__(
+        self, limits: QuotaLimits, settings: Mapping[str, Any], brokers: str | None, clock: Clock
+    ) -> None:
         self.delayed = 0
         self.refused = 0
         self._limits = limits
@@ -63,7 +65,7 @@ class ConnectionRates:
         own = self._settings.get(listener_creation_rate(listener))
         if own is not None:
             limited.append((self._listeners.setdefault(listener, TokenBucket(BURST_S)), own))
-        if listener == self._brokers and len(self._settings["listeners"]) > 1:
+        if listener == self._brokers:
             return limited
         rate, unlimited = self._settings[CREATION_RATE.name], CREATION_RATE.default
         if rate < unlimited:

@@ -220,6 +220,7 @@ class FetchSessions:
         if (
             session is None
             or session.reader.principal != reader.principal
+            or session.reader.is_follower != reader.is_follower
             or (session.reader.connection_id != reader.connection_id and session.has_fences)
         ):
             raise error_for(
@@ -250,10 +251,15 @@ class FetchSessions:
         self._sessions[session_id] = self._sessions.pop(session_id)
         return session
 
-    def close(self, session_id: int, principal: str) -> None:
-        """Close a session if it exists and belongs to this principal."""
+    def close(self, session_id: int, reader: FetchReader) -> None:
+        """Close a session if it exists and belongs to this reader's principal. No consumer closes a
+        follower's."""
         session = self._sessions.get(session_id)
-        if session is not None and session.reader.principal == principal:
+        if (
+            session is not None
+            and session.reader.principal == reader.principal
+            and session.reader.is_follower == reader.is_follower
+        ):
             self._remove(session)
 
     def close_all_of(self, connection_id: int) -> None:

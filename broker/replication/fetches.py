@@ -152,7 +152,7 @@ class Fetches:
         session: FetchSession | None
         if epoch in (FIRST_EPOCH, FINAL_EPOCH):
             if request.session_id != NO_SESSION:
-                sessions.close(request.session_id, reader.principal)
+                sessions.close(request.session_id, reader)
             if epoch == FINAL_EPOCH:
                 return None
             partitions = sum(len(topic.partitions) for topic in request.topics)

@@ -54,6 +54,7 @@ _log = logging.getLogger(__name__)
 AnyHandler: TypeAlias = "Handler[Any, Any]"
 
 PRODUCE_KEY = 0
+_ONLY_BROKERS = "only brokers may send this request, on their own listener or with the cluster's secret"
 INTERNAL_ELEMENTS_FACTOR = 10
 """A controller's requests list a whole cluster; no client sends requests of that length."""
 
@@ -82,13 +83,31 @@ class _Route(NamedTuple):
     shortcut: Shortcut | None
 
 
+class ForBrokers(Handler[Any, Any]):
+    """Refuses the requests of an internal API: takes the place of its handler for clients."""
+
+    def __init__(self, handler: AnyHandler) -> None:
+        self.request = handler.request  # type: ignore[misc]
+        self._handler = handler
+
+    def handle(self, context: RequestContext, request: Request[Any]) -> None:
+        context.note_refused(
+            "requests of clients that are for brokers only", f"{request.api.name} is for brokers"
+        )
+        raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _ONLY_BROKERS)
+
+    def failed(self, context: RequestContext, request: Request[Any], error: BrokerError) -> Response | None:
+        return self._handler.failed(context, request, error)
+
+
 class Dispatcher:
     """Dispatches every request of every connection.
 
     `log` bounds the lines about requests that fail. Without `authorizer` every request is allowed; without
     `quotas` no client is throttled. A request of more than `elements_max` elements
-    (`socket.request.max.elements`) closes its connection; a request between brokers may have
-    `INTERNAL_ELEMENTS_FACTOR` times as many.
+    (`socket.request.max.elements`) closes its connection; a request of an internal API may have
+    `INTERNAL_ELEMENTS_FACTOR` times as many. Requests of internal APIs are handled if their connection is
+    another broker's, and refused otherwise.
     """
 
     def __init__(
@@ -103,7 +122,9 @@ class Dispatcher:
         self._authorizer = authorizer
         self._handlers: dict[int, AnyHandler] = {}
         self._routes: dict[int, _Route] = {}
-        """By the form of the requests (`form_of`)."""
+        """Of clients' requests, by their form (`form_of`)."""
+        self._broker_routes: dict[int, _Route] = {}
+        """Of requests from brokers, by their form."""
         self._flexible = flexible_requests()
         self._elements_max = elements_max
         self._internal_elements_max = elements_max * INTERNAL_ELEMENTS_FACTOR
@@ -116,13 +137,19 @@ class Dispatcher:
                 raise ValueError(f"{api.name} has two handlers")
             self._handlers[api.key] = handler
             elements_max = self._internal_elements_max if api.internal else self._elements_max
-            may_compile = elements_max >= COMPILED_ELEMENTS_MAX
-            decode = DECODERS.get(api.key) if may_compile else None
-            encode = ENCODERS.get(api.key)
-            shortcut = handler.shortcut() if may_compile and self._authorizer is None else None
-            for version in api.versions:
-                route = _Route(handler, api.request, version, elements_max, decode, encode, shortcut)
-                self._routes[form_of(api.key, version)] = route
+            is_closed = api.internal and not handler.is_for_everybody
+            self._add_routes(self._broker_routes, handler, elements_max)
+            self._add_routes(self._routes, ForBrokers(handler) if is_closed else handler, self._elements_max)
+
+    def _add_routes(self, routes: dict[int, _Route], handler: AnyHandler, elements_max: int) -> None:
+        api = handler.request.api
+        may_compile = elements_max >= COMPILED_ELEMENTS_MAX
+        decode = DECODERS.get(api.key) if may_compile else None
+        encode = ENCODERS.get(api.key)
+        shortcut = handler.shortcut() if may_compile and self._authorizer is None else None
+        for version in api.versions:
+            route = _Route(handler, api.request, version, elements_max, decode, encode, shortcut)
+            routes[form_of(api.key, version)] = route
 
     @property
     def apis(self) -> list[Api]:
@@ -144,7 +171,7 @@ class Dispatcher:
             if fields is None:
                 fields = request_fields(frame)
             form, correlation_id, client_id, position = fields
-            route = self._routes.get(form)
+            route = (self._broker_routes if connection.is_broker else self._routes).get(form)
             if route is None:
                 self._refuse_form(connection, fields, reply)
                 return
@@ -405,7 +432,7 @@ class ChargedCall(RemoteCall):
     def _throttle_ms(self) -> int:
         """Charge the time that the request took. Returns how long the client is throttled from now on."""
         self.suspend()
-        if self._spent_s and not self._request.api.internal:
+        if self._spent_s:
             spent_s, self._spent_s = self._spent_s, 0.0
             key = QuotaKey.REQUEST
             self.throttle(key, self._quotas.charge_time(self.connection, self.client_id, spent_s))

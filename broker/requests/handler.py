@@ -11,7 +11,7 @@ from twisted.python.failure import Failure
 from holdfast_log.broker.network.connection import ANONYMOUS, ServerConnection
 from holdfast_log.broker.quotas.keys import QuotaKey
 from holdfast_log.protocol.api import Request, Response
-from holdfast_log.protocol.errors import BrokerError
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import Part
 
 Q = TypeVar("Q", bound=Request[Any])
@@ -45,6 +45,12 @@ class RequestContext:
     def listener(self) -> str | None:
         """Name of the listener that received the request; None for a request from this broker to itself."""
         return None if self.connection is None else self.connection.listener
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether another broker sent the request, or this broker itself. See
+        `ServerConnection.is_broker`."""
+        return self.connection is None or self.connection.is_broker
 
     @property
     def client_host(self) -> str:
@@ -85,6 +91,17 @@ class RequestContext:
         raise NotImplementedError
 
 
+def check_replica(context: RequestContext, replica_id: int) -> None:
+    """Raise CLUSTER_AUTHORIZATION_FAILED if a client claims to be a replica. A replica reads records that are
+    not committed, and its position commits them."""
+    if replica_id >= 0 and not context.is_broker:
+        context.note_refused("clients that pose as replicas", f"it says that it is broker {replica_id}")
+        raise BrokerError(
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            "only brokers may use a replica id: send -1, as clients do",
+        )
+
+
 def refusal(failure: Failure) -> BrokerError:
     """The BrokerError that a Deferred failed with. Raises any other exception again."""
     failure.trap(BrokerError)
@@ -115,6 +132,8 @@ class Handler(Generic[Q, R]):
 
     request: ClassVar[type[Request[Any]]]
     """The API's request class."""
+    is_for_everybody: ClassVar[bool] = False
+    """Whether also a client may send the requests of an internal API."""
 
     def handle(self, context: RequestContext, request: Q) -> Answer[R]:
         """Answer the request.

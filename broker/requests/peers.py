@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred, fail
 
+from holdfast_log.broker.network.handshake import CallerHandshake
 from holdfast_log.broker.network.interfaces import Address, Network
 from holdfast_log.broker.network.outbound import BrokerChannel, ChannelLost, ChannelSettings
 from holdfast_log.broker.requests.dispatch import Dispatcher
@@ -22,7 +24,8 @@ class Peers:
 
     `address_of` returns the address at which a broker listens for other brokers, None if it is unknown. It is
     called for each request, because a broker may restart at another address. Requests to this broker itself
-    do not use the network.
+    do not use the network. `handshakes` begins a handshake with a broker; None: brokers need not prove who
+    they are.
     """
 
     def __init__(
@@ -34,7 +37,9 @@ class Peers:
         random: Callable[[], float],
         settings: ChannelSettings,
         address_of: Callable[[int], Address | None],
+        handshakes: Callable[[int], CallerHandshake] | None = None,
     ) -> None:
+        self._handshakes = handshakes
         self._local_id = local_id
         self._dispatcher = dispatcher
         self._network = network
@@ -58,8 +63,9 @@ class Peers:
             return fail(ChannelLost(f"the address of broker {broker_id} is unknown"))
         channel = self._channels.get(broker_id)
         if channel is None:
+            handshake = None if self._handshakes is None else functools.partial(self._handshakes, broker_id)
             channel = self._channels[broker_id] = BrokerChannel(
-                address, self._network, self._clock, self._random, self._settings
+                address, self._network, self._clock, self._random, self._settings, handshake
             )
         channel.move(address)
         return channel.send(request, timeout_ms=timeout_ms)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import javaproperties
 
+from holdfast_log.broker.network.endpoints import BROKERS
 from holdfast_log.coordinator.parent_process import die_with_parent
 from holdfast_log.coordinator.private_files import make_private
 from holdfast_log.coordinator.tools.directories import IMPORT_ROOT, import_path
@@ -37,9 +38,9 @@ class BrokerProcessError(Exception):
 
 
 class BackgroundBroker:
-    """One broker in `directory`, on a loopback port.
+    """One broker in `directory`, on loopback ports: `port` is for clients, `brokers_port` for brokers.
 
-    `properties` are added to those that every such broker has: its id, its listener, its log directory,
+    `properties` are added to those that every such broker has: its id, its listeners, its log directory,
     ZooKeeper's address, and an offsets topic with one replica. `python_arguments` go before `-m`, for a
     profiler. For a broker with an address of its own, `host` is that address and `launcher` the command
     that starts a program where the address exists. `checkout` has the sources to run, by default these.
@@ -52,6 +53,7 @@ class BackgroundBroker:
         broker_id: int,
         zookeeper_connect: str,
         port: int | None = None,
+        brokers_port: int | None = None,
         host: str = HOST,
         launcher: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
@@ -61,11 +63,14 @@ class BackgroundBroker:
         self.directory = Path(directory)
         self.broker_id = broker_id
         self.port = port or free_port()
+        self.brokers_port = brokers_port or free_port()
         self.host = host
         self.log_path = self.directory / "broker.log"
         self.properties = {
             "broker.id": str(broker_id),
-            "listeners": f"PLAINTEXT://{host}:{self.port}",
+            "listeners": f"PLAINTEXT://{host}:{self.port},{BROKERS}://{host}:{self.brokers_port}",
+            "inter.broker.listener.name": BROKERS,
+            "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{BROKERS}:PLAINTEXT",
             "log.dirs": str(self.directory / "data"),
             "zookeeper.connect": zookeeper_connect,
             "offsets.topic.replication.factor": "1",

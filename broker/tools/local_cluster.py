@@ -89,6 +89,7 @@ class LocalCluster:
                 zookeeper_connect=at.zookeeper_connect,
                 host=at.host,
                 port=at.port,
+                brokers_port=at.brokers_port,
                 launcher=at.launcher,
                 properties={**common, **at.properties, **log_dirs, **(properties or {})},
                 python_arguments=machines[number - 1].python_arguments if machines else python_arguments,
@@ -167,9 +168,10 @@ class LocalCluster:
 
 
 def _former_port(directory: Path) -> int | None:
-    """The port that the directory's broker used last; None if another program uses it now."""
+    """The port for clients that the directory's broker used last; None if another program uses it now."""
     try:
-        port = int(read_properties(directory / "server.properties")["listeners"].rpartition(":")[2])
+        listeners = read_properties(directory / "server.properties")["listeners"]
+        port = int(listeners.partition(",")[0].rpartition(":")[2])
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((HOST, port))

@@ -12,8 +12,9 @@ from holdfast_log.coordinator.tools.zookeeper_process import HOST, free_port
 class Place:
     """A broker's place in a network.
 
-    The broker listens on `host` and `port`, and connects to ZooKeeper at `zookeeper_connect`. Clients connect
-    to `address`. `launcher` prefixes the broker's command; `properties` are additional broker settings.
+    The broker listens on `host`, for clients at `port` and for brokers at `brokers_port`, and connects to
+    ZooKeeper at `zookeeper_connect`. Clients connect to `address`. `launcher` prefixes the broker's command;
+    `properties` are additional broker settings.
     """
 
     host: str
@@ -22,6 +23,7 @@ class Place:
     zookeeper_connect: str
     launcher: Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    brokers_port: int = field(default_factory=free_port)
 
 
 def on_loopback(zookeeper_connect: str, port: int | None = None) -> Place:

@@ -1,4 +1,5 @@
-"""Brokers behind relays: one relay in front of each broker, and one between the broker and ZooKeeper.
+"""Brokers behind relays: two relays in front of each broker, for clients and for brokers, and one between the
+broker and ZooKeeper.
 
 While a broker is cut off, its relays forward nothing in either direction. Connections stay open, and bytes
 already sent arrive when the cut is healed. A broker can also be cut off from ZooKeeper alone, or from
@@ -15,6 +16,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast_log.broker.network.endpoints import BROKERS
 from holdfast_log.broker.tools.place import Place
 from holdfast_log.coordinator.tools.zookeeper_process import HOST, free_port
 
@@ -56,7 +58,9 @@ class Relays:
 
     def place(self, number: int, zookeeper_connect: str) -> Place:
         port = free_port()
+        brokers_port = free_port()
         outside = self._open_door(number, (HOST, port), is_to_zookeeper=False)
+        between = self._open_door(number, (HOST, brokers_port), is_to_zookeeper=False)
         host, _, zookeeper_port = zookeeper_connect.rpartition(":")
         zookeeper = self._open_door(number, (host, int(zookeeper_port)), is_to_zookeeper=True)
         return Place(
@@ -64,7 +68,8 @@ class Relays:
             port,
             f"{HOST}:{outside}",
             f"{HOST}:{zookeeper}",
-            properties={"advertised.listeners": f"PLAINTEXT://{HOST}:{outside}"},
+            properties={"advertised.listeners": f"PLAINTEXT://{HOST}:{outside},{BROKERS}://{HOST}:{between}"},
+            brokers_port=brokers_port,
         )
 
     def cut(self, number: int, pid: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
@@ -15,7 +15,9 @@ from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.groups.offsets_topic import offsets_topic
 from holdfast_log.broker.groups.settings import OffsetsTopicSettings
+from holdfast_log.broker.network.admission import Admission
 from holdfast_log.broker.network.endpoints import Endpoints
+from holdfast_log.broker.network.handshake import NONCE_BYTES, CallerHandshake
 from holdfast_log.broker.network.interfaces import Address
 from holdfast_log.broker.network.listener import ListenerLimits, Listeners
 from holdfast_log.broker.network.outbound import ChannelSettings
@@ -121,6 +123,7 @@ class ClusterParts:
 def build_cluster(
     around: Surroundings,
     identity: BrokerIdentity,
+    admission: Admission,
     metadata: MetadataCache,
     parts: SettingsParts,
     lineage: Sequence[int],
@@ -133,11 +136,12 @@ def build_cluster(
     broker_id = identity.broker_id
     repeated_log = RepeatedLog(around.clock)
     dispatcher = Dispatcher(repeated_log, settings.request_elements_max, quotas=quotas)
-    listeners = _listeners(around, parts, dispatcher, repeated_log, rates)
+    listeners = _listeners(around, parts, admission, dispatcher, repeated_log, rates)
+    handshakes = _handshakes(around, identity, admission)
 
     def peers_as(client_id: str, timeout_ms: int = settings.request_timeout_ms) -> Peers:
         channels = ChannelSettings(client_id, request_timeout_ms=timeout_ms)
-        return _peers(around, identity, metadata, dispatcher, channels)
+        return _peers(around, identity, metadata, dispatcher, channels, handshakes)
 
     peers, controller_peers = peers_as(f"broker-{broker_id}"), peers_as(f"controller-{broker_id}")
     candidacy = Candidacy(broker_id, around.clock, around.date_ms)
@@ -173,6 +177,7 @@ def build_cluster(
 def _listeners(
     around: Surroundings,
     parts: SettingsParts,
+    admission: Admission,
     dispatcher: Dispatcher,
     log: RepeatedLog,
     rates: ConnectionRates,
@@ -186,6 +191,24 @@ def _listeners(
         around.descriptors.connections,
         log,
         rates,
+        admission.trusted,
+    )
+
+
+def _handshakes(
+    around: Surroundings, identity: BrokerIdentity, admission: Admission
+) -> Callable[[int], CallerHandshake] | None:
+    """What begins a handshake with another broker; None if the cluster has no secret."""
+    secret = around.secret
+    if secret is None:
+        return None
+    return lambda broker_id: CallerHandshake(
+        secret,
+        identity.cluster_id,
+        identity.broker_id,
+        broker_id,
+        around.random.randbytes(NONCE_BYTES),
+        is_optional=identity.inter_broker_listener in admission.trusted,
     )
 
 
@@ -195,6 +218,7 @@ def _peers(
     metadata: MetadataCache,
     dispatcher: Dispatcher,
     channels: ChannelSettings,
+    handshakes: Callable[[int], CallerHandshake] | None,
 ) -> Peers:
     def address_of(other_id: int) -> Address | None:
         node = metadata.brokers.get(other_id)
@@ -209,6 +233,7 @@ def _peers(
         around.random.random,
         channels,
         address_of,
+        handshakes,
     )
 
 

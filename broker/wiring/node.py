@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.log.manager import LogManager
+from holdfast_log.broker.network.admission import Admission
 from holdfast_log.broker.orders.controller_orders import ControllerOrders
 from holdfast_log.broker.replication.outages import DirectoryOutages, ZooKeeperOutages
 from holdfast_log.broker.wiring.cluster import ClusterParts, build_cluster
@@ -45,14 +46,15 @@ def build_broker(
     around: Surroundings,
     logs: LogManager,
     identity: BrokerIdentity,
+    admission: Admission,
     fatal: Callable[[str], None],
 ) -> WiredBroker:
     """Build a broker, unconnected to ZooKeeper and clients. It calls `fatal(why)` if it cannot continue."""
     metadata = MetadataCache()
     settings = build_settings(static, around, identity.broker_id, logs, metadata)
-    quotas = build_quotas(around, identity, settings, metadata)
+    quotas = build_quotas(around, admission, settings, metadata)
     cluster = build_cluster(
-        around, identity, metadata, settings, logs.lineage, quotas.clients, quotas.connections
+        around, identity, admission, metadata, settings, logs.lineage, quotas.clients, quotas.connections
     )
     replication = build_replication(around, logs, settings.in_force, cluster)
     groups = build_groups(

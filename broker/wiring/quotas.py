@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.network.admission import Admission
 from holdfast_log.broker.network.connection import ServerConnection
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.quotas.connection_rates import ConnectionRates
@@ -34,25 +34,25 @@ class QuotaParts:
 
 
 def build_quotas(
-    around: Surroundings, identity: BrokerIdentity, settings: SettingsParts, metadata: MetadataCache
+    around: Surroundings, admission: Admission, settings: SettingsParts, metadata: MetadataCache
 ) -> QuotaParts:
     wanted = read_group(QuotaSettings, settings.static)
     limits = QuotaLimits(wanted)
 
-    def is_broker(connection: ServerConnection) -> bool:
-        """Whether another broker has opened the connection. Without authentication a client can claim it: a
-        listener of their own for brokers (`inter.broker.listener.name`) keeps clients out."""
-        if connection.listener != identity.inter_broker_listener:
+    def is_exempt(connection: ServerConnection) -> bool:
+        """Whether another broker has opened the connection. On a listener that brokers share with clients,
+        and without a secret, their client ids tell them from clients, which can use such an id too."""
+        if not connection.is_broker:
             return False
-        return BROKER_CLIENT_ID.fullmatch(connection.client_id) is not None
+        return not admission.is_open or BROKER_CLIENT_ID.fullmatch(connection.client_id) is not None
 
-    clients = ClientQuotas(limits, wanted, around.clock, is_broker)
+    clients = ClientQuotas(limits, wanted, around.clock, is_exempt)
     return QuotaParts(
         limits=limits,
         clients=clients,
         mutations=MutationQuotas(
             clients, metadata, settings.static["num.partitions"], settings.static["request.partitions.max"]
         ),
-        connections=ConnectionRates(limits, settings.in_force, identity.inter_broker_listener, around.clock),
+        connections=ConnectionRates(limits, settings.in_force, admission.own, around.clock),
         store=QuotaStore(settings.dynamic_configs, wanted.entities_max),
     )

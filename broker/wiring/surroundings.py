@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 
 from holdfast_log.broker.log.disk import Disk
+from holdfast_log.broker.network.handshake import ClusterSecret
 from holdfast_log.broker.network.interfaces import Network
 from holdfast_log.broker.workers import Workers
 from holdfast_log.coordinator.clock import Clock, TimeOfDay
@@ -27,7 +28,8 @@ class Surroundings:
     """A broker's environment: time, disk, network, ZooKeeper, worker threads and randomness.
 
     `clock` times intervals, and nobody can set it; `date_ms` is the time of day, which an administrator may
-    set. `boot` identifies this boot of the machine; None if the system has no such id.
+    set. `boot` identifies this boot of the machine; None if the system has no such id. `secret` is what only
+    the brokers of the cluster know; None if brokers need not prove who they are.
     """
 
     clock: Clock
@@ -39,3 +41,4 @@ class Surroundings:
     date_ms: TimeOfDay
     descriptors: Descriptors = Descriptors()
     boot: str | None = None
+    secret: ClusterSecret | None = None

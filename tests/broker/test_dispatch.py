@@ -16,8 +16,9 @@ from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.compiled import COMPILED_ELEMENTS_MAX, DECODERS, ENCODERS
+from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import Parts, join_parts
-from holdfast_log.protocol.headers import encode_request, encode_response
+from holdfast_log.protocol.headers import decode_response, encode_request, encode_response
 from holdfast_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from holdfast_log.protocol.messages.stop_replica import (
     StopReplicaRequest,
@@ -43,6 +44,11 @@ class Brokers(Handler[StopReplicaRequest, StopReplicaResponse]):
     def handle(self, context: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
         return StopReplicaResponse(error_code=0, partition_errors=[])
 
+    def failed(
+        self, context: RequestContext, request: StopReplicaRequest, error: BrokerError
+    ) -> StopReplicaResponse:
+        return StopReplicaResponse(error_code=error.code, partition_errors=[])
+
 
 @pytest.fixture(autouse=True, params=["compiled", "python"])
 def header_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,15 +58,23 @@ def header_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         pytest.skip("protocol/_wire.c was not compiled, or HOLDFAST_PURE_PYTHON is set")
 
 
-@pytest.fixture
-def connection() -> ServerConnection:
-    dispatcher = Dispatcher(RepeatedLog(Clock()), ELEMENTS_MAX)
+def connect(
+    *, is_broker: bool = False, elements_max: int = ELEMENTS_MAX
+) -> tuple[ServerConnection, FakeWire]:
+    dispatcher = Dispatcher(RepeatedLog(Clock()), elements_max)
     dispatcher.add([Clients(), Brokers()])
     wire = FakeWire()
     limits = ConnectionLimits(1 << 20, 1 << 20, 100)
-    opened = ServerConnection(1, "PLAINTEXT", wire.peer, dispatcher.dispatch, limits, Clock())
+    opened = ServerConnection(
+        1, "PLAINTEXT", wire.peer, dispatcher.dispatch, limits, Clock(), is_broker=is_broker
+    )
     opened.connected(wire)
-    return opened
+    return opened, wire
+
+
+@pytest.fixture
+def connection() -> ServerConnection:
+    return connect()[0]
 
 
 def send(connection: ServerConnection, request: Request[Any]) -> None:
@@ -109,11 +123,46 @@ def test_a_frame_without_a_valid_request_closes_the_connection_and_the_log_says_
     assert reason in record.message
 
 
-def test_a_controller_request_may_have_more_elements(connection: ServerConnection) -> None:
+def test_a_controller_request_may_have_more_elements() -> None:
+    connection, _ = connect(is_broker=True)
     send(connection, stop_of(ELEMENTS_MAX * INTERNAL_ELEMENTS_FACTOR))
     assert not connection.is_closed
     send(connection, stop_of(ELEMENTS_MAX * INTERNAL_ELEMENTS_FACTOR + 1))
     assert connection.is_closed
+
+
+def test_a_client_gets_an_error_for_what_is_for_brokers() -> None:
+    connection, wire = connect()
+    for _ in range(3):
+        send(connection, stop_of(1))
+    answers = [decode_response(StopReplicaRequest, 4, frame) for frame in wire.frames()]
+    assert [answer.error_code for answer in answers] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 3
+    assert not connection.is_closed
+
+
+def test_a_client_that_sends_what_is_for_brokers_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    connection, _ = connect()
+    for _ in range(3):
+        send(connection, stop_of(1))
+    (record,) = caplog.records
+    assert "StopReplica is for brokers" in record.message
+
+
+def test_a_client_has_no_more_elements_for_a_request_that_is_for_brokers() -> None:
+    connection, _ = connect()
+    send(connection, stop_of(ELEMENTS_MAX))
+    assert not connection.is_closed
+    send(connection, stop_of(ELEMENTS_MAX + 1))
+    assert connection.is_closed
+
+
+def test_a_connection_may_send_brokers_requests_once_its_peer_is_known_to_be_one() -> None:
+    connection, wire = connect()
+    send(connection, stop_of(1))
+    connection.is_broker = True
+    send(connection, stop_of(1))
+    answers = [decode_response(StopReplicaRequest, 4, frame) for frame in wire.frames()]
+    assert [answer.error_code for answer in answers] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 0]
 
 
 class TestCompiled:
@@ -136,13 +185,7 @@ class TestCompiled:
         return encode_response(response, version, correlation_id) if self.knows else None
 
     def connect(self, elements_max: int = COMPILED_ELEMENTS_MAX) -> tuple[ServerConnection, FakeWire]:
-        dispatcher = Dispatcher(RepeatedLog(Clock()), elements_max)
-        dispatcher.add([Clients(), Brokers()])
-        wire = FakeWire()
-        limits = ConnectionLimits(1 << 20, 1 << 20, 100)
-        opened = ServerConnection(1, "PLAINTEXT", wire.peer, dispatcher.dispatch, limits, Clock())
-        opened.connected(wire)
-        return opened, wire
+        return connect(is_broker=True, elements_max=elements_max)
 
     def answer(self, request: Request[Any], elements_max: int = COMPILED_ELEMENTS_MAX) -> bytes:
         connection, wire = self.connect(elements_max)

@@ -12,6 +12,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from holdfast_log.broker.cluster.identity import BrokerIdentity
+from holdfast_log.broker.network.admission import Admission
 from holdfast_log.broker.requests.dispatch import Dispatcher
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.setting_groups import Live, settings_group
@@ -37,6 +38,7 @@ NOT_SERVED = {
 """Messages that this broker can decode but has no handler for."""
 
 SETTINGS = broker_settings({"zookeeper.connect": "z:1"})
+ADMISSION = Admission(frozenset(("PLAINTEXT",)), None, has_secret=False)
 
 
 @settings_group(ROWS)
@@ -87,7 +89,7 @@ def broker(tmp_path: Path) -> WiredBroker:
     world = World(tmp_path)
     zookeeper = cast(ZooKeeper, SimpleNamespace(add_listener=lambda listener: None))
     identity = BrokerIdentity(1, "cluster", "PLAINTEXT")
-    return build_broker(SETTINGS, world.surroundings(zookeeper), world.logs, identity, pytest.fail)
+    return build_broker(SETTINGS, world.surroundings(zookeeper), world.logs, identity, ADMISSION, pytest.fail)
 
 
 def test_every_api_has_one_handler_in_a_whole_broker(broker: WiredBroker) -> None:

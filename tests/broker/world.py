@@ -86,14 +86,29 @@ START_S = START_MS / 1000
 
 
 class Client:
-    """A client with one connection and one request at a time."""
+    """A client with one connection and one request at a time. Unless told otherwise its connection counts as
+    a broker's, as on a listener that brokers share with clients: so it may play a follower."""
 
-    def __init__(self, world: World, number: int, client_id: str = "test", host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        world: World,
+        number: int,
+        client_id: str = "test",
+        host: str = "127.0.0.1",
+        *,
+        is_broker: bool = True,
+    ) -> None:
         self.client_id = client_id
         limits = ConnectionLimits(100 << 20, 100 << 20, 1000)
         self.wire = FakeWire(Address(host, 40000))
         self.connection = ServerConnection(
-            number, "PLAINTEXT", self.wire.peer, world.dispatcher.dispatch, limits, world.clock
+            number,
+            "PLAINTEXT",
+            self.wire.peer,
+            world.dispatcher.dispatch,
+            limits,
+            world.clock,
+            is_broker=is_broker,
         )
         self.connection.connected(self.wire)
         self._asked: list[tuple[type[Request[Any]], int]] = []
@@ -254,6 +269,11 @@ class World:
     def client(self, client_id: str = "test", host: str = "127.0.0.1") -> Client:
         self._clients += 1
         return Client(self, self._clients, client_id, host)
+
+    def stranger(self, client_id: str = "broker-2", host: str = "127.0.0.1") -> Client:
+        """A client on a listener that brokers do not use."""
+        self._clients += 1
+        return Client(self, self._clients, client_id, host, is_broker=False)
 
     def topic_id(self, topic: str) -> uuid.UUID:
         if topic not in self._topic_ids:

@@ -20,7 +20,8 @@ class RawSocket:
     """One connection to the broker at `port`, from the address `source`. Its methods raise OSError;
     TimeoutError after `TIMEOUT_S`."""
 
-    def __init__(self, port: int, source: str = "127.0.0.1") -> None:
+    def __init__(self, port: int, source: str = "127.0.0.1", client_id: str = CLIENT_ID) -> None:
+        self._client_id = client_id
         self._socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S, (source, 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = bytearray()
@@ -54,7 +55,7 @@ class RawSocket:
         """Send a request. Returns its response; None if the broker closed the connection."""
         version = request.api.max_version if version is None else version
         self._correlation_id += 1
-        self.send(request_frame(request, version, self._correlation_id))
+        self.send(request_frame(request, version, self._correlation_id, self._client_id))
         frame = self.next_frame()
         if frame is None:
             return None
@@ -71,7 +72,7 @@ class RawSocket:
         """Send a request without waiting for its response."""
         version = request.api.max_version if version is None else version
         self._correlation_id += 1
-        self.send(request_frame(request, version, self._correlation_id))
+        self.send(request_frame(request, version, self._correlation_id, self._client_id))
 
     def is_hung_up(self) -> bool:
         """Wait until a frame arrives or the connection ends. Returns whether the broker closed it."""
@@ -91,6 +92,8 @@ class RawSocket:
         return taken
 
 
-def request_frame(request: Request[Any], version: int, correlation_id: int = 0) -> bytes:
+def request_frame(
+    request: Request[Any], version: int, correlation_id: int = 0, client_id: str = CLIENT_ID
+) -> bytes:
     """A request encoded as a frame, with its size prefix."""
-    return join_parts(encode_request(request, version, correlation_id, CLIENT_ID))
+    return join_parts(encode_request(request, version, correlation_id, client_id))

@@ -16,7 +16,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from holdfast_log.broker.network.admission import admission_of, notices
+from holdfast_log.broker.network.endpoints import parse_endpoints
+from holdfast_log.broker.process.cluster_secret import read_cluster_secret
 from holdfast_log.broker.settings.rows import broker_settings
+from holdfast_log.clients.settings import read_properties
 from holdfast_log.command.main import holdfast
 from tests.packaging.conftest import HOME
 
@@ -66,7 +70,9 @@ def test_a_unit_starts_a_command_that_exists(unit: Path, tmp_path: Path) -> None
 
 def compose_commands() -> list[tuple[str, list[str]]]:
     (compose,) = documents(CONFIG / "container" / "compose.yaml")
-    return [(name, service["command"]) for name, service in compose["services"].items()]
+    return [
+        (name, service["command"]) for name, service in compose["services"].items() if "command" in service
+    ]
 
 
 @pytest.mark.parametrize(("service", "command"), compose_commands())
@@ -81,6 +87,58 @@ def test_brokers_of_compose_have_ids_ports_and_volumes_of_their_own() -> None:
     for key in ("command", "ports", "volumes"):
         assert len({json.dumps(broker[key]) for broker in brokers}) == len(brokers) == 3
     assert all(port.startswith("127.0.0.1:") for broker in brokers for port in broker["ports"])
+
+
+def test_compose_draws_a_secret_once_that_brokers_accept(tmp_path: Path) -> None:
+    (compose,) = documents(CONFIG / "container" / "compose.yaml")
+    python, option, script = compose["services"]["secret"]["entrypoint"]
+    assert (python, option) == ("python", "-c")
+    path = tmp_path / "cluster.secret"
+    script = script.replace("/var/lib/holdfast/cluster.secret", str(path))
+    drawn = set()
+    for _ in range(2):
+        subprocess.run([sys.executable, option, script], timeout=60, check=True)
+        secret = read_cluster_secret(str(path))
+        assert secret is not None
+        drawn.add(secret.keys)
+    assert len(drawn) == 1
+    for name, service in compose["services"].items():
+        has_secret = any(volume.startswith("secret:") for volume in service["volumes"])
+        assert has_secret == (name == "secret" or name.startswith("broker-"))
+
+
+@pytest.mark.parametrize("command", [*compose_commands(), ("image", None), ("pod", None)], ids=lambda c: c[0])
+def test_brokers_have_a_listener_that_is_closed_to_clients(command: tuple[str, list[str] | None]) -> None:
+    name, words = command
+    if name == "image":
+        text = (CONFIG / "container" / "Dockerfile").read_text()
+        words = json.loads(re.findall(r"^CMD (.*)$", text, re.MULTILINE)[0])
+    elif name == "pod":
+        words = _words(_broker_container())
+    assert words is not None
+    if words[0] != "server":
+        return
+    with click.Context(holdfast) as context:
+        _, command_of_server, rest = holdfast.resolve_command(context, list(words))
+        assert command_of_server is not None
+        parsed = command_of_server.make_context("server", rest)
+    given = dict(override.split("=", 1) for override in parsed.params["overrides"])
+    settings = broker_settings({**read_properties(CONFIG / "server.properties"), **given})
+    endpoints = parse_endpoints(settings, "this.machine")
+    admission = admission_of(settings, endpoints)
+    assert admission.own == "INTERNAL"
+    assert not any(notice.is_warning for notice in notices(admission, endpoints))
+
+
+def _broker_container() -> dict[str, Any]:
+    (found,) = [
+        container
+        for document in documents(CONFIG / "kubernetes" / "holdfast.yaml")
+        if document["kind"] == "StatefulSet"
+        for container in document["spec"]["template"]["spec"]["containers"]
+        if container["name"] == "broker"
+    ]
+    return found
 
 
 def test_the_image_starts_a_command_that_exists() -> None:
@@ -113,6 +171,10 @@ def _words(container: dict[str, Any]) -> list[str]:
         return words
     shell, option, script = container["command"]
     environment = {"POD_NAME": "holdfast-2", "POD_NAMESPACE": "default"}
+    for variable in container["env"]:
+        if "value" in variable:
+            value = re.sub(r"\$\((\w+)\)", lambda found: environment[found[1]], variable["value"])
+            environment[variable["name"]] = value
     printed = subprocess.run(
         [shell, option, script.replace("exec holdfast", f"exec {sys.executable} -c '{_ECHO}'")],
         env=environment, capture_output=True, text=True, timeout=60, check=True,

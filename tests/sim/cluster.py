@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 
 from holdfast_log.broker.log.checkpoints import decode_directory_id
 from holdfast_log.broker.log.names import DIRECTORY_ID
+from holdfast_log.broker.network.handshake import ClusterSecret
 from holdfast_log.broker.network.interfaces import Address
 from holdfast_log.broker.process.lifecycle import Broker
 from holdfast_log.broker.replication.leadership import Leadership
@@ -46,6 +47,9 @@ from tests.sim.checkers import StoredLog, read_log
 from tests.sim.client import OWNERS_GROUP, Decider
 
 PORT = 9092
+_BROKERS_PORT = 19092
+_SECRET_SHARE = 0.3
+"""Share of the worlds whose brokers share the listener of clients, and know each other by a secret."""
 LOG_DIRECTORIES = ("/disk1", "/disk2")
 SESSION_TIMEOUT_MS = 6000
 NORMAL_WORK_MS_MAX = 5.0
@@ -77,6 +81,16 @@ SETTINGS: dict[str, str | int | bool] = {
     "controlled.shutdown.retry.backoff.ms": 500,
 }
 """Settings of every simulated broker: small sizes and short timeouts allow many restarts in one run."""
+
+
+def _listeners(name: str, secret: ClusterSecret | None) -> dict[str, str | int | bool]:
+    """The settings of a machine's listeners."""
+    if secret is not None:
+        return {"listeners": f"PLAINTEXT://{name}:{PORT}", "cluster.secret.file": "in memory"}
+    return {
+        "listeners": f"PLAINTEXT://{name}:{PORT},INTERNAL://{name}:{_BROKERS_PORT}",
+        "inter.broker.listener.name": "INTERNAL",
+    }
 
 
 class Machine:
@@ -114,10 +128,12 @@ class Machine:
         self._workers: SimWorkers | None = None
         self._lost: list[str] = []
         """Ids of log directories that the operator has declared lost."""
+        draw = world.rng("cluster secret")
+        self._secret = ClusterSecret((draw.randbytes(32),)) if draw.random() < _SECRET_SHARE else None
         self._settings = {
             **SETTINGS,
             "broker.id": broker_id,
-            "listeners": f"PLAINTEXT://{self.name}:{PORT}",
+            **_listeners(self.name, self._secret),
             **settings,
         }
 
@@ -178,6 +194,7 @@ class Machine:
             process.rng("broker"),
             process.clock.date_ms,
             boot=f"{self.name}, boot {self._boots}",
+            secret=self._secret,
         )
         process.run(self._begin, process, around)
 

@@ -9,6 +9,7 @@ import re
 
 from tests.sim.mutants import (
     access,
+    admission,
     answers,
     append_ids,
     cleaning,
@@ -72,6 +73,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 )
 
 RARE: tuple[Mutation, ...] = (
+    *admission.RARE,
     *answers.RARE,
     *clients.RARE,
     *poison.RARE,

@@ -16,6 +16,7 @@ from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.ownership import NO_PARTITION
 from tests.broker import test_answers as of_answers
 from tests.broker import test_data_path as of_data_path
+from tests.broker import test_dispatch as of_dispatch
 from tests.broker import test_internal_topics as of_internal_topics
 from tests.broker import test_metadata as of_metadata
 from tests.broker import test_outages as of_outages
@@ -34,7 +35,9 @@ from tests.broker.log import test_manager as of_managers
 from tests.broker.log import test_producer_totals as of_totals
 from tests.broker.log import test_recovery as of_recovery
 from tests.broker.log import test_time_search as of_time_search
+from tests.broker.network import test_handshake as of_handshake
 from tests.broker.network import test_memory as of_memory
+from tests.broker.network import test_trust as of_trust
 from tests.broker.ownership import test_enforcement as of_enforcement
 from tests.broker.ownership import test_fencing as of_fences
 from tests.broker.ownership import test_group_readers as of_members
@@ -48,6 +51,7 @@ from tests.broker.ownership.machine import Machine
 from tests.broker.ownership.world import Owner, OwnershipWorld
 from tests.broker.quotas import test_store as of_quotas
 from tests.broker.replication import test_conditions as of_offsets
+from tests.broker.replication import test_fetch_sessions as of_sessions
 from tests.broker.replication import test_fetcher as of_fetchers
 from tests.broker.replication import test_following as of_followers
 from tests.broker.replication import test_held_requests as of_held_requests
@@ -574,6 +578,29 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "lost-owner-commits": lambda path: of_commits.test_an_owner_that_has_lost_its_partition_commits_nothing(
         of_commits.coordinator(path)
+    ),
+    "orders-of-clients": lambda path: of_dispatch.test_a_client_gets_an_error_for_what_is_for_brokers(),
+    "long-orders-of-clients": lambda path: (
+        of_dispatch.test_a_client_has_no_more_elements_for_a_request_that_is_for_brokers()
+    ),
+    "posing-reader-believed": of_trust.test_a_fetch_with_a_replica_id_is_a_brokers_only,
+    "posing-asker-believed": of_trust.test_offsets_for_a_replica_are_a_brokers_only,
+    "posing-epochs-believed": of_trust.test_epochs_for_a_replica_are_a_brokers_only,
+    "every-listener-trusted": lambda path: (
+        of_trust.test_only_connections_to_trusted_listeners_count_as_brokers()
+    ),
+    "exempt-by-name": (
+        of_trust.test_a_name_frees_from_quotas_only_where_brokers_have_no_listener_of_their_own
+    ),
+    "any-proof-taken": lambda path: of_handshake.test_a_connection_has_one_attempt(),
+    "many-attempts": lambda path: of_handshake.test_a_connection_has_one_attempt(),
+    "answerer-unproven": lambda path: of_handshake.test_a_broker_that_cannot_prove_itself_gets_no_requests(),
+    "proof-reflected": lambda path: of_handshake.test_a_broker_that_cannot_prove_itself_gets_no_requests(),
+    "proof-replayed": lambda path: (
+        of_handshake.test_a_proof_that_was_overheard_is_worth_nothing_on_another_connection()
+    ),
+    "session-closed-by-client": lambda path: (
+        of_sessions.test_no_consumer_uses_or_closes_the_session_of_a_follower()
     ),
     "commit-checked-once": _commit_under_check,
     "look-at-readers-once": _former_member_fetches,

@@ -69,7 +69,7 @@ def test_listener_port_0_is_advertised_by_its_real_number() -> None:
         ({"listener_security_protocol_map": "A"}, "expected NAME:PROTOCOL"),
         ({"listener_security_protocol_map": "A:TELNET"}, "PROTOCOL one of PLAINTEXT, SSL"),
         ({"listener_security_protocol_map": "A:SSL,a:SSL"}, "A is given twice"),
-        ({"inter_broker_listener_name": "X"}, "expected an advertised listener .PLAINTEXT."),
+        ({"inter_broker_listener_name": "X"}, "expected a name that listeners has .PLAINTEXT."),
         ({"listeners": "PLAINTEXT://h:1,SSL://h:2"}, "'SSL://h:2' is not allowed: .* does not speak SSL"),
         ({"listeners": "SASL_SSL://h:1"}, "this broker does not speak SASL_SSL, only PLAINTEXT"),
     ],
@@ -92,3 +92,53 @@ def test_only_listeners_that_there_are_can_be_those_that_alter_the_cluster() -> 
     with pytest.raises(SettingError, match=r"cluster\.alter\.listeners='ADMIN' is not allowed"):
         parsed(cluster_alter_listeners="ADMIN")
     parsed(cluster_alter_listeners="plaintext")
+
+
+@pytest.mark.parametrize(
+    ("listeners", "brokers"),
+    [
+        ("PLAINTEXT://127.0.0.1:9099", "INTERNAL://127.0.0.1:0"),
+        ("PLAINTEXT://localhost:9099", "INTERNAL://localhost:0"),
+        ("PLAINTEXT://[::1]:9099", "INTERNAL://[::1]:0"),
+        ("PLAINTEXT://127.0.0.1:1,INTERNAL://127.0.0.1:2", "INTERNAL://127.0.0.1:2"),
+    ],
+)
+def test_brokers_have_their_own_listener_where_only_those_of_clients_are_given(
+    listeners: str, brokers: str
+) -> None:
+    endpoints = parsed(listeners=listeners, inter_broker_listener_name="internal")
+    assert [str(each) for each in endpoints.listeners] == [listeners.partition(",")[0], brokers]
+    assert endpoints.advertised == endpoints.listeners
+    assert (endpoints.inter_broker, endpoints.brokers_have_own) == ("INTERNAL", True)
+
+
+@pytest.mark.parametrize(
+    ("listeners", "name"),
+    [
+        ("PLAINTEXT://:9099", "INTERNAL"),
+        ("PLAINTEXT://10.0.0.1:9099", "INTERNAL"),
+        ("PLAINTEXT://127.0.0.1:1,SSL://:2", "INTERNAL"),
+        ("PLAINTEXT://127.0.0.1:9099", ""),
+        ("PLAINTEXT://127.0.0.1:9099", "PLAINTEXT"),
+        ("PLAINTEXT://127.0.0.1:1,SSL://127.0.0.1:2", ""),
+    ],
+)
+def test_elsewhere_brokers_share_the_first_listener_with_clients(listeners: str, name: str) -> None:
+    protocols = "PLAINTEXT:PLAINTEXT,SSL:PLAINTEXT"
+    given = {"inter_broker_listener_name": name} if name else {}
+    endpoints = parsed(listeners=listeners, listener_security_protocol_map=protocols, **given)
+    assert len(endpoints.listeners) == len(listeners.split(","))
+    assert (endpoints.inter_broker, endpoints.brokers_have_own) == ("PLAINTEXT", False)
+
+
+def test_the_listener_of_brokers_is_advertised_as_it_is_if_only_those_of_clients_are_named() -> None:
+    endpoints = parsed(
+        listeners="PLAINTEXT://:9092,INTERNAL://:19092",
+        advertised_listeners="PLAINTEXT://broker.example:443",
+        inter_broker_listener_name="INTERNAL",
+    )
+    assert [str(each) for each in endpoints.advertised] == [
+        "PLAINTEXT://broker.example:443",
+        "INTERNAL://machine.example:19092",
+    ]
+    assert (endpoints.inter_broker, endpoints.brokers_have_own) == ("INTERNAL", True)

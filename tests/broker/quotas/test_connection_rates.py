@@ -19,7 +19,7 @@ from tests.models.quotas import client_quotas
 
 
 class Rates:
-    def __init__(self, listeners: str = "PLAINTEXT://:1", brokers: str = "PLAINTEXT", **given: Any) -> None:
+    def __init__(self, listeners: str = "PLAINTEXT://:1", brokers: str | None = None, **given: Any) -> None:
         self.clock = Clock()
         self.limits = QuotaLimits(QuotaSettings())
         values = {name.replace("_", "."): value for name, value in given.items()}

@@ -127,9 +127,23 @@ def test_an_ended_session_watches_no_partition() -> None:
     assert ("t", 2) in room.sessions
     room.sessions.forget(session, [("t", 2)])
     assert ("t", 2) not in room.sessions and ("t", 0) in room.sessions
-    room.sessions.close(session.id, "User:a")
+    room.sessions.close(session.id, session.reader)
     assert ("t", 0) not in room.sessions
     assert len(room.sessions) == room.sessions.partitions == 0
+
+
+def test_no_consumer_uses_or_closes_the_session_of_a_follower() -> None:
+    room = Room()
+    session = room.open()
+    assert session is not None
+    consumer = session.reader
+    session.reader = consumer._replace(replica_id=2)
+    with pytest.raises(BrokerError):
+        room.sessions.use(session.id, session.epoch, consumer, by_ids=session.by_ids, now_ms=0)
+    room.sessions.close(session.id, consumer)
+    assert room.is_open(session)
+    room.sessions.close(session.id, session.reader)
+    assert not room.is_open(session)
 
 
 def test_session_ids_are_unique_and_never_the_reserved_id() -> None:
@@ -147,8 +161,8 @@ def test_a_closed_session_cannot_be_used() -> None:
     room = Room()
     session = room.open()
     assert session is not None
-    room.sessions.close(session.id, "User:b")
+    room.sessions.close(session.id, session.reader._replace(principal="User:b"))
     assert room.is_open(session)
-    room.sessions.close(session.id, "User:a")
+    room.sessions.close(session.id, session.reader)
     with pytest.raises(BrokerError):
         room.use(session)
