@@ -133,6 +133,11 @@ class ServerConnection(Turns):
         return int(self._last_activity_s * 1000)
 
     @property
+    def last_activity_s(self) -> float:
+        """When bytes were last received or sent, in seconds of the clock."""
+        return self._last_activity_s
+
+    @property
     def source(self) -> str:
         """Who the client is, for limits that each client has for itself: its principal, or the address of one
         that has not proved who it is."""

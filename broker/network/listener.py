@@ -7,12 +7,12 @@ import functools
 import logging
 import math
 import os
-from collections import Counter
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from holdfast_log.broker.network.connection import ConnectionLimits, FrameHandler, ServerConnection
+from holdfast_log.broker.network.connection_room import Room
 from holdfast_log.broker.network.endpoints import Endpoints
 from holdfast_log.broker.network.interfaces import Address, ConnectionPace, Network, Port
 from holdfast_log.broker.network.refusals import RefusalPace, Refusals
@@ -29,10 +29,11 @@ _SWEEP_MS_MAX = 30_000
 @settings_group(SETTINGS)
 @dataclass(frozen=True, slots=True)
 class ListenerLimits:
-    """Limits of each connection and of all together. An `idle_ms_max` of -1 means no limit."""
+    """Limits of each connection and of all together. An `idle_ms_max` of -1 means no limit. Without
+    `connections_per_ip_max` one address may have half of all connections."""
 
     connections_max: Annotated[int, "max.connections"]
-    connections_per_ip_max: Annotated[int, "max.connections.per.ip"]
+    connections_per_ip_max: Annotated[int | None, "max.connections.per.ip"]
     idle_ms_max: Annotated[int, "connections.max.idle.ms"]
     connection: ConnectionLimits
     refused_delay_ms_max: Annotated[int, "connection.refused.delay.max.ms"] = 1000
@@ -43,7 +44,8 @@ class Listeners:
 
     Iterating gives the open connections, oldest first. `descriptors` is the number of file descriptors that
     connections may take; None: no limit besides those in `limits`. Without `pace` they may come at any rate.
-    Each connection to a listener in `trusted` counts as another broker's.
+    Each connection to a listener in `trusted` counts as another broker's. `brokers` is the listener for
+    brokers alone, for which connections are kept; None: there is none.
     """
 
     def __init__(
@@ -56,10 +58,12 @@ class Listeners:
         log: RepeatedLog | None = None,
         pace: ConnectionPace | None = None,
         trusted: Container[str] = (),
+        brokers: str | None = None,
     ) -> None:
         self._pace = pace
         self._trusted = trusted
-        self._descriptors = descriptors
+        self._brokers = brokers
+        self._room = Room(clock, limits.connections_max, limits.connections_per_ip_max, descriptors, brokers)
         self._log = log or RepeatedLog(clock)
         self._refusals = Refusals(
             clock, self._log, RefusalPace(delay_max_s=limits.refused_delay_ms_max / 1000)
@@ -74,7 +78,6 @@ class Listeners:
         """The endpoints with their real port numbers; None before `start`."""
         self._ports: dict[str, Port] = {}
         self._connections: dict[int, ServerConnection] = {}
-        self._per_host: Counter[str] = Counter()
         self._sweep: DelayedCall | None = None
 
     def __iter__(self) -> Iterator[ServerConnection]:
@@ -119,16 +122,8 @@ class Listeners:
         self._refusals.end_all()
 
     def _accept(self, listener: str, peer: Address) -> ServerConnection | None:
-        used = len(self._connections) + self._refusals.held
-        if self._descriptors is not None and used >= self._descriptors:
+        if not self._has_room(listener, peer):
             self.refused += 1
-            self._log_no_descriptor(listener, peer, self._descriptors)
-            return None
-        refusal = self._refusal(peer)
-        if refusal is not None:
-            self.refused += 1
-            cause = "connections refused because too many are open"
-            self._log.warning(_log, cause, "Refusing a connection from %s on %s: %s", peer, listener, refusal)
             return None
         delay_s = 0.0 if self._pace is None else self._pace.delay_s(listener, peer.host)
         if delay_s is None:
@@ -149,37 +144,33 @@ class Listeners:
             is_broker=listener in self._trusted,
         )
         self._connections[connection.id] = connection
-        self._per_host[peer.host] += 1
+        self._room.take(connection)
         connection.add_close_callback(self._forget)
         if delay_s:
             connection.mute(math.ceil(delay_s * 1000))
         return connection
 
-    def _refusal(self, peer: Address) -> str | None:
-        limits = self._limits
-        if len(self._connections) >= limits.connections_max:
-            return f"max.connections={limits.connections_max} connections are open"
-        if self._per_host[peer.host] >= limits.connections_per_ip_max:
-            return f"that address has max.connections.per.ip={limits.connections_per_ip_max} connections open"
-        return None
-
-    def _log_no_descriptor(self, listener: str, peer: Address, descriptors: int) -> None:
-        self._log.warning(
-            _log,
-            "connections refused for lack of descriptors",
-            "Refusing connections, the last one from %s on %s: the limit of open files leaves descriptors "
-            "for %d connections, and as many are open; raise the limit (ulimit -n, LimitNOFILE) and restart",
-            peer,
-            listener,
-            descriptors,
-        )
+    def _has_room(self, listener: str, peer: Address) -> bool:
+        """Whether one more connection may be opened. Closes one of a stranger for it."""
+        lack = self._room.lack(listener, peer.host, self._refusals.held)
+        if lack is None:
+            return True
+        stranger = lack.strangers.first_to_go()
+        if stranger is not None:
+            cause = "connections closed because too many are open"
+            text = "Closing %s for a new one from %s: %s are open, and it was idle for the longest time%s"
+            self._log.warning(_log, cause, text, stranger, peer, lack.what, lack.advice)
+            stranger.close("another connection needed its place")
+            lack = self._room.lack(listener, peer.host, self._refusals.held)
+        if lack is not None:
+            cause = "connections refused because too many are open"
+            text = "Refusing a connection from %s on %s: %s are open, and none of them may be closed for it%s"
+            self._log.warning(_log, cause, text, peer, listener, lack.what, lack.advice)
+        return lack is None
 
     def _forget(self, connection: ServerConnection) -> None:
         del self._connections[connection.id]
-        host = connection.peer.host
-        self._per_host[host] -= 1
-        if not self._per_host[host]:
-            del self._per_host[host]
+        self._room.leave(connection)
 
     def _schedule_sweep(self) -> None:
         idle_ms = self._limits.idle_ms_max

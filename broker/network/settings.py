@@ -153,14 +153,20 @@ SETTINGS: tuple[Setting, ...] = (
         "max.connections",
         SettingType.INT,
         _NO_LIMIT,
-        "Maximum number of open connections to this broker; the broker closes further ones at once.",
+        "Maximum number of open connections to this broker; the limit of open files may allow fewer. For a "
+        "further one the broker closes one that has not sent a valid request, or else the one that was idle "
+        "for the longest time; if all are in use, it closes the new one. One in eight, up to 64, is for the "
+        "listener `inter.broker.listener.name`, if clients have another one.",
         minimum=0,
     ),
     Setting(
         "max.connections.per.ip",
         SettingType.INT,
-        _NO_LIMIT,
-        "Maximum number of open connections from one IP address; the broker closes further ones at once.",
+        None,
+        "Maximum number of open connections from one IP address, or from the IPv6 addresses that share 64 "
+        "bits; what the broker closes for a further one is as for `max.connections`. Connections to a "
+        "listener for brokers alone do not count. Unset: half of those that `max.connections` and the limit "
+        "of open files allow.",
         minimum=0,
     ),
     CREATION_RATE,

@@ -192,6 +192,7 @@ def _listeners(
         log,
         rates,
         admission.trusted,
+        admission.own,
     )
 
 

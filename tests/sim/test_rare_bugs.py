@@ -36,6 +36,7 @@ from tests.broker.log import test_producer_totals as of_totals
 from tests.broker.log import test_recovery as of_recovery
 from tests.broker.log import test_time_search as of_time_search
 from tests.broker.network import test_handshake as of_handshake
+from tests.broker.network import test_listener as of_listeners
 from tests.broker.network import test_memory as of_memory
 from tests.broker.network import test_trust as of_trust
 from tests.broker.ownership import test_enforcement as of_enforcement
@@ -599,6 +600,14 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "proof-replayed": lambda path: (
         of_handshake.test_a_proof_that_was_overheard_is_worth_nothing_on_another_connection()
     ),
+    "strangers-stay": lambda path: of_listeners.test_the_oldest_connection_that_is_silent_goes_first(),
+    "busy-connection-closed": lambda path: of_listeners.test_a_connection_in_use_does_not_go(),
+    "silent-connection-outlives": lambda path: (
+        of_listeners.test_the_oldest_connection_that_is_silent_goes_first()
+    ),
+    "broker-closed-for-others": lambda path: of_listeners.test_connections_are_kept_for_brokers(),
+    "no-place-for-brokers": lambda path: of_listeners.test_connections_are_kept_for_brokers(),
+    "address-takes-all": lambda path: of_listeners.test_one_address_leaves_half_of_all_to_others(),
     "session-closed-by-client": lambda path: (
         of_sessions.test_no_consumer_uses_or_closes_the_session_of_a_follower()
     ),

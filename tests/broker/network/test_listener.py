@@ -22,6 +22,7 @@ A = Endpoint("A", "PLAINTEXT", "127.0.0.1", 0)
 B = Endpoint("B", "PLAINTEXT", "127.0.0.1", 0)
 ENDPOINTS = Endpoints((A, B), (replace(A, host="a.example"), replace(B, host="b.example")), "A")
 LIMITS = ListenerLimits(100, 100, 60_000, ConnectionLimits(1000, 1000, 10))
+LIMITS_BY_DEFAULT = replace(LIMITS, connections_per_ip_max=None)
 
 
 class FixedPace:
@@ -42,6 +43,7 @@ class World:
         limits: ListenerLimits = LIMITS,
         descriptors: int | None = None,
         pace: FixedPace | None = None,
+        brokers: str | None = None,
     ) -> None:
         self.clock = Clock()
         self.network = FakeNetwork()
@@ -53,6 +55,8 @@ class World:
             limits,
             descriptors=descriptors,
             pace=pace,
+            trusted=() if brokers is None else (brokers,),
+            brokers=brokers,
         )
 
     def arrive(self, host: str = "192.0.2.1", listener: int = 0) -> tuple[ServerConnection, FakeWire]:
@@ -92,20 +96,45 @@ def test_a_port_that_cannot_be_opened_closes_all_ports() -> None:
     assert [port.is_closed for port in world.network.ports] == [True]
 
 
-def test_the_connection_limit_applies_to_each_address(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def ask(connection: ServerConnection) -> None:
+    """Send a request, which waits for its answer."""
+    connection.frames_received([memoryview(bytearray(b"request"))])
+
+
+def test_the_connection_limit_applies_to_each_address(caplog: pytest.LogCaptureFixture) -> None:
     world = World(replace(LIMITS, connections_per_ip_max=2))
     world.listeners.start(ENDPOINTS)
     first, _ = world.arrive()
-    world.arrive(listener=1)
+    second, _ = world.arrive(listener=1)
+    ask(first), ask(second)
     assert world.try_to_arrive() is None
-    world.arrive("192.0.2.2")
+    other, _ = world.arrive("192.0.2.2")
     assert "max.connections.per.ip=2" in caplog.records[0].message
     assert len(caplog.records) == 1
     first.connection_lost("the peer left")
-    world.arrive()
+    third, _ = world.arrive()
     assert (world.listeners.accepted, world.listeners.refused) == (4, 1)
+    world.arrive()
+    assert third.is_closed, "it has sent nothing"
+    assert not second.is_closed and not other.is_closed
+
+
+def test_one_host_with_many_ipv6_addresses_is_one_address() -> None:
+    world = World(replace(LIMITS, connections_per_ip_max=2))
+    world.listeners.start(ENDPOINTS)
+    for host in ("2001:db8::1", "2001:db8::2"):
+        ask(world.arrive(host)[0])
+    assert world.try_to_arrive("2001:db8::3") is None
+    assert world.try_to_arrive("2001:db8:0:1::1") is not None
+
+
+@pytest.mark.parametrize(("limit", "most"), [(None, 50), (100, 100), (1000, 100)])
+def test_without_a_limit_an_address_may_have_half_of_all_connections(limit: int | None, most: int) -> None:
+    world = World(replace(LIMITS, connections_per_ip_max=limit))
+    world.listeners.start(ENDPOINTS)
+    while (arrived := world.try_to_arrive()) is not None:
+        ask(arrived[0])
+    assert len(world.listeners) == most
 
 
 def test_a_connection_that_comes_too_fast_is_accepted_and_read_later() -> None:
@@ -134,10 +163,112 @@ def test_the_connection_limit_applies_to_all_addresses_together() -> None:
     world = World(replace(LIMITS, connections_max=2))
     world.listeners.start(ENDPOINTS)
     first, _ = world.arrive("192.0.2.1")
-    world.arrive("192.0.2.2")
+    second, _ = world.arrive("192.0.2.2")
+    ask(first), ask(second)
     assert world.try_to_arrive("192.0.2.3") is None
     first.close("fenced")
     assert world.try_to_arrive("192.0.2.3") is not None
+
+
+def test_the_oldest_connection_that_is_silent_goes_first() -> None:
+    world = World(replace(LIMITS, connections_max=3))
+    world.listeners.start(ENDPOINTS)
+    used, silent, later = (world.arrive(f"192.0.2.{number}")[0] for number in (1, 2, 3))
+    ask(used)
+    world.replies[0].nothing()
+    world.clock.advance(10)
+    newest, _ = world.arrive("192.0.2.4")
+    assert [each.is_closed for each in (used, silent, later, newest)] == [False, True, False, False]
+    world.arrive("192.0.2.5")
+    assert [each.is_closed for each in (used, later, newest)] == [False, True, False]
+
+
+def test_what_is_closed_for_new_connections_is_logged_once_in_ten_seconds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(replace(LIMITS, connections_max=3))
+    world.listeners.start(ENDPOINTS)
+    for number in range(100):
+        world.arrive(f"192.0.2.{number}")
+    (line,) = caplog.messages
+    assert "max.connections=3" in line and "connection 1 from 192.0.2.0" in line
+
+
+def test_one_address_leaves_half_of_all_to_others() -> None:
+    world = World(LIMITS_BY_DEFAULT)
+    world.listeners.start(ENDPOINTS)
+    for _ in range(50):
+        ask(world.arrive()[0])
+    assert world.try_to_arrive() is None
+    assert world.try_to_arrive("192.0.2.2") is not None
+
+
+def test_the_connection_that_is_idle_for_the_longest_time_goes_next() -> None:
+    world = World(replace(LIMITS, connections_max=3))
+    world.listeners.start(ENDPOINTS)
+    early, waiting, late = (world.arrive(f"192.0.2.{number}")[0] for number in (1, 2, 3))
+    for connection in (late, waiting, early, late):
+        ask(connection)
+        if connection is not waiting:
+            world.replies[-1].nothing()
+        world.clock.advance(10)
+    assert world.try_to_arrive("192.0.2.4") is not None
+    assert [each.is_closed for each in (early, waiting, late)] == [True, False, False]
+
+
+def test_a_connection_in_use_does_not_go() -> None:
+    world = World(replace(LIMITS, connections_max=2, idle_ms_max=-1))
+    world.listeners.start(ENDPOINTS)
+    waiting, _ = world.arrive("192.0.2.1")
+    recent, _ = world.arrive("192.0.2.2")
+    ask(waiting)
+    world.clock.advance(1000)
+    ask(recent)
+    world.replies[1].nothing()
+    assert world.try_to_arrive("192.0.2.3") is None
+    world.clock.advance(1)
+    assert world.try_to_arrive("192.0.2.3") is not None
+    assert recent.is_closed and not waiting.is_closed
+
+
+def test_connections_are_kept_for_brokers() -> None:
+    world = World(
+        replace(LIMITS, connections_max=16, connections_per_ip_max=100, idle_ms_max=-1), brokers="B"
+    )
+    world.listeners.start(ENDPOINTS)
+    clients = []
+    while (arrived := world.try_to_arrive()) is not None:
+        clients.append(arrived[0])
+        ask(arrived[0])
+    assert len(clients) == 14, "an eighth is kept"
+    brokers = [world.arrive(listener=1)[0] for _ in range(2)]
+    assert world.try_to_arrive(listener=1) is None, "all clients are in use"
+    world.replies[0].nothing()
+    world.clock.advance(1)
+    brokers += [world.arrive(listener=1)[0]]
+    assert clients[0].is_closed
+    assert all(connection.is_broker and not connection.is_closed for connection in brokers)
+    world.clock.advance(1000)
+    assert world.try_to_arrive(listener=1) is None, "no broker goes for another one"
+
+
+def test_brokers_count_for_no_address_and_do_not_go() -> None:
+    world = World(replace(LIMITS, connections_per_ip_max=1, connections_max=4), brokers="B")
+    world.listeners.start(ENDPOINTS)
+    brokers = [world.arrive(listener=1)[0] for _ in range(3)]
+    client, _ = world.arrive()
+    world.arrive()
+    assert client.is_closed
+    assert not any(connection.is_closed for connection in brokers)
+
+
+def test_closed_connections_take_no_memory() -> None:
+    world = World()
+    world.listeners.start(ENDPOINTS)
+    for _ in range(2000):
+        world.arrive()[0].connection_lost("the peer left")
+    assert len(world.listeners._room._strangers._heap) < 100
+    assert not world.listeners._room._by_address
 
 
 def test_only_idle_connections_are_closed_after_the_idle_limit() -> None:
@@ -202,7 +333,8 @@ def test_connections_beyond_the_descriptors_are_refused_with_one_line_in_ten_sec
     world = World(descriptors=2)
     world.listeners.start(ENDPOINTS)
     first, _ = world.arrive()
-    world.arrive("192.0.2.2")
+    ask(first)
+    ask(world.arrive("192.0.2.2")[0])
     for _ in range(5):
         assert world.try_to_arrive("192.0.2.3") is None
     (line,) = caplog.messages

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast_log.broker.handlers import fetch, list_offsets, offset_for_leader_epoch
 from holdfast_log.broker.network.connection import ServerConnection
+from holdfast_log.broker.network.connection_room import Room
 from holdfast_log.broker.network.handshake import (
     CallerHandshake,
     CallerState,
@@ -16,6 +17,7 @@ from holdfast_log.broker.network.handshake import (
     Exchange,
 )
 from holdfast_log.broker.network.listener import Listeners
+from holdfast_log.broker.network.strangers import Strangers
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.replication.fetch_sessions import FetchReader, FetchSessions
 from holdfast_log.broker.requests.dispatch import Dispatcher, ForBrokers
@@ -124,6 +126,54 @@ def _close_any_session() -> Sequence[Patch]:
     return [(FetchSessions, "close", mutant)]
 
 
+def _close_no_stranger() -> Sequence[Patch]:
+    return [(Strangers, "first_to_go", lambda self: None)]
+
+
+def _close_busy_connections() -> Sequence[Patch]:
+    def mutant(self: Strangers, connection: ServerConnection) -> Any:
+        return connection.received_requests > 0, connection.last_activity_s, connection.id, connection
+
+    return [(Strangers, "_entry", mutant)]
+
+
+def _close_the_idle_before_the_silent() -> Sequence[Patch]:
+    entry = Strangers._entry
+
+    def mutant(self: Strangers, connection: ServerConnection) -> Any:
+        return (True, *entry(self, connection)[1:])
+
+    return [(Strangers, "_entry", mutant)]
+
+
+def _close_brokers() -> Sequence[Patch]:
+    def mutant(self: Strangers) -> ServerConnection | None:
+        found = [entry[3] for entry in self._heap if not entry[3].is_closed and entry[3].is_idle]
+        return min(found, key=lambda connection: connection.last_activity_s, default=None)
+
+    return [(Strangers, "first_to_go", mutant)]
+
+
+def _keep_no_place() -> Sequence[Patch]:
+    init = Room.__init__
+
+    def mutant(self: Room, *given: Any) -> None:
+        init(self, *given)
+        self._kept = 0
+
+    return [(Room, "__init__", mutant)]
+
+
+def _give_an_address_everything() -> Sequence[Patch]:
+    init = Room.__init__
+
+    def mutant(self: Room, *given: Any) -> None:
+        init(self, *given)
+        self._per_address_max = self._max
+
+    return [(Room, "__init__", mutant)]
+
+
 RARE: tuple[Mutation, ...] = (
     Mutation("orders-of-clients", "a broker carries out what a client orders", _obey_everybody),
     Mutation(
@@ -152,6 +202,20 @@ RARE: tuple[Mutation, ...] = (
         "long-orders-of-clients",
         "a client's request may have as many elements as a controller's",
         _allow_clients_long_orders,
+    ),
+    Mutation("strangers-stay", "idle strangers keep everybody else out", _close_no_stranger),
+    Mutation(
+        "busy-connection-closed", "a consumer that waits for records is closed", _close_busy_connections
+    ),
+    Mutation(
+        "silent-connection-outlives",
+        "a client that is idle goes before one that has never sent a request",
+        _close_the_idle_before_the_silent,
+    ),
+    Mutation("broker-closed-for-others", "a broker's connection goes for a client's", _close_brokers),
+    Mutation("no-place-for-brokers", "clients in use keep brokers out", _keep_no_place),
+    Mutation(
+        "address-takes-all", "the connections of one address leave no place", _give_an_address_everything
     ),
     Mutation("session-closed-by-client", "a client ends a follower's fetch session", _close_any_session),
 )
