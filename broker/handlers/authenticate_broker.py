@@ -78,7 +78,7 @@ class AuthenticateBrokerHandler(Handler[AuthenticateBrokerRequest, AuthenticateB
         if key is None:
             context.note_refused("brokers that lack the cluster's secret", _WRONG)
             raise BrokerError(ErrorCode.SASL_AUTHENTICATION_FAILED, _WRONG)
-        connection.is_broker = True
+        connection.count_as_broker()
         return AuthenticateBrokerResponse(
             error_code=ErrorCode.NONE, nonce=exchange.answerer_nonce, proof=exchange.proof_of_answerer(key)
         )

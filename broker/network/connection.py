@@ -88,7 +88,7 @@ class ServerConnection(Turns):
         self.client_id = ""
         self.client_software_name = ""
         self.client_software_version = ""
-        self.frame_bytes_max = limits.frame_bytes_max
+        self.frame_bytes_max = self._frame_bytes_max = limits.frame_bytes_max
         self.bytes_in = 0
         self.bytes_out = 0
         self.requests = 0
@@ -181,6 +181,11 @@ class ServerConnection(Turns):
         """Keep what the peer's proof is made of, until the peer sends it. A connection has one handshake."""
         self.has_handshake = True
         self._exchange = exchange
+
+    def count_as_broker(self) -> None:
+        """The peer has proved that it is a broker of this cluster."""
+        self.is_broker = True
+        self.frame_bytes_max = self._frame_bytes_max
 
     def end_handshake(self) -> Exchange | None:
         """What the peer's proof must be made of; None without a handshake that has begun."""

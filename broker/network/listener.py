@@ -24,6 +24,8 @@ from holdfast_log.coordinator.repeated_log import RepeatedLog
 _log = logging.getLogger(__name__)
 
 _SWEEP_MS_MAX = 30_000
+_UNPROVEN_FRAME_BYTES_MAX = 16 * 1024
+"""Maximum size of a request to the brokers' own listener before the peer has proved that it is one."""
 
 
 @settings_group(SETTINGS)
@@ -145,6 +147,9 @@ class Listeners:
         )
         self._connections[connection.id] = connection
         self._room.take(connection)
+        if listener == self._brokers and not connection.is_broker:
+            # Large requests to this listener have memory of their own, which is for brokers.
+            connection.frame_bytes_max = min(connection.frame_bytes_max, _UNPROVEN_FRAME_BYTES_MAX)
         connection.add_close_callback(self._forget)
         if delay_s:
             connection.mute(math.ceil(delay_s * 1000))

@@ -44,6 +44,8 @@ class World:
         descriptors: int | None = None,
         pace: FixedPace | None = None,
         brokers: str | None = None,
+        *,
+        has_secret: bool = False,
     ) -> None:
         self.clock = Clock()
         self.network = FakeNetwork()
@@ -55,7 +57,7 @@ class World:
             limits,
             descriptors=descriptors,
             pace=pace,
-            trusted=() if brokers is None else (brokers,),
+            trusted=() if brokers is None or has_secret else (brokers,),
             brokers=brokers,
         )
 
@@ -260,6 +262,17 @@ def test_brokers_count_for_no_address_and_do_not_go() -> None:
     world.arrive()
     assert client.is_closed
     assert not any(connection.is_closed for connection in brokers)
+
+
+def test_a_broker_that_has_not_proved_itself_sends_small_requests_only() -> None:
+    limits = replace(LIMITS, connection=ConnectionLimits(1 << 20, 1 << 20, 10))
+    world = World(limits, brokers="B", has_secret=True)
+    world.listeners.start(ENDPOINTS)
+    client, _ = world.arrive()
+    broker, _ = world.arrive(listener=1)
+    assert (client.frame_bytes_max, broker.frame_bytes_max) == (1 << 20, 16 << 10)
+    broker.count_as_broker()
+    assert (broker.is_broker, broker.frame_bytes_max) == (True, 1 << 20)
 
 
 def test_closed_connections_take_no_memory() -> None:
