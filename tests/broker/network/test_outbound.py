@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -243,7 +244,8 @@ class Fetches:
 async def test_large_fetch_responses_arrive_over_a_real_connection() -> None:
     records = bytes(range(256)) * 20_000
     broker = Fetches(records)
-    channel = BrokerChannel(broker.port.address, TcpNetwork(reactor), reactor, lambda: 0.5, SETTINGS)
+    settings = replace(SETTINGS, request_timeout_ms=120_000)  # for a busy machine
+    channel = BrokerChannel(broker.port.address, TcpNetwork(reactor), reactor, lambda: 0.5, settings)
     request = FetchRequest(replica_id=1, max_wait_ms=0, min_bytes=1, topics=[], forgotten_topics_data=[])
     answers = [channel.send(request, 12) for _ in range(5)]
     responses = [await answer for answer in answers]
