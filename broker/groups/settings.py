@@ -56,16 +56,18 @@ SETTINGS: tuple[Setting, ...] = (
         "group.members.max.bytes",
         SettingType.LONG,
         16 * 1024 * 1024,
-        "Maximum bytes of the subscriptions of all members of a group, and of their assignments. Further "
-        "members are refused with GROUP_MAX_SIZE_REACHED.",
+        "Maximum bytes of the subscriptions of all members of a group, and of their assignments; of a group "
+        "whose partitions the server assigns, of its topics and members' names. Further members and topics "
+        "are refused with GROUP_MAX_SIZE_REACHED.",
         minimum=1,
     ),
     Setting(
         "groups.members.max.bytes",
         SettingType.LONG,
         64 * 1024 * 1024,
-        "Maximum bytes of the subscriptions and assignments of all groups that this broker coordinates. "
-        "Further members are refused with GROUP_MAX_SIZE_REACHED.",
+        "Maximum bytes of the subscriptions and assignments of all groups that this broker coordinates, "
+        "counted as for `group.members.max.bytes`. Further members and topics are refused with "
+        "GROUP_MAX_SIZE_REACHED.",
         minimum=1,
     ),
     Setting(
@@ -83,6 +85,22 @@ SETTINGS: tuple[Setting, ...] = (
         4_096,
         "Maximum bytes of the metadata of a committed offset.",
         minimum=0,
+    ),
+    Setting(
+        "group.offsets.max.bytes",
+        SettingType.LONG,
+        16 * 1024 * 1024,
+        "Maximum bytes in memory of the committed offsets of a group: their metadata, and 200 for each. "
+        "Further ones are refused with OFFSET_METADATA_TOO_LARGE; what makes them no larger is accepted.",
+        minimum=1,
+    ),
+    Setting(
+        "groups.offsets.max.bytes",
+        SettingType.LONG,
+        128 * 1024 * 1024,
+        "Maximum bytes in memory of the committed offsets of all groups that this broker coordinates. "
+        "Further ones are refused with OFFSET_METADATA_TOO_LARGE; what makes them no larger is accepted.",
+        minimum=1,
     ),
     Setting(
         "offsets.retention.minutes",
@@ -204,6 +222,8 @@ def group_settings(settings: Mapping[str, Any]) -> GroupSettings:
         subscription_bytes_max=settings["group.subscription.max.bytes"],
         group_bytes_max=settings["group.members.max.bytes"],
         all_groups_bytes_max=settings["groups.members.max.bytes"],
+        group_offsets_bytes_max=settings["group.offsets.max.bytes"],
+        all_offsets_bytes_max=settings["groups.offsets.max.bytes"],
         metadata_max_bytes=settings["offset.metadata.max.bytes"],
         offsets_retention_ms=settings["offsets.retention.minutes"] * _MINUTE_MS,
     )

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, ensureDeferred
 
 from holdfast_log.broker.quotas.entities import QuotaEntity
 from holdfast_log.broker.quotas.keys import QuotaKey
 from holdfast_log.broker.quotas.store import FilterPart, Match, QuotaFilter, QuotaStore, check_filter
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.describe_client_quotas import (
@@ -23,23 +24,27 @@ from holdfast_log.protocol.messages.describe_client_quotas import (
     ValueData,
 )
 
+_ENTRY_BYTES = 200
+
 
 @dataclass(eq=False)
 class DescribeClientQuotasHandler(Handler[DescribeClientQuotasRequest, DescribeClientQuotasResponse]):
     request = DescribeClientQuotasRequest
     quotas: QuotaStore
+    answers: LongAnswers
 
     def handle(
         self, context: RequestContext, request: DescribeClientQuotasRequest
     ) -> Deferred[DescribeClientQuotasResponse]:
         parts = tuple(_part(component) for component in request.components)
         check_filter(parts)
-        found = self.quotas.describe(QuotaFilter(parts, request.strict))
-        return found.addCallback(
-            lambda entries: DescribeClientQuotasResponse(
-                throttle_time_ms=0, error_code=ErrorCode.NONE, entries=[_entry(*entry) for entry in entries]
-            )
-        )
+        return ensureDeferred(self._answer(context, QuotaFilter(parts, request.strict)))
+
+    async def _answer(self, context: RequestContext, wanted: QuotaFilter) -> DescribeClientQuotasResponse:
+        found = await self.quotas.describe(wanted)
+        rows = (_entry(*entry) for entry in found)
+        entries = await self.answers.listed(context, DescribeClientQuotasResponse, rows, _ENTRY_BYTES)
+        return DescribeClientQuotasResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, entries=entries)
 
     def failed(
         self, context: RequestContext, request: DescribeClientQuotasRequest, error: BrokerError

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.requests.answers import LongAnswers
-from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext
 from holdfast_log.broker.settings.changes import TOPICS, check_is_this_broker
 from holdfast_log.broker.settings.view import EffectiveSetting, SettingsView
 from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
@@ -35,6 +35,7 @@ _VALUE_BYTES, _DOC_BYTES = 60, 250
 @dataclass(eq=False)
 class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResponse]):
     request = DescribeConfigsRequest
+    elements_max = ANY_ELEMENTS
     identity: BrokerIdentity
     settings: SettingsView
     dynamic_configs: DynamicConfigs

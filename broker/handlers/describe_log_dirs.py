@@ -7,12 +7,16 @@ Versions: from 4 on with the total and the free bytes of the file system (KIP-82
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
+
+from twisted.internet.defer import Deferred, ensureDeferred
 
 from holdfast_log.broker.log.directory import LogDirectory
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.manager import LogManager
 from holdfast_log.broker.replication.replicas import Replicas
+from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.describe_log_dirs import (
@@ -23,6 +27,8 @@ from holdfast_log.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
+_PARTITION_BYTES = 24
+
 
 @dataclass(eq=False)
 class DescribeLogDirsHandler(Handler[DescribeLogDirsRequest, DescribeLogDirsResponse]):
@@ -30,31 +36,47 @@ class DescribeLogDirsHandler(Handler[DescribeLogDirsRequest, DescribeLogDirsResp
     logs: LogManager
     replicas: Replicas
     disk: Disk
+    answers: LongAnswers
 
-    def handle(self, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    def handle(
+        self, context: RequestContext, request: DescribeLogDirsRequest
+    ) -> Deferred[DescribeLogDirsResponse]:
         wanted = None
         if request.topics is not None:
             wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-        results = [self._directory(directory, wanted) for directory in self.logs.directories]
-        return DescribeLogDirsResponse(throttle_time_ms=0, results=results)
+        return ensureDeferred(self._answer(context, wanted))
 
-    def _directory(
-        self, directory: LogDirectory, wanted: set[tuple[str, int]] | None
+    async def _answer(
+        self, context: RequestContext, wanted: set[tuple[str, int]] | None
+    ) -> DescribeLogDirsResponse:
+        with self.answers.begin(context, DescribeLogDirsResponse) as answer:
+            results = answer.rows(DescribeLogDirsResult)
+            for directory in self.logs.directories:
+                results.add(await self._directory(answer, directory, wanted))
+            return DescribeLogDirsResponse(throttle_time_ms=0, results=results.finish())
+
+    async def _directory(
+        self, answer: LongAnswer, directory: LogDirectory, wanted: set[tuple[str, int]] | None
     ) -> DescribeLogDirsResult:
         if directory.failure is not None:
             return DescribeLogDirsResult(
                 error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[]
             )
-        topics: dict[str, list[DescribeLogDirsPartition]] = {}
-        for at, log in sorted(directory.logs.items()):
-            if wanted is None or tuple(at) in wanted:
-                topics.setdefault(at.topic, []).append(self._partition(log))
+        named = directory.logs.items()
+        logs = sorted(entry for entry in named if wanted is None or tuple(entry[0]) in wanted)
+        topics = answer.rows(DescribeLogDirsTopic)
+        for name, of_topic in groupby(logs, key=lambda entry: entry[0].topic):
+            await answer.turn(len(name))
+            partitions = answer.rows(DescribeLogDirsPartition)
+            for _, log in of_topic:
+                if not await answer.afford(_PARTITION_BYTES):
+                    raise answer.too_long
+                partitions.add(self._partition(log))
+            topics.add(DescribeLogDirsTopic(name=name, partitions=partitions.finish()))
         return DescribeLogDirsResult(
             error_code=ErrorCode.NONE,
             log_dir=directory.path,
-            topics=[
-                DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()
-            ],
+            topics=topics.finish(),
             total_bytes=self.disk.total_bytes(directory.path),
             usable_bytes=self.disk.free_bytes(directory.path),
         )

@@ -17,7 +17,7 @@ from holdfast_log.broker.ownership.description import describe
 from holdfast_log.broker.ownership.resources import Resource
 from holdfast_log.broker.ownership.service import OwnershipService
 from holdfast_log.broker.requests.answers import LongAnswers
-from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext
 from holdfast_log.coordinator.ownership.records import NameKey
 from holdfast_log.coordinator.zookeeper.interface import SessionExpired
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -35,6 +35,7 @@ _OWNER_BYTES = 200
 @dataclass(eq=False)
 class DescribeOwnersHandler(Handler[DescribeOwnersRequest, DescribeOwnersResponse]):
     request = DescribeOwnersRequest
+    elements_max = ANY_ELEMENTS
     ownership: OwnershipService
     answers: LongAnswers
 

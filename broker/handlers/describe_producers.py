@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
-from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -26,6 +26,7 @@ _PRODUCERS_PER_STEP = 256
 @dataclass(eq=False)
 class DescribeProducersHandler(Handler[DescribeProducersRequest, DescribeProducersResponse]):
     request = DescribeProducersRequest
+    elements_max = ANY_ELEMENTS
     replicas: Replicas
     answers: LongAnswers
 

@@ -26,7 +26,7 @@ from holdfast_log.broker.replication.fetch_sessions import FINAL_EPOCH, NO_SESSI
 from holdfast_log.broker.replication.fetches import Fetches
 from holdfast_log.broker.replication.reads import Read, ReadLimits
 from holdfast_log.broker.replication.replicas import Replicas
-from holdfast_log.broker.requests.handler import Handler, RequestContext, check_replica
+from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, check_replica
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.broker.settings.rows import BROKER_ROWS
 from holdfast_log.protocol import compiled
@@ -67,6 +67,7 @@ class FetchRequestSettings:
 @dataclass(eq=False)
 class FetchHandler(Handler[FetchRequest, FetchResponse]):
     request = FetchRequest
+    elements_max = ANY_ELEMENTS
     fetches: Fetches
     replicas: Replicas
     settings: FetchRequestSettings

@@ -6,14 +6,16 @@ has COORDINATOR_LOAD_IN_PROGRESS and the groups loaded so far.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, ensureDeferred
 
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.coordinator.groups.effects import ListAnswer
 from holdfast_log.coordinator.groups.service import GroupService
-from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
@@ -21,11 +23,17 @@ from holdfast_log.protocol.messages.list_groups import ListedGroup, ListGroupsRe
 class ListGroupsHandler(Handler[ListGroupsRequest, ListGroupsResponse]):
     request = ListGroupsRequest
     groups: GroupService
+    answers: LongAnswers
 
     def handle(self, context: RequestContext, request: ListGroupsRequest) -> Deferred[ListGroupsResponse]:
-        return self.groups.ask_all(
+        return ensureDeferred(self._answer(context, request))
+
+    async def _answer(self, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+        answers, error = await self.groups.ask_all(
             lambda shard, waiting, _: shard.list_groups(waiting, request.states_filter, request.types_filter)
-        ).addCallback(_response)
+        )
+        groups = await self.answers.listed(context, ListGroupsResponse, _rows(answers))
+        return ListGroupsResponse(throttle_time_ms=0, error_code=error, groups=groups)
 
     def failed(
         self, context: RequestContext, request: ListGroupsRequest, error: BrokerError
@@ -33,19 +41,12 @@ class ListGroupsHandler(Handler[ListGroupsRequest, ListGroupsResponse]):
         return ListGroupsResponse(throttle_time_ms=0, error_code=error.code, groups=[])
 
 
-def _response(answered: tuple[list[ListAnswer], ErrorCode]) -> ListGroupsResponse:
-    answers, error = answered
-    return ListGroupsResponse(
-        throttle_time_ms=0,
-        error_code=error,
-        groups=[
-            ListedGroup(
+def _rows(answers: list[ListAnswer]) -> Iterator[ListedGroup]:
+    for answer in answers:
+        for group in answer.groups:
+            yield ListedGroup(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type,
                 group_state=group.state,
                 group_type=group.type,
             )
-            for answer in answers
-            for group in answer.groups
-        ],
-    )

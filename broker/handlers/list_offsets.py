@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from holdfast_log.broker.lanes import Lane
 from holdfast_log.broker.log.timestamps import LookUp, TimestampOffset
 from holdfast_log.broker.replication.replicas import Replicas
-from holdfast_log.broker.requests.handler import Handler, RequestContext, check_replica
+from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, Parts, RequestContext, check_replica
 from holdfast_log.broker.workers import Workers
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.list_offsets import (
@@ -38,6 +38,8 @@ _FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 @dataclass(eq=False)
 class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
     request = ListOffsetsRequest
+    parts = (Parts(("topics", "partitions"), ("topics", "partitions")),)
+    elements_max = ANY_ELEMENTS
     replicas: Replicas
     workers: Workers
 

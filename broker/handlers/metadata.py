@@ -12,6 +12,7 @@ request creates is answered LEADER_NOT_AVAILABLE, and clients ask again.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated
 
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -26,7 +27,7 @@ from holdfast_log.broker.cluster.metadata_cache import (
     TopicMetadata,
 )
 from holdfast_log.broker.requests.answers import LongAnswer, LongAnswers
-from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext
 from holdfast_log.broker.requests.mutations import DEFAULT, MutationQuotas
 from holdfast_log.broker.requests.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from holdfast_log.broker.setting_groups import settings_group
@@ -51,6 +52,10 @@ _PARTITIONS_PER_STEP = 64
 """Partitions that are made without a look at how long the turn has been."""
 
 
+_CREATED_MAX = 25
+"""Maximum number of topics that one request creates. Clients ask again for those that do not exist yet."""
+
+
 @settings_group(BROKER_ROWS)
 @dataclass(frozen=True, slots=True)
 class AutoCreationSettings:
@@ -62,6 +67,7 @@ class AutoCreationSettings:
 @dataclass(eq=False)
 class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
     request = MetadataRequest
+    elements_max = ANY_ELEMENTS
     metadata: MetadataCache
     identity: BrokerIdentity
     auto_creation: AutoCreation
@@ -112,8 +118,8 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
     def _to_create(self, request: MetadataRequest, wanted: list[MetadataRequestTopic]) -> list[str]:
         if not self.settings.is_enabled or not request.allow_auto_topic_creation:
             return []
-        names = [topic.name for topic in wanted if topic.name is not None]
-        return [name for name in dict.fromkeys(names) if name not in self.metadata.topics]
+        names = (topic.name for topic in wanted if topic.name is not None)
+        return list(islice((name for name in names if name not in self.metadata.topics), _CREATED_MAX))
 
     async def _topic(
         self,
@@ -213,7 +219,8 @@ class MetadataHandler(Handler[MetadataRequest, MetadataResponse]):
 
 def named_once(wanted: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
     """Each topic once: its partitions may be a thousand times as long as its name."""
-    return list({(topic.name, topic.topic_id): topic for topic in wanted}.values())
+    # Few topics are named by their ids, whose hashes are slow.
+    return list({topic.topic_id if topic.name is None else topic.name: topic for topic in wanted}.values())
 
 
 def _unknown(name: str | None, error: ErrorCode, wanted: MetadataRequestTopic) -> MetadataResponseTopic:

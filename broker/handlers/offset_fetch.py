@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.ownership.committers import CommitterCheck
-from holdfast_log.broker.requests.handler import Handler, RequestContext, refusal
+from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, Parts, RequestContext, refusal
 from holdfast_log.coordinator.groups.effects import FetchedOffset, OffsetsAnswer
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -38,6 +38,11 @@ _FIRST_VERSION_WITH_GROUPS = 8
 @dataclass(eq=False)
 class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
     request = OffsetFetchRequest
+    parts = (
+        Parts(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions")),
+        Parts(("topics", "partition_indexes"), ("topics", "partitions")),
+    )
+    elements_max = ANY_ELEMENTS
     groups: GroupService
     committers: CommitterCheck
 

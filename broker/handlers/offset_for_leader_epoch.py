@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.requests.answers import LongAnswers
-from holdfast_log.broker.requests.handler import Handler, RequestContext, check_replica
+from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, check_replica
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -24,6 +24,7 @@ from holdfast_log.protocol.messages.offset_for_leader_epoch import (
 @dataclass(eq=False)
 class OffsetForLeaderEpochHandler(Handler[OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse]):
     request = OffsetForLeaderEpochRequest
+    elements_max = ANY_ELEMENTS
     replicas: Replicas
     answers: LongAnswers
 

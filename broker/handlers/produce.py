@@ -36,7 +36,14 @@ from holdfast_log.broker.replication.held_requests import HeldRequests
 from holdfast_log.broker.replication.key_reads import KeyReads
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.replication.usual_append import UsualAppends
-from holdfast_log.broker.requests.handler import Answer, Begun, Handler, RequestContext, Shortcut
+from holdfast_log.broker.requests.handler import (
+    ANY_ELEMENTS,
+    Answer,
+    Begun,
+    Handler,
+    RequestContext,
+    Shortcut,
+)
 from holdfast_log.protocol.batches import is_compressed
 from holdfast_log.protocol.errors import (
     AppendIdUnknownError,
@@ -75,6 +82,7 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 @dataclass(eq=False)
 class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
     request = ProduceRequest
+    elements_max = ANY_ELEMENTS
     replicas: Replicas
     key_reads: KeyReads
     held_requests: HeldRequests

@@ -113,6 +113,7 @@ class ServerConnection(Turns):
         self._buffered_bytes = 0
         self._in_turn = False
         self._is_paused = False
+        self._is_held = False
         self._unmute: DelayedCall | None = None
         self._next_turn: DelayedCall | None = None
         self._close_callbacks: dict[CloseCallback, None] = {}
@@ -259,6 +260,17 @@ class ServerConnection(Turns):
             timer.cancel()
         self._take_turn()
 
+    def hold(self) -> None:
+        """Handle and read no further request until `go_on`: that would overtake one that is being handled in
+        parts."""
+        self._is_held = True
+        self._regulate()
+
+    def go_on(self) -> None:
+        """End what `hold` began."""
+        self._is_held = False
+        self._take_turn()
+
     # Called by the wire
 
     def connected(self, wire: Wire) -> None:
@@ -316,6 +328,7 @@ class ServerConnection(Turns):
         return (
             self.close_reason is None
             and self._unmute is None
+            and not self._is_held
             and len(self._replies) < self._in_flight_requests_max
             and self._buffered_bytes <= self._buffered_bytes_max
         )

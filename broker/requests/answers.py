@@ -8,6 +8,7 @@ answers together that are being made or that no client has read yet.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar, cast
 
@@ -23,6 +24,7 @@ from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.rows import EncodedRows
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 TURN_BYTES = 32 * 1024
 """Bytes of rows made before other clients are served. The dearest rows take 5 µs for 24 bytes."""
@@ -77,6 +79,22 @@ class LongAnswers:
         """The answer to this request. Use it in a `with` block, which ends before the response is sent."""
         return LongAnswer(self, context, response)
 
+    async def listed(
+        self, context: RequestContext, response: type[Response], rows: Iterable[R], row_bytes: int = ROW_BYTES
+    ) -> list[R]:
+        """The value of the only array in a response: `rows`, which are made in turns as they are taken.
+
+        Raises BrokerError POLICY_VIOLATION if there are too many, and AnswerAbandoned once the client has
+        gone."""
+        with self.begin(context, response) as answer:
+            listed: AnswerRows[R] = AnswerRows(answer)
+            answer.add(listed)
+            for row in rows:
+                if not await answer.afford(row_bytes):
+                    raise answer.too_long
+                listed.add(row)
+            return listed.finish()
+
     @property
     def queued_bytes(self) -> int:
         """Bytes of long answers that are being made, or that their clients have not read."""
@@ -108,13 +126,17 @@ class LongAnswers:
         self._made_bytes += count
         self._make_room()
 
+    def suspend(self, answer: LongAnswer) -> None:
+        """Give the answer no turn until it asks for one: it waits for something else."""
+        if answer in self._active:
+            self._active.remove(answer)
+
     def finished(self, answer: LongAnswer) -> None:
         self._made_bytes -= answer.made_bytes
         connection = answer.context.connection
         if connection is not None and answer.made_bytes > _KEPT_BYTES:
             self._readers[connection.id] = connection
-        if answer in self._active:
-            self._active.remove(answer)
+        self.suspend(answer)
 
     # Internal
 
@@ -195,8 +217,12 @@ class LongAnswer:
     def rows(self, _: type[R]) -> AnswerRows[R]:
         """Rows of an array in the response. Arrays within one another are finished from the innermost."""
         rows: AnswerRows[R] = AnswerRows(self)
-        self._open.append(rows)
+        self.add(rows)
         return rows
+
+    def add(self, rows: AnswerRows[Any]) -> None:
+        """Encode these rows as well whenever the answer pauses."""
+        self._open.append(rows)
 
     async def afford(self, price: int) -> bool:
         """Wait until a row of `price` bytes may be made. False: the answer would be too long, and a row with
@@ -221,6 +247,12 @@ class LongAnswer:
             await self._pause()
             if self.context.is_closed:
                 raise AnswerAbandoned
+
+    async def outcome(self, waiting: Deferred[T]) -> T:
+        """Wait for something else than the next turn."""
+        if not waiting.called:
+            self._answers.suspend(self)
+        return await waiting
 
     @property
     def too_long(self) -> BrokerError:

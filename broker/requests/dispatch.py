@@ -13,13 +13,14 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.quotas.keys import QuotaKey
-from holdfast_log.broker.requests.handler import Answer, Handler, RequestContext, Shortcut
+from holdfast_log.broker.requests.handler import Answer, Handler, Parts, RequestContext, Shortcut
+from holdfast_log.broker.requests.parts import PART_BYTES, PartedRequests, parts_of
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.protocol.api import API_VERSIONS_KEY, Api, Request, Response
 from holdfast_log.protocol.catalog import APIS
@@ -55,7 +56,7 @@ AnyHandler: TypeAlias = "Handler[Any, Any]"
 
 PRODUCE_KEY = 0
 _ONLY_BROKERS = "only brokers may send this request, on their own listener or with the cluster's secret"
-INTERNAL_ELEMENTS_FACTOR = 10
+INTERNAL_ELEMENTS_FACTOR = 25
 """A controller's requests list a whole cluster; no client sends requests of that length."""
 
 
@@ -104,10 +105,11 @@ class Dispatcher:
     """Dispatches every request of every connection.
 
     `log` bounds the lines about requests that fail. Without `authorizer` every request is allowed; without
-    `quotas` no client is throttled. A request of more than `elements_max` elements
-    (`socket.request.max.elements`) closes its connection; a request of an internal API may have
-    `INTERNAL_ELEMENTS_FACTOR` times as many. Requests of internal APIs are handled if their connection is
-    another broker's, and refused otherwise.
+    `quotas` no client is throttled; without `parted` no request is handled in parts. A request of more than
+    `elements_max` elements (`socket.request.max.elements`), or of more than its handler takes
+    (`Handler.elements_max`), closes its connection; a request of an internal API may have
+    `INTERNAL_ELEMENTS_FACTOR` times as many as the setting. Requests of internal APIs are handled if their
+    connection is another broker's, and refused otherwise.
     """
 
     def __init__(
@@ -116,8 +118,10 @@ class Dispatcher:
         elements_max: int = sys.maxsize,
         authorizer: Authorizer | None = None,
         quotas: ClientQuotas | None = None,
+        parted: PartedRequests | None = None,
     ) -> None:
         self.quotas = quotas
+        self._parted = parted
         self.log = log
         self._authorizer = authorizer
         self._handlers: dict[int, AnyHandler] = {}
@@ -143,6 +147,8 @@ class Dispatcher:
 
     def _add_routes(self, routes: dict[int, _Route], handler: AnyHandler, elements_max: int) -> None:
         api = handler.request.api
+        if not api.internal:
+            elements_max = min(elements_max, handler.elements_max)
         may_compile = elements_max >= COMPILED_ELEMENTS_MAX
         decode = DECODERS.get(api.key) if may_compile else None
         encode = ENCODERS.get(api.key)
@@ -189,13 +195,15 @@ class Dispatcher:
                     call = RemoteCall(
                         self, connection, version, client_id, correlation_id, known, reply, encode
                     )
-                    self._run(handler, call, known, begun.finish)
+                    self._run(handler, call, known, finish=begun.finish)
                     return
             request = None if decode is None else decode(frame, version, position)
             if request is None:
                 request, _ = decode_from(request_class, version, frame, position, elements_max)
         except TooManyElements as error:
             limit = f"socket.request.max.elements={self._elements_max}"
+            if elements_max < self._elements_max:
+                limit = f"{handler.request.api.name} requests may have {elements_max}"
             reason = f"its request has too many elements: {error} ({limit})"
             connection.refuse("requests with too many elements", reason)
             return
@@ -205,11 +213,11 @@ class Dispatcher:
             return
         if quotas is None:
             plain = RemoteCall(self, connection, version, client_id, correlation_id, request, reply, encode)
-            self._run(handler, plain, request)
+            self._run(handler, plain, request, len(frame))
             return
         charged = ChargedCall(self, connection, version, client_id, correlation_id, request, reply, encode)
         charged.begin(quotas, began_s)
-        self._run(handler, charged, request)
+        self._run(handler, charged, request, len(frame))
         charged.suspend()
 
     def _refuse_form(self, connection: ServerConnection, fields: RequestFields, reply: ReplySlot) -> None:
@@ -253,15 +261,23 @@ class Dispatcher:
         handler: AnyHandler,
         context: RequestContext,
         request: Request[Any],
+        size: int = 0,
         finish: Callable[[RequestContext], Answer[Any]] | None = None,
     ) -> None:
-        """Handle a request, or `finish` one that has been begun, and answer it."""
+        """Handle a request, or `finish` one that has been begun, and answer it. Its `size` in bytes says
+        whether it may have many rows."""
         try:
             if self._authorizer is not None:
                 refusal = self._authorizer.refusal(context, request)
                 if refusal is not None:
                     raise refusal
-            answer = handler.handle(context, request) if finish is None else finish(context)
+            parts = parts_of(handler, request) if size > PART_BYTES and handler.parts else None
+            if finish is not None:
+                answer = finish(context)
+            elif parts is None or self._parted is None:
+                answer = handler.handle(context, request)
+            else:
+                answer = self._in_parts(self._parted, handler, context, request, parts)
         except Exception as error:
             self._fail(handler, context, request, error)
             return
@@ -278,6 +294,27 @@ class Dispatcher:
                 _log, "responses that could not be sent", "Sending a response failed", exc_info=failure.value
             )
         )
+
+    def _in_parts(
+        self,
+        parted: PartedRequests,
+        handler: AnyHandler,
+        context: RequestContext,
+        request: Request[Any],
+        parts: Parts,
+    ) -> Deferred[Response]:
+        """Answer a request of many rows. Later requests of its connection wait for it."""
+        connection = context.connection
+        answer = ensureDeferred(parted.answer(handler, context, request, parts))
+        if connection is None or answer.called:
+            return answer
+
+        def go_on(outcome: Any) -> Any:
+            connection.go_on()
+            return outcome
+
+        connection.hold()
+        return answer.addBoth(go_on)
 
     def _fail_later(
         self, handler: AnyHandler, context: RequestContext, request: Request[Any], failure: Failure
@@ -301,6 +338,8 @@ class Dispatcher:
                 exc_info=error,
             )
             error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        if context.is_closed:
+            return  # Nobody reads the answer, which may be long.
         try:
             response = handler.failed(context, request, error)
         except Exception as failed:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -123,6 +125,21 @@ frame, the version, the position of the body and the correlation id. Returns the
 request to finish, or None if the request is not usual; then nothing has been done. Raises nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Where the rows of a request are, and those of its answer: the names of the arrays, from the outermost
+    to the one whose elements are the rows. The arrays of the answer are as deep."""
+
+    asked: tuple[str, ...]
+    answered: tuple[str, ...]
+
+
+PLAIN_ELEMENTS_MAX = 2_000
+"""Maximum number of elements in a client's request to a handler that handles it in one turn."""
+
+ANY_ELEMENTS = sys.maxsize
+
+
 class Handler(Generic[Q, R]):
     """Answers the requests of one API: translates between messages and the objects that decide.
 
@@ -134,6 +151,15 @@ class Handler(Generic[Q, R]):
     """The API's request class."""
     is_for_everybody: ClassVar[bool] = False
     """Whether also a client may send the requests of an internal API."""
+
+    parts: ClassVar[tuple[Parts, ...]] = ()
+    """For a handler whose rows do not depend on one another: a long request is handled in parts, by calls of
+    `handle` with a few rows each. Of several entries the first whose outermost array has elements counts."""
+
+    elements_max: ClassVar[int] = PLAIN_ELEMENTS_MAX
+    """Maximum number of elements in a client's request, beside `socket.request.max.elements`. It is small
+    unless long requests are handled in parts, or the handler itself makes its answer in turns
+    (`LongAnswers`): then it is `ANY_ELEMENTS`."""
 
     def handle(self, context: RequestContext, request: Q) -> Answer[R]:
         """Answer the request.

@@ -26,6 +26,7 @@ from holdfast_log.broker.quotas.connection_rates import ConnectionRates
 from holdfast_log.broker.replication.settings import ReplicationSettings
 from holdfast_log.broker.requests.answers import AnswerLimits, LongAnswers
 from holdfast_log.broker.requests.dispatch import Dispatcher
+from holdfast_log.broker.requests.parts import PartedRequests
 from holdfast_log.broker.requests.peers import ActiveController, Peers
 from holdfast_log.broker.setting_groups import Live, read_group, settings_group
 from holdfast_log.broker.settings.rows import ROWS
@@ -135,7 +136,10 @@ def build_cluster(
     settings = read_group(ClusterSettings, parts.static)
     broker_id = identity.broker_id
     repeated_log = RepeatedLog(around.clock)
-    dispatcher = Dispatcher(repeated_log, settings.request_elements_max, quotas=quotas)
+    answers = LongAnswers(around.clock, read_group(AnswerLimits, parts.static))
+    dispatcher = Dispatcher(
+        repeated_log, settings.request_elements_max, quotas=quotas, parted=PartedRequests(answers)
+    )
     listeners = _listeners(around, parts, admission, dispatcher, repeated_log, rates)
     handshakes = _handshakes(around, identity, admission)
 
@@ -153,7 +157,7 @@ def build_cluster(
         metadata=metadata,
         first_update=FirstUpdate(metadata, around.clock),
         dispatcher=dispatcher,
-        answers=LongAnswers(around.clock, read_group(AnswerLimits, parts.static)),
+        answers=answers,
         listeners=listeners,
         peers=peers,
         controller_peers=controller_peers,

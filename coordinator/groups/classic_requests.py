@@ -15,7 +15,7 @@ from holdfast_log.coordinator.groups.effects import (
     SyncAnswer,
 )
 from holdfast_log.coordinator.groups.managed_group import ManagedGroup
-from holdfast_log.coordinator.groups.member_memory import member_bytes
+from holdfast_log.coordinator.groups.member_memory import member_bytes, protocols_bytes
 from holdfast_log.coordinator.groups.records import fits
 from holdfast_log.coordinator.groups.store import GroupStore
 from holdfast_log.coordinator.groups.views import Group
@@ -55,7 +55,7 @@ class ClassicRequests:
     def _has_memory(self, group: Group | None, join: Join) -> bool:
         """Whether the subscriptions of a member fit the limits of a member, a group and all groups."""
         config = self._store.config
-        size = sum(len(metadata) for _, metadata in join.protocols)
+        size = protocols_bytes(join.protocols)
         if size > config.subscription_bytes_max:
             return False
         if isinstance(group, ClassicGroup):

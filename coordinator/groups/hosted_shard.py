@@ -134,6 +134,7 @@ class HostedShard:
             return
         was_active = self.state is HostState.ACTIVE
         self._transition_to(HostState.CLOSED)
+        self._shard.close()
         self._alarm.cancel()
         self._stop_watching()
         claiming, self._claiming = self._claiming, {}

@@ -21,6 +21,7 @@ from holdfast_log.coordinator.groups.effects import (
     ShardResult,
 )
 from holdfast_log.coordinator.groups.managed_group import READER_NAME_MAX, ManagedGroup
+from holdfast_log.coordinator.groups.member_memory import consumer_bytes, member_bytes, topics_bytes
 from holdfast_log.coordinator.groups.records import fits
 from holdfast_log.coordinator.groups.states import GroupState
 from holdfast_log.coordinator.groups.store import GroupStore
@@ -64,6 +65,10 @@ class ManagedRequests:
         if error is not ErrorCode.NONE:
             result.reply(request, ErrorAnswer(error))
             return result
+        known = group if isinstance(group, ManagedGroup) else None
+        if not self._has_memory(known, topics_bytes([each for each in topics if not _has(known, each)])):
+            result.reply(request, ErrorAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
+            return result
         if isinstance(group, ManagedGroup):
             agrees = (
                 group.session_timeout_ms == session_timeout_ms
@@ -91,6 +96,13 @@ class ManagedRequests:
             )
         return result
 
+    def _has_memory(self, group: ManagedGroup | None, size: int) -> bool:
+        """Whether `size` more bytes fit the limits of a group and of all groups."""
+        held = 0 if group is None else member_bytes(group)
+        if size and held + size > self._store.config.group_bytes_max:
+            return False
+        return self._store.memory.has_room(size)
+
     def register_consumer(
         self,
         request: RequestToken,
@@ -107,6 +119,10 @@ class ManagedRequests:
         group = self._find(group_id)
         if group is None:
             result.reply(request, RegisterAnswer(self._missing(group_id)))
+            return result
+        size = consumer_bytes(consumer_id, client_id, client_host)
+        if consumer_id not in group.members and not self._has_memory(group, size):
+            result.reply(request, RegisterAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
             return result
         self._rebalancer.register(
             group,
@@ -218,3 +234,8 @@ class ManagedRequests:
         if strategy not in ASSIGNORS:
             return ErrorCode.INVALID_REQUEST
         return ErrorCode.NONE
+
+
+def _has(group: ManagedGroup | None, topic: str) -> bool:
+    """Whether the topic is one of the group's."""
+    return group is not None and topic in group.partitions

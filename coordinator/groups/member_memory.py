@@ -1,10 +1,17 @@
-"""The memory of members' subscriptions and assignments, whose size clients choose."""
+"""The memory of what groups hold, whose size clients choose: members' subscriptions and assignments, and the
+topics of managed groups."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 
 from holdfast_log.coordinator.groups.classic_group import ClassicGroup
+from holdfast_log.coordinator.groups.managed_group import ManagedGroup
+
+_MEMBER_BYTES = 500
+"""What a member of a managed group costs besides its names."""
+_TOPIC_BYTES = 100
+"""What a topic of a managed group costs besides its name."""
 
 
 class MemberMemory:
@@ -28,10 +35,31 @@ class MemberMemory:
         return True
 
 
-def member_bytes(group: ClassicGroup, *, without: str = "") -> int:
-    """Bytes of the subscriptions and assignments of a group's members, except for one member."""
+def member_bytes(group: ClassicGroup | ManagedGroup, *, without: str = "") -> int:
+    """Bytes of the subscriptions and assignments of a group's members, except for one member. Of a managed
+    group, bytes of its topics and of its members' names."""
+    if isinstance(group, ManagedGroup):
+        members = (each for each in group.members.values() if each.consumer_id != without)
+        return topics_bytes(group.partitions) + sum(
+            consumer_bytes(each.consumer_id, each.client_id, each.client_host) for each in members
+        )
     return sum(
-        len(member.assignment) + sum(len(metadata) for _, metadata in member.protocols)
+        len(member.assignment) + protocols_bytes(member.protocols)
         for member in group.members.values()
         if member.member_id != without
     )
+
+
+def protocols_bytes(protocols: Iterable[tuple[str, bytes]]) -> int:
+    """Bytes of a member's subscriptions in all its protocols, their names included."""
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
+def topics_bytes(topics: Collection[str]) -> int:
+    """Bytes for the topics of a managed group."""
+    return sum(map(len, topics)) + _TOPIC_BYTES * len(topics)
+
+
+def consumer_bytes(consumer_id: str, client_id: str, client_host: str) -> int:
+    """Bytes for a member of a managed group."""
+    return len(consumer_id) + len(client_id) + len(client_host) + _MEMBER_BYTES

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from holdfast_log.coordinator.groups.effects import ShardResult
 from holdfast_log.coordinator.groups.records import CommittedOffset, offset_record
 from holdfast_log.protocol.topic_partition import TopicPartition
 
+OFFSET_BYTES = 200
+"""What a committed offset costs in memory besides its metadata."""
+
 _NONE: dict[TopicPartition, CommittedOffset] = {}
 
 
+@dataclass(slots=True)
+class OffsetMemory:
+    """Bytes of the committed offsets of all shards of a broker."""
+
+    bytes: int = 0
+
+
 class GroupOffsets:
-    """Offsets by group and partition.
+    """Offsets by group and partition. Their bytes are counted in `memory`, which shards share, and for each
+    group.
 
     `commit` and `delete` add a record to the result; `restore` writes none, for records read from the log.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory: OffsetMemory | None = None) -> None:
+        self._memory = memory or OffsetMemory()
+        self._bytes: dict[str, int] = {}
         self._groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._readers: dict[str, dict[str, int]] = {}
         """For each topic, the number of its partitions in which each group has an offset."""
@@ -28,6 +42,19 @@ class GroupOffsets:
     def of_group(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         """All of a group's offsets; read only."""
         return self._groups.get(group_id, _NONE)
+
+    def bytes_of(self, group_id: str) -> int:
+        """Bytes of a group's offsets with their metadata."""
+        return self._bytes.get(group_id, 0)
+
+    def growth(self, group_id: str, partition: TopicPartition, metadata: str) -> int:
+        """By how many bytes an offset with this metadata would make the group's offsets larger."""
+        return OFFSET_BYTES + len(metadata) - _price(self.get(group_id, partition))
+
+    def close(self) -> None:
+        """The shard is closed: its offsets count no more."""
+        self._memory.bytes -= sum(self._bytes.values())
+        self._memory = OffsetMemory()
 
     def has_any(self, group_id: str) -> bool:
         return group_id in self._groups
@@ -64,6 +91,12 @@ class GroupOffsets:
     def restore(self, group_id: str, partition: TopicPartition, committed: CommittedOffset | None) -> None:
         """Set an offset, or remove it with None, without a record."""
         offsets = self._groups.get(group_id)
+        grown = _price(committed) - _price(None if offsets is None else offsets.get(partition))
+        if grown:
+            self._memory.bytes += grown
+            self._bytes[group_id] = self._bytes.get(group_id, 0) + grown
+            if not self._bytes[group_id]:
+                del self._bytes[group_id]
         if committed is not None:
             if offsets is None:
                 offsets = self._groups[group_id] = {}
@@ -115,3 +148,8 @@ class GroupOffsets:
 
     def _remember(self, result: ShardResult, group_id: str, partition: TopicPartition) -> None:
         result.offsets_before.setdefault((group_id, partition), self.get(group_id, partition))
+
+
+def _price(committed: CommittedOffset | None) -> int:
+    """Bytes of an offset in memory."""
+    return 0 if committed is None else OFFSET_BYTES + len(committed.metadata)

@@ -14,6 +14,7 @@ from holdfast_log.coordinator.groups.effects import ShardResult
 from holdfast_log.coordinator.groups.hosted_shard import HostedShard, HostState, ShardEvent
 from holdfast_log.coordinator.groups.log import GroupLog
 from holdfast_log.coordinator.groups.member_memory import MemberMemory
+from holdfast_log.coordinator.groups.offsets import OffsetMemory
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
 from holdfast_log.coordinator.groups.reader_claimer import ReaderClaimer
 from holdfast_log.coordinator.groups.settings import GroupSettings
@@ -59,6 +60,7 @@ class GroupService:
         self._repeated_log = RepeatedLog(clock)
         self._hosts: dict[int, HostedShard] = {}
         self._expiring: DelayedCall | None = None
+        self._offset_memory = OffsetMemory()
         self._memory = MemberMemory(
             config.all_groups_bytes_max, lambda: sum(host.member_bytes for host in self._hosts.values())
         )
@@ -75,6 +77,7 @@ class GroupService:
                 new_id=self._new_id,
                 partition_count=self._partition_count,
                 memory=self._memory,
+                offset_memory=self._offset_memory,
             ),
             log,
             self._clock,

@@ -12,7 +12,8 @@ class GroupSettings:
     Each field is the setting of the same name: `min_session_timeout_ms` is `group.min.session.timeout.ms`,
     `offsets_retention_ms` is `offsets.retention.minutes` in milliseconds, `metadata_max_bytes` is
     `offset.metadata.max.bytes`, the `bytes_max` are `group.subscription.max.bytes`,
-    `group.members.max.bytes` and `groups.members.max.bytes`.
+    `group.members.max.bytes` and `groups.members.max.bytes`, the `offsets_bytes_max` are
+    `group.offsets.max.bytes` and `groups.offsets.max.bytes`.
     """
 
     min_session_timeout_ms: int = 6_000
@@ -26,6 +27,10 @@ class GroupSettings:
     all_groups_bytes_max: int = 64 << 20
     """Maximum bytes of subscriptions and assignments of all groups of a broker."""
     metadata_max_bytes: int = 4_096
+    group_offsets_bytes_max: int = 16 << 20
+    """Maximum bytes of the committed offsets of a group, with their metadata."""
+    all_offsets_bytes_max: int = 128 << 20
+    """Maximum bytes of the committed offsets of all groups of a broker, with their metadata."""
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1_000
     new_member_join_timeout_ms: int = 5 * 60 * 1_000
     """Maximum wait of a new member's JoinGroup, a constant in Kafka; see `ClassicMember.is_new`."""

@@ -36,6 +36,7 @@ from holdfast_log.coordinator.groups.effects import (
 from holdfast_log.coordinator.groups.managed_group import ManagedGroup
 from holdfast_log.coordinator.groups.managed_requests import ManagedRequests
 from holdfast_log.coordinator.groups.member_memory import MemberMemory
+from holdfast_log.coordinator.groups.offsets import OffsetMemory
 from holdfast_log.coordinator.groups.records import CommittedOffset, fits
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.states import GroupState
@@ -63,7 +64,7 @@ class GroupShard:
 
     `new_id` makes the random part of member ids. `partition_count(topic)` is a topic's number of partitions,
     0 if it does not exist; it has to know the cluster's topics when `loaded` is called. `memory` counts the
-    members of all shards together.
+    members of all shards together, `offset_memory` their offsets.
     """
 
     def __init__(
@@ -73,9 +74,10 @@ class GroupShard:
         new_id: Callable[[], str],
         partition_count: Callable[[str], int],
         memory: MemberMemory | None = None,
+        offset_memory: OffsetMemory | None = None,
     ) -> None:
         self._config = config
-        self._store = GroupStore(config, partition_count, memory)
+        self._store = GroupStore(config, partition_count, memory, offset_memory)
         self.member_bytes = self._store.member_bytes
         self._offsets = self._store.offsets
         self._timers = self._store.timers
@@ -83,6 +85,10 @@ class GroupShard:
         """JoinGroup, SyncGroup, Heartbeat."""
         self.managed = ManagedRequests(self._store)
         """The requests of the client rewrite's protocol."""
+
+    def close(self) -> None:
+        """Another broker has the groups: they count no more in the memory of all shards."""
+        self._offsets.close()
 
     # The log
 
@@ -204,6 +210,9 @@ class GroupShard:
                 outcomes.append((offset.partition, ErrorCode.ILLEGAL_GENERATION))
                 continue
             if len(offset.metadata.encode()) > self._config.metadata_max_bytes:
+                outcomes.append((offset.partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+                continue
+            if not self._store.has_room_for_offset(group_id, offset.partition, offset.metadata):
                 outcomes.append((offset.partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
                 continue
             committed = CommittedOffset(

@@ -11,7 +11,7 @@ from holdfast_log.coordinator.groups.effects import RecordsRefused, ShardResult
 from holdfast_log.coordinator.groups.managed_group import ManagedGroup
 from holdfast_log.coordinator.groups.managed_rebalance import ManagedRebalancer
 from holdfast_log.coordinator.groups.member_memory import MemberMemory, member_bytes
-from holdfast_log.coordinator.groups.offsets import GroupOffsets
+from holdfast_log.coordinator.groups.offsets import GroupOffsets, OffsetMemory
 from holdfast_log.coordinator.groups.records import (
     GroupKey,
     GroupValue,
@@ -29,25 +29,40 @@ from holdfast_log.coordinator.groups.states import GroupState
 from holdfast_log.coordinator.groups.views import Group
 from holdfast_log.coordinator.timers import Timers
 from holdfast_log.protocol.errors import ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 
 class GroupStore:
     """All groups of one shard with their offsets and deadlines, and the machines that handle their events."""
 
     def __init__(
-        self, config: GroupSettings, partition_count: Callable[[str], int], memory: MemberMemory | None = None
+        self,
+        config: GroupSettings,
+        partition_count: Callable[[str], int],
+        memory: MemberMemory | None = None,
+        offset_memory: OffsetMemory | None = None,
     ) -> None:
         self.config = config
+        self.offset_memory = offset_memory or OffsetMemory()
         self.memory = memory or MemberMemory(config.all_groups_bytes_max, self.member_bytes)
         self.groups: dict[str, Group] = {}
-        self.offsets = GroupOffsets()
+        self.offsets = GroupOffsets(self.offset_memory)
         self.timers: Timers[TimerKey] = Timers()
         self.rebalancer = ClassicRebalancer(config, self.timers)
         self.managed_rebalancer = ManagedRebalancer(config, self.timers, self.offsets, partition_count)
 
     def member_bytes(self) -> int:
-        """Bytes of the subscriptions and assignments of all members."""
-        return sum(member_bytes(each) for each in self.groups.values() if isinstance(each, ClassicGroup))
+        """Bytes of the subscriptions and assignments of all members, and of managed groups' topics."""
+        return sum(map(member_bytes, self.groups.values()))
+
+    def has_room_for_offset(self, group_id: str, partition: TopicPartition, metadata: str) -> bool:
+        """Whether an offset fits the limits of a group's offsets and of all. One that does not grow always
+        fits."""
+        grown = self.offsets.growth(group_id, partition, metadata)
+        return grown <= 0 or (
+            self.offsets.bytes_of(group_id) + grown <= self.config.group_offsets_bytes_max
+            and self.offset_memory.bytes + grown <= self.config.all_offsets_bytes_max
+        )
 
     # Restoring
 

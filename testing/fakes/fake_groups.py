@@ -30,7 +30,7 @@ from holdfast_log.protocol.messages.find_coordinator import (
     FoundCoordinator,
 )
 from holdfast_log.protocol.topic_partition import TopicPartition
-from holdfast_log.testing.fakes.handlers import handlers_about
+from holdfast_log.testing.fakes.handlers import AnswerParts, AnswersAtOnce, handlers_about
 from holdfast_log.testing.fakes.shard_host import ShardHost
 
 if TYPE_CHECKING:
@@ -70,7 +70,10 @@ class FakeGroups(ShardHost):
             BrokerIdentity(self.node, "fake", "PLAINTEXT"),
             cast(CommitterCheck, _Committers(cluster)),
         )
-        self._handlers = {each.request.api.key: each for each in handlers_about(GroupService, parts)}
+        self._handlers = {
+            each.request.api.key: each
+            for each in handlers_about(GroupService, parts, AnswerParts(AnswersAtOnce()))
+        }
         super().__init__()
 
     # The surroundings of the machine

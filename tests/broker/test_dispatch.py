@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 from holdfast_log.broker.network.connection import ConnectionLimits, ServerConnection
 from holdfast_log.broker.requests import dispatch
 from holdfast_log.broker.requests.dispatch import INTERNAL_ELEMENTS_FACTOR, Dispatcher
-from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.compiled import COMPILED_ELEMENTS_MAX, DECODERS, ENCODERS
@@ -33,6 +33,7 @@ ELEMENTS_MAX = 4
 
 class Clients(Handler[MetadataRequest, MetadataResponse]):
     request = MetadataRequest
+    elements_max = ANY_ELEMENTS
 
     def handle(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
         return MetadataResponse(brokers=[], controller_id=1, topics=[])

@@ -20,6 +20,7 @@ from tests.broker import test_dispatch as of_dispatch
 from tests.broker import test_internal_topics as of_internal_topics
 from tests.broker import test_metadata as of_metadata
 from tests.broker import test_outages as of_outages
+from tests.broker import test_parts as of_parts
 from tests.broker import test_poison_batches as of_poison
 from tests.broker import test_time_look_ups as of_time_look_ups
 from tests.broker.cleaning import test_cleaner as of_cleaner
@@ -76,6 +77,7 @@ from tests.coordinator.controller import test_machine as of_controllers
 from tests.coordinator.controller import test_recovery as of_elections
 from tests.coordinator.controller import test_topics as of_topics
 from tests.coordinator.groups import test_member_memory as of_member_memory
+from tests.coordinator.groups import test_offsets as of_group_memory
 from tests.models import test_zookeeper_contract as of_zookeeper
 from tests.models.batches import START_MS
 from tests.models.grounds import ModelGround
@@ -249,6 +251,14 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "subscriptions-without-limit": lambda path: (
         of_member_memory.test_all_groups_have_a_limit_together_and_closed_members_free_their_memory()
     ),
+    "offsets-without-limit": lambda path: (
+        of_group_memory.TestMemory().test_all_groups_have_a_limit_together()
+    ),
+    "long-request-handled-whole": lambda path: of_parts.test_each_part_has_a_turn_of_its_own(),
+    "long-request-overtaken": lambda path: (
+        of_parts.test_a_later_request_does_not_overtake_one_that_is_handled_in_parts()
+    ),
+    "waiting-answer-keeps-its-turn": lambda path: of_parts.test_a_part_that_waits_costs_no_turns(),
     "memory-charged-on-announcement": lambda path: (
         of_memory.test_memory_is_charged_for_what_was_received_not_for_what_was_announced()
     ),

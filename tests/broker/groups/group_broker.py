@@ -17,6 +17,7 @@ from holdfast_log.broker.cluster.metadata_cache import LEADER_DURING_DELETE, Met
 from holdfast_log.broker.groups.forwarding import SendToBroker
 from holdfast_log.broker.handlers.find_coordinator import FindCoordinatorHandler
 from holdfast_log.broker.ownership.committers import CommitterCheck
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.settings.rows import broker_settings
 from holdfast_log.broker.wiring.groups import build_groups
 from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
@@ -41,7 +42,7 @@ from holdfast_log.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from holdfast_log.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from holdfast_log.testing.fakes.handlers import handlers_about
+from holdfast_log.testing.fakes.handlers import AnswerParts, handlers_about
 from tests.broker.world import LOCAL_ID, Client, World
 from tests.models.instant_zookeeper import InstantZooKeeper
 from tests.models.orders import partition_metadata
@@ -88,7 +89,9 @@ class GroupBroker(World):
         self.zookeeper = InstantZooKeeper()
         self.ownership_store = OwnershipStore(self.zookeeper)
         known = _Known(self.metadata, identity, CommitterCheck(self.ownership_store))
-        self.dispatcher.add(handlers_about(GroupService, self.groups, known))
+        self.dispatcher.add(
+            handlers_about(GroupService, self.groups, known, AnswerParts(LongAnswers(self.clock)))
+        )
         self.dispatcher.add([FindCoordinatorHandler(self.groups.topic, self.metadata, identity)])
 
     def _create(self, names: list[str]) -> Deferred[dict[str, ErrorCode]]:

@@ -17,6 +17,7 @@ from holdfast_log.broker.quotas.keys import QuotaKey
 from holdfast_log.broker.quotas.limits import QuotaLimits
 from holdfast_log.broker.quotas.settings import QuotaSettings
 from holdfast_log.broker.quotas.store import QuotaStore
+from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.dispatch import Dispatcher
 from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
@@ -58,7 +59,7 @@ class Quotas:
         self._dispatcher.add(
             [
                 AlterClientQuotasHandler(store, ClusterRights()),
-                DescribeClientQuotasHandler(store),
+                DescribeClientQuotasHandler(store, LongAnswers(Clock())),
                 DescribeUserScramCredentialsHandler(),
             ]
         )

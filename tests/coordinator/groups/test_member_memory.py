@@ -14,7 +14,8 @@ LIMITS = GroupSettings(
 
 
 def subscribed(size: int) -> Member:
-    return Member(protocols=(("range", bytes(size)),))
+    """A member whose subscription has `size` bytes with its protocol's name."""
+    return Member(protocols=(("range", bytes(size - len("range"))),))
 
 
 def refused(world: GroupWorld, size: int, group: str = "g") -> bool:
@@ -47,6 +48,32 @@ def test_an_assignment_over_the_limit_is_refused() -> None:
     member = subscribed(10).after(joined)
     sync = world.send_sync(member, {member.member_id: bytes(2501)})
     assert world.sync_answer(sync).error is REFUSED
+
+
+def test_the_names_of_protocols_count_as_well() -> None:
+    world = GroupWorld(LIMITS, orders=4)
+    request = world.send_first_join(Member(protocols=(("n" * 1001, b""),)))
+    assert world.join_answer(request).error is REFUSED
+
+
+def test_topics_of_a_group_whose_partitions_the_server_assigns_count() -> None:
+    world = GroupWorld(LIMITS)
+    assert world.create_group(topics=["t" * 1000]) is ErrorCode.NONE
+    assert world.create_group(topics=["t" * 1000, "u" * 1000]) is ErrorCode.NONE
+    assert world.create_group(topics=["v" * 1000]) is REFUSED, "the group has a limit"
+    assert world.create_group(topics=["t" * 1000]) is ErrorCode.NONE, "nothing is new"
+    assert world.create_group("other", topics=["t" * 2000]) is REFUSED, "all groups have a limit together"
+
+
+def test_members_of_a_group_whose_partitions_the_server_assigns_count() -> None:
+    world = GroupWorld(LIMITS, orders=4)
+    assert world.create_group() is ErrorCode.NONE
+    first = world.send_register("c" * 1500)
+    assert world.register_answer(first).error is ErrorCode.NONE
+    second = world.send_register("d" * 1500)
+    assert world.register_answer(second).error is REFUSED
+    again = world.send_register("c" * 1500)
+    assert world.register_answer(again).error is ErrorCode.NONE
 
 
 def test_what_is_held_is_counted_only_when_the_limit_is_near() -> None:

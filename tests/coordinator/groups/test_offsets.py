@@ -12,6 +12,8 @@ from holdfast_log.coordinator.groups.effects import (
     OffsetsAnswer,
     PartitionErrorsAnswer,
 )
+from holdfast_log.coordinator.groups.offsets import OFFSET_BYTES, GroupOffsets, OffsetMemory
+from holdfast_log.coordinator.groups.records import CommittedOffset
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -42,6 +44,62 @@ def delete_offsets(world: GroupWorld, *partitions: tuple[str, int]) -> Partition
     wanted = [TopicPartition(*partition) for partition in partitions]
     world.perform(world.shard.delete_offsets(request, "g", wanted))
     return world.answer(request, PartitionErrorsAnswer)
+
+
+SMALL = GroupSettings(
+    group_offsets_bytes_max=3 * (OFFSET_BYTES + 100), all_offsets_bytes_max=4 * (OFFSET_BYTES + 100)
+)
+TOO_LARGE = ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+class TestMemory:
+    """The bytes of committed offsets with their metadata: bounded for a group, and for all together."""
+
+    def commits(self, world: GroupWorld, group: str, partition: int, metadata: int = 100) -> bool:
+        error = world.commit(1, group=group, partition=partition, metadata="m" * metadata)
+        assert error in (ErrorCode.NONE, TOO_LARGE)
+        return error is ErrorCode.NONE
+
+    def test_the_offsets_of_a_group_have_a_limit_together(self) -> None:
+        world = GroupWorld(SMALL, orders=8)
+        assert [self.commits(world, "g", partition) for partition in range(4)] == [True] * 3 + [False]
+        assert len(world.committed()) == 3
+
+    def test_all_groups_have_a_limit_together(self) -> None:
+        world = GroupWorld(SMALL, orders=8)
+        assert [self.commits(world, f"g{number}", 0) for number in range(5)] == [True] * 4 + [False]
+
+    def test_an_offset_that_takes_no_more_memory_is_always_accepted(self) -> None:
+        world = GroupWorld(SMALL, orders=8)
+        assert [self.commits(world, "g", partition) for partition in range(4)] == [True] * 3 + [False]
+        assert self.commits(world, "g", 0)
+        assert not self.commits(world, "g", 0, metadata=101)
+        assert self.commits(world, "g", 0, metadata=0)
+        assert self.commits(world, "g", 1, metadata=200)
+
+    def test_deleted_offsets_free_their_memory(self) -> None:
+        world = GroupWorld(SMALL, orders=8)
+        for partition in range(3):
+            assert self.commits(world, "g", partition)
+        delete_offsets(world, ("orders", 0))
+        assert self.commits(world, "g", 3)
+
+    def test_offsets_that_are_read_from_the_log_count(self) -> None:
+        world = GroupWorld(SMALL, orders=8)
+        for partition in range(3):
+            assert self.commits(world, "g", partition)
+        world.fail_over()
+        assert not self.commits(world, "g", 3)
+
+    def test_a_shard_that_is_closed_frees_the_memory_of_all_shards(self) -> None:
+        memory = OffsetMemory()
+        offsets = GroupOffsets(memory)
+        offsets.restore("g", TopicPartition("orders", 0), CommittedOffset(1, -1, "m" * 50, 0, None))
+        assert memory.bytes == OFFSET_BYTES + 50
+        offsets.close()
+        assert memory.bytes == 0
+        offsets.restore("g", TopicPartition("orders", 0), None)
+        assert memory.bytes == 0
 
 
 class TestCommitting:

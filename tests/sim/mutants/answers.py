@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast_log.broker.handlers import metadata
+from holdfast_log.broker.network.connection import ServerConnection
 from holdfast_log.broker.network.framing import FrameAssembler
 from holdfast_log.broker.network.memory import IncompleteFrames
+from holdfast_log.broker.requests import dispatch
 from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.coordinator.groups.member_memory import MemberMemory
+from holdfast_log.coordinator.groups.store import GroupStore
 from tests.sim.mutation import Mutation, Patch
 
 
@@ -42,6 +45,22 @@ def _hold_all_members() -> Sequence[Patch]:
     return [(MemberMemory, "has_room", lambda self, size: True)]
 
 
+def _hold_all_offsets() -> Sequence[Patch]:
+    return [(GroupStore, "has_room_for_offset", lambda self, group_id, partition, metadata: True)]
+
+
+def _handle_whole() -> Sequence[Patch]:
+    return [(dispatch, "parts_of", lambda handler, request: None)]
+
+
+def _overtake() -> Sequence[Patch]:
+    return [(ServerConnection, "hold", lambda self: None)]
+
+
+def _keep_turns() -> Sequence[Patch]:
+    return [(LongAnswers, "suspend", lambda self, answer: None)]
+
+
 RARE: tuple[Mutation, ...] = (
     Mutation(
         "topic-answered-twice",
@@ -72,5 +91,25 @@ RARE: tuple[Mutation, ...] = (
         "subscriptions-without-limit",
         "the subscriptions of all groups together take as much memory as clients like",
         _hold_all_members,
+    ),
+    Mutation(
+        "offsets-without-limit",
+        "committed offsets take as much memory as clients like",
+        _hold_all_offsets,
+    ),
+    Mutation(
+        "long-request-handled-whole",
+        "a request of many rows is handled in one turn of the reactor",
+        _handle_whole,
+    ),
+    Mutation(
+        "long-request-overtaken",
+        "a later request of a connection is handled before the last parts of a long one",
+        _overtake,
+    ),
+    Mutation(
+        "waiting-answer-keeps-its-turn",
+        "a long answer that waits for something else is given turns, without a pause",
+        _keep_turns,
     ),
 )

@@ -1,0 +1,123 @@
+"""The costliest requests of every API, against a real broker: what they may cost a broker and its clients."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from holdfast_log.protocol.api import Api
+from tests.hostile.attack import Target, memory_bytes
+from tests.hostile.campaign import (
+    GROWTH_BYTES_MAX,
+    TURN_MS_MAX,
+    idle_connections,
+    is_serving,
+    measured,
+    repeated,
+)
+from tests.hostile.furnished import furnish, probed_broker
+from tests.hostile.generator import Names, World, served_apis, variants
+from tests.hostile.probe import Probe, Turns
+
+BUSY_TURN_MS_MAX = 2 * TURN_MS_MAX
+"""Where other processes share the processor, they take the caches from the broker, and its processor time is
+up to twice that of a quiet machine, for which the limit is."""
+REQUEST_BYTES = 1 << 20
+IDLE = 200
+LISTING = ("Metadata", "DescribeConfigs", "OffsetFetch")
+
+
+class Attacked(NamedTuple):
+    """A broker, and what it has."""
+
+    target: Target
+    world: World
+
+
+@pytest.fixture(scope="module")
+def attacked(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
+    directory = tmp_path_factory.mktemp("hostile")
+    gc.disable()  # Requests are built of many objects, none of them in a cycle.
+    try:
+        with probed_broker(directory, f"{zookeeper_server}/{directory.name}") as target:
+            yield Attacked(target, furnish(target.broker, partitions=400, topics=100, groups=40))
+            print(f"--- log of the broker\n{target.broker.log[-8000:]}")
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("api", served_apis(), ids=lambda api: api.name)
+def test_no_request_takes_a_long_turn_or_much_memory(attacked: Attacked, api: Api) -> None:
+    for variant in variants(api, is_short=True):
+        if variant.names is Names.UNKNOWN and variant.shape == "many in many":
+            continue  # It has found least, and the default run is to be short.
+        found = measured(*attacked, api, api.max_version, variant, REQUEST_BYTES, BUSY_TURN_MS_MAX)
+        assert found.is_within(BUSY_TURN_MS_MAX), f"{found}\n{found.cost.where}"
+    assert is_serving(attacked.target)
+
+
+@pytest.mark.parametrize("name", LISTING)
+def test_requests_whose_answers_nobody_reads_take_little_memory(attacked: Attacked, name: str) -> None:
+    target, world = attacked
+    (api,) = [each for each in served_apis() if each.name == name]
+    variant = next(variants(api, is_short=True))
+    with idle_connections(target, IDLE):
+        found = measured(target, world, api, api.max_version, variant, REQUEST_BYTES)
+        cost = repeated(target, found, connections=3, reads=False, bytes_max=4 << 20)
+    assert cost.grown_bytes <= GROWTH_BYTES_MAX, f"{name}: {cost}"
+    assert is_serving(target)
+
+
+def test_the_broker_starts_again_after_all_of_them(attacked: Attacked) -> None:
+    target = attacked.target
+    target.broker.restart()
+    assert is_serving(target)
+    assert memory_bytes(target.broker.pid, "VmRSS") < GROWTH_BYTES_MAX
+
+
+# -- the probe itself ----------------------------------------------------------------------------------------
+
+
+class Reactor:
+    """Takes turns like Twisted's: what is due, then what has arrived."""
+
+    def __init__(self, work_s: float) -> None:
+        self._work_s = work_s
+        self.runUntilCurrent = lambda: None
+        self.doIteration = self._iterate
+
+    def _iterate(self, timeout: float | None) -> None:
+        ends_s = time.thread_time() + self._work_s
+        while time.thread_time() < ends_s:
+            pass
+
+    def turn(self, count: int) -> None:
+        for _ in range(count):
+            self.runUntilCurrent()
+            self.doIteration(0)
+
+
+def test_the_probe_sees_a_long_turn_and_where_it_was(tmp_path: Path) -> None:
+    turns = Turns(tmp_path / "turns")
+    reactor = Reactor(work_s=2 * TURN_MS_MAX / 1000)
+    Probe(str(tmp_path / "turns")).watch(reactor)
+    reactor.turn(3)
+    assert turns.longest_ms >= TURN_MS_MAX
+    assert "_iterate" in turns.where
+    turns.reset()
+    assert (turns.longest_ms, turns.where) == (0, "")
+
+
+def test_the_probe_does_not_count_time_in_which_a_turn_waits(tmp_path: Path) -> None:
+    turns = Turns(tmp_path / "turns")
+    reactor = Reactor(work_s=0)
+    Probe(str(tmp_path / "turns")).watch(reactor)
+    reactor.doIteration, wait = (lambda timeout: time.sleep(0.1)), reactor.doIteration
+    reactor.turn(3)
+    assert wait is not None and turns.count == 3
+    assert turns.longest_ms < TURN_MS_MAX
