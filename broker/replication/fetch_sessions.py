@@ -11,6 +11,7 @@ This module uses no network, clock or log: callers pass the time, and `fetches` 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple, Protocol, TypeAlias
@@ -34,6 +35,8 @@ _LAST_EPOCH = 2**31 - 1
 _ID_BITS = 31
 _EVICTABLE_MS = 120_000
 """Time in ms since a session's last use, or since its opening, after which another one may replace it."""
+_OLD_ENTRIES_MAX = 64
+"""So many entries of fetches that wait no more are not worth a search for them."""
 _NOT_TOLD = -1
 NEVER_MS = -(1 << 62)
 
@@ -86,6 +89,8 @@ class SessionPartition:
     wanted: FetchPartition
     key: TopicPartition | None = None
     """None while the topic id is unknown."""
+    watchers: Watchers | None = None
+    """Those of `key`, this one among them."""
     high_watermark: int = _NOT_TOLD
     log_start_offset: int = _NOT_TOLD
 
@@ -134,7 +139,14 @@ class FetchSession:
     """The waiting fetch of this session; None if no fetch waits."""
     needed: dict[SessionPartition, int] = field(default_factory=dict)
     """How many bytes a partition's log must have had appended before the waiting fetch is worth a look at
-    it; partitions that are looked at whenever they change are missing."""
+    it; partitions that are looked at whenever they change are missing. Set by `need`."""
+
+    def need(self, needed: dict[SessionPartition, int]) -> None:
+        """Set `needed`."""
+        for partition in self.needed:
+            if partition.watchers is not None:
+                partition.watchers.wake(partition)
+        self.needed = needed
 
     @property
     def has_fences(self) -> bool:
@@ -144,6 +156,52 @@ class FetchSession:
     def stir_all(self) -> None:
         """Stir all partitions."""
         self.stirred = dict.fromkeys(self.partitions.values())
+
+
+@dataclass(slots=True, eq=False)
+class Watchers:
+    """The sessions' entries for one partition. Those of fetches that wait for more bytes sleep once they are
+    stirred: records that are too few for them cost nothing more."""
+
+    awake: dict[SessionPartition, None] = field(default_factory=dict)
+    asleep: dict[SessionPartition, int] = field(default_factory=dict)
+    """Stirred already, with the bytes that must have been appended."""
+    _heap: list[tuple[int, int, SessionPartition]] = field(default_factory=list)
+    """(bytes, order, entry): one for each of `asleep`, and old ones."""
+    _order: int = 0
+
+    def discard(self, partition: SessionPartition) -> None:
+        self.awake.pop(partition, None)
+        self.asleep.pop(partition, None)
+
+    def sleep(self, partition: SessionPartition, needed: int) -> None:
+        """Leave the partition out until so many bytes have been appended, or until `wake`."""
+        del self.awake[partition]
+        self.asleep[partition] = needed
+        self._order += 1
+        if len(self._heap) > 2 * len(self.asleep) + _OLD_ENTRIES_MAX:
+            self._heap = [entry for entry in self._heap if self.asleep.get(entry[2]) == entry[0]]
+            heapq.heapify(self._heap)
+        heapq.heappush(self._heap, (needed, self._order, partition))
+
+    def wake(self, partition: SessionPartition) -> None:
+        if self.asleep.pop(partition, None) is not None:
+            self.awake[partition] = None
+
+    def wake_all(self) -> None:
+        self.awake.update(dict.fromkeys(self.asleep))
+        self.asleep.clear()
+        self._heap.clear()
+
+    def wake_up_to(self, written_bytes: int) -> None:
+        """Wake those for which so many bytes are enough."""
+        while self._heap and self._heap[0][0] <= written_bytes:
+            needed, _, partition = heapq.heappop(self._heap)
+            if self.asleep.get(partition) == needed:
+                self.wake(partition)
+
+    def __bool__(self) -> bool:
+        return bool(self.awake or self.asleep)
 
 
 @settings_group(SETTINGS)
@@ -171,7 +229,7 @@ class FetchSessions:
         self._draw = draw
         self._limits = limits or SessionLimits()
         self._sessions: dict[int, FetchSession] = {}
-        self.watchers: dict[TopicPartition, dict[SessionPartition, None]] = {}
+        self.watchers: dict[TopicPartition, Watchers] = {}
         """The sessions' entries by partition. Public so that callers can skip partitions in no session."""
         self._partitions = 0
 
@@ -310,7 +368,8 @@ class FetchSessions:
         if partition.key != key and partition.session.partitions.get(partition.named) is partition:
             self._stop_watching(partition)
             partition.key = key
-            self.watchers.setdefault(key, {})[partition] = None
+            watchers = partition.watchers = self.watchers.setdefault(key, Watchers())
+            watchers.awake[partition] = None
 
     def is_open(self, session: FetchSession) -> bool:
         """Whether the session has not been closed."""
@@ -332,19 +391,27 @@ class FetchSessions:
         watchers = self.watchers.get(key)
         if not watchers:
             return
+        if written_bytes is None:
+            watchers.wake_all()
+        else:
+            watchers.wake_up_to(written_bytes)
         # A copy: answering a fetch may open or close sessions.
-        for partition in list(watchers):
+        for partition in list(watchers.awake):
             session = partition.session
             session.stirred[partition] = None
-            if written_bytes is not None and written_bytes < session.needed.get(partition, 0):
-                continue
+            if written_bytes is not None:
+                needed = session.needed.get(partition, 0)
+                if written_bytes < needed:
+                    if partition in watchers.awake:
+                        watchers.sleep(partition, needed)
+                    continue
             if session.waiting is not None and (followers if session.reader.is_follower else consumers):
                 session.waiting.ask(partition)
 
     def content(self, key: TopicPartition) -> Iterator[tuple[int, int]]:
         """(replica id, time of its last fetch in ms) of each follower that has fetched all records of a
         partition since its last change. A fetch counts for all partitions in its session, named or not."""
-        for partition in self.watchers.get(key, ()):
+        for partition in self._awake(key):
             session = partition.session
             if session.reader.is_follower and partition not in session.stirred:
                 yield session.reader.replica_id, session.used_ms
@@ -364,8 +431,13 @@ class FetchSessions:
 
     def _followers(self, key: TopicPartition) -> list[SessionPartition]:
         """The entries of followers' sessions for a partition; of one follower, the last session used last."""
-        found = [each for each in self.watchers.get(key, ()) if each.session.reader.is_follower]
+        found = [each for each in self._awake(key) if each.session.reader.is_follower]
         return sorted(found, key=lambda each: each.session.used_ms)
+
+    def _awake(self, key: TopicPartition) -> Iterable[SessionPartition]:
+        """The entries of all followers among others: a follower waits for no number of bytes."""
+        watchers = self.watchers.get(key)
+        return () if watchers is None else watchers.awake
 
     # -- limits ------------------------------------------------------------------------------------------
 
@@ -417,8 +489,8 @@ class FetchSessions:
 
     def _stop_watching(self, partition: SessionPartition) -> None:
         key, partition.key = partition.key, None
-        watchers = None if key is None else self.watchers.get(key)
+        watchers, partition.watchers = partition.watchers, None
         if key is not None and watchers is not None:
-            watchers.pop(partition, None)
-            if not watchers:
+            watchers.discard(partition)
+            if not watchers and self.watchers.get(key) is watchers:
                 del self.watchers[key]

@@ -82,9 +82,9 @@ class SessionFetch:
         if session.reader.is_follower or not 0 < len(session.partitions) <= SHARED_KEYS_MAX:
             return
         part = share(self._limits.min_bytes - self._total, len(session.partitions))
-        session.needed = {
-            member: counted + part for member, counted in self._counted.items() if counted is not None
-        }
+        session.need(
+            {member: counted + part for member, counted in self._counted.items() if counted is not None}
+        )
 
     def _find_reads(self) -> None:
         session = self._session
@@ -146,7 +146,7 @@ class SessionFetch:
     def _end(self) -> None:
         session = self._session
         session.waiting = None
-        session.needed = {}
+        session.need({})
         session.answered_ms = self._replicas.monotonic_ms()
         session_id = session.id if self._replicas.sessions.is_open(session) else NO_SESSION
         self._answer(session_id, self._news())

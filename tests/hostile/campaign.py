@@ -81,6 +81,12 @@ def measured(
     return best
 
 
+def newest_findings_of(target: Target, world: World, api: Api, bytes_max: int) -> Iterator[Finding]:
+    """The cost of the ways that have found most, in the newest version of the API."""
+    for variant in variants(api, is_short=True):
+        yield measured(target, world, api, api.max_version, variant, bytes_max)
+
+
 def findings_of(target: Target, world: World, api: Api, bytes_max: int) -> Iterator[Finding]:
     """The cost of every way to build a request of the API, in its first and last version, and of the
     costliest ways in the versions between."""
@@ -177,6 +183,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--idle", type=int, default=0, help="idle connections beside (0)")
     parser.add_argument("--mebibytes", type=int, default=4, help="maximum size of one request (4)")
     parser.add_argument("--api", action="append", help="only these APIs; may be given more than once")
+    parser.add_argument(
+        "--newest", action="store_true", help="only the newest version of each API, in few ways"
+    )
     parser.add_argument("--repeat", action="store_true", help="also repeat the costliest request of each API")
     return parser.parse_args()
 
@@ -206,7 +215,8 @@ def _run(arguments: argparse.Namespace, target: Target, world: World) -> Sequenc
         if arguments.api and api.name not in arguments.api:
             continue
         own = []
-        for finding in findings_of(target, world, api, arguments.mebibytes << 20):
+        search = newest_findings_of if arguments.newest else findings_of
+        for finding in search(target, world, api, arguments.mebibytes << 20):
             own.append(finding)
             if not finding.is_within():
                 _note(f"OVER {finding}\n{finding.cost.where}")

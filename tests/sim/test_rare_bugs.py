@@ -258,6 +258,9 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "long-request-overtaken": lambda path: (
         of_parts.test_a_later_request_does_not_overtake_one_that_is_handled_in_parts()
     ),
+    "waiting-sessions-looked-at": lambda path: (
+        of_sessions.test_fetches_that_wait_for_more_cost_a_write_nothing_but_the_first(1_000)
+    ),
     "waiting-answer-keeps-its-turn": lambda path: of_parts.test_a_part_that_waits_costs_no_turns(),
     "memory-charged-on-announcement": lambda path: (
         of_memory.test_memory_is_charged_for_what_was_received_not_for_what_was_announced()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -11,9 +13,11 @@ from holdfast_log.broker.replication.fetch_sessions import (
     FetchSession,
     FetchSessions,
     SessionLimits,
+    SessionPartition,
 )
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.fetch import FetchPartition
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 TWO_MINUTES_MS = 120_000
 
@@ -166,3 +170,117 @@ def test_a_closed_session_cannot_be_used() -> None:
     room.sessions.close(session.id, session.reader)
     with pytest.raises(BrokerError):
         room.use(session)
+
+
+# -- waiting fetches of one partition ------------------------------------------------------------------------
+
+KEY = TopicPartition("t", 0)
+
+
+class Asked:
+    """A waiting fetch that counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def ask(self, key: SessionPartition) -> None:
+        self.count += 1
+
+    def expire(self) -> None: ...
+
+
+class Looks(dict[SessionPartition, int]):
+    """What a fetch needs; counts how often a change looks at it."""
+
+    count = 0
+
+    def get(self, key: SessionPartition, default: Any = None) -> Any:
+        self.count += 1
+        return super().get(key, default)
+
+
+class WaitingConsumers:
+    """Consumers' sessions of one partition, each with a fetch that waits until the log has `needed` bytes."""
+
+    def __init__(self, needed: Sequence[int]) -> None:
+        self.room = Room(sessions_max=len(needed) + 1, partitions_max=1_000_000)
+        self.sessions: list[FetchSession] = []
+        self.looks: list[Looks] = []
+        self.asked: list[Asked] = []
+        for each in needed:
+            session = self.room.open()
+            assert session is not None
+            (partition,) = session.partitions.values()
+            self.room.sessions.watch(partition, KEY)
+            session.stirred.clear()
+            self.looks.append(Looks({partition: each}))
+            self.asked.append(Asked())
+            session.need(self.looks[-1])
+            session.waiting = self.asked[-1]
+            self.sessions.append(session)
+
+    def write(self, end_bytes: int) -> None:
+        self.room.sessions.stir(KEY, consumers=True, written_bytes=end_bytes)
+
+    @property
+    def looked(self) -> int:
+        """How often a change has looked at a waiting fetch."""
+        return sum(looks.count for looks in self.looks)
+
+
+@pytest.mark.parametrize("count", [1_000, 10_000])
+def test_fetches_that_wait_for_more_cost_a_write_nothing_but_the_first(count: int) -> None:
+    waiting = WaitingConsumers([1_000] * count)
+    for end_bytes in range(100, 200):
+        waiting.write(end_bytes)
+    assert waiting.looked == count
+    assert sum(each.count for each in waiting.asked) == 0
+    assert all(session.stirred for session in waiting.sessions)
+
+
+def test_a_waiting_fetch_is_asked_when_its_bytes_have_come() -> None:
+    waiting = WaitingConsumers([300, 100, 200])
+    for end_bytes in (50, 99, 150, 200, 250, 350):
+        waiting.write(end_bytes)
+    assert [each.count > 0 for each in waiting.asked] == [True, True, True]
+    early = WaitingConsumers([300, 100, 200])
+    early.write(50)
+    early.write(200)
+    assert [each.count for each in early.asked] == [0, 1, 1]
+
+
+def test_another_change_than_records_asks_all() -> None:
+    waiting = WaitingConsumers([1_000] * 3)
+    waiting.write(100)
+    waiting.room.sessions.stir(KEY, consumers=True)
+    assert [each.count for each in waiting.asked] == [1, 1, 1]
+
+
+def test_a_fetch_that_is_answered_sees_the_next_write() -> None:
+    waiting = WaitingConsumers([1_000])
+    waiting.write(100)
+    (session,) = waiting.sessions
+    (partition,) = session.partitions.values()
+    session.waiting = None
+    session.need({})
+    partition.calm()
+    waiting.write(200)
+    assert partition in session.stirred
+
+
+def test_a_sleeping_session_that_ends_is_forgotten() -> None:
+    waiting = WaitingConsumers([1_000, 1_000])
+    waiting.write(100)
+    waiting.room.sessions.close_all_of(1)
+    assert KEY not in waiting.room.sessions
+
+
+def test_fetches_that_wait_again_and_again_leave_nothing_behind() -> None:
+    waiting = WaitingConsumers([1_000])
+    (session,) = waiting.sessions
+    (partition,) = session.partitions.values()
+    for needed in range(1_000, 3_000):
+        session.need({partition: needed})
+        waiting.write(100)
+    assert partition.watchers is not None
+    assert len(partition.watchers._heap) < 200

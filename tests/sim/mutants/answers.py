@@ -1,4 +1,4 @@
-"""Bugs of long answers, and of the memory of requests."""
+"""Bugs of long answers, long requests and waiting fetches, and of the memory of requests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from holdfast_log.broker.handlers import metadata
 from holdfast_log.broker.network.connection import ServerConnection
 from holdfast_log.broker.network.framing import FrameAssembler
 from holdfast_log.broker.network.memory import IncompleteFrames
+from holdfast_log.broker.replication.fetch_sessions import Watchers
 from holdfast_log.broker.requests import dispatch
 from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.coordinator.groups.member_memory import MemberMemory
@@ -61,6 +62,10 @@ def _keep_turns() -> Sequence[Patch]:
     return [(LongAnswers, "suspend", lambda self, answer: None)]
 
 
+def _look_at_all() -> Sequence[Patch]:
+    return [(Watchers, "sleep", lambda self, partition, needed: None)]
+
+
 RARE: tuple[Mutation, ...] = (
     Mutation(
         "topic-answered-twice",
@@ -106,6 +111,11 @@ RARE: tuple[Mutation, ...] = (
         "long-request-overtaken",
         "a later request of a connection is handled before the last parts of a long one",
         _overtake,
+    ),
+    Mutation(
+        "waiting-sessions-looked-at",
+        "each write looks at all waiting fetches of sessions, though it brings too few bytes for them",
+        _look_at_all,
     ),
     Mutation(
         "waiting-answer-keeps-its-turn",
