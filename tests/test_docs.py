@@ -19,6 +19,7 @@ PROSE = [HOME / "README.md", *sorted((HOME / "docs").glob("**/*.md"))]
 SCRIPTS = [path for path in sorted((HOME / "scripts").glob("*.sh")) if path.name != "common.sh"]
 
 GENERATED = {
+    "docs/metrics.md": "holdfast_log.broker.wiring.metrics",
     "docs/settings.md": "holdfast_log.broker.settings.rows",
     "docs/spark-options.md": "holdfast_log.pipeline.options",
     "docs/spark-sink-options.md": "holdfast_log.pipeline.sink.options",

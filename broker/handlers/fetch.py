@@ -99,7 +99,9 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
                 connection.add_close_callback(self._connection_closed)
             return
         answer: Callable[[RequestContext, int, Sequence[Read]], None] = self._answer
-        if self.quotas.is_enforced and replica_id < 0 and connection is not None:
+        if replica_id >= 0:
+            answer = self._answer_follower
+        elif self.quotas.is_enforced and connection is not None:
             quota_bytes = self.quotas.fetch_bytes_max(connection, context.client_id)
             if quota_bytes is not None:
                 max_bytes = min(max_bytes, quota_bytes)
@@ -130,13 +132,34 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         due_ms = self.quotas.due_ms(key, connection, client_id)
         if due_ms:
             context.throttle(key, due_ms)
-            self._answer(context, session_id, reads, with_records=False)
+            self._respond(context, session_id, reads, with_records=False)
             return
         size = sum(read.size for read in reads)
         context.throttle(key, self.quotas.charge(key, connection, client_id, size))
         self._answer(context, session_id, reads)
 
-    def _answer(
+    def _answer_follower(self, context: RequestContext, session_id: int, reads: Sequence[Read]) -> None:
+        traffic = self.replicas.traffic
+        for read in reads:
+            if read.size:
+                traffic.find(read.topic).replication_bytes_out += read.size
+        self._respond(context, session_id, reads)
+
+    def _answer(self, context: RequestContext, session_id: int, reads: Sequence[Read]) -> None:
+        """Answer a consumer, and count what it gets."""
+        traffic = self.replicas.traffic
+        for read in reads:
+            counts = traffic.find(read.topic)
+            found = read.read
+            if found is None:
+                counts.failed_reads += 1
+                continue
+            counts.reads += 1
+            if found.records is not None:
+                counts.bytes_out += found.records.length
+        self._respond(context, session_id, reads)
+
+    def _respond(
         self, context: RequestContext, session_id: int, reads: Sequence[Read], *, with_records: bool = True
     ) -> None:
         topics: list[FetchableTopicResponse] = []
@@ -160,6 +183,10 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             self._answer(context, NO_SESSION, [read])
             return
         high_watermark, log_start_offset, _, records, _, _ = found
+        counts = self.replicas.traffic.find(read.topic)
+        counts.reads += 1
+        if records is not None:
+            counts.bytes_out += records.length
         topic, topic_id, index = read.topic, read.topic_id, read.wanted.partition
         if compiled.ENCODE_RECORDS is not None and context.answer_encoded(
             compiled.ENCODE_RECORDS, topic, topic_id, index, high_watermark, log_start_offset, records

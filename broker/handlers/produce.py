@@ -294,6 +294,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             return response
         if error is None:
             return self._guard(append)
+        self.replicas.traffic.find(append.topic).failed_appends += 1
         response = PartitionProduceResponse(
             index=append.index, error_code=error.code, base_offset=-1, error_message=error.message
         )

@@ -66,6 +66,9 @@ class ServerConnection(Turns):
 
     `is_broker` says whether the peer counts as a broker of this cluster: by the listener, or since it has
     proved that it has the cluster's secret. Nothing else that the peer says decides about it.
+
+    While the handler runs for a request that has waited in the connection, `began_s` is the time at which it
+    was called and `queued_s` for how long the request has waited, both by the clock; otherwise both are 0.
     """
 
     def __init__(
@@ -107,7 +110,10 @@ class ServerConnection(Turns):
         self.created_ms = self.last_activity_ms
         self.last_request_s = self._clock.seconds()
         self._wire: Wire | None = None
+        self.began_s = 0.0
+        self.queued_s = 0.0
         self._waiting: deque[memoryview] = deque()  # received, not yet given to the handler
+        self._arrivals_s: deque[float] = deque()  # of those in `_waiting`
         self._replies: deque[ReplySlot] = deque()  # of requests given to the handler, in their order
         self._outbox: list[Part] = []  # responses whose turn has come, not yet given to the wire
         self._buffered_bytes = 0
@@ -298,6 +304,7 @@ class ServerConnection(Turns):
         """Handle frames in the order of their arrival, as soon as the limits allow it."""
         self.bytes_in += sum(map(len, frames)) + SIZE.size * len(frames)
         self._waiting.extend(frames)
+        self._arrivals_s.extend([self.last_request_s] * len(frames))
         self._take_turn()
 
     def _take_turn(self) -> None:
@@ -338,10 +345,13 @@ class ServerConnection(Turns):
         self._buffered_bytes += len(frame)
         reply = ReplySlot(self, len(frame))
         self._replies.append(reply)
+        self.began_s = self._clock_s()
+        self.queued_s = self.began_s - self._arrivals_s.popleft()
         try:
             self._handler(self, frame, reply)
         except Exception as error:
             self._handler_failed(error)
+        self.began_s = self.queued_s = 0.0
 
     def _handler_failed(self, error: Exception) -> None:
         cause = "requests whose handling raised an unexpected exception"
@@ -380,6 +390,7 @@ class ServerConnection(Turns):
             return False
         self.close_reason = reason
         self._waiting.clear()
+        self._arrivals_s.clear()
         self._replies.clear()
         self._outbox = []
         self._buffered_bytes = 0

@@ -39,6 +39,11 @@ class RequestMemory:
         return self._lent_bytes
 
     @property
+    def left_bytes(self) -> float:
+        """Bytes that can be lent; infinite without a limit, negative after loans over the limit."""
+        return self._bytes_max - self._lent_bytes if self.is_limited else float("inf")
+
+    @property
     def waiting(self) -> int:
         """Number of waiting requests."""
         return len(self._line)

@@ -181,6 +181,8 @@ def lose(
     connection, entry.connection = entry.connection, None
     entry.amend(grant.ended(reason, state.date_ms()))
     state.deadlines.cancel(OwnerDeadline(resource.key, entry.group, grant.incarnation))
+    if not grant.has_ended:
+        state.losses[reason] += 1
     if is_audited and not grant.has_ended:
         state.audit(resource, entry, f"lost ({reason.name})")
     state.mark_changed(resource.key)

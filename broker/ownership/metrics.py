@@ -1,72 +1,77 @@
-"""The metrics of ownership: one row each, read on demand. No broker exports them yet."""
+"""The metrics of ownership."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
 
+from holdfast_log.broker.metrics.row import MetricRow, Sample, counter, counters, gauge
 from holdfast_log.broker.ownership.service import OwnershipService
+from holdfast_log.protocol.messages.ownership import LossReason
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric. A counter (`is_counter`) only rises, from 0 at the start of the broker; others are present
-    values."""
-
-    name: str
-    doc: str
-    is_counter: bool
-    read: Callable[[OwnershipService], int]
+def _losses(service: OwnershipService) -> Iterator[Sample]:
+    for reason, count in service.losses().items():
+        if reason is not LossReason.NONE:
+            yield Sample((reason.name.lower(),), count)
 
 
-METRICS: tuple[Metric, ...] = (
-    Metric(
+OWNERSHIP_METRICS: tuple[MetricRow[OwnershipService], ...] = (
+    counter(
         "holdfast_ownership_claims_total",
         "Grants of resources, to claims and to waiters.",
-        True,
         lambda service: service.totals().claims,
     ),
-    Metric(
+    counter(
         "holdfast_ownership_steals_total",
         "Grants that took the resource from an owner.",
-        True,
         lambda service: service.totals().steals,
     ),
-    Metric(
+    counter(
         "holdfast_ownership_refusals_total",
         "Claims that were refused.",
-        True,
         lambda service: service.totals().refusals,
     ),
-    Metric(
+    counter(
         "holdfast_ownership_fenced_appends_total",
         "Appends refused because the client did not own the partition.",
-        True,
         lambda service: service.totals().fenced_appends,
     ),
-    Metric(
+    counter(
         "holdfast_ownership_mismatches_total",
         "Conditional appends whose condition did not hold.",
-        True,
         lambda service: service.mismatches,
     ),
-    Metric(
+    counters(
+        "holdfast_ownership_losses_total",
+        "Grants that ended, by reason: stolen, reset, evicted, released, disconnected, session_timed_out, "
+        "forced (by an administrator), deleted, foreign_append, foreign_fetch.",
+        ("reason",),
+        _losses,
+    ),
+    counter(
+        "holdfast_ownership_forced_releases_total",
+        "Grants that an administrator ended.",
+        lambda service: service.losses()[LossReason.FORCED],
+    ),
+    gauge(
         "holdfast_ownership_waiters",
         "Claims that wait in queues at present.",
-        False,
         lambda service: sum(len(resource.waiters) for resource in service.resources()),
     ),
-    Metric(
+    gauge(
         "holdfast_ownership_owners",
-        "Resources that have an owner at present, including detached owners.",
-        False,
+        "Grants in force at present, including those of detached owners.",
         lambda service: sum(
             entry.grant is not None for resource in service.resources() for entry in resource.entries.values()
         ),
     ),
+    gauge(
+        "holdfast_ownership_detached_owners",
+        "Grants in force whose owners have no connection at present, and may resume.",
+        lambda service: sum(
+            entry.grant is not None and entry.connection is None
+            for resource in service.resources()
+            for entry in resource.entries.values()
+        ),
+    ),
 )
-
-
-def read_metrics(service: OwnershipService) -> dict[str, int]:
-    """All metrics, by name."""
-    return {metric.name: metric.read(service) for metric in METRICS}

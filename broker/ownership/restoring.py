@@ -94,6 +94,7 @@ def unload(state: TableState, key: ResourceKey, reason: LossReason = LossReason.
         if reason is LossReason.NONE:
             state.notify(entry.connection)
         elif entry.grant is not None:
+            state.losses[reason] += 1
             state.audit(resource, entry, f"lost ({reason.name})")
             if entry.connection is not None and entry.grant.owner.assignment is None:
                 state.effects.append(Sever(entry.connection, f"{key} was deleted"))

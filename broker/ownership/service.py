@@ -7,7 +7,7 @@ is severed, and the claimant is answered once the fence is settled.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -56,7 +56,7 @@ from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.coordinator.zookeeper.interface import SessionExpired
 from holdfast_log.protocol.errors import BrokerError, ErrorCode, error_for
 from holdfast_log.protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from holdfast_log.protocol.messages.ownership import ResourceStanding
+from holdfast_log.protocol.messages.ownership import LossReason, ResourceStanding
 
 T = TypeVar("T")
 
@@ -303,6 +303,10 @@ class OwnershipService:
     def totals(self) -> Counts:
         """The counts over all resources since the broker started."""
         return self.table.totals()
+
+    def losses(self) -> Mapping[LossReason, int]:
+        """How many grants have ended since the broker started, by reason."""
+        return self.table.losses()
 
     # -- changes in the cluster ------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from holdfast_log.broker.ownership.settings import OwnershipSettings
 from holdfast_log.coordinator.clock import TimeOfDay
 from holdfast_log.coordinator.ownership.records import NO_OFFSET, NameKey, PartitionKey, ResourceKey
 from holdfast_log.coordinator.timers import Timers
+from holdfast_log.protocol.messages.ownership import LossReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class TableState:
         self._to_notify: dict[int, bool] = {}
         """Connections whose standing has changed; True: they also have to show that they live."""
         self.totals = Counts()
+        self.losses: dict[LossReason, int] = dict.fromkeys(LossReason, 0)
+        """How many grants have ended, by reason."""
         self.incarnations_from = 0
         """Above this number begin the incarnations of resources that were never owned, or were forgotten."""
         self.names = 0

@@ -89,6 +89,10 @@ class OwnershipTable:
         """The counts over all resources since this table was made."""
         return self._state.totals
 
+    def losses(self) -> Mapping[LossReason, int]:
+        """How many grants have ended since this table was made, by reason."""
+        return self._state.losses
+
     def standing(self, requester: Requester, named: NamedGrant) -> ResourceStanding:
         """How an owner, a waiter or a sharer stands with a resource."""
         resource = self._state.resources.get(named.key) or Resource(named.key)

@@ -3,7 +3,7 @@
 Process 0 has the file's settings, so that a broker keeps its data when it gets siblings. Process k has
 
 - `broker.id` + 1000 k, or a generated id where none is set;
-- the port of each listener, and of each advertised listener, + k;
+- the port of each listener, of each advertised listener, and of metrics.http.listener, + k;
 - in each directory of `log.dirs` the subdirectory `process.k`.
 
 All of them name the same machine, on which no two replicas of a partition may be.
@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from holdfast_log.broker.log.names import parse_process_directory, process_directory
 from holdfast_log.broker.log.settings import log_directories
+from holdfast_log.broker.metrics.settings import parse_address
 from holdfast_log.broker.network.endpoints import parse_endpoints
 from holdfast_log.broker.settings.rows import AUTO
 from holdfast_log.clients.settings import SettingError
@@ -96,6 +97,8 @@ def _own(settings: Mapping[str, Any], number: int) -> dict[str, str]:
         own["advertised.listeners"] = ",".join(
             _moved(text, number) for text in settings["advertised.listeners"]
         )
+    if settings["metrics.http.listener"]:
+        own["metrics.http.listener"] = _moved(settings["metrics.http.listener"], number)
     if settings["broker.id"] >= 0:
         own["broker.id"] = str(settings["broker.id"] + ID_STEP * number)
     return own
@@ -110,13 +113,22 @@ def _moved(endpoint: str, number: int) -> str:
 def _check_ports(settings: Mapping[str, Any], count: int) -> None:
     needed = f"with broker.processes={count} each listener needs {count} successive ports"
     owners: dict[int, str] = {}
-    for endpoint in parse_endpoints(settings, socket.gethostname()).listeners:
-        if endpoint.port + count - 1 > _HIGHEST_PORT:
-            raise SettingError(f"listeners={str(endpoint)!r} is not allowed: {needed} up to {_HIGHEST_PORT}")
-        for port in range(endpoint.port, endpoint.port + count if endpoint.port else 0):
-            other = owners.setdefault(port, endpoint.name)
-            if other != endpoint.name:
+    for name, address, first in _first_ports(settings):
+        if first + count - 1 > _HIGHEST_PORT:
+            raise SettingError(f"listeners={address!r} is not allowed: {needed} up to {_HIGHEST_PORT}")
+        for port in range(first, first + count if first else 0):
+            other = owners.setdefault(port, name)
+            if other != name:
                 raise SettingError(
                     f"listeners={','.join(settings['listeners'])!r} is not allowed: {needed}, and {other} "
-                    f"and {endpoint.name} would both use port {port}; leave more room between their ports"
+                    f"and {name} would both use port {port}; leave more room between their ports"
                 )
+
+
+def _first_ports(settings: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
+    """(name, address, port) of everything at which the first process listens."""
+    for endpoint in parse_endpoints(settings, socket.gethostname()).listeners:
+        yield endpoint.name, str(endpoint), endpoint.port
+    if settings["metrics.http.listener"]:
+        address = parse_address(settings["metrics.http.listener"])
+        yield "metrics.http.listener", str(address), address.port

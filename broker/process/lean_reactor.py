@@ -14,14 +14,15 @@ from typing import Any
 from twisted.internet.epollreactor import EPollReactor
 from twisted.python import log
 
+from holdfast_log.broker.metrics.turn_times import TurnTimes
 from holdfast_log.broker.network.transport import FrameClient, FrameServer
 
 
-def make_lean(reactor: Any) -> None:
-    """Have `reactor` read from `FrameServer` and `FrameClient` sockets without a logging context. No effect
-    on reactors that do not use epoll."""
+def make_lean(reactor: Any, turns: TurnTimes) -> None:
+    """Have `reactor` read from `FrameServer` and `FrameClient` sockets without a logging context, and `turns`
+    count its turns. No effect on reactors that do not use epoll."""
     if isinstance(reactor, EPollReactor):
-        _LeanPoll(reactor).install()
+        _LeanPoll(reactor, turns).install()
 
 
 _READABLE = select.EPOLLIN
@@ -31,8 +32,11 @@ _OURS = frozenset((FrameServer, FrameClient))
 class _LeanPoll:
     """What `EPollReactor.doPoll` does, with a short way for our own sockets that are readable."""
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(self, reactor: Any, turns: TurnTimes) -> None:
         self._reactor = reactor
+        self._turns = turns
+        self._clock_s = turns.clock_s
+        self._woke_s = self._clock_s()
 
     def install(self) -> None:
         """Put `poll` in the place of the reactor's own."""
@@ -42,10 +46,18 @@ class _LeanPoll:
         """Wait for events for `timeout` seconds at most, None: without end. Handle them."""
         reactor = self._reactor
         selectables = reactor._selectables
+        turns = self._turns
+        turn_s = self._clock_s() - self._woke_s
+        turns.count += 1
+        turns.busy_s += turn_s
+        if turn_s > turns.noted_s:
+            turns.note(turn_s)
         try:
             events = reactor._poller.poll(-1 if timeout is None else timeout, len(selectables))
         except InterruptedError:
             return
+        finally:
+            self._woke_s = self._clock_s()
         for fd, event in events:
             selectable = selectables.get(fd)
             if event == _READABLE and type(selectable) in _OURS:

@@ -15,14 +15,17 @@ from holdfast_log.broker.log.checkpoints import MetaProperties
 from holdfast_log.broker.log.directory import IdentityError
 from holdfast_log.broker.log.identity import check_owner, claim, known_identity
 from holdfast_log.broker.log.run_marks import NO_EPOCH
+from holdfast_log.broker.metrics.turn_times import TurnTimes
 from holdfast_log.broker.network.admission import admission_of, notices
 from holdfast_log.broker.network.endpoints import Endpoints, parse_endpoints
+from holdfast_log.broker.network.memory import RequestMemory
 from holdfast_log.broker.process.hand_over import HandOverSettings, hand_over
 from holdfast_log.broker.process.log_directories import compare_directories
 from holdfast_log.broker.process.periodic import Periodic
 from holdfast_log.broker.replication.repair import REPAIR_INTERVAL_MS
 from holdfast_log.broker.setting_groups import read_group, settings_group
 from holdfast_log.broker.settings.rows import ROWS
+from holdfast_log.broker.wiring.metrics import MeasuredParts
 from holdfast_log.broker.wiring.node import WiredBroker, build_broker
 from holdfast_log.broker.wiring.replication import build_logs
 from holdfast_log.broker.wiring.surroundings import Surroundings
@@ -144,6 +147,27 @@ class Broker:
         node.orders.begin()
         self._begin_periodic(node)
         await self._known_to_the_cluster(node)
+
+    def unready(self) -> list[str]:
+        """Why this broker does not serve clients, one sentence each; none if it does.
+
+        A broker that has lost its connection to ZooKeeper, and whose session has not expired, serves."""
+        node = self.node
+        if self._is_stopping:
+            return ["The broker is stopping."]
+        if not self._are_logs_loaded:
+            return ["The broker is loading its logs."]
+        if node is None:
+            return ["The broker waits for ZooKeeper: it does not know the cluster's id and its own yet."]
+        if not node.cluster.membership.is_registered:
+            return ["The broker is not registered in ZooKeeper; its log says why."]
+        if not node.cluster.metadata.is_live(node.cluster.identity.broker_id):
+            return ["The broker waits for the controller, which has not sent it the cluster's metadata yet."]
+        return []
+
+    def measured(self, turns: TurnTimes, memory: RequestMemory) -> MeasuredParts:
+        """The parts that have metrics; before the start is over, some are missing."""
+        return MeasuredParts(turns, memory, self._logs, self.node)
 
     def _check_directories(self) -> None:
         if not self._logs.live_directories:

@@ -15,14 +15,16 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from twisted.internet import reactor as _installed
-from twisted.internet.defer import ensureDeferred
+from twisted.internet.defer import ensureDeferred, succeed
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.log.disk import OsDisk
 from holdfast_log.broker.log.settings import log_directories
+from holdfast_log.broker.metrics.settings import parse_address
+from holdfast_log.broker.metrics.turn_times import TurnTimes
 from holdfast_log.broker.network.admission import admission_of
 from holdfast_log.broker.network.endpoints import parse_endpoints
 from holdfast_log.broker.network.memory import RequestMemory
@@ -46,6 +48,9 @@ from holdfast_log.clients.settings import SettingError, Settings
 from holdfast_log.coordinator.raised import raised
 from holdfast_log.coordinator.zookeeper.kazoo_zookeeper import KazooZooKeeper
 from holdfast_log.protocol.one_line import one_line
+
+if TYPE_CHECKING:
+    from holdfast_log.broker.metrics.server import MonitoringServer
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +77,7 @@ class ProcessSettings:
     queued_request_bytes_max: Annotated[int, "queued.max.request.bytes"]
     receive_timeout_ms: Annotated[int, "socket.request.receive.timeout.ms"]
     secret_file: Annotated[str | None, "cluster.secret.file"]
+    metrics_address: Annotated[str | None, "metrics.http.listener"]
 
 
 def run(settings: Settings, ready_file: str | None) -> int:
@@ -95,8 +101,10 @@ class BrokerProcess:
         self._status = 0
         self._is_stopping = False
         make_monotonic(_reactor)
-        make_lean(_reactor)
+        turns = TurnTimes(_reactor.seconds)
+        make_lean(_reactor, turns)
         own = read_group(ProcessSettings, settings)
+        memory = RequestMemory(own.queued_request_bytes_max)
         self._workers = ThreadWorkers(_reactor, own.worker_threads)
         boot = boot_id()
         machine_name = socket.getfqdn()
@@ -114,7 +122,7 @@ class BrokerProcess:
             network=TcpNetwork(
                 _reactor,
                 read_group(SocketOptions, settings),
-                RequestMemory(own.queued_request_bytes_max),
+                memory,
                 receive_timeout_ms=own.receive_timeout_ms,
                 brokers_listener=admission.own or "",
                 brokers_memory_bytes=own.queued_request_bytes_max,
@@ -128,6 +136,22 @@ class BrokerProcess:
         )
         self._broker = Broker(settings, around, machine_name=machine_name, fatal=self._fail)
         self._locks = DirectoryLocks(directories)
+        self._monitoring: MonitoringServer | None = None
+        self._metrics_address = ""
+        if own.metrics_address:
+            self._listen_for_metrics(own.metrics_address, turns, memory)
+
+    def _listen_for_metrics(self, address: str, turns: TurnTimes, memory: RequestMemory) -> None:
+        """Serve metrics and health from now on. Raises OSError."""
+        from holdfast_log.broker.process.monitoring import monitoring_server
+
+        broker = self._broker
+        turns.watch_collections()
+        self._monitoring = monitoring_server(
+            _reactor, lambda: broker.measured(turns, memory), broker.unready, lambda: succeed(None)
+        )
+        self._metrics_address = str(self._monitoring.listen(parse_address(address)))
+        _log.info("metrics and health are served at http://%s/", self._metrics_address)
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -148,7 +172,10 @@ class BrokerProcess:
         pid_file.write(self._pid_file)
         if self._ready_file is not None:
             temporary = Path(self._ready_file + ".tmp")
-            temporary.write_text(json.dumps({"pid": os.getpid(), **self._broker.describe()}) + "\n")
+            described = {"pid": os.getpid(), **self._broker.describe()}
+            if self._metrics_address:
+                described["metrics.http.listener"] = self._metrics_address
+            temporary.write_text(json.dumps(described) + "\n")
             temporary.replace(self._ready_file)
         self._broker.announce()
         tell(READY, "serving")
@@ -195,6 +222,8 @@ class BrokerProcess:
         stopped.addBoth(lambda _: self._end())
 
     def _end(self) -> None:
+        if self._monitoring is not None:
+            self._monitoring.stop()
         if self._ready_file is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self._ready_file)

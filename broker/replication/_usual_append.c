@@ -59,13 +59,14 @@ static const char *const append_names[APPEND_SLOTS] = {
 enum {
     ADMISSION, LOG, ROLE, LEADER_EPOCH, HIGH_WATERMARK, ISR, FAILURE, SETTLING, KEYS, SETTINGS, USUAL_LIMITS, EPOCHS,
     PRODUCERS, SEGMENTS, ACTIVE, LOG_END_OFFSET, LOG_START_OFFSET, RECOVERY_POINT, WRITTEN_BYTES, WAITS_FOR_INDEXES,
-    INDEXES, ARE_AHEAD, NEEDS_FOLLOWERS, CHECK, UPDATE, WRITE, REFUSED, REPORT_APPEND, WITH_TRACEBACK, NAMES
+    INDEXES, ARE_AHEAD, NEEDS_FOLLOWERS, CHECK, UPDATE, WRITE, REFUSED, REPORT_APPEND, WITH_TRACEBACK, TRAFFIC,
+    APPENDS, MESSAGES_IN, BYTES_IN, NAMES
 };
 static const char *const attribute_names[NAMES] = {
     "admission", "log", "role", "leader_epoch", "high_watermark", "isr", "failure", "settling", "keys", "settings",
     "usual_limits", "epochs", "producers", "segments", "active", "log_end_offset", "log_start_offset", "recovery_point",
     "written_bytes", "_waits_for_indexes", "indexes", "are_ahead", "needs_followers", "check", "update", "write",
-    "refused", "report_append", "with_traceback",
+    "refused", "report_append", "with_traceback", "traffic", "appends", "messages_in", "bytes_in",
 };
 
 /* The places of the numbers in LogSettings.usual_limits. */
@@ -579,6 +580,28 @@ keep_error(const State *state, Batch *batch)
     return error == NULL ? -1 : 0;
 }
 
+static int
+add_to(const State *state, PyObject *object, int name, int64_t more)
+{
+    int64_t number;
+    return get_number(state, object, name, &number) < 0 ? -1 : set_number(state, object, name, number + more);
+}
+
+/* Counts a batch that was written for the metrics of its topic (broker.replication.traffic). */
+static int
+count(const State *state, const Batch *batch)
+{
+    PyObject *traffic = attribute(state, batch->partition, TRAFFIC);
+    if (traffic == NULL) {
+        return -1;
+    }
+    int done = add_to(state, traffic, APPENDS, 1) < 0
+            || add_to(state, traffic, MESSAGES_IN, batch->last_offset - batch->first_offset + 1) < 0
+            || add_to(state, traffic, BYTES_IN, batch->batch_size) < 0;
+    Py_DECREF(traffic);
+    return done ? -1 : 0;
+}
+
 /* What the log remembers of a batch that was written. */
 static int
 note_written(const State *state, Batch *batch, PyObject *active, PyObject *first_offset, PyObject *date)
@@ -588,7 +611,7 @@ note_written(const State *state, Batch *batch, PyObject *active, PyObject *first
     if (get_number(state, log, RECOVERY_POINT, &recovery_point) < 0
         || get_number(state, log, WRITTEN_BYTES, &written_bytes) < 0
         || set_number(state, log, LOG_END_OFFSET, next_offset) < 0
-        || set_number(state, log, WRITTEN_BYTES, written_bytes + batch->batch_size) < 0) {
+        || set_number(state, log, WRITTEN_BYTES, written_bytes + batch->batch_size) < 0 || count(state, batch) < 0) {
         return -1;
     }
     PyObject *producers = attribute(state, log, PRODUCERS);

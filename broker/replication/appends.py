@@ -212,9 +212,16 @@ class Append:
         if self.source:
             log.producers.introduce(self.prepared.headers[0].producer_id, self.source, date_ms)
         try:
-            self.result = log.append_prepared(self.prepared, self.partition.leader_epoch, date_ms)
+            self.result = result = log.append_prepared(self.prepared, self.partition.leader_epoch, date_ms)
         except BrokerError as error:
             self.fail(error)
+            return
+        first_offset, last_offset, _, _, is_duplicate = result
+        traffic = self.partition.traffic
+        traffic.appends += 1
+        if not is_duplicate:
+            traffic.messages_in += last_offset - first_offset + 1
+            traffic.bytes_in += len(self.records)
 
     def is_settled(self, acks: int) -> bool:
         """Whether the append may be answered: it failed, or is as durable as `acks` requires."""

@@ -113,6 +113,7 @@ def _append(partition: Partition, records: memoryview, date_ms: int) -> None:
     """Append the leader's batches up to the first that is not sound. Raises BrokerError for that one; the
     next fetch tells the leader, which examines its own."""
     log = partition.log
+    written_before = log.written_bytes
     try:
         result = append_as_follower(log, records, now_ms=date_ms, leader_epoch=partition.leader_epoch)
         if result.last_offset < result.first_offset:
@@ -124,6 +125,8 @@ def _append(partition: Partition, records: memoryview, date_ms: int) -> None:
         if error.code in _DAMAGED:
             partition.refused_offset = log.log_end_offset
         raise
+    finally:
+        partition.traffic.replication_bytes_in += log.written_bytes - written_before
     partition.refused_offset = NO_OFFSET
 
 

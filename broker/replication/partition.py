@@ -24,6 +24,7 @@ from holdfast_log.broker.replication.admission import (
     RequestFence,
 )
 from holdfast_log.broker.replication.leadership import NO_BROKER_EPOCH, IsrProposal, Leadership
+from holdfast_log.broker.replication.traffic import TopicTraffic
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import FileSlice, copy_small
 from holdfast_log.protocol.messages.fetch import FetchPartition
@@ -106,6 +107,8 @@ class Partition:
         self.topic = topic
         self.index = index
         self.key = TopicPartition(topic, index)
+        self.traffic = TopicTraffic()
+        """Counts what is appended; shared by the partitions of the topic on this broker."""
         self.topic_id = topic_id
         self.local_id = local_id
         self.log = log
@@ -191,7 +194,7 @@ class Partition:
         if isinstance(role, Leadership) and role.leader_epoch == assignment.leader_epoch:
             # If a proposal is pending, a repetition of the known set must not settle it; a later set does.
             if assignment.partition_epoch > role.partition_epoch:
-                role.settle(assignment.isr, assignment.partition_epoch, assignment.eligible)
+                self._settle(role, assignment.isr, assignment.partition_epoch, assignment.eligible)
             role.set_replicas(assignment.replicas, now_ms)
             return False
         end_offset = self.log.log_end_offset
@@ -555,6 +558,17 @@ class Partition:
         role = self.role
         return isinstance(role, Leadership) and role.is_pending(proposal)
 
+    def _settle(
+        self, role: Leadership, isr: Sequence[int], partition_epoch: int, eligible: Sequence[int]
+    ) -> bool:
+        """Apply an in-sync set. Returns False for one that is already known."""
+        before = len(role.isr)
+        if not role.settle(isr, partition_epoch, eligible):
+            return False
+        self.traffic.isr_shrinks += len(role.isr) < before
+        self.traffic.isr_expands += len(role.isr) > before
+        return True
+
     def settle_isr(
         self, leader_epoch: int, isr: Sequence[int], partition_epoch: int, eligible: Sequence[int] = ()
     ) -> bool:
@@ -563,7 +577,7 @@ class Partition:
         role = self.role
         if not isinstance(role, Leadership) or role.leader_epoch != leader_epoch:
             return False
-        if not role.settle(isr, partition_epoch, eligible):
+        if not self._settle(role, isr, partition_epoch, eligible):
             return False
         self.partition_epoch = partition_epoch
         return True

@@ -30,6 +30,7 @@ from holdfast_log.broker.replication.right_to_acknowledge import RightToAcknowle
 from holdfast_log.broker.replication.right_to_confirm import RightToConfirm
 from holdfast_log.broker.replication.settings import SETTINGS
 from holdfast_log.broker.replication.throttle import leader_throttle
+from holdfast_log.broker.replication.traffic import BrokerTraffic
 from holdfast_log.broker.replication.waiting import Waiting
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.coordinator.alarm import Alarm
@@ -121,6 +122,7 @@ class Replicas:
         self._propose_isr = propose_isr
         self.topics: dict[str, dict[int, Partition]] = {}
         """By name and index; only `add` and `remove` change it."""
+        self.traffic = BrokerTraffic()
         self.right_to_acknowledge = RightToAcknowledge(right, sessions, limits.fetch_wait_ms_max)
         self._unproven = Alarm(clock, self._ask_followers)
         """Rings while followers prove what this broker may answer: their fetches wake nobody."""
@@ -147,6 +149,7 @@ class Replicas:
 
     def add(self, partition: Partition) -> None:
         """Add a replica of this broker."""
+        partition.traffic = self.traffic.of(partition.topic)
         self.topics.setdefault(partition.topic, {})[partition.index] = partition
 
     def remove(self, partition: Partition) -> None:
@@ -155,6 +158,7 @@ class Replicas:
         del partitions[partition.index]
         if not partitions:
             del self.topics[partition.topic]
+            self.traffic.forget(partition.topic)
 
     def has(self, topic: str) -> bool:
         """Whether this broker has replicas of the topic."""

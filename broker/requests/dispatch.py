@@ -21,6 +21,8 @@ from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.quotas.keys import QuotaKey
 from holdfast_log.broker.requests.handler import Answer, Handler, Parts, RequestContext, Shortcut
 from holdfast_log.broker.requests.parts import PART_BYTES, PartedRequests, parts_of
+from holdfast_log.broker.requests.times import RequestTimes
+from holdfast_log.clients.boot_clock import boot_s
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.protocol.api import API_VERSIONS_KEY, Api, Request, Response
 from holdfast_log.protocol.catalog import APIS
@@ -56,6 +58,8 @@ AnyHandler: TypeAlias = "Handler[Any, Any]"
 
 PRODUCE_KEY = 0
 _ONLY_BROKERS = "only brokers may send this request, on their own listener or with the cluster's secret"
+FETCH_KEY = 1
+_FETCH_WITH_REPLICA_STATE = 15
 INTERNAL_ELEMENTS_FACTOR = 25
 """A controller's requests list a whole cluster; no client sends requests of that length."""
 
@@ -82,6 +86,9 @@ class _Route(NamedTuple):
     decode: RequestDecoder | None
     encode: ResponseEncoder | None
     shortcut: Shortcut | None
+    times: RequestTimes
+    follower_times: RequestTimes | None
+    """Those of followers' fetches; None for all other APIs."""
 
 
 class ForBrokers(Handler[Any, Any]):
@@ -109,7 +116,8 @@ class Dispatcher:
     `elements_max` elements (`socket.request.max.elements`), or of more than its handler takes
     (`Handler.elements_max`), closes its connection; a request of an internal API may have
     `INTERNAL_ELEMENTS_FACTOR` times as many as the setting. Requests of internal APIs are handled if their
-    connection is another broker's, and refused otherwise.
+    connection is another broker's, and refused otherwise. `clock_s` is the
+    clock of the connections, by which requests are timed.
     """
 
     def __init__(
@@ -119,8 +127,10 @@ class Dispatcher:
         authorizer: Authorizer | None = None,
         quotas: ClientQuotas | None = None,
         parted: PartedRequests | None = None,
+        clock_s: Callable[[], float] = boot_s,
     ) -> None:
         self.quotas = quotas
+        self.clock_s = clock_s
         self._parted = parted
         self.log = log
         self._authorizer = authorizer
@@ -154,13 +164,26 @@ class Dispatcher:
         encode = ENCODERS.get(api.key)
         shortcut = handler.shortcut() if may_compile and self._authorizer is None else None
         for version in api.versions:
-            route = _Route(handler, api.request, version, elements_max, decode, encode, shortcut)
+            times, follower_times = _new_times(api, version)
+            route = _Route(
+                handler, api.request, version, elements_max, decode, encode, shortcut, times, follower_times
+            )
             routes[form_of(api.key, version)] = route
 
     @property
     def apis(self) -> list[Api]:
         """The APIs that have handlers, by key."""
         return [APIS[key] for key in sorted(self._handlers)]
+
+    def times(self) -> dict[str, list[RequestTimes]]:
+        """The times of answered requests, by kind: an API's name, FetchConsumer or FetchFollower. Only kinds
+        and versions that clients have used."""
+        found: dict[str, list[RequestTimes]] = {}
+        for route in (*self._routes.values(), *self._broker_routes.values()):
+            for times in (route.times, route.follower_times):
+                if times is not None and times.count:
+                    found.setdefault(times.kind, []).append(times)
+        return found
 
     # -- requests from connections -----------------------------------------------------------------------
 
@@ -181,21 +204,27 @@ class Dispatcher:
             if route is None:
                 self._refuse_form(connection, fields, reply)
                 return
-            handler, request_class, version, elements_max, decode, encode, shortcut = route
+            handler, request_class, version, elements_max, decode, encode, shortcut, times, of_followers = (
+                route
+            )
             client_id = client_id or ""
             if connection.client_id != client_id:
                 connection.client_id = client_id
             if shortcut is not None and quotas is None:
+                arrived_s = connection.began_s or connection.last_request_s
                 begun = shortcut(connection, frame, version, position, correlation_id)
                 if isinstance(begun, list):
+                    times.answered(connection.queued_s, arrived_s, 0.0, self.clock_s(), 0)
                     reply.send(begun)
                     return
                 if begun is not None:
                     known = begun.request
                     call = RemoteCall(
-                        self, connection, version, client_id, correlation_id, known, reply, encode
+                        self, connection, version, client_id, correlation_id, known, reply, encode, times
                     )
                     self._run(handler, call, known, finish=begun.finish)
+                    if reply.parts is None:
+                        call.parked_s = self.clock_s()
                     return
             request = None if decode is None else decode(frame, version, position)
             if request is None:
@@ -211,14 +240,24 @@ class Dispatcher:
             reason = f"it sent bytes that are not a valid request: {error}"
             connection.refuse("bytes that are not a valid request", reason)
             return
+        if of_followers is not None and _is_of_follower(request, version):
+            times = of_followers
         if quotas is None:
-            plain = RemoteCall(self, connection, version, client_id, correlation_id, request, reply, encode)
+            plain = RemoteCall(
+                self, connection, version, client_id, correlation_id, request, reply, encode, times
+            )
             self._run(handler, plain, request, len(frame))
+            if reply.parts is None:
+                plain.parked_s = self.clock_s()
             return
-        charged = ChargedCall(self, connection, version, client_id, correlation_id, request, reply, encode)
+        charged = ChargedCall(
+            self, connection, version, client_id, correlation_id, request, reply, encode, times
+        )
         charged.begin(quotas, began_s)
         self._run(handler, charged, request, len(frame))
         charged.suspend()
+        if reply.parts is None:
+            charged.parked_s = self.clock_s()
 
     def _refuse_form(self, connection: ServerConnection, fields: RequestFields, reply: ReplySlot) -> None:
         """Refuse a request of an API or a version that does not exist here.
@@ -240,7 +279,10 @@ class Dispatcher:
             connection.refuse(f"{api.name} requests of unsupported versions", reason)
             return
         request = api.request()
-        context = RemoteCall(self, connection, 0, client_id or "", correlation_id, request, reply, None)
+        times = self._routes[form_of(api.key, api.min_version)].times
+        context = RemoteCall(
+            self, connection, 0, client_id or "", correlation_id, request, reply, None, times
+        )
         error = BrokerError(ErrorCode.UNSUPPORTED_VERSION)
         response = handler.failed(context, request, error)
         assert response is not None
@@ -357,9 +399,13 @@ class Dispatcher:
 
 class RemoteCall(RequestContext):
     """A request from a connection. `encode` encodes its response if that is usual; None: there is no such
-    encoder."""
+    encoder. `times` gets the times of the request once it is answered. `parked_s` is the time at which the
+    handler has returned without an answer; 0 until then."""
 
-    __slots__ = ("_correlation_id", "_dispatcher", "_encode", "_reply", "_request")
+    __slots__ = (
+        "_began_s", "_correlation_id", "_dispatcher", "_encode", "_queued_s", "_reply", "_request", "_times",
+        "parked_s", "throttle_ms",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -371,6 +417,7 @@ class RemoteCall(RequestContext):
         request: Request[Any],
         reply: ReplySlot,
         encode: ResponseEncoder | None,
+        times: RequestTimes,
     ) -> None:
         self.version = version
         self.client_id = client_id
@@ -380,6 +427,12 @@ class RemoteCall(RequestContext):
         self._request = request
         self._reply = reply
         self._encode = encode
+        self._times = times
+        # A request that came alone is handled as soon as it has been received.
+        self._began_s = connection.began_s or connection.last_request_s
+        self._queued_s = connection.queued_s
+        self.parked_s = 0.0
+        self.throttle_ms = 0
 
     def answer(self, response: Response) -> None:
         connection = self.connection
@@ -398,6 +451,7 @@ class RemoteCall(RequestContext):
             )
             connection.close("a response cannot be encoded")
             return
+        self._count()
         self._reply.send(parts)
 
     def answer_encoded(self, encode: Callable[..., Sequence[Part] | None], *arguments: Any) -> bool:
@@ -406,12 +460,19 @@ class RemoteCall(RequestContext):
         parts = encode(self.version, self._correlation_id, *arguments)
         if parts is None:
             return False
+        self._count()
         self._reply.send(parts)
         return True
 
     def answer_nothing(self) -> None:
         if not self.connection.is_closed:
+            self._count()
             self._reply.nothing()
+
+    def _count(self) -> None:
+        """Remember how long the request took."""
+        ended_s = self._dispatcher.clock_s()
+        self._times.answered(self._queued_s, self._began_s, self.parked_s, ended_s, self.throttle_ms)
 
     def close(self, reason: str) -> None:
         self.connection.refuse(f"{self._request.api.name} requests without a possible answer", reason)
@@ -423,14 +484,14 @@ class ChargedCall(RemoteCall):
     Only the turn of the reactor in which the request arrives is measured.
     """
 
-    __slots__ = ("_began_s", "_quotas", "_spent_s", "_throttled_until_s")
+    __slots__ = ("_charged_s", "_quotas", "_spent_s", "_throttled_until_s")
 
     def begin(self, quotas: ClientQuotas, began_s: float | None) -> None:
         """Charge a Produce request on arrival, so that a client that sends ahead is held before the first
         response. `began_s` is the time at which the handling began; None: the reactor's time is not
         measured."""
         self._quotas = quotas
-        self._began_s = began_s
+        self._charged_s = began_s
         self._spent_s = 0.0
         self._throttled_until_s = 0.0
         if self._request.api.key == PRODUCE_KEY:
@@ -439,9 +500,9 @@ class ChargedCall(RemoteCall):
 
     def suspend(self) -> None:
         """Add the reactor's time so far: the request waits for something, or is answered."""
-        if self._began_s is not None:
-            self._spent_s += self._quotas.seconds() - self._began_s
-            self._began_s = None
+        if self._charged_s is not None:
+            self._spent_s += self._quotas.seconds() - self._charged_s
+            self._charged_s = None
 
     def throttle(self, key: QuotaKey, throttle_ms: int) -> None:
         if throttle_ms <= 0:
@@ -455,7 +516,7 @@ class ChargedCall(RemoteCall):
         if self.connection.close_reason is not None:
             return
         # The response is sent at once; the connection is not read for the throttle time (KIP-219).
-        throttle_ms = self._throttle_ms()
+        self.throttle_ms = throttle_ms = self._throttle_ms()
         if throttle_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = throttle_ms
         super().answer(response)
@@ -465,7 +526,7 @@ class ChargedCall(RemoteCall):
         return False
 
     def answer_nothing(self) -> None:
-        self._throttle_ms()
+        self.throttle_ms = self._throttle_ms()
         super().answer_nothing()
 
     def _throttle_ms(self) -> int:
@@ -497,3 +558,17 @@ class LocalCall(RequestContext):
 
     def close(self, reason: str) -> None:
         self._done.errback(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, reason))
+
+
+def _new_times(api: Api, version: int) -> tuple[RequestTimes, RequestTimes | None]:
+    """What counts the requests of an API and version: those of clients, and those of followers."""
+    if api.key != FETCH_KEY:
+        return RequestTimes(api.name, version), None
+    return RequestTimes("FetchConsumer", version), RequestTimes("FetchFollower", version)
+
+
+def _is_of_follower(fetch: Any, version: int) -> bool:
+    """Whether a follower has sent this fetch."""
+    with_state = version >= _FETCH_WITH_REPLICA_STATE
+    replica_id: int = fetch.replica_state.replica_id if with_state else fetch.replica_id
+    return replica_id >= 0

@@ -15,6 +15,7 @@ from holdfast_log.broker.cleaning.settings import SETTINGS as CLEANING_SETTINGS
 from holdfast_log.broker.groups import settings as groups
 from holdfast_log.broker.log.settings import BROKER_SETTINGS as LOG_SETTINGS
 from holdfast_log.broker.log.settings import TOPIC_SETTINGS
+from holdfast_log.broker.metrics.settings import SETTINGS as METRICS_SETTINGS
 from holdfast_log.broker.network.settings import SETTINGS as NETWORK_SETTINGS
 from holdfast_log.broker.network.settings import listener_settings
 from holdfast_log.broker.ownership import settings as ownership
@@ -309,6 +310,7 @@ ROWS: tuple[Setting, ...] = (
     + groups.SETTINGS
     + ownership.SETTINGS
     + quotas.SETTINGS
+    + METRICS_SETTINGS
 )
 """Every row of server.properties."""
 
@@ -354,6 +356,7 @@ def settings_page() -> str:
         ("Broker: groups", groups.SETTINGS),
         ("Broker: ownership", ownership.SETTINGS),
         ("Broker: quotas", quotas.SETTINGS),
+        ("Broker: metrics", METRICS_SETTINGS),
         ("Topics", TOPIC_SETTINGS),
         ("Producer", PRODUCER_ROWS),
         ("Consumer", CONSUMER_ROWS),

@@ -38,6 +38,7 @@ from holdfast_log.coordinator.cluster.lease import MembershipLease
 from holdfast_log.coordinator.cluster.log_dir_events import LogDirEvents
 from holdfast_log.coordinator.cluster.membership import ClusterMembership
 from holdfast_log.coordinator.cluster.producer_ids import ProducerIds
+from holdfast_log.coordinator.cluster.session_counts import SessionCounts
 from holdfast_log.coordinator.controller.effects import BrokerRequest
 from holdfast_log.coordinator.controller.events import BrokerResponse
 from holdfast_log.coordinator.controller.machine import ControllerPolicy
@@ -115,6 +116,7 @@ class ClusterParts:
     producer_ids: ProducerIds
     handed_out_ids: HandedOutIds
     log_dir_events: LogDirEvents
+    session_counts: SessionCounts
 
     @property
     def all_peers(self) -> tuple[Peers, ...]:
@@ -138,7 +140,11 @@ def build_cluster(
     repeated_log = RepeatedLog(around.clock)
     answers = LongAnswers(around.clock, read_group(AnswerLimits, parts.static))
     dispatcher = Dispatcher(
-        repeated_log, settings.request_elements_max, quotas=quotas, parted=PartedRequests(answers)
+        repeated_log,
+        settings.request_elements_max,
+        quotas=quotas,
+        parted=PartedRequests(answers),
+        clock_s=around.clock.seconds,
     )
     listeners = _listeners(around, parts, admission, dispatcher, repeated_log, rates)
     handshakes = _handshakes(around, identity, admission)
@@ -175,6 +181,7 @@ def build_cluster(
         producer_ids=ProducerIds(around.zookeeper, broker_id, handed_out_ids.reserved),
         handed_out_ids=handed_out_ids,
         log_dir_events=LogDirEvents(around.zookeeper, broker_id),
+        session_counts=SessionCounts(),
     )
 
 

@@ -107,6 +107,7 @@ def connect(broker: WiredBroker, around: Surroundings) -> None:
     handlers = build_handlers(handler_types(), parts, settings.in_force)
 
     # Membership in the cluster, and the controller
+    around.zookeeper.add_listener(cluster.session_counts)
     around.zookeeper.add_listener(cluster.membership)
     cluster.membership.add_listener(cluster.lease)
     cluster.membership.add_listener(settings.dynamic_configs)

@@ -101,6 +101,12 @@ class ClusterMembership:
         """The data that this broker has written in its registration."""
         self._closed = False
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether the broker is registered: it has been, and that session has not expired as it knows. Also
+        true while the connection to ZooKeeper is lost."""
+        return self._registered_on is not None
+
     def add_listener(self, listener: MembershipListener) -> None:
         self._listeners.append(listener)
 

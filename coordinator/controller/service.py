@@ -34,6 +34,7 @@ from holdfast_log.coordinator.controller.events import (
 )
 from holdfast_log.coordinator.controller.machine import ControllerPolicy
 from holdfast_log.coordinator.controller.runtime import ControllerRuntime
+from holdfast_log.coordinator.controller.state import ControllerState
 from holdfast_log.coordinator.controller.topic_rules import NAME_LENGTH_MAX
 from holdfast_log.coordinator.controller.waiting_request import not_controller
 from holdfast_log.coordinator.placement import ReplicaAssignment
@@ -73,6 +74,11 @@ class ControllerService:
     def is_active(self) -> bool:
         """Whether this broker is the controller."""
         return self._runtime is not None
+
+    @property
+    def state(self) -> ControllerState | None:
+        """What the controller knows of the cluster, to look at; None if this broker is not the controller."""
+        return None if self._runtime is None else self._runtime.controller.state
 
     # CandidacyListener
 

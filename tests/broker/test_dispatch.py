@@ -7,12 +7,21 @@ import uuid
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from holdfast_log.broker.network.connection import ConnectionLimits, ServerConnection
 from holdfast_log.broker.requests import dispatch
 from holdfast_log.broker.requests.dispatch import INTERNAL_ELEMENTS_FACTOR, Dispatcher
 from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext
+from holdfast_log.broker.requests.times import (
+    LATEST_MAX,
+    MAX_AGE_S,
+    QUANTILES,
+    AnsweredRequest,
+    quantiles,
+    recent,
+)
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.compiled import COMPILED_ELEMENTS_MAX, DECODERS, ENCODERS
@@ -222,3 +231,97 @@ class TestCompiled:
         connection.frames_received([memoryview(bytearray(frame))])
         assert "not a valid request" in str(connection.close_reason)
         assert self.called == ["decode"]
+
+
+class TestTimes:
+    """The times of requests, on a clock that is set by hand."""
+
+    @pytest.fixture(autouse=True)
+    def connected(self) -> None:
+        self.clock = Clock()
+        self.dispatcher = Dispatcher(RepeatedLog(self.clock), clock_s=self.clock.seconds)
+        self.handler = Parking(self.clock)
+        self.dispatcher.add([self.handler])
+        self.wire = FakeWire()
+        limits = ConnectionLimits(1 << 20, 1 << 20, 1)
+        self.connection = ServerConnection(
+            1, "PLAINTEXT", self.wire.peer, self.dispatcher.dispatch, limits, self.clock
+        )
+        self.connection.connected(self.wire)
+
+    def answered(self) -> list[AnsweredRequest]:
+        """The times of all answered requests, in ms."""
+        (kind,) = self.dispatcher.times().values()
+        return [
+            AnsweredRequest(*(round(1000 * value) for value in each[:4]), each[4])
+            for each in recent(kind, self.clock.seconds())
+        ]
+
+    def test_a_request_answered_at_once_has_local_time_only(self) -> None:
+        self.handler.takes_s = 0.003
+        send(self.connection, metadata_of(1))
+        (times,) = self.answered()
+        assert (times.total_s, times.local_s, times.remote_s, times.queued_s) == (3, 3, 0, 0)
+
+    def test_a_request_that_waits_has_remote_time(self) -> None:
+        self.handler.takes_s, self.handler.is_parking = 0.003, True
+        send(self.connection, metadata_of(1))
+        self.clock.advance(0.2)
+        assert not self.dispatcher.times()
+        self.handler.release()
+        (times,) = self.answered()
+        assert (times.total_s, times.local_s, times.remote_s, times.queued_s) == (203, 3, 200, 0)
+
+    def test_a_request_behind_another_one_has_queue_time(self) -> None:
+        self.handler.is_parking = True
+        send(self.connection, metadata_of(1))
+        self.clock.advance(0.05)
+        send(self.connection, metadata_of(1))
+        self.clock.advance(0.2)
+        self.handler.is_parking, self.handler.takes_s = False, 0.001
+        self.handler.release()
+        first, second = self.answered()
+        assert (first.total_s, first.queued_s) == (250, 0)
+        assert (second.total_s, second.queued_s, second.local_s) == (201, 200, 1)
+
+    def test_counts_and_sums_stay_when_old_times_go(self) -> None:
+        self.handler.takes_s = 0.5
+        for _ in range(LATEST_MAX + 10):
+            send(self.connection, metadata_of(1))
+        ((times,),) = self.dispatcher.times().values()
+        assert times.count == LATEST_MAX + 10
+        assert times.total_s == pytest.approx(0.5 * times.count)
+        assert len(times.latest) == LATEST_MAX
+        self.clock.advance(MAX_AGE_S + 1)
+        assert recent([times], self.clock.seconds()) == []
+
+    def test_quantiles(self) -> None:
+        assert dict(quantiles(range(1000))) == {
+            "0.50": 500, "0.75": 750, "0.95": 950, "0.98": 980, "0.99": 990, "0.999": 999,
+        }  # fmt: skip
+        assert dict(quantiles([7.0])) == dict.fromkeys(QUANTILES, 7.0)
+        assert dict(quantiles([])) == {}
+
+
+class Parking(Handler[MetadataRequest, MetadataResponse]):
+    """Takes `takes_s` to handle a request, and answers it then or when it is released."""
+
+    request = MetadataRequest
+
+    def __init__(self, clock: Clock) -> None:
+        self.takes_s = 0.0
+        self.is_parking = False
+        self._clock = clock
+        self._parked: list[Deferred[MetadataResponse]] = []
+
+    def handle(
+        self, context: RequestContext, request: MetadataRequest
+    ) -> MetadataResponse | Deferred[MetadataResponse]:
+        self._clock.advance(self.takes_s)
+        if not self.is_parking:
+            return MetadataResponse(brokers=[], controller_id=1, topics=[])
+        self._parked.append(Deferred())
+        return self._parked[-1]
+
+    def release(self) -> None:
+        self._parked.pop(0).callback(MetadataResponse(brokers=[], controller_id=1, topics=[]))

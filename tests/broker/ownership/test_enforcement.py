@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_log.broker.ownership.metrics import read_metrics
+from holdfast_log.broker.metrics.row import read_single
+from holdfast_log.broker.ownership.metrics import OWNERSHIP_METRICS
 from holdfast_log.broker.ownership.settings import OwnershipSettings
 from holdfast_log.coordinator.ownership.records import HISTORY_MAX, PartitionKey
 from holdfast_log.coordinator.repeated_log import INTERVAL_S
@@ -572,7 +573,7 @@ def test_claims_steals_refusals_and_fenced_appends_are_counted(world: OwnershipW
     ben.claim(T)
     world.owner("cleo").claim(T, generation=-1, wait_timeout_ms=-1)
     write(world.client())
-    assert read_metrics(world.ownership.service) == {
+    assert read_single(OWNERSHIP_METRICS, world.ownership.service) == {
         "holdfast_ownership_claims_total": 2,
         "holdfast_ownership_steals_total": 1,
         "holdfast_ownership_refusals_total": 1,
@@ -580,6 +581,8 @@ def test_claims_steals_refusals_and_fenced_appends_are_counted(world: OwnershipW
         "holdfast_ownership_mismatches_total": 0,
         "holdfast_ownership_waiters": 1,
         "holdfast_ownership_owners": 1,
+        "holdfast_ownership_forced_releases_total": 0,
+        "holdfast_ownership_detached_owners": 0,
     }
 
 

@@ -10,6 +10,7 @@ from twisted.internet import selectreactor
 from twisted.logger import LogEvent, globalLogPublisher
 from twisted.python import log
 
+from holdfast_log.broker.metrics.turn_times import TurnTimes
 from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
 from holdfast_log.broker.network.transport import FrameServer
 from holdfast_log.broker.process.lean_reactor import make_lean
@@ -22,7 +23,7 @@ def lean(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the reactor lean for one test."""
     for name in ("doPoll", "doIteration"):
         monkeypatch.setattr(reactor, name, getattr(reactor, name))
-    make_lean(reactor)
+    make_lean(reactor, TurnTimes(reactor.seconds))
 
 
 @pytest.fixture
@@ -135,5 +136,5 @@ async def test_timers_run_while_requests_come() -> None:
 def test_other_reactors_stay_as_they_are() -> None:
     other: Any = selectreactor.SelectReactor()
     before = other.doIteration
-    make_lean(other)
+    make_lean(other, TurnTimes(other.seconds))
     assert other.doIteration == before

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
+from holdfast_log.broker.metrics.row import read_single
 from holdfast_log.broker.quotas.connection_rates import ConnectionRates
 from holdfast_log.broker.quotas.keys import QuotaKey
 from holdfast_log.broker.quotas.limits import QuotaLimits
-from holdfast_log.broker.quotas.metrics import read_quota_metrics
+from holdfast_log.broker.quotas.metrics import QUOTA_METRICS, ThrottlingParts
 from holdfast_log.broker.quotas.settings import QuotaSettings
 from holdfast_log.broker.settings.in_force import SettingsInForce
 from holdfast_log.broker.settings.rows import broker_settings
@@ -120,7 +121,7 @@ def test_the_metrics_count_throttled_requests_and_delayed_connections() -> None:
     clients = client_quotas(rates.limits, rates.clock)
     clients.throttled[QuotaKey.PRODUCE].times += 3
     clients.throttled[QuotaKey.PRODUCE].total_ms += 500
-    found = read_quota_metrics(clients, rates.rates)
+    found = read_single(QUOTA_METRICS, ThrottlingParts(clients, rates.rates))
     assert {name: value for name, value in found.items() if value} == {
         "holdfast_quota_producer_byte_rate_throttled_total": 3,
         "holdfast_quota_producer_byte_rate_throttle_ms_total": 500,

@@ -1,0 +1,87 @@
+"""How long requests take: what is kept for each request, and what is made of it when somebody asks.
+
+For each request one entry is appended to a list of the latest ones, and two numbers are added to. Everything
+else (quantiles, the sums of versions) is computed from them on demand.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+LATEST_MAX = 1000
+"""Number of the latest requests of an API and version whose times are kept."""
+
+MAX_AGE_S = 600.0
+"""Age in seconds from which on a request no longer counts in quantiles."""
+
+QUANTILES = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
+"""Those that Kafka has, as the JMX exporter's rules write them."""
+
+
+class AnsweredRequest(NamedTuple):
+    """The times of one request, in seconds by the broker's clock.
+
+    `queued_s`: it waited in its connection for so long. `began_s`, `ended_s`: when its handling began, and
+    when it was answered. `parked_s`: when the handler had returned without an answer, because the request
+    waits for something; 0 if it was answered at once. `throttle_ms`: for how long its client is throttled.
+    """
+
+    queued_s: float
+    began_s: float
+    parked_s: float
+    ended_s: float
+    throttle_ms: int
+
+    @property
+    def total_s(self) -> float:
+        return self.queued_s + self.ended_s - self.began_s
+
+    @property
+    def local_s(self) -> float:
+        return (self.parked_s or self.ended_s) - self.began_s
+
+    @property
+    def remote_s(self) -> float:
+        return self.ended_s - self.parked_s if self.parked_s else 0.0
+
+
+class RequestTimes:
+    """The requests of one kind (an API; Fetch has two kinds) and version that were answered."""
+
+    __slots__ = ("count", "kind", "latest", "total_s", "version")
+
+    def __init__(self, kind: str, version: int) -> None:
+        self.kind = kind
+        self.version = version
+        self.count = 0
+        self.total_s = 0.0
+        """Times of all requests together."""
+        self.latest: deque[tuple[float, float, float, float, int]] = deque(maxlen=LATEST_MAX)
+        """The latest requests: the fields of `AnsweredRequest`."""
+
+    def answered(
+        self, queued_s: float, began_s: float, parked_s: float, ended_s: float, throttle_ms: int
+    ) -> None:
+        """Count a request: see `AnsweredRequest`."""
+        self.count += 1
+        self.total_s += ended_s - began_s + queued_s
+        self.latest.append((queued_s, began_s, parked_s, ended_s, throttle_ms))
+
+
+def recent(times: Iterable[RequestTimes], now_s: float) -> list[AnsweredRequest]:
+    """The latest requests of several versions that are not too old."""
+    since_s = now_s - MAX_AGE_S
+    return [AnsweredRequest(*each) for one in times for each in one.latest if each[3] >= since_s]
+
+
+def quantiles(values: Iterable[float]) -> Iterator[tuple[str, float]]:
+    """The quantiles of `values`; none if there are no values."""
+    ordered = sorted(values)
+    if not ordered:
+        return
+    for name in QUANTILES:
+        # The value that this share of all values does not exceed.
+        rank = min(len(ordered) - 1, int(float(name) * len(ordered)))
+        yield name, ordered[rank]
