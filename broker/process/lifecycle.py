@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, cast
 
-from twisted.internet.defer import Deferred, TimeoutError, ensureDeferred
+from twisted.internet.defer import Deferred, TimeoutError, ensureDeferred, succeed
 from twisted.internet.interfaces import IReactorTime
 
 from holdfast_log.broker.cluster.identity import BrokerIdentity
@@ -168,6 +168,10 @@ class Broker:
     def measured(self, turns: TurnTimes, memory: RequestMemory) -> MeasuredParts:
         """The parts that have metrics; before the start is over, some are missing."""
         return MeasuredParts(turns, memory, self._logs, self.node)
+
+    def prepare_metrics(self) -> Deferred[None]:
+        """Find out what this broker has to ask others for, before its metrics are read."""
+        return succeed(None) if self.node is None else self.node.groups.lag.look()
 
     def _check_directories(self) -> None:
         if not self._logs.live_directories:

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from twisted.internet import reactor as _installed
-from twisted.internet.defer import ensureDeferred, succeed
+from twisted.internet.defer import ensureDeferred
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.log.disk import OsDisk
@@ -148,7 +148,7 @@ class BrokerProcess:
         broker = self._broker
         turns.watch_collections()
         self._monitoring = monitoring_server(
-            _reactor, lambda: broker.measured(turns, memory), broker.unready, lambda: succeed(None)
+            _reactor, lambda: broker.measured(turns, memory), broker.unready, broker.prepare_metrics
         )
         self._metrics_address = str(self._monitoring.listen(parse_address(address)))
         _log.info("metrics and health are served at http://%s/", self._metrics_address)

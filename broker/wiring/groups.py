@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.groups.forwarding import Forwarding, SendToBroker
+from holdfast_log.broker.groups.lag import GroupLag, LagSettings
 from holdfast_log.broker.groups.leadership import GroupLeadership
 from holdfast_log.broker.groups.offsets_topic import OffsetsTopic
 from holdfast_log.broker.groups.reader_claims import ReaderClaims
@@ -30,6 +31,7 @@ class GroupParts:
     forwarding: Forwarding
     service: GroupService
     leadership: GroupLeadership
+    lag: GroupLag
 
 
 def build_groups(
@@ -67,4 +69,5 @@ def build_groups(
         leadership=GroupLeadership(
             service, replicas, metadata, around.workers, read_group(PartitionLogSettings, settings)
         ),
+        lag=GroupLag(service, replicas, metadata, send, around.clock, read_group(LagSettings, settings)),
     )

@@ -16,6 +16,7 @@ from holdfast_log.broker.cluster.metrics import (
     SESSION_METRICS,
     ClusterSight,
 )
+from holdfast_log.broker.groups.metrics import GROUP_METRICS
 from holdfast_log.broker.log.manager import LogManager
 from holdfast_log.broker.log.metrics import LOG_METRICS
 from holdfast_log.broker.metrics.process_rows import REACTOR_METRICS
@@ -76,6 +77,7 @@ SECTIONS: tuple[MetricSection, ...] = (
     MetricSection("Partitions", PARTITION_METRICS, _REPLICAS),
     MetricSection("Logs", LOG_METRICS, lambda parts: parts.logs),
     MetricSection("Cluster", BROKER_METRICS, _SIGHT),
+    MetricSection("Consumer groups", GROUP_METRICS, _of_node(lambda node: node.groups.lag)),
     MetricSection("Controller", CONTROLLER_METRICS, _SIGHT),
     MetricSection("ZooKeeper", SESSION_METRICS, _of_node(lambda node: node.cluster.session_counts)),
     MetricSection("Ownership", OWNERSHIP_METRICS, _of_node(lambda node: node.ownership.service)),

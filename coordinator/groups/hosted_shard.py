@@ -223,6 +223,11 @@ class HostedShard:
     def group_ids(self) -> list[str]:
         return self._shard.group_ids() if self.state is HostState.ACTIVE else []
 
+    @property
+    def served(self) -> GroupShard | None:
+        """The shard, to look at; None unless it serves requests."""
+        return self._shard if self.state is HostState.ACTIVE else None
+
     def _read_clock(self) -> int:
         """The time of day at which the shard was created plus the clock's time since then, in ms.
 

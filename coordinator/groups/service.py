@@ -19,8 +19,10 @@ from holdfast_log.coordinator.groups.partitions import OFFSETS_TOPIC
 from holdfast_log.coordinator.groups.reader_claimer import ReaderClaimer
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.shard import GroupShard
+from holdfast_log.coordinator.groups.views import Group
 from holdfast_log.coordinator.repeated_log import RepeatedLog
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
+from holdfast_log.protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 
@@ -149,6 +151,34 @@ class GroupService:
         """Delete expired offsets of all groups, in batches over several reactor turns."""
         if self._expiring is None:
             self._expire_batch(self._all_groups())
+
+    # To look at, for metrics. What is iterated may change between two steps.
+
+    def groups(self) -> Iterator[Group]:
+        """The groups that this broker coordinates."""
+        for shard in self._served():
+            yield from shard.groups()
+
+    def committed_offsets(self) -> Iterator[tuple[str, TopicPartition, int]]:
+        """Group, partition and offset of everything that those groups have committed."""
+        for shard in self._served():
+            for group_id in list(shard.offsets.group_ids()):
+                for partition, committed in list(shard.offsets.of_group(group_id).items()):
+                    yield group_id, partition, committed.offset
+
+    @property
+    def offset_count(self) -> int:
+        """How many offsets those groups have committed."""
+        return sum(
+            len(shard.offsets.of_group(group_id))
+            for shard in self._served()
+            for group_id in shard.offsets.group_ids()
+        )
+
+    def _served(self) -> list[GroupShard]:
+        return [host.served for host in self._hosts.values() if host.served is not None]
+
+    # Expiry
 
     def _all_groups(self) -> Iterator[tuple[HostedShard, str]]:
         for host in list(self._hosts.values()):

@@ -36,7 +36,7 @@ from holdfast_log.coordinator.groups.effects import (
 from holdfast_log.coordinator.groups.managed_group import ManagedGroup
 from holdfast_log.coordinator.groups.managed_requests import ManagedRequests
 from holdfast_log.coordinator.groups.member_memory import MemberMemory
-from holdfast_log.coordinator.groups.offsets import OffsetMemory
+from holdfast_log.coordinator.groups.offsets import GroupOffsets, OffsetMemory
 from holdfast_log.coordinator.groups.records import CommittedOffset, fits
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.coordinator.groups.states import GroupState
@@ -89,6 +89,16 @@ class GroupShard:
     def close(self) -> None:
         """Another broker has the groups: they count no more in the memory of all shards."""
         self._offsets.close()
+
+    # To look at
+
+    def groups(self) -> list[Group]:
+        return list(self._store.groups.values())
+
+    @property
+    def offsets(self) -> GroupOffsets:
+        """The committed offsets; read only."""
+        return self._offsets
 
     # The log
 

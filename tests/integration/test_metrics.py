@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+from confluent_kafka import Consumer, TopicPartition
+
 from holdfast_log.broker.metrics.row import MetricKind
 from holdfast_log.broker.tools.broker_process import BackgroundBroker
 from holdfast_log.broker.wiring.metrics import SECTIONS
@@ -130,7 +132,7 @@ def test_every_documented_metric_is_served_with_its_type(cluster: Cluster) -> No
     (page,) = monitored(cluster, 1)
     create_topic(cluster.bootstrap, "events")
     produce(cluster.bootstrap, "events", [b"x"])
-    consume(cluster.bootstrap, "events", 1)
+    commit(cluster.bootstrap, "readers", {("events", 0): 1})
     status, text = page.get("/metrics")
     assert status == 200
 
@@ -175,3 +177,81 @@ def test_a_broker_whose_port_for_metrics_is_taken_says_so_and_does_not_start(clu
         broker.start()
         assert broker.wait() == 1
     assert "metrics.http.listener" in broker.log and "another program uses the port" in broker.log
+
+
+def commit(bootstrap: str, group: str, offsets: dict[tuple[str, int], int]) -> None:
+    """Commit offsets for a group that has no members."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    positions = [TopicPartition(topic, index, offset) for (topic, index), offset in offsets.items()]
+    consumer.commit(offsets=positions, asynchronous=False)
+    consumer.close()
+
+
+def positions_of(pages: list[MonitoredAddress], name: str, group: str) -> dict[tuple[str, int], float]:
+    """A value of each partition of a group, from whichever broker shows it; no partition twice."""
+    found: dict[tuple[str, int], float] = {}
+    for page in pages:
+        for labels, value in page.metrics().all(name).items():
+            named = dict(labels)
+            if named["consumergroup"] == group:
+                key = named["topic"], int(named["partition"])
+                assert key not in found
+                found[key] = value
+    return found
+
+
+def test_lag_is_the_truth_wherever_the_partitions_are_led(cluster: Cluster) -> None:
+    pages = monitored(cluster, 2)
+    create_topic(cluster.bootstrap, "events", partitions=6)
+    written = {index: 10 * index + 3 for index in range(6)}
+    for index, count in written.items():
+        produce(cluster.bootstrap, "events", [b"v"] * count, index)
+    committed = {index: index + 1 for index in range(6)}
+    commit(cluster.bootstrap, "readers", {("events", index): offset for index, offset in committed.items()})
+    leaders = [len(page.metrics().all("kafka_topic_partition_current_offset")) for page in pages]
+    assert all(leaders), "both brokers lead some of the partitions"
+
+    def expected() -> dict[tuple[str, int], float]:
+        return {("events", index): written[index] - committed[index] for index in written}
+
+    until(lambda: positions_of(pages, "kafka_consumergroup_lag", "readers") == expected())
+    current = positions_of(pages, "kafka_consumergroup_current_offset", "readers")
+    assert current == {("events", index): offset for index, offset in committed.items()}
+    labels = frozenset({("consumergroup", "readers"), ("topic", "events")})
+    sums = [page.metrics().all("kafka_consumergroup_lag_sum").get(labels) for page in pages]
+    assert sorted(sums, key=lambda value: value is None) == [sum(expected().values()), None]
+    ends = {
+        int(dict(labels)["partition"]): value
+        for page in pages
+        for labels, value in page.metrics().all("kafka_topic_partition_current_offset").items()
+        if ("topic", "events") in labels
+    }
+    assert ends == written
+
+    produce(cluster.bootstrap, "events", [b"v"] * 5, 4)
+    written[4] += 5
+    assert positions_of(pages, "kafka_consumergroup_lag", "readers") == expected(), "asked at each page"
+    committed = dict(written)
+    commit(cluster.bootstrap, "readers", {("events", index): offset for index, offset in committed.items()})
+    assert set(positions_of(pages, "kafka_consumergroup_lag", "readers").values()) == {0}
+
+
+def test_the_lag_of_a_dead_leaders_partitions_is_missing_and_the_page_is_made(cluster: Cluster) -> None:
+    pages = monitored(cluster, 2)
+    create_topic(cluster.bootstrap, "events", partitions=6)
+    commit(cluster.bootstrap, "readers", {("events", index): 0 for index in range(6)})
+    holders = [page for page in pages if page.metrics().all("kafka_consumergroup_current_offset")]
+    (holder,) = holders
+    ends = holder.metrics().all("kafka_topic_partition_current_offset")
+    led = sum(("topic", "events") in labels for labels in ends)
+    assert 0 < led < 6
+    other = cluster.brokers[1 - pages.index(holder)]
+    other.pause()
+    try:
+        page = holder.metrics()
+    finally:
+        other.resume()
+
+    assert len(page.all("kafka_consumergroup_current_offset")) == 6
+    assert len(page.all("kafka_consumergroup_lag")) == led
+    assert not page.all("kafka_consumergroup_lag_sum")
