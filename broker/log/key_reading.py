@@ -16,6 +16,7 @@ from typing import Any
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.log.damage import SuspectSegment
+from holdfast_log.broker.log.key_memory import KeyMemory
 from holdfast_log.broker.log.key_runs import DamagedRun, KeyEntry, KeyRun, find_runs
 from holdfast_log.broker.log.key_search import keys_damaged
 from holdfast_log.broker.log.key_versions import KeyVersions, MergingJob, WritingJob, readable_keys
@@ -99,8 +100,9 @@ def open_index(log: Log) -> None:
 class KeyIndexing:
     """Writes and updates the indexes of logs by worker threads."""
 
-    def __init__(self, workers: Workers) -> None:
+    def __init__(self, workers: Workers, memory: KeyMemory) -> None:
         self._workers = workers
+        self._memory = memory
         self._behind: set[Log] = set()
         """The logs whose indexes are catching up."""
 
@@ -111,7 +113,10 @@ class KeyIndexing:
         except OSError as error:
             log.refused(error)
             return
-        if log.keys is not None and log.keys.end_offset != log.log_end_offset:
+        if log.keys is None:
+            return
+        log.keys.share(self._memory)
+        if log.keys.end_offset != log.log_end_offset:
             self.catch_up(log)
 
     # Writing and merging.

@@ -21,6 +21,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from holdfast_log.broker.log.disk import Disk, DiskFile
+from holdfast_log.broker.log.key_memory import BYTES_PER_KEY as BYTES_PER_KEY
+from holdfast_log.broker.log.key_memory import KeyMemory
 from holdfast_log.broker.log.key_runs import (
     DIGEST_BYTES,
     NO_VERSION,
@@ -43,8 +45,6 @@ from holdfast_log.protocol.wire import Buffer
 
 logger = logging.getLogger(__name__)
 
-BYTES_PER_KEY = 200
-"""Memory of one entry of the table: the digest, the offset, and their place in the dict."""
 RECORDS_MAX = 1_000_000
 """Maximum number of records that the table covers, and so that a restart reads from the log again."""
 _GROWTH = 2
@@ -163,6 +163,7 @@ class KeyVersions:
     ) -> None:
         self.end_offset = _NOWHERE
         """All records below this offset are included."""
+        self._memory: KeyMemory | None = None
         self.resize(memory_bytes)
         self.truncations = 0
         """Number of truncations; what a worker read or wrote before one is not used after it."""
@@ -218,7 +219,19 @@ class KeyVersions:
 
     def resize(self, memory_bytes: int) -> None:
         """Use at most this many bytes for the table from now on."""
-        self.keys_max = max(1, memory_bytes // BYTES_PER_KEY)
+        self._own_keys_max = max(1, memory_bytes // BYTES_PER_KEY)
+
+    def share(self, memory: KeyMemory) -> None:
+        """Use from now on no more than this index's share of a broker's memory."""
+        memory.join(self)
+        self._memory = memory
+
+    @property
+    def keys_max(self) -> int:
+        """Number of keys with which the table is full."""
+        if self._memory is None:
+            return self._own_keys_max
+        return min(self._own_keys_max, self._memory.keys_each)
 
     def add(self, entries: Iterable[KeyEntry], next_offset: int) -> None:
         """Include the records from `end_offset` to before `next_offset`."""

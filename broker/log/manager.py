@@ -28,6 +28,7 @@ from holdfast_log.broker.log.flush_job import close_log
 from holdfast_log.broker.log.flush_schedule import FlushSchedule
 from holdfast_log.broker.log.flusher import Flusher
 from holdfast_log.broker.log.introductions import UNKNOWN_SOURCE
+from holdfast_log.broker.log.key_memory import KeyMemory
 from holdfast_log.broker.log.key_reading import KeyIndexing
 from holdfast_log.broker.log.loader import Loader
 from holdfast_log.broker.log.loading import LoadRequest
@@ -69,6 +70,7 @@ class ManagerLimits:
     append_ids_max_per_producer: Annotated[int, "append.ids.max.per.producer"] = 5_000
     append_ids_retention_ms: Annotated[int, "append.ids.retention.ms"] = 86_400_000
     append_ids_total_max: Annotated[int, "append.ids.total.max"] = 200_000
+    key_memory_bytes: Annotated[int, "key.versions.total.memory.bytes"] = 256 << 20
     producer_ids_max: Annotated[int, "producer.ids.max"] = 400_000
     producer_ids_max_per_source: Annotated[int, "producer.ids.max.per.source"] = 100_000
 
@@ -128,7 +130,7 @@ class LogManager:
         self._files = OpenFiles(disk, open_files_max * 2 // 3, open_files_max, self._flush_soon)
         self._pressure_logged_ms: int | None = None
         self._flush_schedule = FlushSchedule(flusher.flush)
-        self._key_indexing = KeyIndexing(workers)
+        self._key_indexing = KeyIndexing(workers, KeyMemory(self._limits.key_memory_bytes))
         self.scrubber = Scrubber(
             self, disk, workers, clock, date_ms, scrub or ScrubSettings(), self._log_damaged
         )

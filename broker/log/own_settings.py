@@ -89,6 +89,12 @@ OWN_SETTINGS = (
         minimum=1,
     ),
     Setting(
+        "key.versions.total.memory.bytes", SettingType.LONG, 256 << 20,
+        "Memory in bytes that the keys of all replicas with key.versions use together. Each replica may use "
+        "an equal share, and no more than its topic's key.versions.memory.bytes; older keys are in files.",
+        minimum=1,
+    ),
+    Setting(
         "producer.ids.max", SettingType.INT, 400_000,
         "Maximum number of idempotent producers that a broker remembers of all partitions together, in about "
         "1 KB of memory each; a producer counts once for each partition. Beyond it the broker forgets the "

@@ -71,6 +71,8 @@ class Sender:
             queues, connection, settings, self._id, self._outcomes, self.tally, access, fence
         )
         self._seen_update = 0
+        self._oldest_ms = 0
+        """When the oldest message without an outcome was sent by the application; now, if there is none."""
         self._outbox: list[Call] = []
 
     # One turn of the loop -----------------------------------------------------------------------------
@@ -321,7 +323,9 @@ class Sender:
     # Incomplete requests ------------------------------------------------------------------------------
 
     def _handle_incomplete(self, now_ms: int) -> None:
-        """Give up what has waited too long. The answer to a batch under way is still awaited."""
+        """Give up what has waited too long. The answer to a batch under way is still awaited. Notes when the
+        oldest of the others was created: nothing else may happen before it is too old."""
+        self._oldest_ms = now_ms
         unreached = self._connection.unreachable(now_ms)
         if unreached is not None:
             self._fail_unreached(unreached, now_ms - self._settings.bootstrap_timeout_ms)
@@ -341,6 +345,8 @@ class Sender:
             while topic.keyless and topic.keyless[0].created_ms <= too_old_ms:
                 batch = topic.keyless.popleft()
                 self._outcomes.finish(batch, self._outcomes.too_late(batch, None))
+            if topic.keyless:
+                self._oldest_ms = min(self._oldest_ms, topic.keyless[0].created_ms)
         for queue in self._queues.busy:
             self._expire(queue, too_old_ms)
 
@@ -354,18 +360,24 @@ class Sender:
 
     def _expire(self, queue: PartitionQueue, too_old_ms: int) -> None:
         for batch in queue.in_flight:
-            if not batch.is_done and batch.created_ms <= too_old_ms:
-                self._outcomes.finish(batch, self._outcomes.too_late(batch, batch.last_error))
+            if batch.is_done:
+                continue
+            if batch.created_ms > too_old_ms:
+                self._oldest_ms = min(self._oldest_ms, batch.created_ms)
+                continue
+            self._outcomes.finish(batch, self._outcomes.too_late(batch, batch.last_error))
         while queue.batches and queue.batches[0].created_ms <= too_old_ms:
             batch = queue.batches.popleft()
             self._outcomes.give_up(queue, batch, self._outcomes.too_late(batch, batch.last_error))
+        if queue.batches:
+            self._oldest_ms = min(self._oldest_ms, queue.batches[0].created_ms)
 
     # Retries and new requests -------------------------------------------------------------------------
 
     def _handle_new(self, now_ms: int) -> list[tuple[int, list[Batch]]]:
         """Take the batches to send now, by request and broker; also decides when to look again."""
         departures = self._departures
-        departures.look_at_ms = now_ms + self._settings.delivery_timeout_ms
+        departures.look_at_ms = self._oldest_ms + self._settings.delivery_timeout_ms
         if not self._metadata.update_count:
             departures.look_again(now_ms + _UNREACHED_LOOK_MS)
         if self._settings.is_idempotent and self._id.id == NO_PRODUCER:

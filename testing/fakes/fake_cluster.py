@@ -7,6 +7,7 @@ which requests of each broker fail.
 
 from __future__ import annotations
 
+import socket
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection
@@ -195,7 +196,10 @@ class FakeNetwork:
         """How many waits in a row had no event and took no time."""
 
     def connect(self, host: str, port: int) -> FakeChannel:
-        broker = self._cluster.brokers[int(host.removeprefix("broker-"))]
+        number = host.removeprefix("broker-")
+        broker = self._cluster.brokers.get(int(number)) if number.isdecimal() else None
+        if broker is None:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         channel = FakeChannel(broker)
         broker.channels.append(channel)
         self._channels.append(channel)

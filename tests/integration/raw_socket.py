@@ -18,11 +18,17 @@ CLIENT_ID = "raw socket"
 
 class RawSocket:
     """One connection to the broker at `port`, from the address `source`. Its methods raise OSError;
-    TimeoutError after `TIMEOUT_S`."""
+    TimeoutError after `timeout_s`."""
 
-    def __init__(self, port: int, source: str = "127.0.0.1", client_id: str = CLIENT_ID) -> None:
+    def __init__(
+        self,
+        port: int,
+        source: str = "127.0.0.1",
+        client_id: str = CLIENT_ID,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
         self._client_id = client_id
-        self._socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S, (source, 0))
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout_s, (source, 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = bytearray()
         self._correlation_id = 0

@@ -71,6 +71,7 @@ from tests.clients.connection import test_hostile_frames as of_frames
 from tests.clients.groups import test_classic as of_classic
 from tests.clients.groups.party import Party
 from tests.clients.sending import test_coroutines as of_coroutines
+from tests.clients.sending import test_timeouts as of_timeouts
 from tests.coordinator.cluster import test_handed_out_ids as of_handed_out_ids
 from tests.coordinator.cluster import test_lease as of_own_leases
 from tests.coordinator.controller import test_machine as of_controllers
@@ -349,6 +350,11 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     ),
     "waiters-kept": lambda path: (
         of_coroutines.test_who_gives_up_waiting_for_an_outcome_leaves_nothing_behind()
+    ),
+    "delivery-timeout-twice": lambda path: (
+        of_timeouts.test_a_message_fails_in_time_although_something_else_happens_shortly_before(
+            of_timeouts.cluster_of_flights()
+        )
     ),
     "left-out-is-done": lambda path: (
         of_complete.test_a_topic_that_the_answer_leaves_out_does_not_count_as_created()

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from holdfast_log.broker.log import key_runs
 from holdfast_log.broker.log.flush_job import close_log, flush_at_once
+from holdfast_log.broker.log.key_memory import KeyMemory
 from holdfast_log.broker.log.key_reading import KeyIndexing
 from holdfast_log.broker.log.key_runs import (
     DamagedRun,
@@ -48,9 +49,9 @@ def append_keys(log: Log, keys: Iterable[bytes | None], leader_epoch: int = 0) -
     return append_as_leader(log, memoryview(builder.build()), leader_epoch, now_ms=NOW_MS).first_offset
 
 
-def indexed(log: Log, workers: ImmediateWorkers | None = None) -> Log:
+def indexed(log: Log, workers: ImmediateWorkers | None = None, memory: KeyMemory | None = None) -> Log:
     """The log, with an index that these workers keep; by default they do each job at once."""
-    indexing = KeyIndexing(workers or ImmediateWorkers())
+    indexing = KeyIndexing(workers or ImmediateWorkers(), memory or KeyMemory(1 << 30))
     log.events = LogEvents(keys_full=indexing.write, keys_behind=indexing.catch_up)
     indexing.settings_changed(log)
     return log
@@ -320,7 +321,7 @@ def test_few_files_remain_of_many_tables() -> None:
 def test_while_a_worker_writes_the_table_all_keys_are_found_and_a_truncation_discards_its_work() -> None:
     log = new_indexed_log(keys_in_memory=2)
     workers = ImmediateWorkers(is_held=True)
-    indexing = KeyIndexing(workers)
+    indexing = KeyIndexing(workers, KeyMemory(1 << 30))
     log.events = LogEvents(keys_full=indexing.write, keys_behind=indexing.catch_up)
     for key in (b"a", b"b", b"c"):
         append_keys(log, [key])
@@ -464,7 +465,7 @@ def test_the_index_believes_no_batch_of_the_log_whose_checksum_does_not_match() 
     assert second < log.size_bytes
     suspected: list[int] = []
     workers = ImmediateWorkers()
-    indexing = KeyIndexing(workers)
+    indexing = KeyIndexing(workers, KeyMemory(1 << 30))
     log.events = LogEvents(
         keys_behind=indexing.catch_up, suspected=lambda log, base_offset, why: suspected.append(base_offset)
     )
@@ -482,7 +483,7 @@ def test_after_a_truncation_during_a_read_the_index_catches_up_without_being_ask
     for key in (b"a", b"b", b"c"):
         append_keys(log, [key])
     workers = ImmediateWorkers()
-    indexing = KeyIndexing(workers)
+    indexing = KeyIndexing(workers, KeyMemory(1 << 30))
     log.events = LogEvents(keys_full=indexing.write, keys_behind=indexing.catch_up)
     workers.is_held = True
     indexing.settings_changed(log)
@@ -528,7 +529,7 @@ def test_files_are_renamed_at_once_and_removed_later() -> None:
 def test_records_that_arrive_while_the_index_is_built_are_included() -> None:
     log = new_log(sim_disk(), key_versions=True)
     workers = ImmediateWorkers(is_held=True)
-    indexing = KeyIndexing(workers)
+    indexing = KeyIndexing(workers, KeyMemory(1 << 30))
     log.events = LogEvents(keys_full=indexing.write, keys_behind=indexing.catch_up)
     append_keys(log, [b"a", b"b"])
     indexing.settings_changed(log)

@@ -144,8 +144,12 @@ def test_a_topic_that_the_answer_leaves_out_does_not_count_as_created() -> None:
     end = twist(cluster, CreateTopicsResponse, left_out)
     properties = {"bootstrap.servers": cluster.bootstrap, "default.api.timeout.ms": 8_000}
     with Admin(properties, network=cluster, rng=random.Random(1)) as admin:
-        with pytest.raises(ClientError, match="CreateTopics: the answer does not name"):
+        refused = ""
+        try:
             admin.create_topics([NewTopic("new", 1, 1)])
+        except ClientError as error:
+            refused = str(error)
+        assert "CreateTopics: the answer does not name" in refused
         assert requests(cluster, CreateTopicsRequest) < 30
         end()
         admin.create_topics([NewTopic("newer", 1, 1)])

@@ -35,6 +35,10 @@ FLIGHTS = TopicPartition("flights", 0)
 
 @pytest.fixture
 def cluster() -> FakeCluster:
+    return cluster_of_flights()
+
+
+def cluster_of_flights() -> FakeCluster:
     cluster = FakeCluster()
     cluster.add_topic("flights")
     return cluster
@@ -251,3 +255,22 @@ class TestCauses:
 
         with pytest.raises(ClientError, match="Connection refused"):
             admin.describe_topics(["flights"])
+
+
+def overdue_after_a_late_event(cluster: FakeCluster) -> int:
+    """A message waits for its leader. Shortly before its time has passed something else happens, and then
+    nothing more. Returns how long its outcome took in ms."""
+    producer = warm(cluster, **{"delivery.timeout.ms": 5_000, "request.timeout.ms": 60_000})
+    cluster.brokers[1].is_silent = True
+    response = producer.send(Message("flights", value="second"))
+    began_ms = cluster.time_ms
+    cluster.at(began_ms + 4_900, cluster.wake)
+    try:
+        response.result()
+    except DeliveryTimeoutError:
+        return cluster.time_ms - began_ms
+    raise AssertionError("a silent broker has acknowledged a message")
+
+
+def test_a_message_fails_in_time_although_something_else_happens_shortly_before(cluster: FakeCluster) -> None:
+    assert overdue_after_a_late_event(cluster) <= 5_100

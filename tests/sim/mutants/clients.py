@@ -12,6 +12,7 @@ from holdfast_log.clients.connection.conversation import FrameReader, Received
 from holdfast_log.clients.connection.link import Link, Reply
 from holdfast_log.clients.groups.partitions_beside import PartitionsBeside
 from holdfast_log.clients.sending.batch import Batch
+from holdfast_log.clients.sending.sender import Sender
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.messages.metadata import MetadataResponseTopic
 from holdfast_log.protocol.topic_partition import TopicPartition
@@ -62,6 +63,16 @@ def _take_what_is_left_out_for_done() -> Sequence[Patch]:
     return [(answers, "check_complete", lambda request, response: None)]
 
 
+def _look_again_after_a_whole_timeout() -> Sequence[Patch]:
+    handle = Sender._handle_new
+
+    def mutant(self: Sender, now_ms: int) -> list[tuple[int, list[Batch]]]:
+        self._oldest_ms = now_ms
+        return handle(self, now_ms)
+
+    return [(Sender, "_handle_new", mutant)]
+
+
 def _pay_for_what_is_announced() -> Sequence[Patch]:
     begin = FrameReader._begin_large
 
@@ -96,6 +107,11 @@ RARE = (
         "any-answer-believed",
         "a client takes an answer that names what was not asked for",
         _believe_every_answer,
+    ),
+    Mutation(
+        "delivery-timeout-twice",
+        "a message fails after up to twice delivery.timeout.ms if something else happens just before",
+        _look_again_after_a_whole_timeout,
     ),
     Mutation(
         "left-out-is-done",
