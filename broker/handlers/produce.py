@@ -94,7 +94,7 @@ class ProduceHandler(Handler[ProduceRequest, ProduceResponse]):
             connection: ServerConnection, frame: memoryview, version: int, position: int, correlation_id: int
         ) -> list[Part] | Begun | None:
             try:
-                answer = usual.append(frame, version, position, correlation_id)
+                answer = usual.append(connection, frame, version, position, correlation_id)
             except Exception as error:
                 return Begun(decode_from(ProduceRequest, version, frame, position)[0], _raising(error))
             if answer is None or isinstance(answer, list):

@@ -9,8 +9,10 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <errno.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_RELATIVE_OFFSET INT32_MAX
 #define NO_TIMESTAMP (-1)
@@ -35,7 +37,8 @@ typedef struct {
     Slot max_timestamp, offset_of_max_timestamp, bytes_since_entry, interval_bytes, offsets, times;
     Slot written, max_count, first, second, last_written;
     Slot offsets_base, times_base;
-    PyTypeObject *segment;
+    Slot fd, file_size;
+    PyTypeObject *segment, *os_file;
     PyObject *append;
     int64_t write_every, remembered_positions;
 } State;
@@ -206,9 +209,58 @@ read_state(const State *state, Append *append, int64_t segment_bytes, int64_t ag
                       : read_index(state, &state->times, &state->times_base, append->indexes, &append->times);
 }
 
+/* Writes all of a buffer at `offset` of a file. Other threads run meanwhile. */
+static int
+write_all(int fd, const char *start, Py_ssize_t size, int64_t offset)
+{
+    while (size > 0) {
+        ssize_t written;
+        int error;
+        Py_BEGIN_ALLOW_THREADS
+        written = pwrite(fd, start, (size_t)size, (off_t)offset);
+        error = errno;
+        Py_END_ALLOW_THREADS
+        if (written < 0) {
+            if (error == EINTR) {
+                if (PyErr_CheckSignals() < 0) {
+                    return -1;
+                }
+                continue;
+            }
+            errno = error;
+            PyErr_SetFromErrno(PyExc_OSError);
+            return -1;
+        }
+        start += written;
+        size -= written;
+        offset += written;
+    }
+    return 0;
+}
+
+/* What OsFile.append does. */
+static int
+write_to_os_file(const State *state, const Append *append)
+{
+    int64_t fd, size;
+    if (get_number(&state->fd, append->file, &fd) != 1 || get_number(&state->file_size, append->file, &size) != 1) {
+        return -1;
+    }
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(append->records, &buffer, PyBUF_SIMPLE) < 0) {
+        return -1;
+    }
+    int done = write_all((int)fd, buffer.buf, buffer.len, size);
+    PyBuffer_Release(&buffer);
+    return done < 0 ? -1 : set_number(&state->file_size, append->file, size + append->batch_size);
+}
+
 static int
 write_batch(const State *state, const Append *append)
 {
+    if (Py_TYPE(append->file) == state->os_file) {
+        return write_to_os_file(state, append);
+    }
     PyObject *buffers = PyTuple_Pack(1, append->records);
     if (buffers == NULL) {
         return -1;
@@ -365,11 +417,14 @@ execute(PyObject *module)
     PyObject *times = attribute_of("holdfast_log.broker.log.index", "TimeIndex");
     PyObject *write_every = attribute_of("holdfast_log.broker.log.index", "WRITE_EVERY");
     PyObject *remembered = attribute_of("holdfast_log.broker.log.segment", "REMEMBERED_POSITIONS");
+    state->os_file = (PyTypeObject *)attribute_of("holdfast_log.broker.log.disk", "OsFile");
     state->append = PyUnicode_InternFromString("append");
     state->segment = (PyTypeObject *)segment;
     int done = -1;
     if (segment != NULL && indexes != NULL && offsets != NULL && times != NULL && write_every != NULL
-        && remembered != NULL && state->append != NULL && find_slot(segment, "size", &state->size) == 0
+        && remembered != NULL && state->os_file != NULL
+        && find_slot((PyObject *)state->os_file, "_fd", &state->fd) == 0
+        && find_slot((PyObject *)state->os_file, "_size", &state->file_size) == 0 && state->append != NULL && find_slot(segment, "size", &state->size) == 0
         && find_slot(segment, "base_offset", &state->base_offset) == 0
         && find_slot(segment, "next_offset", &state->next_offset) == 0
         && find_slot(segment, "_file", &state->file) == 0

@@ -101,7 +101,9 @@ _PROBE = (bytearray(1),)
 
 
 class OsFile:
-    """A file of the operating system."""
+    """A file of the operating system. `broker/log/_segment_append.c` appends to it without `append`."""
+
+    __slots__ = ("__weakref__", "_fd", "_size", "path")
 
     def __init__(self, path: str, *, create: bool = False) -> None:
         self.path = path

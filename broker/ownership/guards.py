@@ -98,6 +98,16 @@ class WriterGuard:
         )  # fmt: skip
         raise refusal
 
+    def admits(self, origin: Origin, acks: int) -> bool:
+        """Whether `origin` is the owner, or the client bound to it, and may append."""
+        writer = self._writer
+        return (
+            acks == ACKS_ALL
+            and writer is not None
+            and (origin.id == writer.connection or _is_bound(writer, origin))
+            and self._may_confirm()
+        )
+
     def _refusal(self, origin: Origin) -> BrokerError:
         name = f"{self._partition.topic}-{self._partition.index}"
         by_whom = "it has no owner"

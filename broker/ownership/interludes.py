@@ -129,3 +129,7 @@ class AbsentWriterGuard:
             raise unconfirmed()
         stranger = Stranger(self._key, origin.client_id, origin.principal)
         return lambda timeout_ms: self._make_way(stranger, timeout_ms)
+
+    def admits(self, origin: Origin, acks: int) -> bool:
+        """Whether `origin` is bound to the grant, and may append."""
+        return self._grant.owner.binds(origin.client_id, origin.principal)

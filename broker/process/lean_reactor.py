@@ -3,6 +3,9 @@
 For every event Twisted copies the logging context, so that whatever the call logs names its connection,
 and enters the new one: that costs more than receiving a small request. The broker's log lines name their
 connection themselves, so its sockets need the context only for an exception that escapes from them.
+
+Between two looks at the events Twisted also looks for timed calls and calls from threads, at the cost of
+another small request. That is done only if there are any.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ def make_lean(reactor: Any, turns: TurnTimes) -> None:
         _LeanPoll(reactor, turns).install()
 
 
+_LONGEST_S = 1_000_000
+"""So long waits are left to the reactor, which knows what epoll takes."""
 _READABLE = select.EPOLLIN
 _OURS = frozenset((FrameServer, FrameClient))
 
@@ -43,30 +48,40 @@ class _LeanPoll:
         self._reactor.doPoll = self._reactor.doIteration = self.poll
 
     def poll(self, timeout: float | None) -> None:
-        """Wait for events for `timeout` seconds at most, None: without end. Handle them."""
+        """Wait for events for `timeout` seconds at most, None: without end. Handle them, and those that come
+        before there is something else to do: a timed call, a call from a thread, the end."""
         reactor = self._reactor
         selectables = reactor._selectables
         turns = self._turns
-        turn_s = self._clock_s() - self._woke_s
-        turns.count += 1
-        turns.busy_s += turn_s
-        if turn_s > turns.noted_s:
-            turns.note(turn_s)
-        try:
-            events = reactor._poller.poll(-1 if timeout is None else timeout, len(selectables))
-        except InterruptedError:
-            return
-        finally:
-            self._woke_s = self._clock_s()
-        for fd, event in events:
-            selectable = selectables.get(fd)
-            if event == _READABLE and type(selectable) in _OURS:
-                try:
-                    why = selectable.doRead()
-                except BaseException:
-                    why = sys.exc_info()[1]
-                    log.callWithLogger(selectable, log.err)
-                if why is not None:
-                    log.callWithLogger(selectable, reactor._disconnectSelectable, selectable, why, True)
-            elif selectable is not None:
-                log.callWithLogger(selectable, reactor._doReadOrWrite, selectable, fd, event)
+        while True:
+            turn_s = self._clock_s() - self._woke_s
+            turns.count += 1
+            turns.busy_s += turn_s
+            if turn_s > turns.noted_s:
+                turns.note(turn_s)
+            try:
+                events = reactor._poller.poll(-1 if timeout is None else timeout, len(selectables))
+            except InterruptedError:
+                return
+            finally:
+                self._woke_s = self._clock_s()
+            for fd, event in events:
+                selectable = selectables.get(fd)
+                if event == _READABLE and type(selectable) in _OURS:
+                    try:
+                        why = selectable.doRead()
+                    except BaseException:
+                        why = sys.exc_info()[1]
+                        log.callWithLogger(selectable, log.err)
+                    if why is not None:
+                        log.callWithLogger(selectable, reactor._disconnectSelectable, selectable, why, True)
+                elif selectable is not None:
+                    log.callWithLogger(selectable, reactor._doReadOrWrite, selectable, fd, event)
+            if not events or reactor.threadCallQueue or reactor._newTimedCalls or reactor._justStopped:
+                return
+            timed = reactor._pendingTimedCalls
+            if not timed or not reactor.running:
+                return
+            timeout = timed[0].time - reactor.seconds()
+            if not 0 < timeout < _LONGEST_S:
+                return

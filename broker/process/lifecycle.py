@@ -136,7 +136,7 @@ class Broker:
         except OSError as error:
             raise StartError(error.strerror or str(error)) from error
         for notice in notices(self._admission, node.cluster.listeners.endpoints or self._endpoints):
-            _log.log(logging.WARNING if notice.is_warning else logging.INFO, notice.text)
+            _log.log(logging.WARNING if notice.is_warning else logging.INFO, "%s", notice.text)
         try:
             start_epoch = await node.cluster.membership.start()
         except BrokerIdInUse as error:

@@ -59,14 +59,15 @@ static const char *const append_names[APPEND_SLOTS] = {
 enum {
     ADMISSION, LOG, ROLE, LEADER_EPOCH, HIGH_WATERMARK, ISR, FAILURE, SETTLING, KEYS, SETTINGS, USUAL_LIMITS, EPOCHS,
     PRODUCERS, SEGMENTS, ACTIVE, LOG_END_OFFSET, LOG_START_OFFSET, RECOVERY_POINT, WRITTEN_BYTES, WAITS_FOR_INDEXES,
-    INDEXES, ARE_AHEAD, NEEDS_FOLLOWERS, CHECK, UPDATE, WRITE, REFUSED, REPORT_APPEND, WITH_TRACEBACK, TRAFFIC,
-    APPENDS, MESSAGES_IN, BYTES_IN, NAMES
+    INDEXES, ARE_AHEAD, NEEDS_FOLLOWERS, CHECK, UPDATE, WRITE, REFUSED, REPORT_APPEND, WITH_TRACEBACK, ADMITS, KEY,
+    GROWN, GROWN_UNWATCHED, TRAFFIC, APPENDS, MESSAGES_IN, BYTES_IN, NAMES
 };
 static const char *const attribute_names[NAMES] = {
     "admission", "log", "role", "leader_epoch", "high_watermark", "isr", "failure", "settling", "keys", "settings",
     "usual_limits", "epochs", "producers", "segments", "active", "log_end_offset", "log_start_offset", "recovery_point",
     "written_bytes", "_waits_for_indexes", "indexes", "are_ahead", "needs_followers", "check", "update", "write",
-    "refused", "report_append", "with_traceback", "traffic", "appends", "messages_in", "bytes_in",
+    "refused", "report_append", "with_traceback", "admits", "key", "grown", "grown_unwatched", "traffic", "appends",
+    "messages_in", "bytes_in",
 };
 
 /* The places of the numbers in LogSettings.usual_limits. */
@@ -196,14 +197,14 @@ typedef struct {
 
 typedef struct {
     const State *state;
-    PyObject *frame;
+    PyObject *replicas, *topics, *right, *watched; /* of the broker */
+    PyObject *origin, *frame;
     uint8_t *begin, *at, *end;
     int is_flexible;
     int16_t acks;
     int32_t timeout_ms;
-    int64_t date_ms;
-    PyObject *date;
-    int topics, count;
+    PyObject *date; /* the time of day in ms */
+    int topic_count, count;
     Batch batches[PARTITIONS_MAX];
 } Request;
 
@@ -323,7 +324,7 @@ read_request(Request *request)
     if (request->acks != ACKS_ALL && request->acks != ACKS_LEADER) {
         return -1;
     }
-    for (; request->topics < topics; request->topics++) {
+    for (; request->topic_count < topics; request->topic_count++) {
         if (read_topic(request) < 0) {
             return -1;
         }
@@ -349,7 +350,7 @@ is_repeated(const Request *request, int number)
 
 /* Finds the partition. One that the request names twice is for Python to refuse. */
 static int
-find_partition(Request *request, PyObject *topics, int number)
+find_partition(Request *request, int number)
 {
     const State *state = request->state;
     Batch *batch = &request->batches[number];
@@ -369,7 +370,7 @@ find_partition(Request *request, PyObject *topics, int number)
     if (is_internal != 0) {
         return is_internal < 0 ? -1 : 0;
     }
-    PyObject *partitions = PyDict_GetItemWithError(topics, batch->topic);
+    PyObject *partitions = PyDict_GetItemWithError(request->topics, batch->topic);
     if (partitions == NULL || !PyDict_Check(partitions)) {
         return PyErr_Occurred() ? -1 : 0;
     }
@@ -410,15 +411,33 @@ is_led(const State *state, const Batch *batch, int acks)
     return is_enough;
 }
 
+/* Whether the sender may write to the partition: it has no owner, or the sender writes for that owner. */
+static int
+is_admitted(const Request *request, const Batch *batch)
+{
+    const State *state = request->state;
+    PyObject *admission = attribute(state, batch->partition, ADMISSION);
+    if (admission == NULL || admission == Py_None) {
+        Py_XDECREF(admission);
+        return admission == NULL ? -1 : 1;
+    }
+    PyObject *acks = PyLong_FromLong(request->acks);
+    PyObject *admits = NULL;
+    if (acks != NULL) {
+        admits = PyObject_CallMethodObjArgs(admission, state->names[ADMITS], request->origin, acks, NULL);
+    }
+    Py_DECREF(admission);
+    Py_XDECREF(acks);
+    Py_XDECREF(admits);
+    return admits == NULL ? -1 : admits == Py_True;
+}
+
 /* Whether the log takes batches as they were sent, and nothing has to be done before. */
 static int
 takes_batches(const State *state, Batch *batch)
 {
     PyObject *partition = batch->partition;
-    int found = is_none(state, partition, ADMISSION);
-    if (found != 1) {
-        return found;
-    }
+    int found;
     if ((batch->log = attribute(state, partition, LOG)) == NULL
         || get_number(state, partition, LEADER_EPOCH, &batch->leader_epoch) < 0) {
         return -1;
@@ -528,13 +547,14 @@ read_header(Request *request, Batch *batch)
 }
 
 static int
-check(Request *request, PyObject *topics, int number)
+check(Request *request, int number)
 {
     const State *state = request->state;
     Batch *batch = &request->batches[number];
-    int found = find_partition(request, topics, number);
+    int found = find_partition(request, number);
     if (found != 1 || (found = takes_batches(state, batch)) != 1 || (found = is_led(state, batch, request->acks)) != 1
-        || (found = has_begun(state, batch)) != 1 || (found = read_header(request, batch)) != 1) {
+        || (found = has_begun(state, batch)) != 1 || (found = read_header(request, batch)) != 1
+        || (found = is_admitted(request, batch)) != 1) {
         return found;
     }
     if (get_number(state, batch->log, LOG_END_OFFSET, &batch->first_offset) < 0) {
@@ -704,8 +724,23 @@ write_batch(Request *request, Batch *batch)
     return status;
 }
 
+/* Whether a request or a session waits for something of the partition. */
 static int
-append_batch(Request *request, Batch *batch, PyObject *grown)
+is_watched(const Request *request, PyObject *key)
+{
+    Py_ssize_t count = PyTuple_Size(request->watched);
+    for (Py_ssize_t number = 0; number < count; number++) {
+        PyObject *waiting = PyTuple_GetItem(request->watched, number);
+        int found = PyDict_Size(waiting) == 0 ? 0 : PyDict_Contains(waiting, key);
+        if (found != 0) {
+            return found;
+        }
+    }
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int
+append_batch(Request *request, Batch *batch)
 {
     const State *state = request->state;
     if (write_batch(request, batch) < 0) {
@@ -714,16 +749,23 @@ append_batch(Request *request, Batch *batch, PyObject *grown)
     if (get_number(state, batch->log, LOG_START_OFFSET, &batch->log_start_offset) < 0) {
         return -1;
     }
-    PyObject *woken = PyObject_CallFunctionObjArgs(grown, batch->partition, NULL);
-    Py_XDECREF(woken);
-    return woken == NULL ? -1 : 0;
+    PyObject *key = attribute(state, batch->partition, KEY);
+    int watched = key == NULL ? -1 : is_watched(request, key);
+    Py_XDECREF(key);
+    if (watched < 0) {
+        return -1;
+    }
+    PyObject *method = state->names[watched ? GROWN : GROWN_UNWATCHED];
+    PyObject *done = PyObject_CallMethodObjArgs(request->replicas, method, batch->partition, NULL);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
 }
 
 /* The answer ------------------------------------------------------------------------------------------------ */
 
 /* Whether all appends have succeeded and are as durable as `acks` requires. The right to acknowledge is asked of now. */
 static int
-is_settled(const Request *request, PyObject *right)
+is_settled(const Request *request)
 {
     const State *state = request->state;
     for (int number = 0; number < request->count; number++) {
@@ -748,7 +790,7 @@ is_settled(const Request *request, PyObject *right)
             return 0;
         }
     }
-    int needs_followers = is_true(state, right, NEEDS_FOLLOWERS);
+    int needs_followers = is_true(state, request->right, NEEDS_FOLLOWERS);
     return needs_followers < 0 ? -1 : !needs_followers;
 }
 
@@ -820,7 +862,7 @@ acknowledgement(const Request *request, long version, int64_t correlation_id)
     }
     uint8_t *at = put_number(start + 4, correlation_id, 4);
     at = put_end(at, is_flexible);
-    at = put_length(at, request->topics, 4, is_flexible);
+    at = put_length(at, request->topic_count, 4, is_flexible);
     for (int number = 0, left = 0; number < request->count; number++) {
         const Batch *batch = &request->batches[number];
         if (batch->is_first) {
@@ -909,19 +951,19 @@ as_appends(const Request *request)
 
 /* Whether all batches are usual; -1 after an error. Changes nothing. */
 static int
-check_all(Request *request, PyObject *topics, PyObject *right)
+check_all(Request *request)
 {
     if (read_request(request) < 0) {
         return 0;
     }
     if (request->acks == ACKS_ALL) {
-        int needs_followers = is_true(request->state, right, NEEDS_FOLLOWERS);
+        int needs_followers = is_true(request->state, request->right, NEEDS_FOLLOWERS);
         if (needs_followers != 0) {
             return needs_followers < 0 ? -1 : 0;
         }
     }
     for (int number = 0; number < request->count; number++) {
-        int found = check(request, topics, number);
+        int found = check(request, number);
         if (found != 1) {
             return found;
         }
@@ -944,38 +986,56 @@ release(Request *request)
     }
 }
 
-PyDoc_STRVAR(append_doc,
-             "append(topics, grown, right, frame, version, position, correlation_id, date_ms)\n--\n\n"
-             "See usual_append.UsualAppends.append.");
+/* The parts of the broker, from a tuple: its replicas, its partitions by topic and index, its right to acknowledge, and
+ * the dicts of whatever waits for partitions. Returns -1 with an exception for anything else. */
+static int
+read_broker(Request *request, PyObject *broker)
+{
+    if (PyTuple_Check(broker) && PyTuple_Size(broker) == 4) {
+        request->replicas = PyTuple_GetItem(broker, 0);
+        request->topics = PyTuple_GetItem(broker, 1);
+        request->right = PyTuple_GetItem(broker, 2);
+        request->watched = PyTuple_GetItem(broker, 3);
+        if (PyDict_Check(request->topics) && PyTuple_Check(request->watched)) {
+            return 0;
+        }
+    }
+    PyErr_SetString(PyExc_TypeError, "append takes replicas, a dict of topics, a right, and a tuple of dicts");
+    return -1;
+}
+
+PyDoc_STRVAR(append_doc, "append(broker, origin, frame, version, position, correlation_id, date_ms)\n--\n\n"
+                         "See usual_append.UsualAppends.append.");
 
 static PyObject *
 append(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 8 || !PyDict_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "append takes a dict and seven more arguments");
+    Request request;
+    if (count != 7) {
+        PyErr_SetString(PyExc_TypeError, "append takes seven arguments");
         return NULL;
     }
-    PyObject *topics = args[0], *grown = args[1], *right = args[2];
-    long version = PyLong_AsLong(args[4]);
-    Py_ssize_t position = PyLong_AsSsize_t(args[5]);
-    int64_t correlation_id = PyLong_AsLongLong(args[6]);
+    long version = PyLong_AsLong(args[3]);
+    Py_ssize_t position = PyLong_AsSsize_t(args[4]);
+    int64_t correlation_id = PyLong_AsLongLong(args[5]);
     Py_buffer buffer;
-    if (PyErr_Occurred() || PyObject_GetBuffer(args[3], &buffer, PyBUF_WRITABLE) < 0) {
+    if (PyErr_Occurred() || read_broker(&request, args[0]) < 0
+        || PyObject_GetBuffer(args[2], &buffer, PyBUF_WRITABLE) < 0) {
         return NULL;
     }
     PyObject *answer = NULL;
-    Request request;
     request.state = PyModule_GetState(module);
-    request.frame = args[3];
-    request.date = args[7];
-    request.count = request.topics = 0;
+    request.origin = args[1];
+    request.frame = args[2];
+    request.date = args[6];
+    request.count = request.topic_count = 0;
     request.is_flexible = version >= FLEXIBLE_FROM;
     request.begin = buffer.buf;
     request.end = request.begin + buffer.len;
     int is_usual = version >= FIRST_VERSION && version <= LAST_VERSION && position >= 0 && position <= buffer.len;
     if (is_usual) {
         request.at = request.begin + position;
-        is_usual = check_all(&request, topics, right);
+        is_usual = check_all(&request);
     }
     if (is_usual != 1) {
         /* Python does it all again, and finds the error. */
@@ -986,11 +1046,11 @@ append(PyObject *module, PyObject *const *args, Py_ssize_t count)
         goto end;
     }
     for (int number = 0; number < request.count; number++) {
-        if (append_batch(&request, &request.batches[number], grown) < 0) {
+        if (append_batch(&request, &request.batches[number]) < 0) {
             goto end;
         }
     }
-    int settled = is_settled(&request, right);
+    int settled = is_settled(&request);
     if (settled >= 0) {
         answer = settled ? acknowledgement(&request, version, correlation_id) : as_appends(&request);
     }

@@ -1,14 +1,20 @@
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
+from holdfast_log.broker.replication.admission import Origin
 from holdfast_log.broker.replication.appends import Append
 from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.replication.right_to_acknowledge import RightToAcknowledge
 from holdfast_log.protocol.frames import Part
 
 def append(
-    topics: Mapping[str, Mapping[int, Partition]],
-    grown: Callable[[Partition], None],
-    right: RightToAcknowledge,
+    broker: tuple[
+        Replicas,
+        Mapping[str, Mapping[int, Partition]],
+        RightToAcknowledge,
+        tuple[Mapping[object, object], ...],
+    ],
+    origin: Origin,
     frame: memoryview,
     version: int,
     position: int,

@@ -67,6 +67,11 @@ class Admission(Protocol):
         """
         ...
 
+    def admits(self, origin: Origin, acks: int) -> bool:
+        """Whether `origin` is or writes for the owner, and may append: `admit` would return None. Otherwise
+        `admit` decides."""
+        ...
+
 
 class ReadAdmission(Protocol):
     """Judges a consumer's read of a partition, at its arrival and at each retry while it waits."""

@@ -115,6 +115,9 @@ class Replicas:
         self.deleters = Waiting(clock, limits.waiting_requests_max)
         """DeleteRecords requests, woken when a low watermark may have risen."""
         self._committed = (self.writers, self.deleters)
+        waiting = self.readers, self.followers, self.writers, self.deleters
+        self.watched = (sessions.watchers, *(each.parked for each in waiting))
+        """The keys of partitions for which a session or a request waits."""
         self._clock = clock
         self._flusher = flusher
         self._metadata = metadata
@@ -326,6 +329,10 @@ class Replicas:
                 partition.confirm(follower, fetched_ms)
             self.sessions.stir(key, followers=True)
         self.advance(partition)
+
+    def grown_unwatched(self, partition: Partition) -> None:
+        """As `grown`, for a partition that nothing has `watched`, without flush.before.ack."""
+        partition.advance_high_watermark(now_ms(self._clock), self._limits.lag_time_ms_max)
 
     def _flushed(self, partition: Partition) -> None:
         if not self.advance(partition):

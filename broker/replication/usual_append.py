@@ -1,10 +1,10 @@
 """The usual produce request: appended, and answered where that can be at once, in one compiled call.
 
-Usual is a request for partitions that this broker leads without an owner, conditions or fences, in topics
-that store batches as they were sent; each batch is plain, not compressed, and continues what its producer
-has written; their records are few enough to be read at once. For all others `UsualAppends.append` does
-nothing, and `Replicas.append` and the handler do everything. They are the reference: for a usual request too
-they do the same, more slowly.
+Usual is a request without conditions and fences, for partitions that this broker leads, in topics that store
+batches as they were sent; each batch is plain, not compressed, and continues what its producer has written;
+their records are few enough to be read at once. A partition that has an owner is written by its owner, or for
+it. For all others `UsualAppends.append` does nothing, and `Replicas.append` and the handler do everything.
+They are the reference: for a usual request too they do the same, more slowly.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from holdfast_log.broker.log.decompression import INLINE_BYTES_MAX
+from holdfast_log.broker.replication.admission import Origin
 from holdfast_log.broker.replication.appends import Append
 from holdfast_log.broker.replication.held_requests import HeldRequests
 from holdfast_log.broker.replication.replicas import Replicas
@@ -31,11 +32,12 @@ class UsualAppends:
     def __init__(self, replicas: Replicas, held_requests: HeldRequests) -> None:
         self.replicas = replicas
         self._held_requests = held_requests
+        self._broker = replicas, replicas.topics, replicas.right_to_acknowledge, replicas.watched
 
     def append(
-        self, frame: memoryview, version: int, position: int, correlation_id: int
+        self, origin: Origin, frame: memoryview, version: int, position: int, correlation_id: int
     ) -> list[Part] | CarriedOut | None:
-        """Carry out the produce request whose body is at a position of a frame.
+        """Carry out the produce request of `origin` whose body is at a position of a frame.
 
         Returns None if it is not usual, and then nothing was done. Otherwise returns the response to it, as a
         frame with its size and header, if it is answered now. If not, an append has failed, or is not yet as
@@ -50,13 +52,6 @@ class UsualAppends:
         ):
             return None
         answer: list[Part] | CarriedOut | None = _compiled.append(
-            replicas.topics,
-            replicas.grown,
-            replicas.right_to_acknowledge,
-            frame,
-            version,
-            position,
-            correlation_id,
-            replicas.date_ms(),
+            self._broker, origin, frame, version, position, correlation_id, replicas.date_ms()
         )
         return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -131,6 +132,34 @@ async def test_timers_run_while_requests_come() -> None:
         while len(ticks) < 20:
             await client.send(framed(b"a"))
             await client.receive_frame()
+
+
+@on_reactor
+async def test_calls_from_threads_are_made_while_requests_come() -> None:
+    made: list[int] = []
+
+    with serving(echo) as server, Client(server) as client:
+        for number in range(20):
+            thread = threading.Thread(target=reactor.callFromThread, args=(made.append, number))
+            thread.start()
+            await client.send(framed(b"a"))
+            await client.receive_frame()
+            thread.join()
+        await until(lambda: len(made) == 20)
+
+
+@on_reactor
+async def test_a_call_that_was_moved_forward_is_made_in_time() -> None:
+    made: list[int] = []
+
+    with serving(echo) as server, Client(server) as client:
+        await client.send(framed(b"a"))
+        await client.receive_frame()
+        late = reactor.callLater(3600, made.append, 1)
+        await client.send(framed(b"a"))
+        await client.receive_frame()
+        late.reset(0.001)
+        await until(lambda: bool(made))
 
 
 def test_other_reactors_stay_as_they_are() -> None:

@@ -508,6 +508,9 @@ class Refusing:
         if len(self.asked) > self.limit:
             raise BrokerError(ErrorCode.PRODUCER_FENCED, "not the owner")
 
+    def admits(self, origin: Origin, acks: int) -> bool:
+        return False
+
 
 def test_a_partitions_guard_decides_when_the_offset_is_assigned(world: World) -> None:
     world.assign("t", leader_epoch=2)

@@ -4,6 +4,7 @@ logs behind."""
 from __future__ import annotations
 
 import gc
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -15,13 +16,14 @@ from holdfast_log.broker.log.flush_job import close_log
 from holdfast_log.broker.ownership.confirming import unconfirmed
 from holdfast_log.broker.replication import usual_append
 from holdfast_log.broker.replication.admission import MakeWay, Origin
+from holdfast_log.broker.replication.held_requests import HeldRequests
 from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.protocol.errors import ErrorCode
 from holdfast_log.protocol.frames import join_parts
 from holdfast_log.protocol.headers import encode_request
 from holdfast_log.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.world import Client, World, follow, only_produced, produce_request
-from tests.models.batches import START_MS, batch, timed_batch
+from tests.models.batches import batch, timed_batch
 
 compiled = pytest.importorskip(
     "holdfast_log.broker.replication._usual_append",
@@ -222,7 +224,7 @@ def caught_up(world: World) -> None:
         follow(world, partition.log.log_end_offset)
 
 
-def test_a_full_disk_is_answered_for_the_partition_that_it_concerns(
+def test_a_failed_disk_is_answered_for_each_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     twins = Twins(tmp_path, monkeypatch)
@@ -236,12 +238,12 @@ def test_a_full_disk_is_answered_for_the_partition_that_it_concerns(
         twins.send(frame_of(request))
     done = twins.counted.done
 
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
     for world in twins.worlds:
+        # A descriptor that takes no writes.
         file = world.replicas.partition("u", 0).log.segments.active.file()
-        monkeypatch.setattr(type(file), "append", fail)
+        descriptor = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(descriptor, file.fileno())
+        os.close(descriptor)
     (answer,) = twins.send(frame_of(request))
     assert ErrorCode.KAFKA_STORAGE_ERROR.to_bytes(2, "big") in answer
     assert twins.counted.done == done + 1
@@ -253,6 +255,9 @@ class Nobody:
 
     def admit(self, origin: Origin | None, acks: int) -> MakeWay | None:
         raise unconfirmed()
+
+    def admits(self, origin: Origin, acks: int) -> bool:
+        return False
 
 
 @pytest.fixture
@@ -298,6 +303,24 @@ def test_what_is_unusual_is_left_to_python(led: Twins, change: Callable[[World],
     assert led.counted.done == 0
 
 
+class Owner:
+    """Admits the writers whose requests want all acknowledgements."""
+
+    def admit(self, origin: Origin | None, acks: int) -> MakeWay | None:
+        return None
+
+    def admits(self, origin: Origin, acks: int) -> bool:
+        return acks == -1
+
+
+def test_the_request_of_an_owner_is_usual(led: Twins) -> None:
+    led.both(lambda world: setattr(partition_of(world), "admission", Owner()))
+    led.send(frame_of(produce_request("t", batch(b"a"), acks=1)))
+    assert led.counted.done == 0
+    led.send(frame_of(produce_request("t", batch(b"a"))))
+    assert led.counted.done == 1
+
+
 def test_a_request_of_many_partitions_is_answered_in_its_order(led: Twins) -> None:
     names = ["t", "u" * 200, "v"]
     for name in names:
@@ -312,7 +335,9 @@ def test_a_request_of_many_partitions_is_answered_in_its_order(led: Twins) -> No
     assert (led.counted.done, led.counted.left) == (3, 2)
 
 
-def test_a_batch_that_another_partition_makes_unusual_stays_as_it_was(led: Twins) -> None:
+def test_a_batch_that_another_partition_makes_unusual_stays_as_it_was(
+    led: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is changed before all is checked."""
     rows = [PartitionProduceData(index=index, records=batch(b"a")) for index in (0, 1)]
     request = ProduceRequest(
@@ -320,8 +345,9 @@ def test_a_batch_that_another_partition_makes_unusual_stays_as_it_was(led: Twins
     )
     frame = bytearray(frame_of(request))
     world, before = led.worlds[0], bytes(frame)
-    arguments = world.replicas.topics, world.replicas.grown, world.replicas.right_to_acknowledge
-    assert compiled.append(*arguments, memoryview(frame), 11, 15, 7, START_MS) is None
+    monkeypatch.setattr(usual_append, "_compiled", compiled)
+    usual = usual_append.UsualAppends(world.replicas, HeldRequests())
+    assert usual.append(led.clients[0][0].connection, memoryview(frame), 11, 15, 7) is None
     assert bytes(frame) == before
     assert partition_of(world).log.log_end_offset == 1
 
@@ -332,7 +358,7 @@ def test_an_unexpected_failure_is_answered_and_the_connection_lives(
     (client, _), world = led.clients[0], led.worlds[0]
     monkeypatch.setattr(usual_append, "_compiled", led.counted)
     with monkeypatch.context() as patch:
-        patch.setattr(world.replicas, "grown", None)
+        patch.setattr(world.replicas, "grown_unwatched", None)
         produced = only_produced(client.call(produce_request("t", batch(b"a"))))
     assert produced.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert any(record.exc_info for record in caplog.records)
