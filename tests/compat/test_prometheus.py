@@ -46,7 +46,7 @@ KAFKA_OVERVIEW = (
         for name in ("messagesin", "bytesin", "bytesout")
     ),
 )
-"""What the dashboard with Grafana's id 721 asks: processor, memory, collections, traffic by topic and broker."""
+"""What the dashboard with Grafana's id 721 asks: processor, memory, collections, traffic."""
 
 _TOPIC = '{job="holdfast",topic=~"events"}'
 KAFKA_EXPORTER_OVERVIEW = (

@@ -89,21 +89,28 @@ def log_calls(*packages: str) -> Sequence[LogCall]:
     return [
         call
         for source in sources
-        for call in _calls_in(str(source.relative_to(HOME)), ast.parse(source.read_text()))
+        for tree in [ast.parse(source.read_text())]
+        for call in _calls_in(str(source.relative_to(HOME)), tree, [tree])
     ]
 
 
-def _calls_in(path: str, tree: ast.AST) -> Iterator[LogCall]:
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
-            continue
-        found = _message_and_arguments(node)
-        if found is None or (path, ast.unparse(found[0])) in PASSES_ON:
-            continue
-        message, arguments, level = found
-        is_known = not any(isinstance(argument, ast.Starred) for argument in arguments)
-        for text in _texts(message, tree):
-            yield LogCall(f"{path}:{node.lineno}", level, text, arguments if is_known else None)
+def _calls_in(path: str, parent: ast.AST, scopes: list[ast.AST]) -> Iterator[LogCall]:
+    """The calls below a node. `scopes` are the file and the functions that the node is in, from without."""
+    for node in ast.iter_child_nodes(parent):
+        if isinstance(node, ast.Call):
+            yield from _calls_of(path, node, scopes)
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        yield from _calls_in(path, node, [*scopes, node] if is_function else scopes)
+
+
+def _calls_of(path: str, node: ast.Call, scopes: list[ast.AST]) -> Iterator[LogCall]:
+    found = _message_and_arguments(node)
+    if found is None or (path, ast.unparse(found[0])) in PASSES_ON:
+        return
+    message, arguments, level = found
+    is_known = not any(isinstance(argument, ast.Starred) for argument in arguments)
+    for text in _texts(message, scopes):
+        yield LogCall(f"{path}:{node.lineno}", level, text, arguments if is_known else None)
 
 
 def _message_and_arguments(call: ast.Call) -> tuple[ast.expr, list[ast.expr], int] | None:
@@ -126,17 +133,20 @@ def _is_logger(expression: ast.expr) -> bool:
     return text in ("_log", "logger", "_audit", "counted.logger") or text.startswith("logging.getLogger(")
 
 
-def _texts(message: ast.expr, tree: ast.AST) -> list[str]:
-    """The message; of a variable each text that the file assigns to a variable of that name."""
+def _texts(message: ast.expr, scopes: list[ast.AST]) -> list[str]:
+    """The message; of a variable each text that the innermost function, or else one around it or the file,
+    assigns to a variable of that name."""
     if not isinstance(message, ast.Name):
         return [_text(message)]
-    texts = [
-        _text(node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == message.id
-    ]
-    assert texts, f"the file assigns no message to {message.id}"
-    return texts
+    for scope in reversed(scopes):
+        texts = [
+            _text(node.value)
+            for node in ast.walk(scope)
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == message.id
+        ]
+        if texts:
+            return texts
+    raise AssertionError(f"the file assigns no message to {message.id}")
 
 
 def _text(message: ast.expr) -> str:
