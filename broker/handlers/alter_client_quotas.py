@@ -14,6 +14,7 @@ from holdfast_log.broker.quotas.store import QuotaStore
 from holdfast_log.broker.requests.audit import log_change, shown
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.repeats import repeated
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -21,6 +22,8 @@ from holdfast_log.protocol.messages.alter_client_quotas import (
     AlteredEntry,
     AlteredQuota,
 )
+
+_TWICE = "the request names the entity more than once: put all its quotas into one entry"
 
 
 @dataclass(eq=False)
@@ -33,8 +36,14 @@ class AlterClientQuotasHandler(Handler[AlterClientQuotasRequest, AlterClientQuot
         self, context: RequestContext, request: AlterClientQuotasRequest
     ) -> Deferred[AlterClientQuotasResponse]:
         self.rights.check(context, "alter quotas")
+        twice = repeated(map(_named, request.entries))
         altered = gatherResults(
-            [self._alter(context, entry, request.validate_only) for entry in request.entries]
+            [
+                succeed(_entry(entry, BrokerError(ErrorCode.INVALID_REQUEST, _TWICE)))
+                if _named(entry) in twice
+                else self._alter(context, entry, request.validate_only)
+                for entry in request.entries
+            ]
         )
         return altered.addCallback(
             lambda entries: AlterClientQuotasResponse(throttle_time_ms=0, entries=entries)
@@ -63,6 +72,10 @@ class AlterClientQuotasHandler(Handler[AlterClientQuotasRequest, AlterClientQuot
     ) -> AlterClientQuotasResponse:
         entries = [_entry(wanted, error) for wanted in request.entries]
         return AlterClientQuotasResponse(throttle_time_ms=0, entries=entries)
+
+
+def _named(wanted: AlteredQuota) -> frozenset[tuple[str, str | None]]:
+    return frozenset((part.entity_type, part.entity_name) for part in wanted.entity)
 
 
 def _entry(wanted: AlteredQuota, error: BrokerError | None) -> AlteredEntry:

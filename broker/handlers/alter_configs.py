@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred, gatherResults, succeed
 from holdfast_log.broker.requests.audit import log_altered
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.repeats import repeated
 from holdfast_log.broker.settings.changes import SettingChanges
 from holdfast_log.protocol.configs import ResourceType
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -30,8 +31,14 @@ class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
     rights: ClusterRights
 
     def handle(self, context: RequestContext, request: AlterConfigsRequest) -> Deferred[AlterConfigsResponse]:
+        twice = repeated((each.resource_type, each.resource_name) for each in request.resources)
         altered = gatherResults(
-            [self._replace(context, resource, request.validate_only) for resource in request.resources]
+            [
+                succeed(_response(each, _named_twice()))
+                if (each.resource_type, each.resource_name) in twice
+                else self._replace(context, each, request.validate_only)
+                for each in request.resources
+            ]
         )
         return altered.addCallback(
             lambda responses: AlterConfigsResponse(throttle_time_ms=0, responses=responses)
@@ -61,6 +68,10 @@ class AlterConfigsHandler(Handler[AlterConfigsRequest, AlterConfigsResponse]):
     ) -> AlterConfigsResponse:
         responses = [_response(resource, error) for resource in request.resources]
         return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
+
+
+def _named_twice() -> BrokerError:
+    return BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
 
 
 def _response(resource: AlterConfigsResource, error: BrokerError | None) -> AlterConfigsResourceResponse:

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, gatherResults, succeed
 from holdfast_log.broker.requests.audit import log_altered
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.handler import Handler, RequestContext
+from holdfast_log.broker.requests.repeats import repeated
 from holdfast_log.broker.settings.alterations import Alteration
 from holdfast_log.broker.settings.changes import SettingChanges
 from holdfast_log.protocol.configs import ConfigOperation, ResourceType
@@ -36,8 +37,14 @@ class IncrementalAlterConfigsHandler(
     def handle(
         self, context: RequestContext, request: IncrementalAlterConfigsRequest
     ) -> Deferred[IncrementalAlterConfigsResponse]:
+        twice = repeated((each.resource_type, each.resource_name) for each in request.resources)
         altered = gatherResults(
-            [self._alter(context, resource, request.validate_only) for resource in request.resources]
+            [
+                succeed(_response(each, _named_twice()))
+                if (each.resource_type, each.resource_name) in twice
+                else self._alter(context, each, request.validate_only)
+                for each in request.resources
+            ]
         )
         return altered.addCallback(
             lambda responses: IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
@@ -77,6 +84,10 @@ class IncrementalAlterConfigsHandler(
     ) -> IncrementalAlterConfigsResponse:
         responses = [_response(resource, error) for resource in request.resources]
         return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
+
+
+def _named_twice() -> BrokerError:
+    return BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
 
 
 def _response(

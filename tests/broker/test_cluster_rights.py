@@ -81,5 +81,32 @@ def test_settings_of_brokers_are_altered_on_named_listeners_only_and_those_of_to
     assert codes(None) == [ErrorCode.NONE, ErrorCode.NONE]
 
 
+@pytest.mark.parametrize("handler", [AlterConfigsHandler, IncrementalAlterConfigsHandler])
+def test_a_resource_that_is_named_many_times_is_not_altered_at_all(handler: Any) -> None:
+    altered: list[str] = []
+
+    def alter(resource_type: int, name: str, configs: Any, *, validate_only: bool) -> Any:
+        altered.append(name)
+        return succeed(None)
+
+    is_incremental = handler is IncrementalAlterConfigsHandler
+    resource_class: Any = IncrementalAlterConfigsResource if is_incremental else AlterConfigsResource
+    request_class: Any = IncrementalAlterConfigsRequest if is_incremental else AlterConfigsRequest
+    resources = [
+        resource_class(resource_type=ResourceType.TOPIC, resource_name=name, configs=[])
+        for name in ["often"] * 400 + ["once"]
+    ]
+    answers: list[Any] = []
+    changes = SimpleNamespace(alter=alter, replace=alter)
+    asked = request_class(resources=resources, validate_only=False)
+    context = cast(
+        Any, SimpleNamespace(listener=None, connection=None, client_id="c", principal="p", client_host="")
+    )
+    handler(changes, ClusterRights()).handle(context, asked).addCallback(answers.append)
+    codes = [row.error_code for row in answers[0].responses]
+    assert codes == [ErrorCode.INVALID_REQUEST] * 400 + [ErrorCode.NONE]
+    assert altered == ["once"]
+
+
 def test_without_a_named_listener_every_client_may_alter_the_cluster() -> None:
     assert ClusterRights().refusal(context_of("PLAINTEXT"), "alter quotas") is None

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_log.broker.handlers.incremental_alter_configs import IncrementalAlterConfigsHandler
 from holdfast_log.protocol.batches import Compression
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.messages.ownership import NO_PARTITION
 from tests.broker import test_answers as of_answers
+from tests.broker import test_cluster_rights as of_rights
 from tests.broker import test_data_path as of_data_path
 from tests.broker import test_dispatch as of_dispatch
 from tests.broker import test_internal_topics as of_internal_topics
@@ -241,6 +243,11 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "internal-topic-altered": lambda path: (
         of_internal_topics.test_an_internal_topic_is_not_given_settings_with_which_brokers_lose_their_state(
             "min.insync.replicas", "100"
+        )
+    ),
+    "altered-many-times": lambda path: (
+        of_rights.test_a_resource_that_is_named_many_times_is_not_altered_at_all(
+            IncrementalAlterConfigsHandler
         )
     ),
     "quota-of-one-byte": lambda path: of_quotas.test_nobody_stops_all_clients_by_a_quota_of_nearly_nothing(

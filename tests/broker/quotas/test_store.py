@@ -356,3 +356,17 @@ def test_brokers_keep_a_limited_number_of_entities_with_quotas() -> None:
     assert quotas.alter({"client-id": "app-1"}, {"producer_byte_rate": 6.0}) == 0
     assert quotas.alter({"client-id": "app-2"}, {"producer_byte_rate": None}) == 0
     assert quotas.alter({"ip": "127.0.0.1"}, {"connection_creation_rate": 5.0}) == 0
+
+
+def test_an_entity_that_is_named_many_times_is_not_altered_at_all(quotas: Quotas) -> None:
+    entries = [
+        AlteredQuota(
+            entity=[AlteredEntity(entity_type="client-id", entity_name=name)],
+            ops=[OpData(key="producer_byte_rate", value=float(number + 1), remove=False)],
+        )
+        for number, name in enumerate(["often"] * 400 + ["once"])
+    ]
+    answer = quotas.ask(AlterClientQuotasRequest(entries=entries, validate_only=False))
+    codes = [entry.error_code for entry in answer.entries]
+    assert codes == [ErrorCode.INVALID_REQUEST] * 400 + [ErrorCode.NONE]
+    assert quotas.found() == {(("client-id", "once"),): {"producer_byte_rate": 401.0}}

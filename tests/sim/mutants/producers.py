@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast_log.broker.handlers import incremental_alter_configs
 from holdfast_log.broker.log.introductions import Introductions
 from holdfast_log.broker.log.producer_state import ProducerStates
 from holdfast_log.broker.log.producer_totals import ProducerTotals
@@ -51,6 +52,10 @@ def _alter_internal_topics_at_will() -> Sequence[Patch]:
     return [(changes, "check_internal_topic", lambda topic, configs, own, replicas: None)]
 
 
+def _alter_one_thing_many_times() -> Sequence[Patch]:
+    return [(incremental_alter_configs, "repeated", lambda things: frozenset())]
+
+
 def _give_everybody_any_quota() -> Sequence[Patch]:
     return [(QuotaEntity, "is_of_everybody", property(lambda self: False))]
 
@@ -70,6 +75,11 @@ RARE = (
         "internal-topic-altered",
         "any client may give __consumer_offsets settings with which brokers lose the offsets",
         _alter_internal_topics_at_will,
+    ),
+    Mutation(
+        "altered-many-times",
+        "a request that alters one topic hundreds of times keeps ZooKeeper busy for minutes",
+        _alter_one_thing_many_times,
     ),
     Mutation(
         "quota-of-one-byte",
