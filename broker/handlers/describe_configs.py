@@ -1,4 +1,5 @@
-"""DescribeConfigs (key 32): the settings of topics and of this broker, with where their values come from.
+"""DescribeConfigs (key 32): the settings of topics and of this broker, with where their values come from, and
+the levels of its loggers (KIP-412).
 
 Versions: from 3 on the response may have each setting's type and documentation. Only a broker itself answers
 for its settings. A broker named "" stands for the alterations of all brokers. Passwords are left out.
@@ -14,10 +15,12 @@ from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.requests.answers import LongAnswers
 from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext
-from holdfast_log.broker.settings.changes import TOPICS, check_is_this_broker
+from holdfast_log.broker.settings.changes import TOPICS, check_is_named_broker, check_is_this_broker
+from holdfast_log.broker.settings.loggers import LoggerLevels
 from holdfast_log.broker.settings.view import EffectiveSetting, SettingsView
+from holdfast_log.clients.settings import Setting, SettingType
 from holdfast_log.coordinator.cluster.dynamic_configs import DynamicConfigs
-from holdfast_log.protocol.configs import ResourceType
+from holdfast_log.protocol.configs import ConfigSource, ResourceType
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -40,6 +43,7 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
     settings: SettingsView
     dynamic_configs: DynamicConfigs
     metadata: MetadataCache
+    loggers: LoggerLevels
     answers: LongAnswers
 
     def handle(
@@ -66,6 +70,8 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
         if is_topic and resource.resource_name not in self.metadata.topics:
             return len(resource.resource_name)
         settings = self.settings.settings_of_topics if is_topic else self.settings.settings_of_brokers
+        if resource.resource_type == ResourceType.BROKER_LOGGER:
+            settings = len(self.loggers.names())
         named = settings if keys is None else min(len(keys), settings)
         return named * _setting_bytes(request)
 
@@ -90,6 +96,9 @@ class DescribeConfigsHandler(Handler[DescribeConfigsRequest, DescribeConfigsResp
                 if not name:
                     return self.settings.describe_all_brokers(keys)
                 return self.settings.describe_broker(keys)
+            case ResourceType.BROKER_LOGGER:
+                check_is_named_broker(name, self.identity.broker_id)
+                return [_level(*each) for each in self.loggers.levels(keys).items()]
         raise BrokerError(
             ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings"
         )
@@ -144,6 +153,11 @@ def _named_once(resources: list[DescribeConfigsResource]) -> list[DescribeConfig
     name."""
     named = {(each.resource_type, each.resource_name): each for each in resources}
     return list(named.values())
+
+
+def _level(logger: str, level: str) -> EffectiveSetting:
+    row = Setting(logger, SettingType.STRING, None, "Level in force of a logger.")
+    return EffectiveSetting(row, level, ConfigSource.DYNAMIC_BROKER_LOGGER, read_only=False, synonyms=())
 
 
 def _setting_bytes(request: DescribeConfigsRequest) -> int:

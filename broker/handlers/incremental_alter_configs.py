@@ -1,21 +1,25 @@
 """IncrementalAlterConfigs (key 44): set or delete settings, or change lists item by item (KIP-339).
 
 The settings are those of topics, and the dynamic ones of brokers (KIP-226). A broker named "" stands for all
-brokers. Each broker puts a change into effect when ZooKeeper notifies it.
+brokers. Each broker puts a change into effect when ZooKeeper notifies it. The levels of a broker's loggers
+(KIP-412) are altered at once, by that broker alone, until it stops.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, gatherResults, succeed
 
+from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.requests.audit import log_altered
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.requests.repeats import repeated
 from holdfast_log.broker.settings.alterations import Alteration
-from holdfast_log.broker.settings.changes import SettingChanges
+from holdfast_log.broker.settings.changes import SettingChanges, check_is_named_broker
+from holdfast_log.broker.settings.loggers import LoggerLevels
 from holdfast_log.protocol.configs import ConfigOperation, ResourceType
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.incremental_alter_configs import (
@@ -32,6 +36,8 @@ class IncrementalAlterConfigsHandler(
 ):
     request = IncrementalAlterConfigsRequest
     changes: SettingChanges
+    loggers: LoggerLevels
+    identity: BrokerIdentity
     rights: ClusterRights
 
     def handle(
@@ -53,7 +59,7 @@ class IncrementalAlterConfigsHandler(
     def _alter(
         self, context: RequestContext, resource: IncrementalAlterConfigsResource, validate_only: bool
     ) -> Deferred[IncrementalAlterConfigsResourceResponse]:
-        if resource.resource_type == ResourceType.BROKER:
+        if resource.resource_type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
             refused = self.rights.refusal(context, "alter settings of brokers")
             if refused is not None:
                 return succeed(_response(resource, refused))
@@ -64,8 +70,12 @@ class IncrementalAlterConfigsHandler(
             ]
         except ValueError as error:
             return succeed(_response(resource, BrokerError(ErrorCode.INVALID_REQUEST, str(error))))
-        outcome = self.changes.alter(
-            resource.resource_type, resource.resource_name, alterations, validate_only=validate_only
+        outcome = (
+            succeed(self._alter_loggers(resource, alterations, validate_only=validate_only))
+            if resource.resource_type == ResourceType.BROKER_LOGGER
+            else self.changes.alter(
+                resource.resource_type, resource.resource_name, alterations, validate_only=validate_only
+            )
         )
 
         def answer(error: BrokerError | None) -> IncrementalAlterConfigsResourceResponse:
@@ -78,6 +88,20 @@ class IncrementalAlterConfigsHandler(
             return _response(resource, error)
 
         return outcome.addCallback(answer)
+
+    def _alter_loggers(
+        self,
+        resource: IncrementalAlterConfigsResource,
+        alterations: Sequence[Alteration],
+        *,
+        validate_only: bool,
+    ) -> BrokerError | None:
+        try:
+            check_is_named_broker(resource.resource_name, self.identity.broker_id)
+            self.loggers.alter(alterations, validate_only=validate_only)
+        except BrokerError as error:
+            return error.with_traceback(None)
+        return None
 
     def failed(
         self, context: RequestContext, request: IncrementalAlterConfigsRequest, error: BrokerError

@@ -9,9 +9,13 @@ and uncaught errors included.
 from __future__ import annotations
 
 import io
+import json
 import logging
+import os
 import sys
 import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -20,6 +24,8 @@ from holdfast_log.protocol.one_line import one_line
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
+FORMAT = "HOLDFAST_LOG_FORMAT"
+"""Environment variable: `json` for one JSON object per line; anything else for lines to read."""
 _FORMAT = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 FIRST_LINES_MAX = 150
 LAST_LINES_MAX = 50
@@ -79,9 +85,44 @@ def _indented(text: str) -> list[str]:
     return [_INDENT + one_line(line) for line in lines]
 
 
+class JsonFormatter(logging.Formatter):
+    """Formats each record, its traceback included, as one line of JSON in ASCII, for programs that collect
+    logs. Texts are cut as `LineFormatter` cuts them; what is unprintable is escaped as JSON does it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, object] = {
+            "time": _utc(record.created),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": one_line(_message_of(record)),
+            "thread": record.threadName,
+            "pid": record.process,
+        }
+        if record.exc_info:
+            fields["error"] = _text_of(self.formatException(record.exc_info))
+        if record.stack_info:
+            fields["stack"] = _text_of(self.formatStack(record.stack_info))
+        return json.dumps(fields, ensure_ascii=True, default=_represented)
+
+
+def _utc(seconds: float) -> str:
+    """A moment as 2026-11-27T20:15:00.123Z."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _text_of(traceback: str) -> str:
+    return "\n".join(line.removeprefix(_INDENT) for line in _indented(traceback))
+
+
+def formatter(environment: Mapping[str, str] = os.environ) -> logging.Formatter:
+    """The form of the process's log: `LineFormatter`, or `JsonFormatter` if HOLDFAST_LOG_FORMAT is json."""
+    return JsonFormatter() if environment.get(FORMAT, "").lower() == "json" else LineFormatter()
+
+
 def log_to(handler: logging.Handler) -> None:
-    """Send the process's log to `handler`, and nowhere else, in the form of `LineFormatter`."""
-    handler.setFormatter(LineFormatter())
+    """Send the process's log to `handler`, and nowhere else, in the form of `formatter`."""
+    handler.setFormatter(formatter())
     root = logging.getLogger()
     for other in list(root.handlers):
         root.removeHandler(other)
@@ -107,7 +148,7 @@ def _process_ends(kind: type[BaseException], error: BaseException, traceback: Tr
     record = _log.makeRecord(
         _log.name, logging.CRITICAL, "", 0, "The process ends: uncaught error", (), (kind, error, traceback)
     )
-    print(LineFormatter().format(record), file=sys.stderr)
+    print(formatter().format(record), file=sys.stderr)
 
 
 def _thread_ends(ended: threading.ExceptHookArgs) -> None:

@@ -30,6 +30,8 @@ def log_altered(
     `ResourceType`."""
     is_topic = resource_type == ResourceType.TOPIC
     resource = f"topic {name}" if is_topic else f"broker {name}" if name else "all brokers"
+    if resource_type == ResourceType.BROKER_LOGGER:
+        resource = f"the loggers of broker {name}"
     log_change(context, "Altered settings of %s: %s", resource, shown(dict(configs)))
 
 

@@ -135,6 +135,14 @@ def check_is_this_broker(name: str, local_id: int) -> None:
         )
 
 
+def check_is_named_broker(name: str, local_id: int) -> None:
+    """Raises BrokerError INVALID_REQUEST for another broker's name, and for that of all brokers: loggers
+    belong to one process."""
+    if not name:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "name one broker: loggers have no common defaults")
+    check_is_this_broker(name, local_id)
+
+
 def _refused(failure: Failure) -> BrokerError:
     failure.trap(SettingError, BrokerError, BadZnode, RequestTooLarge)
     if failure.check(RequestTooLarge):

@@ -9,6 +9,7 @@ from holdfast_log.broker.log.manager import LogManager
 from holdfast_log.broker.settings.broker_settings import BrokerSettings
 from holdfast_log.broker.settings.changes import SettingChanges
 from holdfast_log.broker.settings.in_force import SettingsInForce
+from holdfast_log.broker.settings.loggers import LoggerLevels
 from holdfast_log.broker.settings.topic_settings import TopicSettings
 from holdfast_log.broker.settings.view import SettingsView
 from holdfast_log.broker.wiring.surroundings import Surroundings
@@ -27,6 +28,7 @@ class SettingsParts:
     broker: BrokerSettings
     topics: TopicSettings
     changes: SettingChanges
+    loggers: LoggerLevels
 
 
 def build_settings(
@@ -43,4 +45,5 @@ def build_settings(
         broker=BrokerSettings(broker_id, in_force, dynamic_configs),
         topics=TopicSettings(view, in_force, dynamic_configs, logs, metadata),
         changes=SettingChanges(broker_id, view, in_force, dynamic_configs, metadata),
+        loggers=LoggerLevels(),
     )

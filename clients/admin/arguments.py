@@ -56,6 +56,8 @@ def _take_config_resource(value: Any) -> ConfigResource:
     is_number = resource.name.isascii() and resource.name.isdigit() and int(resource.name) <= INT_MAX
     if resource.type is ResourceType.BROKER and resource.name and not is_number:
         raise OutOfRange("the name of a broker is its id, or empty for the defaults of all brokers")
+    if resource.type is ResourceType.BROKER_LOGGER and not is_number:
+        raise OutOfRange("the name of a broker's loggers is the broker's id")
     return resource
 
 

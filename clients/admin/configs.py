@@ -44,6 +44,10 @@ class ConfigEntry:
         return self.source in (ConfigSource.DEFAULT, ConfigSource.UNKNOWN)
 
 
+OF_ONE_BROKER = (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
+"""Resources that only the broker of their name knows."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
     """A change of one setting."""
@@ -125,7 +129,7 @@ def _by_node(
     """The resources by the broker to ask: a broker for its own settings, any broker for the rest."""
     divided: dict[int, list[ConfigResource]] = {}
     for each in resources:
-        node = int(each.name) if each.type is ResourceType.BROKER and each.name else ANY_NODE
+        node = int(each.name) if each.type in OF_ONE_BROKER and each.name else ANY_NODE
         node = ANY_NODE if node in absent else node
         divided.setdefault(node, []).append(each)
     return divided

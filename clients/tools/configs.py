@@ -38,8 +38,17 @@ ALL_BROKERS = ""
 """Resource name of the cluster-wide broker defaults, used by each broker without a value of its own."""
 _PATIENCE_MS = 15_000
 _NAMES = "configs.entity.names"
-_TYPES = {"topics": ResourceType.TOPIC, "brokers": ResourceType.BROKER}
-_DYNAMIC = (ConfigSource.DYNAMIC_TOPIC, ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+_TYPES = {
+    "topics": ResourceType.TOPIC,
+    "brokers": ResourceType.BROKER,
+    "broker-loggers": ResourceType.BROKER_LOGGER,
+}
+_DYNAMIC = (
+    ConfigSource.DYNAMIC_TOPIC,
+    ConfigSource.DYNAMIC_BROKER,
+    ConfigSource.DYNAMIC_DEFAULT_BROKER,
+    ConfigSource.DYNAMIC_BROKER_LOGGER,
+)
 
 
 def _collect(context: click.Context, parameter: click.Parameter, value: Sequence[str] | int) -> None:
@@ -113,8 +122,10 @@ def configs(
     configs.sh --bootstrap-server localhost:9092 --client loader --alter \\
         --add-config producer_byte_rate=1048576
 
-    Changes take effect at once, on every broker concerned. docs/settings.md marks the broker settings that
-    can be changed while brokers run, for one broker or for all; the others are changed in the broker's file.
+    Changes take effect at once, on every broker concerned. Those of broker-loggers set levels of one
+    broker's log until it stops: root=WARN,holdfast_log.broker.replication=DEBUG. docs/settings.md marks the
+    broker settings that can be changed while brokers run, for one broker or for all; the others are changed
+    in the broker's file.
     Quotas: producer_byte_rate, consumer_byte_rate, request_percentage, controller_mutation_rate; of an IP
     address connection_creation_rate. They apply to each broker separately.
     """
@@ -156,7 +167,9 @@ def describe(
     elif kind is ResourceType.TOPIC:
         names = admin.list_topics()
     else:
-        names = [ALL_BROKERS, *(str(node.id) for node in admin.describe_cluster().nodes)]
+        names = [str(node.id) for node in admin.describe_cluster().nodes]
+        if kind is ResourceType.BROKER:
+            names.insert(0, ALL_BROKERS)
     found = admin.describe_configs([ConfigResource(kind, each) for each in names])
     chosen = {
         resource: [
@@ -255,7 +268,9 @@ def _resource(kinds: Sequence[str], names: Sequence[str]) -> tuple[ResourceType,
     name = names[0] if names else None
     if kind is ResourceType.TOPIC and name == DEFAULT_NAME:
         raise click.UsageError("topics have no --entity-default: their defaults are settings of brokers")
-    if kind is ResourceType.BROKER and name and not name.isdigit():
+    if kind is ResourceType.BROKER_LOGGER and name == DEFAULT_NAME:
+        raise click.UsageError("broker-loggers have no --entity-default: each broker has its own levels")
+    if kind is not ResourceType.TOPIC and name and not name.isdigit():
         raise click.UsageError(f"{name!r} is not the id of a broker")
     return kind, name
 
