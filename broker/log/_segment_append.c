@@ -310,7 +310,8 @@ note_appended(const State *state, const Append *append)
         done = PyDict_SetItem(appended, offset, position);
         Py_ssize_t at = 0;
         PyObject *oldest = NULL;
-        if (done == 0 && PyDict_Size(appended) > state->remembered_positions && PyDict_Next(appended, &at, &oldest, NULL)) {
+        int is_full = done == 0 && PyDict_Size(appended) > state->remembered_positions;
+        if (is_full && PyDict_Next(appended, &at, &oldest, NULL)) {
             Py_INCREF(oldest);
             done = PyDict_DelItem(appended, oldest);
             Py_DECREF(oldest);
@@ -424,7 +425,8 @@ execute(PyObject *module)
     if (segment != NULL && indexes != NULL && offsets != NULL && times != NULL && write_every != NULL
         && remembered != NULL && state->os_file != NULL
         && find_slot((PyObject *)state->os_file, "_fd", &state->fd) == 0
-        && find_slot((PyObject *)state->os_file, "_size", &state->file_size) == 0 && state->append != NULL && find_slot(segment, "size", &state->size) == 0
+        && find_slot((PyObject *)state->os_file, "_size", &state->file_size) == 0 && state->append != NULL
+        && find_slot(segment, "size", &state->size) == 0
         && find_slot(segment, "base_offset", &state->base_offset) == 0
         && find_slot(segment, "next_offset", &state->next_offset) == 0
         && find_slot(segment, "_file", &state->file) == 0

@@ -1,7 +1,7 @@
 /* The usual produce request, compiled: decoded, checked, appended and answered in one call. What the decoder, the
  * handler, Replicas.append, Append, prepare_append, Log.append_prepared, Log.write and the encoder do for it in Python,
- * one after the other, is done here in the same order. Tests compare the two. Where this file was not compiled, Python is
- * used.
+ * one after the other, is done here in the same order. Tests compare the two. Where this file was not compiled, Python
+ * is used.
  *
  * Nothing is changed before all partitions of a request have been checked. For everything unusual, and for everything
  * that is wrong, `append` has done nothing by then and returns None: the caller does all of it in Python, which knows
@@ -332,7 +332,7 @@ read_request(Request *request)
     return end_struct(request);
 }
 
-/* Checks: each returns 1 if the batch is usual in this respect, 0 if not, -1 after an error ------------------------- */
+/* Checks: each returns 1 if the batch is usual in this respect, 0 if not, -1 after an error ----------------- */
 
 /* Whether a topic that begins at a batch of the request has begun before. */
 static int
@@ -531,8 +531,8 @@ read_header(Request *request, Batch *batch)
     if (read_number(batch->batch + ATTRIBUTES_AT, 2) & COMPRESSION_MASK) {
         return 0; /* Its records are read by others, who decompress them within a budget. */
     }
-    batch->records =
-        PySequence_GetSlice(request->frame, batch->batch - request->begin, batch->batch - request->begin + batch->batch_size);
+    Py_ssize_t start = batch->batch - request->begin;
+    batch->records = PySequence_GetSlice(request->frame, start, start + batch->batch_size);
     if (batch->records == NULL) {
         return -1;
     }
@@ -572,7 +572,7 @@ check(Request *request, int number)
     return found;
 }
 
-/* Appending: each returns 0, or -1 after an error ---------------------------------------------------------------- */
+/* Appending: each returns 0, or -1 after an error ----------------------------------------------------------- */
 
 /* Keeps an error of the protocol, or of the disk, for the answer of this partition. Other errors stay. */
 static int
@@ -763,7 +763,7 @@ append_batch(Request *request, Batch *batch)
 
 /* The answer ------------------------------------------------------------------------------------------------ */
 
-/* Whether all appends have succeeded and are as durable as `acks` requires. The right to acknowledge is asked of now. */
+/* Whether all appends have succeeded and are as durable as `acks` requires. The right to acknowledge is asked now. */
 static int
 is_settled(const Request *request)
 {
@@ -1130,7 +1130,7 @@ find_states(State *state)
         && find_slot(entry, "epoch", &state->producer_epoch) == 0) {
         done = 0;
     }
-    Py_XDECREF(entry);
+    Py_XDECREF((PyObject *)entry);
     return done;
 }
 
