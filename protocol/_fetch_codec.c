@@ -39,17 +39,35 @@ typedef struct {
 static Bound bound;
 
 #define NAMES(X)                                                                                                  \
-    X(aborted_transactions) X(bytes) X(cluster_id) X(current_leader) X(current_leader_epoch) X(data)              \
-    X(diverging_epoch) X(error_code) X(error_message) X(fetch_offset) X(forgotten_topics_data) X(has_refused)     \
-    X(high_watermark) X(isolation_level) X(last_fetched_epoch) X(last_stable_offset) X(length)                    \
-    X(log_start_offset) X(max_bytes) X(max_wait_ms) X(min_bytes) X(node_endpoints) X(owner_secret)                \
-    X(owner_token) X(partition) X(partition_index) X(partition_max_bytes) X(partitions)                           \
-    X(preferred_read_replica) X(rack_id) X(records) X(replica_id) X(replica_state) X(responses)                   \
-    X(session_epoch) X(session_id) X(snapshot_id) X(throttle_time_ms) X(topic) X(topic_id) X(topics)
+    X(aborted_transactions) X(bytes) X(current_leader) X(data) X(diverging_epoch) X(error_code)                   \
+    X(error_message) X(high_watermark) X(last_stable_offset) X(length) X(log_start_offset)                        \
+    X(node_endpoints) X(partition_index) X(partitions) X(preferred_read_replica) X(records) X(responses)          \
+    X(session_id) X(snapshot_id) X(throttle_time_ms) X(topic) X(topic_id)
 
 #define DECLARE(name) static PyObject *s_##name;
 NAMES(DECLARE)
 #undef DECLARE
+
+/* An attribute in a slot of a class, written without looking up its name. */
+typedef struct {
+    PyObject *descriptor;
+    descrsetfunc set;
+} Slot;
+
+#define REQUEST_SLOTS(X)                                                                                          \
+    X(cluster_id) X(replica_id) X(replica_state) X(max_wait_ms) X(min_bytes) X(max_bytes)                         \
+    X(isolation_level) X(session_id) X(session_epoch) X(topics) X(forgotten_topics_data) X(rack_id)
+#define TOPIC_SLOTS(X)                                                                                            \
+    X(topic) X(topic_id) X(partitions)
+#define PARTITION_SLOTS(X)                                                                                        \
+    X(partition) X(current_leader_epoch) X(fetch_offset) X(last_fetched_epoch) X(log_start_offset)                \
+    X(partition_max_bytes) X(owner_token) X(owner_secret) X(has_refused)
+
+#define DECLARE_SLOT(name) static Slot d_##name;
+REQUEST_SLOTS(DECLARE_SLOT)
+TOPIC_SLOTS(DECLARE_SLOT)
+PARTITION_SLOTS(DECLARE_SLOT)
+#undef DECLARE_SLOT
 
 /* Integers and bytes that nearly every request has. */
 static PyObject *minus_one, *no_bytes, *no_text;
@@ -138,32 +156,32 @@ read_no_tags(Cursor *cursor)
 
 /* Sets an attribute to a new reference, which is released. */
 static inline int
-set_new(PyObject *object, PyObject *name, PyObject *value)
+set_new(PyObject *object, const Slot *slot, PyObject *value)
 {
     if (value == NULL) {
         return FAILED;
     }
-    int outcome = PyObject_SetAttr(object, name, value);
+    int outcome = slot->set(slot->descriptor, object, value);
     Py_DECREF(value);
     return outcome < 0 ? FAILED : READ;
 }
 
 static inline int
-set(PyObject *object, PyObject *name, PyObject *value)
+set(PyObject *object, const Slot *slot, PyObject *value)
 {
-    return PyObject_SetAttr(object, name, value) < 0 ? FAILED : READ;
+    return slot->set(slot->descriptor, object, value) < 0 ? FAILED : READ;
 }
 
 static inline int
-set_int(Cursor *cursor, PyObject *object, PyObject *name, int size)
+set_int(Cursor *cursor, PyObject *object, const Slot *slot, int size)
 {
     int64_t value;
     TRY(read_int(cursor, size, &value));
-    return set_new(object, name, PyLong_FromLongLong(value));
+    return set_new(object, slot, PyLong_FromLongLong(value));
 }
 
 static int
-set_text(Cursor *cursor, PyObject *object, PyObject *name)
+set_text(Cursor *cursor, PyObject *object, const Slot *slot)
 {
     int64_t length;
     TRY(cursor->version >= FIRST_FLEXIBLE ? read_length(cursor, &length) : read_int(cursor, 2, &length));
@@ -171,7 +189,7 @@ set_text(Cursor *cursor, PyObject *object, PyObject *name)
         return UNUSUAL;
     }
     if (!length) {
-        return set(object, name, no_text);
+        return set(object, slot, no_text);
     }
     PyObject *text = PyUnicode_DecodeUTF8((const char *)cursor->at, (Py_ssize_t)length, NULL);
     if (text == NULL) {
@@ -182,15 +200,15 @@ set_text(Cursor *cursor, PyObject *object, PyObject *name)
         return UNUSUAL;
     }
     cursor->at += length;
-    return set_new(object, name, text);
+    return set_new(object, slot, text);
 }
 
 static int
 set_topic(Cursor *cursor, PyObject *object)
 {
     if (cursor->version < FIRST_WITH_IDS) {
-        TRY(set_text(cursor, object, s_topic));
-        return set(object, s_topic_id, bound.no_id);
+        TRY(set_text(cursor, object, &d_topic));
+        return set(object, &d_topic_id, bound.no_id);
     }
     if (cursor->end - cursor->at < UUID_BYTES) {
         return UNUSUAL;
@@ -202,34 +220,34 @@ set_topic(Cursor *cursor, PyObject *object)
     cursor->at += UUID_BYTES;
     PyObject *id = PyObject_CallFunctionObjArgs(bound.uuid_of, raw, NULL);
     Py_DECREF(raw);
-    TRY(set(object, s_topic, no_text));
-    return set_new(object, s_topic_id, id);
+    TRY(set(object, &d_topic, no_text));
+    return set_new(object, &d_topic_id, id);
 }
 
 static int
 fill_partition(Cursor *cursor, PyObject *partition)
 {
     int version = cursor->version;
-    TRY(set_int(cursor, partition, s_partition, 4));
-    TRY(version >= FIRST_WITH_LEADER_EPOCH ? set_int(cursor, partition, s_current_leader_epoch, 4)
-                                           : set(partition, s_current_leader_epoch, minus_one));
-    TRY(set_int(cursor, partition, s_fetch_offset, 8));
-    TRY(version >= FIRST_FLEXIBLE ? set_int(cursor, partition, s_last_fetched_epoch, 4)
-                                  : set(partition, s_last_fetched_epoch, minus_one));
-    TRY(version >= FIRST_WITH_LOG_START ? set_int(cursor, partition, s_log_start_offset, 8)
-                                        : set(partition, s_log_start_offset, minus_one));
-    TRY(set_int(cursor, partition, s_partition_max_bytes, 4));
+    TRY(set_int(cursor, partition, &d_partition, 4));
+    TRY(version >= FIRST_WITH_LEADER_EPOCH ? set_int(cursor, partition, &d_current_leader_epoch, 4)
+                                           : set(partition, &d_current_leader_epoch, minus_one));
+    TRY(set_int(cursor, partition, &d_fetch_offset, 8));
+    TRY(version >= FIRST_FLEXIBLE ? set_int(cursor, partition, &d_last_fetched_epoch, 4)
+                                  : set(partition, &d_last_fetched_epoch, minus_one));
+    TRY(version >= FIRST_WITH_LOG_START ? set_int(cursor, partition, &d_log_start_offset, 8)
+                                        : set(partition, &d_log_start_offset, minus_one));
+    TRY(set_int(cursor, partition, &d_partition_max_bytes, 4));
     TRY(read_no_tags(cursor));
-    TRY(set(partition, s_owner_token, minus_one));
-    TRY(set(partition, s_owner_secret, no_bytes));
-    return set(partition, s_has_refused, Py_False);
+    TRY(set(partition, &d_owner_token, minus_one));
+    TRY(set(partition, &d_owner_secret, no_bytes));
+    return set(partition, &d_has_refused, Py_False);
 }
 
 static int fill_topic(Cursor *cursor, PyObject *topic);
 
 /* Sets an attribute to a list of `type`, each filled by `fill`. */
 static int
-set_list(Cursor *cursor, PyObject *object, PyObject *name, PyTypeObject *type, int (*fill)(Cursor *, PyObject *))
+set_list(Cursor *cursor, PyObject *object, const Slot *slot, PyTypeObject *type, int (*fill)(Cursor *, PyObject *))
 {
     int64_t count;
     TRY(read_count(cursor, &count));
@@ -249,14 +267,14 @@ set_list(Cursor *cursor, PyObject *object, PyObject *name, PyTypeObject *type, i
             return outcome;
         }
     }
-    return set_new(object, name, items);
+    return set_new(object, slot, items);
 }
 
 static int
 fill_topic(Cursor *cursor, PyObject *topic)
 {
     TRY(set_topic(cursor, topic));
-    TRY(set_list(cursor, topic, s_partitions, bound.partition, fill_partition));
+    TRY(set_list(cursor, topic, &d_partitions, bound.partition, fill_partition));
     return read_no_tags(cursor);
 }
 
@@ -264,23 +282,23 @@ static int
 fill_request(Cursor *cursor, PyObject *request)
 {
     int version = cursor->version;
-    TRY(set(request, s_cluster_id, Py_None));
-    TRY(version < FIRST_WITHOUT_REPLICA_ID ? set_int(cursor, request, s_replica_id, 4)
-                                           : set(request, s_replica_id, minus_one));
-    TRY(set(request, s_replica_state, bound.replica_state));
-    TRY(set_int(cursor, request, s_max_wait_ms, 4));
-    TRY(set_int(cursor, request, s_min_bytes, 4));
-    TRY(set_int(cursor, request, s_max_bytes, 4));
-    TRY(set_int(cursor, request, s_isolation_level, 1));
+    TRY(set(request, &d_cluster_id, Py_None));
+    TRY(version < FIRST_WITHOUT_REPLICA_ID ? set_int(cursor, request, &d_replica_id, 4)
+                                           : set(request, &d_replica_id, minus_one));
+    TRY(set(request, &d_replica_state, bound.replica_state));
+    TRY(set_int(cursor, request, &d_max_wait_ms, 4));
+    TRY(set_int(cursor, request, &d_min_bytes, 4));
+    TRY(set_int(cursor, request, &d_max_bytes, 4));
+    TRY(set_int(cursor, request, &d_isolation_level, 1));
     if (version >= FIRST_WITH_SESSIONS) {
-        TRY(set_int(cursor, request, s_session_id, 4));
-        TRY(set_int(cursor, request, s_session_epoch, 4));
+        TRY(set_int(cursor, request, &d_session_id, 4));
+        TRY(set_int(cursor, request, &d_session_epoch, 4));
     }
     else {
-        TRY(set_new(request, s_session_id, PyLong_FromLong(0)));
-        TRY(set(request, s_session_epoch, minus_one));
+        TRY(set_new(request, &d_session_id, PyLong_FromLong(0)));
+        TRY(set(request, &d_session_epoch, minus_one));
     }
-    TRY(set_list(cursor, request, s_topics, bound.topic, fill_topic));
+    TRY(set_list(cursor, request, &d_topics, bound.topic, fill_topic));
     if (version >= FIRST_WITH_SESSIONS) {
         int64_t forgotten;
         TRY(read_count(cursor, &forgotten));
@@ -288,8 +306,8 @@ fill_request(Cursor *cursor, PyObject *request)
             return UNUSUAL;
         }
     }
-    TRY(set_new(request, s_forgotten_topics_data, PyList_New(0)));
-    TRY(version >= FIRST_WITH_RACK ? set_text(cursor, request, s_rack_id) : set(request, s_rack_id, no_text));
+    TRY(set_new(request, &d_forgotten_topics_data, PyList_New(0)));
+    TRY(version >= FIRST_WITH_RACK ? set_text(cursor, request, &d_rack_id) : set(request, &d_rack_id, no_text));
     return read_no_tags(cursor);
 }
 
@@ -803,6 +821,38 @@ encode_records(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 
 /* The module ---------------------------------------------------------------------------------------------- */
 
+static int
+find_slot(PyTypeObject *type, const char *name, Slot *slot)
+{
+    slot->descriptor = PyObject_GetAttrString((PyObject *)type, name);
+    if (slot->descriptor == NULL) {
+        return -1;
+    }
+    slot->set = (descrsetfunc)PyType_GetSlot(Py_TYPE(slot->descriptor), Py_tp_descr_set);
+    if (slot->set == NULL) {
+        PyErr_Format(PyExc_TypeError, "%s is not in a slot of its class", name);
+        return -1;
+    }
+    return 0;
+}
+
+static int
+find_slots(const Bound *next)
+{
+#define FIND_SLOT(name) || find_slot(type, #name, &d_##name) < 0
+    PyTypeObject *type = next->request;
+    if (0 REQUEST_SLOTS(FIND_SLOT)) {
+        return -1;
+    }
+    type = next->topic;
+    if (0 TOPIC_SLOTS(FIND_SLOT)) {
+        return -1;
+    }
+    type = next->partition;
+    return 0 PARTITION_SLOTS(FIND_SLOT) ? -1 : 0;
+#undef FIND_SLOT
+}
+
 PyDoc_STRVAR(bind_doc, "bind(...): the classes and shared values of protocol.fetch_codec.");
 
 static PyObject *
@@ -814,6 +864,9 @@ bind(PyObject *module, PyObject *args)
                           &next.partition, type, &next.slice, type, &next.response, type, &next.topic_response,
                           type, &next.data, &next.uuid_of, &next.no_id, &next.replica_state,
                           &next.no_divergence, &next.no_leader, &next.no_snapshot)) {
+        return NULL;
+    }
+    if (find_slots(&next) < 0) {
         return NULL;
     }
     PyObject *kept[] = {

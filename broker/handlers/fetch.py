@@ -52,7 +52,6 @@ _NOT_A_READER = (
     ErrorCode.OWNERSHIP_FENCED,
     ErrorCode.OWNERSHIP_DETACHED,
 )
-_new_tuple = tuple.__new__
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -89,8 +88,8 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
             and len(request.topics[0].partitions) == 1
         ):
             is_kept = self.fetches.begin_one(
-                request.topics[0],
-                _new_tuple(ReadLimits, (min(request.min_bytes, max_bytes), max_bytes, request.max_wait_ms)),
+                request,
+                max_bytes,
                 connection.id,
                 functools.partial(self._answer_one, context),
                 by_ids=context.version >= _FIRST_VERSION_WITH_IDS,

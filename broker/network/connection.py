@@ -233,7 +233,7 @@ class ServerConnection(Turns):
     def add_close_callback(self, callback: CloseCallback) -> None:
         """Call `callback(connection)` once when the connection closes; immediately if it is closed. Callbacks
         run in the order in which they were added; adding one again has no effect."""
-        if self.is_closed:
+        if self.close_reason is not None:
             callback(self)
         else:
             self._close_callbacks[callback] = None

@@ -16,7 +16,7 @@ from holdfast_log.broker.replication.fetch_sessions import (
     FetchSession,
     SessionPartition,
 )
-from holdfast_log.broker.replication.one_fetch import AnswerRead, OneFetch, is_over, read_one
+from holdfast_log.broker.replication.one_fetch import AnswerRead, OneFetch, is_complete, read_one
 from holdfast_log.broker.replication.plain_fetch import PlainFetch, must_wait
 from holdfast_log.broker.replication.reads import (
     SMALL_BYTES,
@@ -36,7 +36,7 @@ from holdfast_log.broker.replication.session_fetch import SessionFetch
 from holdfast_log.broker.workers import Workers
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.frames import copy_small
-from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from holdfast_log.protocol.messages.fetch import FetchPartition, FetchRequest
 from holdfast_log.protocol.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -102,30 +102,38 @@ class Fetches:
         return True
 
     def begin_one(
-        self, topic: FetchTopic, limits: ReadLimits, connection: int, answer: AnswerRead, *, by_ids: bool
+        self, request: FetchRequest, max_bytes: int, connection: int, answer: AnswerRead, *, by_ids: bool
     ) -> bool:
-        """Carry out a consumer's fetch of one partition, the only one of `topic`, without a session; as
-        `begin` otherwise. Raises nothing."""
-        replicas, (wanted,) = self._replicas, topic.partitions
+        """Carry out a consumer's fetch of one partition without a session; as `begin` otherwise. Raises
+        nothing."""
+        replicas, topic = self._replicas, request.topics[0]
+        wanted = topic.partitions[0]
         if by_ids:
             read = self._read_by_id(topic.topic_id, wanted, connection)
         else:
-            read = Read(topic.topic, wanted, connection=connection)
-        size = 0 if read.error is not None else read_one(replicas, read, limits.max_bytes)
-        if is_over(read, size, limits):
+            read = Read(topic.topic, wanted, ZERO_ID, None, None, connection)
+        min_bytes = request.min_bytes
+        if max_bytes < min_bytes:
+            min_bytes = max_bytes
+        if wanted.partition_max_bytes < max_bytes:
+            max_bytes = wanted.partition_max_bytes
+        partition = None if read.error is not None else read_one(replicas, read, max_bytes)
+        if partition is None or request.max_wait_ms <= 0 or is_complete(read, min_bytes):
             self._give_one(answer, read)
             return False
-        OneFetch(replicas, read, size, limits, functools.partial(self._give_one, answer))
+        give = functools.partial(self._give_one, answer)
+        replicas.readers.add(
+            OneFetch(replicas, partition, read, max_bytes, min_bytes, give), request.max_wait_ms
+        )
         return True
 
     def _give_one(self, answer: AnswerRead, read: Read) -> None:
         found = read.read
-        if found is not None:
+        if found is not None and (records := found.records) is not None:
             if found.unchecked is not None:
                 self._warm([read], lambda: answer(read), is_consumer=True)
                 return
-            records = found.records
-            if records is not None and records.length <= SMALL_BYTES and records.data is None:
+            if records.length <= SMALL_BYTES and records.data is None:
                 copy_small(records, SMALL_BYTES)
         answer(read)
 

@@ -9,79 +9,101 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TypeAlias
 
+from holdfast_log.broker.replication.admission import NO_TOKEN
+from holdfast_log.broker.replication.partition import Partition
 from holdfast_log.broker.replication.plain_fetch import counted_bytes
-from holdfast_log.broker.replication.reads import Read, ReadLimits
+from holdfast_log.broker.replication.reads import Read
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.replication.waiting import Parked
 from holdfast_log.protocol.errors import BrokerError
-from holdfast_log.protocol.topic_partition import TopicPartition
 
 AnswerRead: TypeAlias = "Callable[[Read], None]"
 """Answers a fetch of one partition."""
 
 
-def read_one(replicas: Replicas, read: Read, max_bytes: int) -> int:
-    """Read the only partition of a consumer's fetch, as `read_all` does. Returns the bytes read."""
+def read_one(replicas: Replicas, read: Read, max_bytes: int) -> Partition | None:
+    """Read the only partition of a consumer's fetch, as `read_all` does; at most `max_bytes`, where the first
+    batch may be larger. Returns the partition, None if it could not be read."""
     wanted = read.wanted
-    if wanted.partition_max_bytes < max_bytes:
-        max_bytes = wanted.partition_max_bytes
     try:
-        read.read = found = replicas.read(read.topic, wanted, max_bytes, connection=read.connection)
+        partition = replicas.partition(read.topic, wanted.partition)
+        if partition.read_admission is not None or wanted.owner_token != NO_TOKEN:
+            partition.admit_reader(wanted, read.connection)
+        read.read = partition.read(
+            wanted.fetch_offset,
+            max_bytes,
+            current_leader_epoch=wanted.current_leader_epoch,
+            last_fetched_epoch=wanted.last_fetched_epoch,
+        )
     except BrokerError as error:
         read.fail(error)
-        return 0
-    return 0 if found.records is None else found.records.length
+        return None
+    return partition
 
 
-def is_over(read: Read, size: int, limits: ReadLimits) -> bool:
-    """Whether a fetch that has read `size` bytes is answered now: no wait could change it, or none is
-    allowed."""
+def is_complete(read: Read, min_bytes: int) -> bool:
+    """Whether a fetch is answered now: it has as many bytes as it needs, or a wait could not change it."""
     found = read.read
-    return size >= limits.min_bytes or limits.max_wait_ms <= 0 or found is None or found.diverging is not None
+    if found is None or found.diverging is not None:
+        return True
+    return min_bytes <= (0 if found.records is None else found.records.length)
 
 
 class OneFetch(Parked):
     """A waiting fetch of one partition. `answer` is called once there are `min_bytes` or an error, or the
     fetch's time has passed."""
 
-    __slots__ = ("_answer", "_counted", "_limits", "_read", "_replicas")
+    __slots__ = ("_answer", "_counted", "_min_bytes", "_partition", "_read", "_replicas", "_wish")
 
     def __init__(
-        self, replicas: Replicas, read: Read, size: int, limits: ReadLimits, answer: AnswerRead
+        self,
+        replicas: Replicas,
+        partition: Partition,
+        read: Read,
+        max_bytes: int,
+        min_bytes: int,
+        answer: AnswerRead,
     ) -> None:
-        waiting = replicas.readers
-        key = TopicPartition(read.topic, read.wanted.partition)
-        needed = None
-        if limits.min_bytes > 1:
-            needed = self._needed_bytes
-            self._counted = _needed(replicas, read, size, limits)
+        wanted = read.wanted
         self._replicas = replicas
+        self._partition = partition
         self._read = read
-        self._limits = limits
+        self._wish = (
+            wanted.fetch_offset, max_bytes, wanted.current_leader_epoch, wanted.last_fetched_epoch
+        )  # fmt: skip
+        self._min_bytes = min_bytes
         self._answer = answer
-        super().__init__(waiting, (key,), self._look, self._end, read.connection, needed)
-        waiting.add(self, limits.max_wait_ms)
+        needed = None
+        if min_bytes > 1:
+            needed = self._needed_bytes
+            self._counted = self._count()
+        super().__init__(replicas.readers, (partition.key,), self._look, self._end, read.connection, needed)
 
     def _needed_bytes(self, key: Hashable) -> int | None:
         """How many bytes this broker must have appended to the partition before the fetch is worth a look;
         None if that is unknown."""
         return self._counted
 
+    def _count(self) -> int | None:
+        counted = counted_bytes(self._replicas, self._read)
+        return None if counted is None else counted + self._min_bytes - self._read.size
+
     def _look(self, key: Hashable) -> bool:
-        read, limits = self._read, self._limits
-        size = read_one(self._replicas, read, limits.max_bytes)
-        if size < limits.min_bytes and not read.is_final:
-            if limits.min_bytes > 1:
-                self._counted = _needed(self._replicas, read, size, limits)
+        read, partition, wish = self._read, self._partition, self._wish
+        found = None
+        if partition.read_admission is None and read.wanted.owner_token == NO_TOKEN:
+            found = partition.shared(wish)
+        if found is not None:
+            read.read = found
+        else:
+            read_one(self._replicas, read, wish[1])
+        if not is_complete(read, self._min_bytes):
+            if self._min_bytes > 1:
+                self._counted = self._count()
             return False
         self._answer(read)
         return True
 
     def _end(self) -> None:
-        read_one(self._replicas, self._read, self._limits.max_bytes)
+        read_one(self._replicas, self._read, self._wish[1])
         self._answer(self._read)
-
-
-def _needed(replicas: Replicas, read: Read, size: int, limits: ReadLimits) -> int | None:
-    counted = counted_bytes(replicas, read)
-    return None if counted is None else counted + limits.min_bytes - size

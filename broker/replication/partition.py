@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from holdfast_log.broker.log.batch_order import BatchOrder
 from holdfast_log.broker.log.log import Log
@@ -89,6 +89,11 @@ class PartitionRead(NamedTuple):
     """(epoch, end offset) at which the reader must truncate: its log diverges from this one (KIP-595)."""
 
 
+ReadWish: TypeAlias = tuple[int, int, int, int]
+"""What a consumer's read of one partition depends on: its offset, its maximum of bytes, the leader epoch that
+it expects, and the epoch of the batch that it has read last."""
+
+
 class Partition:
     """A partition's replica on this broker. `is_live` returns whether a broker is known to be alive.
 
@@ -141,7 +146,7 @@ class Partition:
         ms."""
         self.is_deleted = False
         """Whether the replica has no role because its topic was deleted."""
-        self._shared_reads: dict[tuple[int, ...], PartitionRead] | None = None
+        self._shared_reads: dict[ReadWish, PartitionRead] | None = None
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic}-{self.index} epoch {self.leader_epoch} {type(self.role).__name__}>"
@@ -332,6 +337,25 @@ class Partition:
         """Read for each consumer again."""
         self._shared_reads = None
 
+    def shared(self, wish: ReadWish) -> PartitionRead | None:
+        """What `read` returns to a consumer with this wish, if another one has read the same since
+        `begin_sharing`; None if it has to be read."""
+        shared = self._shared_reads
+        found = None if shared is None else shared.get(wish)
+        log = self.log
+        if (
+            found is None
+            or found.high_watermark != self.high_watermark
+            or found.log_start_offset != log.log_start_offset
+            or log.failure is not None
+            or not isinstance(self.role, Leadership)
+        ):
+            return None
+        records = found.records
+        if records is not None and records.data is None and records.length <= _SHARED_BYTES:
+            copy_small(records, _SHARED_BYTES)
+        return found
+
     def read(
         self,
         offset: int,
@@ -346,6 +370,11 @@ class Partition:
 
         Raises BrokerError: OFFSET_OUT_OF_RANGE, and what `leadership` raises.
         """
+        shared, wish = self._shared_reads, (offset, max_bytes, current_leader_epoch, last_fetched_epoch)
+        if shared is None or replica_id != CONSUMER_ID or not min_one_batch:
+            shared = None
+        elif (known := self.shared(wish)) is not None:
+            return known
         if current_leader_epoch != NO_EPOCH or not isinstance(self.role, Leadership):
             self.leadership(current_leader_epoch)
         log, high_watermark = self.log, self.high_watermark
@@ -354,42 +383,22 @@ class Partition:
             diverging = self._divergence(offset, last_fetched_epoch)
             if diverging is not None:
                 return PartitionRead(high_watermark, log.log_start_offset, upper_offset, diverging=diverging)
-        shared = self._shared_reads if replica_id == CONSUMER_ID else None
         if offset == upper_offset and log.failure is None and log.log_start_offset <= offset:
             # The usual read of a consumer that waits: nothing is there yet.
             return _new_tuple(
                 PartitionRead, (high_watermark, log.log_start_offset, upper_offset, None, None, None)
             )
-        if shared is None or log.failure is not None:
-            return self._read(offset, max_bytes, upper_offset, replica_id, min_one_batch)
-        key = (offset, max_bytes, min_one_batch, high_watermark, log.log_start_offset, log.truncations)
-        found = shared.get(key)
-        if found is None:
-            found = self._read(offset, max_bytes, upper_offset, replica_id, min_one_batch)
-            if found.unchecked is None:
-                shared[key] = found
-        elif found.records is not None and found.records.data is None:
-            copy_small(found.records, _SHARED_BYTES)
-        return found
-
-    def _read(
-        self,
-        offset: int,
-        max_bytes: int,
-        upper_offset: int,
-        replica_id: int,
-        min_one_batch: bool,
-    ) -> PartitionRead:
-        log = self.log
         records, _, _, unchecked = log.read(
             offset, max_bytes,
             upper_offset=upper_offset, min_one_batch=min_one_batch, skips_empty=replica_id == CONSUMER_ID,
         )  # fmt: skip
         # The constructor of a named tuple is a Python function; this is what it calls.
-        return _new_tuple(
-            PartitionRead,
-            (self.high_watermark, log.log_start_offset, upper_offset, records, unchecked, None),
+        found = _new_tuple(
+            PartitionRead, (high_watermark, log.log_start_offset, upper_offset, records, unchecked, None)
         )
+        if shared is not None and unchecked is None:
+            shared[wish] = found
+        return found
 
     def _divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
         epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)

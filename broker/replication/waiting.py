@@ -104,15 +104,12 @@ class Parked:
     def refuse(self) -> None:
         """End the request at once: no further one can be parked."""
         expire = self._expire
-        self._let_go()
+        self._check, self._expire, self.needed = _check_nothing, _expire_nothing, None
         expire()
 
     def _forget(self) -> None:
         self.is_over = True
         self._waiting._remove(self, self.keys, self.owner)
-        self._let_go()
-
-    def _let_go(self) -> None:
         self._check, self._expire, self.needed = _check_nothing, _expire_nothing, None
 
 

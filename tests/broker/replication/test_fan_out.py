@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast_log.broker.log.log import Log
-from holdfast_log.broker.replication.partition import Partition
+from holdfast_log.broker.replication.partition import Partition, PartitionRead, ReadWish
 from holdfast_log.broker.requests.dispatch import RemoteCall
 from holdfast_log.protocol.api import Response
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -184,7 +184,16 @@ def test_a_small_shared_read_is_in_memory_and_a_large_one_is_not(
             taken.append(found.records)
         return found
 
+    shared = Partition.shared
+
+    def noted_again(partition: Partition, wish: ReadWish) -> object:
+        found = shared(partition, wish)
+        if found is not None and found.records is not None:
+            taken.append(found.records)
+        return found
+
     monkeypatch.setattr(Partition, "read", noted)
+    monkeypatch.setattr(Partition, "shared", noted_again)
     for offset, size in ((0, 100), (1, 40_000)):
         clients = waiting(world, tail(world, offset), 3)
         produce(world, b"x" * size)
@@ -216,3 +225,21 @@ def test_a_fetch_of_several_partitions_is_read_when_one_has_its_share_and_answer
 def produce_to(world: World, index: int) -> None:
     answer = world.client().call(produce_request("t", batch(b"x"), index=index))
     assert only_produced(answer).error_code == 0
+
+
+def test_a_high_watermark_that_moves_while_readers_are_woken_is_told_to_the_rest(world: World) -> None:
+    """The answer to one reader may change what the others see."""
+    clients = waiting(world, tail(world))
+    partition = world.replicas.partition("t", 0)
+    shared = partition.shared
+
+    def changed(wish: ReadWish) -> PartitionRead | None:
+        if partition.log.log_start_offset == 0 and shared(wish) is not None:
+            partition.log.log_start_offset = 1
+        return shared(wish)
+
+    partition.shared = changed  # type: ignore[method-assign]
+    produce(world, b"one", b"two")
+    answers = [only_fetched(answer) for client in clients for answer in client.answers()]
+    codes = [answer.error_code for answer in answers]
+    assert codes == [0] + [ErrorCode.OFFSET_OUT_OF_RANGE] * (READERS - 1)

@@ -103,7 +103,7 @@ def _answer_the_reader_that_was_severed() -> Sequence[Patch]:
             read.connection = NO_CONNECTION
         return read_all(replicas, wanted, max_bytes, replica_id, **more)
 
-    def read_one_without_asking_again(replicas: Any, read: Read, max_bytes: int) -> int:
+    def read_one_without_asking_again(replicas: Any, read: Read, max_bytes: int) -> Any:
         read.connection = NO_CONNECTION
         return read_one(replicas, read, max_bytes)
 
