@@ -24,6 +24,7 @@ from holdfast_log.broker.quotas.keys import QuotaKey
 from holdfast_log.broker.replication.admission import NO_CONNECTION
 from holdfast_log.broker.replication.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchReader
 from holdfast_log.broker.replication.fetches import Fetches
+from holdfast_log.broker.replication.partition import CONSUMER_ID
 from holdfast_log.broker.replication.reads import Read, ReadLimits
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, check_replica
@@ -77,6 +78,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         with_state = context.version >= _FIRST_VERSION_WITH_REPLICA_STATE
         replica_id = request.replica_state.replica_id if with_state else request.replica_id
         check_replica(context, replica_id)
+        replica_id = max(CONSUMER_ID, replica_id)  # Whoever is no follower is admitted like a consumer.
         max_bytes = min(max(request.max_bytes, 0), self.settings.max_bytes)
         if (
             request.session_epoch == FINAL_EPOCH

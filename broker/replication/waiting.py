@@ -61,7 +61,7 @@ class Parked:
     def cancel(self) -> None:
         """Remove the request without answering it. No effect once it has ended."""
         if not self.is_over:
-            self._forget()
+            self._waiting.remove(self)
             self._waiting.deadlines.ended()
             if not self._waiting:
                 self._waiting.deadlines.cancel()
@@ -92,13 +92,13 @@ class Parked:
             self._missed = None
         self._is_asked = False
         if is_complete and not self.is_over:
-            self._forget()
+            self._waiting.remove(self)
             self._waiting.deadlines.ended()
 
     def run_out(self) -> None:
         """End the wait, since the timeout has passed."""
         expire = self._expire
-        self._forget()
+        self._waiting.remove(self)
         expire()
 
     def refuse(self) -> None:
@@ -106,11 +106,6 @@ class Parked:
         expire = self._expire
         self._check, self._expire, self.needed = _check_nothing, _expire_nothing, None
         expire()
-
-    def _forget(self) -> None:
-        self.is_over = True
-        self._waiting._remove(self, self.keys, self.owner)
-        self._check, self._expire, self.needed = _check_nothing, _expire_nothing, None
 
 
 class _Row:
@@ -251,17 +246,22 @@ class Waiting:
         for parked in list(self._by_owner.get(owner, ())):
             parked.cancel()
 
-    def _remove(self, parked: Parked, keys: Sequence[Hashable], owner: int | None) -> None:
+    def remove(self, parked: Parked) -> None:
+        """Forget a request, which has ended."""
+        parked.is_over = True
+        parked._check, parked._expire, parked.needed = _check_nothing, _expire_nothing, None
         self._count -= 1
-        for key in keys:
+        for key in parked.keys:
             row = self.parked.get(key)
             if row is not None:
                 if row.any_time.pop(parked, _MISSING) is _MISSING:
                     row.discard(parked)
                 if not (row.any_time or row.needed):
                     del self.parked[key]
-        owned = None if owner is None else self._by_owner.get(owner)
-        if owner is not None and owned is not None:
-            owned.pop(parked, None)
-            if not owned:
-                del self._by_owner[owner]
+        owner = parked.owner
+        if owner is not None:
+            owned = self._by_owner.get(owner)
+            if owned is not None:
+                owned.pop(parked, None)
+                if not owned:
+                    del self._by_owner[owner]

@@ -249,7 +249,8 @@ _UNSUPPORTED_VERSION = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 class FrameReader:
     """Cuts a stream of bytes into frames. A frame larger than the scratch buffer gets a buffer of its own,
     into which the rest is received directly. That buffer grows with the bytes received, at most to twice
-    their number: a frame that is announced and not sent costs no memory."""
+    their number, or to the size of the largest frame that has come whole: a frame that is announced and not
+    sent costs no more memory than one that was sent."""
 
     def __init__(self) -> None:
         self._scratch = bytearray(_SCRATCH_BYTES)
@@ -257,6 +258,8 @@ class FrameReader:
         self._large: bytearray | None = None
         self._large_filled = 0
         self._large_size = 0
+        self._largest_size = 0
+        """Size of the largest frame that has come whole."""
 
     def buffer(self) -> memoryview:
         """The buffer to receive the next bytes into; never empty."""
@@ -286,6 +289,7 @@ class FrameReader:
             self._large_filled += count
             if self._large_filled < self._large_size:
                 return []
+            self._largest_size = max(self._largest_size, self._large_size)
             frame, self._large = memoryview(self._large), None
             return [frame]
         self._filled += count
@@ -314,5 +318,7 @@ class FrameReader:
     def _begin_large(self, size: int, start: int) -> None:
         self._large_size = size
         self._large_filled = self._filled - start
-        self._large = bytearray(min(size, max(_FIRST_LARGE_BYTES, 2 * self._large_filled)))
+        self._large = bytearray(
+            min(size, max(_FIRST_LARGE_BYTES, 2 * self._large_filled, self._largest_size))
+        )
         self._large[: self._large_filled] = self._scratch[start : self._filled]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import repeat
 
 from holdfast_log.clients.fetching.deserialization import Deserialization, Unreadable
 from holdfast_log.clients.fetching.fetched import FetchedBatch
@@ -11,6 +12,8 @@ from holdfast_log.clients.fetching.positions import Position
 from holdfast_log.clients.message import ConsumerRecord, OffsetAndMetadata
 from holdfast_log.protocol.errors import BrokerError
 from holdfast_log.protocol.topic_partition import TopicPartition
+
+_pop_left = deque.popleft
 
 
 class RecordBuffer:
@@ -52,9 +55,15 @@ class RecordBuffer:
 
     def take(self, limit: int) -> list[ConsumerRecord]:
         """Remove and return at most `limit` buffered records."""
-        count = min(limit, len(self._leftover))
+        leftover = self._leftover
+        count = min(limit, len(leftover))
         self.records += count
-        return [self._leftover.popleft() for _ in range(count)]
+        if count < len(leftover):
+            # Without a Python call, or a step of a loop in Python, for each record.
+            return list(map(_pop_left, repeat(leftover, count)))
+        taken = list(leftover)
+        leftover.clear()
+        return taken
 
     # Records that cannot be read ----------------------------------------------------------------------
 

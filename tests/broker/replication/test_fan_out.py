@@ -243,3 +243,25 @@ def test_a_high_watermark_that_moves_while_readers_are_woken_is_told_to_the_rest
     answers = [only_fetched(answer) for client in clients for answer in client.answers()]
     codes = [answer.error_code for answer in answers]
     assert codes == [0] + [ErrorCode.OFFSET_OUT_OF_RANGE] * (READERS - 1)
+
+
+@pytest.mark.parametrize("replica_id", [-1, -2, -(2**31)])
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_reader_with_any_negative_replica_id_is_admitted_like_a_consumer(
+    world: World, replica_id: int, partitions: int
+) -> None:
+    world.assign("t", 1)
+    produce(world, b"one")
+
+    class NobodyElse:
+        def admit(self, connection: int) -> None:
+            raise BrokerError(ErrorCode.OWNERSHIP_FENCED, "another reader has it")
+
+    world.replicas.partition("t", 0).read_admission = NobodyElse()
+    request = fetch_request(world.topic_id("t"), 0, replica_id=replica_id)
+    if partitions == 2:
+        more = fetch_request(world.topic_id("t"), 0, 1).topics[0].partitions
+        request.topics[0].partitions.extend(more)
+    answer = world.client().call(request)
+    first = answer.responses[0].partitions[0]
+    assert first.error_code == ErrorCode.OWNERSHIP_FENCED and not first.records
