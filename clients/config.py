@@ -14,13 +14,13 @@ from typing import Any, TypeAlias
 from holdfast_log.clients.arguments import PROPERTIES, shown
 from holdfast_log.clients.errors import ConfigError
 from holdfast_log.clients.property_hints import hint_for
+from holdfast_log.clients.references import load_properties
 from holdfast_log.clients.settings import (
     REQUIRED,
     Setting,
     SettingError,
     Settings,
     SettingType,
-    read_properties,
 )
 from holdfast_log.protocol.assignment import AssignmentStrategy
 from holdfast_log.protocol.compression import codec_named
@@ -414,12 +414,14 @@ def load_settings(rows: tuple[Setting, ...], properties: Properties, kind: str) 
     TypeError for what are no properties."""
     PROPERTIES.check("", "properties", properties)
     try:
-        values = dict(properties) if isinstance(properties, Mapping) else read_properties(properties)
+        values = dict(properties) if isinstance(properties, Mapping) else load_properties(properties)
     except OSError as error:
         hint = f'; for a broker\'s address, write {{"bootstrap.servers": {str(properties)!r}}}'
         raise ConfigError(
             f"cannot read the properties file: {error}{hint if _is_address(str(properties)) else ''}"
         ) from None
+    except SettingError as error:
+        raise ConfigError(str(error)) from None
     names = {row.name: row for row in rows}
     values = {_dotted(key, names): value for key, value in values.items()}
     try:

@@ -27,6 +27,15 @@ class InvalidValue(SettingError):
         self.allowed = allowed
 
 
+class HiddenText(str):
+    """A value that was kept outside of the properties file, and so may be a secret: errors do not show it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "(hidden)"
+
+
 class SettingType(enum.Enum):
     """The type to which a setting's text is converted."""
 
@@ -94,8 +103,10 @@ class Setting:
             if self.check is not None:
                 self.check(parsed)
         except ValueError as error:
-            allowed = str(error) or self.allowed()
-            shown = "(hidden)" if self.type is SettingType.PASSWORD else repr(value)
+            is_hidden = self.type is SettingType.PASSWORD or isinstance(value, HiddenText)
+            # A check's own words may repeat a part of the value.
+            allowed = self.allowed() if is_hidden else str(error) or self.allowed()
+            shown = "(hidden)" if is_hidden else repr(value)
             raise InvalidValue(self.name, shown, allowed) from None
         return parsed
 

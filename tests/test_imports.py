@@ -38,7 +38,12 @@ INSTALLED = set(MAY_IMPORT) - {ONE_PACKAGE, "benchmarks"}
 """The folders that are installed, and imported, as parts of the one package."""
 
 # The broker shares the settings and the clock with the clients; the rest is for applications.
-BROKER_MAY_IMPORT_OF_CLIENTS = ("clients.settings", "clients.config", "clients.boot_clock")
+BROKER_MAY_IMPORT_OF_CLIENTS = (
+    "clients.settings",
+    "clients.references",
+    "clients.config",
+    "clients.boot_clock",
+)
 
 TWISTED_ALLOWED_IN_COORDINATOR = (
     "twisted.internet.defer",

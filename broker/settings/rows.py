@@ -346,6 +346,13 @@ def settings_page() -> str:
         "value. A setting with yes in the column Dynamic can also be altered while brokers run, for one "
         "broker or for all: `scripts/configs.sh --entity-type brokers`.",
         "",
+        "In a properties file, and in `--override`, a value or a part of it can be kept elsewhere: "
+        "`${file:PATH:KEY}` is a key of another properties file, `${directory:PATH:FILE}` the content of a "
+        "file, `${env:NAME}` a variable of the environment. It is read once, at the start. A program does "
+        "not start if it is missing, and no error shows it. Clients do the same with properties files, not "
+        "with properties that an application passes as a mapping, and brokers not with values that clients "
+        "alter.",
+        "",
     ]
     for title, rows in (
         ("Broker", BROKER_ROWS),

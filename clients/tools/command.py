@@ -17,7 +17,8 @@ from holdfast_log.clients.errors import (
     RequestTimeoutError,
     UnreachableError,
 )
-from holdfast_log.clients.settings import read_properties
+from holdfast_log.clients.references import load_properties
+from holdfast_log.clients.settings import SettingError
 from holdfast_log.protocol.errors import BrokerError
 
 FIRST_CONTACT_MS = 5_000
@@ -79,9 +80,11 @@ def properties(
     merged: dict[str, Any] = dict(defaults)
     if path is not None:
         try:
-            merged |= read_properties(path)
+            merged |= load_properties(path)
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}") from None
+        except SettingError as error:
+            raise ConfigError(str(error)) from None
     merged |= pairs(given)
     merged["bootstrap.servers"] = bootstrap
     return merged

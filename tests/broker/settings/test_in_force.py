@@ -6,9 +6,10 @@ import pytest
 
 from holdfast_log.broker.settings.alterations import Alteration
 from holdfast_log.broker.settings.in_force import SettingsInForce
-from holdfast_log.broker.settings.rows import broker_settings
+from holdfast_log.broker.settings.rows import ROWS, broker_settings
 from holdfast_log.broker.settings.view import ConfigType, SettingsView
-from holdfast_log.clients.settings import SettingError
+from holdfast_log.clients.references import resolved
+from holdfast_log.clients.settings import Setting, SettingError, Settings, SettingType
 from holdfast_log.protocol.configs import ConfigOperation, ConfigSource
 
 
@@ -62,6 +63,26 @@ def test_the_default_of_all_brokers_shows_only_altered_settings() -> None:
 def test_altering_a_setting_fixed_at_the_start_is_refused_with_advice() -> None:
     with pytest.raises(SettingError, match=r"Cannot update these configs dynamically: Set\(broker.id\)"):
         settings().check({"broker.id": "7"})
+
+
+def test_a_password_from_elsewhere_is_not_shown() -> None:
+    rows = [*ROWS, Setting("key.password", SettingType.PASSWORD, None, "")]
+    given = resolved({"zookeeper.connect": "z:1", "key.password": "${env:WORD}"}, {"WORD": "correct-horse"})
+    broker = SettingsInForce(Settings(rows, given))
+
+    (entry,) = SettingsView(broker).describe_broker(["key.password"])
+
+    assert broker["key.password"] == "correct-horse"
+    assert entry.is_sensitive and "correct-horse" not in repr(entry)
+
+
+def test_clients_cannot_have_a_broker_read_a_file_or_its_environment() -> None:
+    broker = settings()
+
+    with pytest.raises(SettingError, match=r"\$\{env:HOME\}"):
+        broker.check({"log.retention.ms": "${env:HOME}"})
+    broker.overlay({"x.y": "${env:HOME}"}, {})
+    assert broker.own == {"x.y": "${env:HOME}"}
 
 
 def test_a_setting_that_brokers_do_not_have_is_taken_and_shown_without_effect(
