@@ -25,6 +25,7 @@ from twisted.python.failure import Failure
 from holdfast_log.broker.cleaning.cleaning_pass import CleaningPass, PassSurroundings
 from holdfast_log.broker.cleaning.plan import plan_of
 from holdfast_log.broker.cleaning.settings import CleanerSettings
+from holdfast_log.broker.decompression_budget import DecompressionBudget
 from holdfast_log.broker.log.disk import OsDisk
 from holdfast_log.broker.log.flush_job import flush_at_once
 from holdfast_log.broker.log.loading import LoadRequest
@@ -99,8 +100,8 @@ def compact(log: Log, codec: str, settings: CleanerSettings) -> Compacted:
     passes = 0
     while (plan := plan_of(log, log.log_end_offset, int(time.time() * 1000))) is not None:
         around = PassSurroundings(
-            OsDisk(), _HereWorkers(), lambda: int(time.time() * 1000), settings,
-            lambda _: succeed(None), lambda: False,
+            OsDisk(), _HereWorkers(), DecompressionBudget(_HereWorkers()),
+            lambda: int(time.time() * 1000), settings, lambda _: succeed(None), lambda: False,
         )  # fmt: skip
         failures: list[Failure] = []
         ensureDeferred(CleaningPass(plan, around).run()).addErrback(failures.append)

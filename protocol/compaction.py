@@ -187,12 +187,19 @@ def filter_records(payload: Buffer, header: BatchHeader, keeps_first: bool, rule
 
 
 def filter_compressed(
-    batch: bytes, header: BatchHeader, rules: Rules, previous_epoch: int, limit: int
+    batch: bytes,
+    header: BatchHeader,
+    rules: Rules,
+    previous_epoch: int,
+    limit: int,
+    unreadable: list[int] | None = None,
 ) -> bytes:
     """What remains of one compressed batch, in its own codec; no bytes if nothing does. A batch that cannot
-    be decompressed to at most `limit` bytes stays as it is."""
+    be decompressed to at most `limit` bytes stays as it is, and `unreadable` gets its base offset."""
     payload = _payload(batch, header, limit)
     if payload is None:
+        if unreadable is not None:
+            unreadable.append(header.base_offset)
         return batch
     is_kept = header.leader_epoch != previous_epoch or _contains(rules.kept_headers, header)
     keeps_first = header.has_append_id and _contains(rules.kept_firsts, header)

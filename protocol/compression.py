@@ -17,7 +17,7 @@ import cramjam
 from holdfast_log.protocol.batches import Compression
 from holdfast_log.protocol.wire import Buffer
 
-DEFAULT_LIMIT = 256 * 1024 * 1024
+DEFAULT_LIMIT = 64 * 1024 * 1024
 """Limit of a decompressed batch, in bytes, for callers that give none."""
 
 

@@ -24,6 +24,7 @@ from holdfast_log.broker.cleaning.horizons import NEVER_MS, HorizonSearch
 from holdfast_log.broker.cleaning.plan import CleaningPlan, best_plan, clean_segments, must_roll, plan_of
 from holdfast_log.broker.cleaning.settings import CleanerSettings
 from holdfast_log.broker.cleaning.sources import UncleanableSegment
+from holdfast_log.broker.decompression_budget import DecompressionBudget
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.pressure import is_pressure
@@ -81,6 +82,7 @@ class Cleaner:
         date_ms: TimeOfDay,
         settings: Live[CleanerSettings],
         committed_offset: Callable[[Log], int | None],
+        budget: DecompressionBudget | None = None,
     ) -> None:
         self.uncleanable: dict[Log, UncleanableMark] = {}
         """The logs that are skipped."""
@@ -89,6 +91,7 @@ class Cleaner:
         self._logs = logs
         self._disk = disk
         self._workers = workers
+        self._budget = budget or DecompressionBudget(workers)
         self._clock = clock
         self._date_ms = date_ms
         self._settings = settings
@@ -173,7 +176,13 @@ class Cleaner:
         log = plan.log
         self.busy[log] = None
         around = PassSurroundings(
-            self._disk, self._workers, self._date_ms, settings, self._pause, lambda: self._is_stopped
+            self._disk,
+            self._workers,
+            self._budget,
+            self._date_ms,
+            settings,
+            self._pause,
+            lambda: self._is_stopped,
         )
         cleaning = CleaningPass(plan, around)
         begun_s, begun_ms = self._clock.seconds(), self._date_ms()

@@ -22,7 +22,7 @@ from holdfast_log.broker.cleaning.plan import CleaningPlan, groups_of
 from holdfast_log.broker.cleaning.producers import last_batches
 from holdfast_log.broker.cleaning.settings import CleanerSettings
 from holdfast_log.broker.cleaning.sources import Source
-from holdfast_log.broker.log.decompression import DECOMPRESSED_BYTES_MAX
+from holdfast_log.broker.decompression_budget import DecompressionBudget
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.mapped_offset import write_mapped_offset
 from holdfast_log.broker.log.replacement import (
@@ -65,6 +65,7 @@ class PassSurroundings:
 
     disk: Disk
     workers: Workers
+    budget: DecompressionBudget
     date_ms: TimeOfDay
     settings: CleanerSettings
     pause: Callable[[int], Deferred[None]]
@@ -86,6 +87,7 @@ class CleaningPass:
         self._plan = plan
         self._log = plan.log
         self._around = around
+        self._workers = around.budget.share(around.budget.batch_bytes_max)
         self._truncations = plan.log.truncations
         self._cleaned_offset = plan.log.cleaned_offset
         self._left = list(plan.segments)
@@ -111,7 +113,7 @@ class CleaningPass:
             return OffsetMap.for_offsets(0, self._around.settings).table
         mapping = KeyMapping(
             self._around.disk, sources_of(plan.dirty_segments), plan.first_dirty, self._around.settings,
-            DECOMPRESSED_BYTES_MAX,
+            self._around.budget.batch_bytes_max,
         )  # fmt: skip
         try:
             await self._work(mapping)
@@ -158,10 +160,11 @@ class CleaningPass:
             last_epoch=log.epochs.epoch_at(group[-1].next_offset - 1),
             index_interval_bytes=log.settings.index_interval_bytes,
             piece_bytes=settings.piece_bytes,
-            batch_bytes_max=DECOMPRESSED_BYTES_MAX,
+            batch_bytes_max=around.budget.batch_bytes_max,
         )
         try:
             await self._work(copy)
+            self._tell_of_kept(copy)
             self._previous_epoch = copy.previous_epoch
             self.horizons |= copy.horizons
             is_swapped = copy.is_changed and await self._swap(group, copy)
@@ -172,6 +175,15 @@ class CleaningPass:
             await around.workers.run(copy.remove)
         self.bytes_before += sum(segment.size for segment in group)
         self.bytes_after += copy.size
+
+    def _tell_of_kept(self, copy: GroupCopy) -> None:
+        if copy.unreadable:
+            logger.warning(
+                "%s keeps all records of %d batches, the first at offset %d: they are damaged, or decompress "
+                "to more than %d bytes, a quarter of decompression.max.bytes",
+                self._log.topic_partition, len(copy.unreadable), copy.unreadable[0],
+                self._around.budget.batch_bytes_max,
+            )  # fmt: skip
 
     async def _swap(self, group: Sequence[Segment], copy: GroupCopy) -> bool:
         log, around = self._log, self._around
@@ -198,7 +210,7 @@ class CleaningPass:
 
     async def _work(self, job: _Job) -> None:
         while not job.is_done:
-            size = await self._around.workers.run(job.advance, _PART_BYTES)
+            size = await self._workers.run(job.advance, _PART_BYTES)
             self._check()
             await self._around.pause(size)
             self._check()

@@ -100,6 +100,8 @@ class GroupCopy:
         self.is_done = False
         self.is_changed = len(sources) > 1
         """Whether the new segment differs from the old one."""
+        self.unreadable: list[int] = []
+        """The first offsets of the batches that cannot be decompressed, and stay as they are."""
         self.horizons: set[int] = set()
         """The delete horizons of the batches in the new segment."""
         self.previous_epoch = _NO_BATCH if previous_epoch is None else previous_epoch
@@ -149,7 +151,7 @@ class GroupCopy:
             batch = piece[position : header.end]
             inner = header._replace(position=0)
             output = compaction.filter_compressed(
-                batch, inner, self._rules, self.previous_epoch, self._batch_bytes_max
+                batch, inner, self._rules, self.previous_epoch, self._batch_bytes_max, self.unreadable
             )
             rows = compaction.row_of(output) if output else b""
             self._append(file, output, rows, is_changed=output != batch)

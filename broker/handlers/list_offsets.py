@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred, ensureDeferred
 
+from holdfast_log.broker.decompression_budget import DecompressionBudget
 from holdfast_log.broker.lanes import Lane
 from holdfast_log.broker.log.timestamps import LookUp, TimestampOffset
 from holdfast_log.broker.replication.replicas import Replicas
 from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, Parts, RequestContext, check_replica
-from holdfast_log.broker.workers import Workers
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -41,10 +41,11 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
     parts = (Parts(("topics", "partitions"), ("topics", "partitions")),)
     elements_max = ANY_ELEMENTS
     replicas: Replicas
-    workers: Workers
+    decompression: DecompressionBudget
 
     def __post_init__(self) -> None:
-        self._searches = Lane(self.workers, _SEARCHES_MAX)
+        budget = self.decompression
+        self._searches = Lane(budget.share(budget.batch_bytes_max), _SEARCHES_MAX)
 
     def handle(self, context: RequestContext, request: ListOffsetsRequest) -> Deferred[ListOffsetsResponse]:
         check_replica(context, request.replica_id)
@@ -106,7 +107,9 @@ class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
             search = next(look_up)
             while True:
                 try:
-                    step = await self._searches.run(context.connection, search.run)
+                    step = await self._searches.run(
+                        context.connection, search.run, self.decompression.batch_bytes_max
+                    )
                 except (BrokerError, OSError) as error:
                     search = look_up.throw(error)
                 else:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from holdfast_log.broker.log.decompression import DECOMPRESSED_BYTES_MAX
+from holdfast_log.broker.log.decompression import MESSAGE_BYTES_MAX
+from holdfast_log.broker.log.decompression import SETTINGS as DECOMPRESSION_SETTINGS
 from holdfast_log.broker.log.own_settings import OWN_SETTINGS
 from holdfast_log.clients.settings import Setting, SettingError, Settings, SettingType
 from holdfast_log.coordinator.tools.directories import state_directory
@@ -197,8 +198,8 @@ class LogSettings:
     )
     max_message_bytes: int = _setting(
         1_048_588,
-        "Maximum size of a record batch as it is stored, after compression, in bytes. Decompressed, a batch "
-        f"may have at most {DECOMPRESSED_BYTES_MAX} bytes of records; a larger value counts as this one.",
+        "Maximum size of a record batch as it is stored, after compression, in bytes. Values above "
+        f"{MESSAGE_BYTES_MAX} count as this one. decompression.max.bytes limits the size before.",
         kind=SettingType.INT,
         minimum=0,
         broker="message.max.bytes",
@@ -333,8 +334,8 @@ class LogSettings:
                 f"min.compaction.lag.ms={checked.min_compaction_lag_ms} is not allowed: expected at most "
                 f"max.compaction.lag.ms, which is {checked.max_compaction_lag_ms}"
             )
-        if checked.max_message_bytes > DECOMPRESSED_BYTES_MAX:
-            checked = dataclasses.replace(checked, max_message_bytes=DECOMPRESSED_BYTES_MAX)
+        if checked.max_message_bytes > MESSAGE_BYTES_MAX:
+            checked = dataclasses.replace(checked, max_message_bytes=MESSAGE_BYTES_MAX)
         difference_ms = checked.message_timestamp_difference_max_ms
         if checked.message_timestamp_before_max_ms == _LONG_MAX:
             checked = dataclasses.replace(checked, message_timestamp_before_max_ms=difference_ms)
@@ -439,6 +440,7 @@ def _as_broker_row(row: Setting) -> Setting:
 
 BROKER_SETTINGS: tuple[Setting, ...] = (
     *OWN_SETTINGS,
+    *DECOMPRESSION_SETTINGS,
     *(_as_broker_row(row) for row in TOPIC_SETTINGS if row.name in BROKER_SYNONYM),
 )
 """The log's rows among a broker's settings."""

@@ -58,9 +58,9 @@ class SegmentSearch:
     timestamp: int
     start_offset: int
 
-    def run(self) -> SearchStep:
-        """Search in some megabytes. Raises OSError, and BrokerError with CORRUPT_MESSAGE for a sound batch
-        whose records cannot be unpacked."""
+    def run(self, batch_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> SearchStep:
+        """Search in some megabytes. A batch is decompressed to at most `batch_bytes_max`. Raises OSError, and
+        BrokerError with CORRUPT_MESSAGE for a sound batch whose records cannot be unpacked."""
         position, left = self.position, _STEP_BYTES
         while left > 0 and position < self.end:
             piece = self.file.pread(min(_PIECE_BYTES, self.end - position), position)
@@ -82,7 +82,7 @@ class SegmentSearch:
                 if len(batch) != header.size or not has_valid_crc(batch, header):
                     return SearchStep(position, doubt=f"the batch at position {position} is damaged")
                 left -= len(batch)
-                found = self._in_batch(batch, header)
+                found = self._in_batch(batch, header, batch_bytes_max)
                 if found is not None:
                     return SearchStep(position, found)
             position += header.size
@@ -97,11 +97,11 @@ class SegmentSearch:
         except BrokerError:
             return None
 
-    def _in_batch(self, batch: Buffer, header: BatchHeader) -> TimestampOffset | None:
+    def _in_batch(self, batch: Buffer, header: BatchHeader, batch_bytes_max: int) -> TimestampOffset | None:
         try:
             # Records later than their batch's maximum are skipped: such timestamps are invalid.
             found = find_time(
-                records_of(batch, header, limit=DECOMPRESSED_BYTES_MAX),
+                records_of(batch, header, limit=batch_bytes_max),
                 header.record_count,
                 header.base_timestamp,
                 self.timestamp,

@@ -7,10 +7,10 @@ from functools import partial
 
 from twisted.internet.defer import Deferred
 
+from holdfast_log.broker.decompression_budget import DecompressionBudget
 from holdfast_log.broker.lanes import Lane
 from holdfast_log.broker.log.append import AppendOrigin
 from holdfast_log.broker.log.decompression import (
-    DECOMPRESSED_BYTES_MAX,
     INLINE_BYTES_MAX,
     INLINE_DECOMPRESSED_BYTES_MAX,
     QUICK_BYTES_MAX,
@@ -19,7 +19,6 @@ from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.broker.log.validation import Examined, ExcessiveRecordsError, examine
 from holdfast_log.broker.replication.appends import Append
 from holdfast_log.broker.replication.replicas import Replicas
-from holdfast_log.broker.workers import Workers
 from holdfast_log.protocol.batches import BatchHeader, is_compressed, read_header
 from holdfast_log.protocol.errors import BrokerError
 
@@ -31,10 +30,11 @@ class Examinations:
     """Examines the batches of one request after another. Those that it does not are for the preparation of
     the append (`broker.log.preparation`), which examines what was not examined."""
 
-    def __init__(self, replicas: Replicas, workers: Workers) -> None:
+    def __init__(self, replicas: Replicas, budget: DecompressionBudget) -> None:
         self._replicas = replicas
-        self._quick = Lane(workers, _QUICK_JOBS_MAX)
-        self._large = Lane(workers, 1)
+        self._bytes_max = budget.batch_bytes_max
+        self._quick = Lane(budget.share(QUICK_BYTES_MAX), _QUICK_JOBS_MAX)
+        self._large = Lane(budget.share(self._bytes_max), 1)
 
     def begin(self, appends: Sequence[Append], owner: Hashable) -> list[Deferred[None]]:
         """Examine the batches of a request. Returns the examinations for which it has to wait, which never
@@ -82,9 +82,7 @@ class Examinations:
         """Examine a batch with little memory, and if that is too little with much, one at a time."""
         done: Deferred[None] = Deferred()
         is_large = bool(header.compression) and header.size > QUICK_BYTES_MAX
-        lane, bytes_max = (
-            (self._large, DECOMPRESSED_BYTES_MAX) if is_large else (self._quick, QUICK_BYTES_MAX)
-        )
+        lane, bytes_max = (self._large, self._bytes_max) if is_large else (self._quick, QUICK_BYTES_MAX)
         lane.run(owner, _examined, append.records, header, settings, bytes_max).addCallback(
             partial(self._examined, append, header, settings, owner, bytes_max, done)
         )
@@ -100,11 +98,9 @@ class Examinations:
         done: Deferred[None],
         examined: Examined | BrokerError,
     ) -> None:
-        if isinstance(examined, ExcessiveRecordsError) and bytes_max < DECOMPRESSED_BYTES_MAX:
-            self._large.run(
-                owner, _examined, append.records, header, settings, DECOMPRESSED_BYTES_MAX
-            ).addCallback(
-                partial(self._examined, append, header, settings, owner, DECOMPRESSED_BYTES_MAX, done)
+        if isinstance(examined, ExcessiveRecordsError) and bytes_max < self._bytes_max:
+            self._large.run(owner, _examined, append.records, header, settings, self._bytes_max).addCallback(
+                partial(self._examined, append, header, settings, owner, self._bytes_max, done)
             )
             return
         append.examined = examined

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from twisted.internet.defer import Deferred
 
+from holdfast_log.broker.decompression_budget import DecompressionBudget
 from holdfast_log.broker.log.append import AppendOrigin
 from holdfast_log.broker.log.key_search import cold_key_search
 from holdfast_log.broker.log.key_versions import keys_of
@@ -26,11 +27,13 @@ from holdfast_log.protocol.errors import BrokerError
 class KeyReads:
     """Has produce requests wait for reads, together with the requests that are `held` for other reasons."""
 
-    def __init__(self, replicas: Replicas, workers: Workers, held: HeldRequests) -> None:
+    def __init__(
+        self, replicas: Replicas, workers: Workers, held: HeldRequests, budget: DecompressionBudget
+    ) -> None:
         self._replicas = replicas
         self._workers = workers
         self._held = held
-        self._examinations = Examinations(replicas, workers)
+        self._examinations = Examinations(replicas, budget)
 
     def hold(self, appends: Sequence[Append], proceed: Callable[[], None], owner: Hashable = None) -> bool:
         """Whether these appends must wait: there is nothing to wait for unless they expect versions of keys,

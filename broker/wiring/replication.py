@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from holdfast_log.broker.cleaning.cleaner import Cleaner
 from holdfast_log.broker.cleaning.settings import CleanerSettings
+from holdfast_log.broker.decompression_budget import DecompressionBudget, DecompressionLimits
 from holdfast_log.broker.log.flusher import Flusher
 from holdfast_log.broker.log.log import Log
 from holdfast_log.broker.log.manager import LogManager, ManagerLimits
@@ -46,6 +47,7 @@ class ReplicationParts:
     fetchers: Fetchers
     fetches: Fetches
     held_requests: HeldRequests
+    decompression: DecompressionBudget
     key_reads: KeyReads
     isr_proposals: IsrProposals
     throttled_rates: ThrottledRates
@@ -107,6 +109,7 @@ def build_replication(
     )
     roles = Roles(replicas, logs, fetchers, clock)
     held_requests = HeldRequests()
+    decompression = DecompressionBudget(around.workers, read_group(DecompressionLimits, settings))
 
     def committed_offset(log: Log) -> int | None:
         partition = replicas.find(*log.topic_partition)
@@ -121,7 +124,8 @@ def build_replication(
         fetchers=fetchers,
         fetches=Fetches(replicas, metadata, around.workers),
         held_requests=held_requests,
-        key_reads=KeyReads(replicas, around.workers, held_requests),
+        decompression=decompression,
+        key_reads=KeyReads(replicas, around.workers, held_requests, decompression),
         isr_proposals=isr_proposals,
         throttled_rates=ThrottledRates(Live(ThrottleRates, settings), replicas.throttle, fetchers.throttle),
         deletions=RecordDeletions(replicas, metadata),
@@ -138,5 +142,6 @@ def build_replication(
             around.date_ms,
             Live(CleanerSettings, settings),
             committed_offset,
+            decompression,
         ),
     )

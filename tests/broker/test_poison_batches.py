@@ -22,8 +22,9 @@ VALUES = [b"one " * 20, b"two " * 20, b"three " * 20]
 CODECS = [codec for codec in Compression if codec]
 
 
-def world_with(directory: Path, **settings: object) -> World:
-    world = World(directory, topic_config={name.replace("_", "."): value for name, value in settings.items()})
+def world_with(directory: Path, decompression_max_bytes: int = 128 << 20, **settings: object) -> World:
+    config = {name.replace("_", "."): value for name, value in settings.items()}
+    world = World(directory, topic_config=config, decompression_max_bytes=decompression_max_bytes)
     world.assign("t")
     return world
 
@@ -146,8 +147,7 @@ def test_a_bomb_is_refused_whatever_the_topic_allows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: Compression
 ) -> None:
     monkeypatch.setattr(examinations, "QUICK_BYTES_MAX", 400_000)
-    monkeypatch.setattr(examinations, "DECOMPRESSED_BYTES_MAX", 1_000_000)
-    world = world_with(tmp_path, max_message_bytes=64 << 20)
+    world = world_with(tmp_path, 4_000_000, max_message_bytes=64 << 20)
 
     codes = [
         only_produced(world.client().call(produce_request("t", bomb(size, codec)))).error_code

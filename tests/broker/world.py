@@ -16,6 +16,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
+from holdfast_log.broker.decompression_budget import DecompressionBudget, DecompressionLimits
 from holdfast_log.broker.handlers.api_versions import ApiVersionsHandler
 from holdfast_log.broker.handlers.delete_records import DeleteRecordsHandler, DeleteRecordsSettings
 from holdfast_log.broker.handlers.fetch import FetchHandler, FetchRequestSettings
@@ -173,6 +174,7 @@ class World:
         topic_config: dict[str, Any] | None = None,
         session_limits: SessionLimits | None = None,
         local_id: int = LOCAL_ID,
+        decompression_max_bytes: int = 128 << 20,
     ) -> None:
         self.clock = Clock()
         self.clock.advance(START_S)
@@ -217,17 +219,20 @@ class World:
         self.quotas = client_quotas(self.quota_limits, self.clock)
         self.dispatcher = Dispatcher(RepeatedLog(self.clock), quotas=self.quotas)
         held = HeldRequests()
+        decompression = DecompressionBudget(self.workers, DecompressionLimits(decompression_max_bytes))
         self.dispatcher.add(
             [
                 ApiVersionsHandler(self.dispatcher),
-                ProduceHandler(self.replicas, KeyReads(self.replicas, self.workers, held), held),
+                ProduceHandler(
+                    self.replicas, KeyReads(self.replicas, self.workers, held, decompression), held
+                ),
                 FetchHandler(
                     Fetches(self.replicas, self.metadata, self.workers),
                     self.replicas,
                     FetchRequestSettings(55 << 20),
                     self.quotas,
                 ),
-                ListOffsetsHandler(self.replicas, self.workers),
+                ListOffsetsHandler(self.replicas, decompression),
                 DeleteRecordsHandler(self.deletions, self.replicas, DeleteRecordsSettings(30_000)),
                 OffsetForLeaderEpochHandler(self.replicas, LongAnswers(self.clock)),
             ]

@@ -10,6 +10,7 @@ from twisted.python.failure import Failure
 from holdfast_log.broker.cleaning.cleaning_pass import CleaningPass, PassSurroundings
 from holdfast_log.broker.cleaning.plan import plan_of
 from holdfast_log.broker.cleaning.settings import CleanerSettings
+from holdfast_log.broker.decompression_budget import DecompressionBudget
 from holdfast_log.broker.log.disk import Disk
 from holdfast_log.broker.log.log import Log
 from holdfast_log.protocol.records import iterate
@@ -40,7 +41,8 @@ def compact(
     if plan is None:
         return None
     around = PassSurroundings(
-        disk, ImmediateWorkers(), lambda: now_ms, settings or CleanerSettings(),
+        disk, ImmediateWorkers(), DecompressionBudget(ImmediateWorkers()), lambda: now_ms,
+        settings or CleanerSettings(),
         lambda _: succeed(None), lambda: False,
     )  # fmt: skip
     cleaning = CleaningPass(plan, around)

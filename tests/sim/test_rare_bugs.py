@@ -18,6 +18,7 @@ from holdfast_log.protocol.messages.ownership import NO_PARTITION
 from tests.broker import test_answers as of_answers
 from tests.broker import test_cluster_rights as of_rights
 from tests.broker import test_data_path as of_data_path
+from tests.broker import test_decompression_budget as of_budgets
 from tests.broker import test_dispatch as of_dispatch
 from tests.broker import test_internal_topics as of_internal_topics
 from tests.broker import test_metadata as of_metadata
@@ -707,6 +708,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "searches-all-at-once": lambda path: (
         of_time_look_ups.test_pipelined_look_ups_are_searched_for_one_at_a_time(path)
     ),
+    "budget-ignored": lambda path: of_budgets.test_jobs_wait_until_there_is_room_and_keep_their_order(),
     "skipped-in-silence": lambda path: of_consumers.pass_over_damage(of_consumers.cluster_in_memory(), [1]),
     "held-again-behind-all": lambda path: (
         of_held_requests.test_a_request_that_has_to_wait_once_more_keeps_its_place()

@@ -13,6 +13,8 @@ from twisted.internet.task import Clock
 
 from holdfast_log.broker.cleaning.cleaner import Cleaner
 from holdfast_log.broker.cleaning.settings import SETTINGS, CleanerSettings
+from holdfast_log.broker.decompression_budget import DecompressionBudget, DecompressionLimits
+from holdfast_log.broker.log.append import AppendOrigin
 from holdfast_log.broker.log.append_ids import AppendIdLimits
 from holdfast_log.broker.log.copying import append_as_follower
 from holdfast_log.broker.log.damage import Damage
@@ -26,7 +28,7 @@ from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.broker.log.time_search import offset_for_timestamp
 from holdfast_log.broker.log.truncation import move_log_start, restore_log_producers, truncate_to
 from holdfast_log.broker.setting_groups import Live
-from holdfast_log.protocol.batches import split
+from holdfast_log.protocol.batches import Compression, split
 from holdfast_log.protocol.records import APPEND_ID_HEADER, BatchBuilder
 from holdfast_log.protocol.topic_partition import TopicPartition
 from tests.models.compaction import compact, records_of
@@ -124,6 +126,31 @@ def test_a_log_is_compacted_at_the_start_and_again_after_the_backoff() -> None:
     assert len(rows(log)) == 7
     room.clock.advance(0.2)
     assert rows(log) == [(b"k", b"4"), (b"other", b"6")]
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
+def test_a_bomb_that_is_in_a_log_already_stays_as_it_is_and_is_told(
+    caplog: pytest.LogCaptureFixture, codec: Compression
+) -> None:
+    room = Room()
+    room.cleaner = Cleaner(
+        room, room.disk, room.workers, room.clock, room.now_ms,
+        Live(CleanerSettings, room.settings), room.committed_offset,
+        DecompressionBudget(room.workers, DecompressionLimits(40_000)),
+    )  # fmt: skip
+    log = room.log("t", segment_bytes=10_000)
+    bomb = BatchBuilder(codec)
+    bomb.append(room.now_ms(), b"bomb", bytes(100_000))
+    room.append(log, *numbered(5))
+    append_as_leader(log, memoryview(bomb.build()), 0, origin=AppendOrigin.COORDINATOR, now_ms=room.now_ms())
+    room.write(log, *numbered(5))
+
+    room.start()
+
+    assert rows(log) == [(b"bomb", bytes(100_000)), (b"k", b"4")]
+    (message,) = [record.message for record in caplog.records if "keeps all records" in record.message]
+    assert "t-0 keeps all records of 1 batches, the first at offset 5" in message
+    assert not room.cleaner.uncleanable
 
 
 def test_the_dirtiest_log_comes_first_and_one_that_is_clean_enough_not_at_all() -> None:

@@ -26,8 +26,9 @@ STORED = {
 }
 
 
-def world_with(directory: Path, **settings: object) -> World:
-    world = World(directory, topic_config={name.replace("_", "."): value for name, value in settings.items()})
+def world_with(directory: Path, decompression_max_bytes: int = 128 << 20, **settings: object) -> World:
+    config = {name.replace("_", "."): value for name, value in settings.items()}
+    world = World(directory, topic_config=config, decompression_max_bytes=decompression_max_bytes)
     world.assign("t")
     return world
 
@@ -104,8 +105,9 @@ def test_a_batch_that_decompresses_to_too_many_bytes_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(examinations, "QUICK_BYTES_MAX", 5_000)
-    monkeypatch.setattr(examinations, "DECOMPRESSED_BYTES_MAX", 10_000)
-    world = world_with(tmp_path, compression_type="gzip", max_message_bytes=1000)
+    world = world_with(
+        tmp_path, compression_type="gzip", max_message_bytes=1000, decompression_max_bytes=40_000
+    )
     within, beyond = (batch(bytes(size), compression=Compression.ZSTD) for size in (9000, 11_000))
     assert [produce(world.client(), each)[0] for each in (within, beyond)] == [0, ErrorCode.INVALID_RECORD]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_log.broker.log.decompression import DECOMPRESSED_BYTES_MAX
+from holdfast_log.broker.log.decompression import MESSAGE_BYTES_MAX
 from holdfast_log.broker.log.settings import LogSettings
 from holdfast_log.broker.settings.alterations import Alteration
 from holdfast_log.broker.settings.in_force import SettingsInForce
@@ -145,7 +145,7 @@ def test_timestamps_are_at_most_an_hour_ahead_by_default_as_in_kafka() -> None:
 
 
 def test_no_topic_raises_the_size_of_a_batch_beyond_the_brokers_maximum() -> None:
-    assert LogSettings.of({"max.message.bytes": 2**31 - 1}).max_message_bytes == DECOMPRESSED_BYTES_MAX
+    assert LogSettings.of({"max.message.bytes": 2**31 - 1}).max_message_bytes == MESSAGE_BYTES_MAX
 
 
 def test_list_entries_are_appended_and_subtracted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast_log.broker.decompression_budget import DecompressionBudget
 from holdfast_log.broker.handlers import list_offsets
 from holdfast_log.broker.lanes import Lane
 from holdfast_log.broker.log import preparation, time_search, validation
@@ -56,6 +57,15 @@ def _believe_what_was_read() -> Sequence[Patch]:
     return [(time_search, "_has_been_cut", mutant)]
 
 
+def _start_whatever_comes() -> Sequence[Patch]:
+    def mutant(self: DecompressionBudget) -> None:
+        while self._waiting:
+            _, start = self._waiting.popleft()
+            start()
+
+    return [(DecompressionBudget, "_start_waiting", mutant)]
+
+
 def _search_for_all_at_once() -> Sequence[Patch]:
     return [(list_offsets, "Lane", lambda workers, jobs_max: Lane(workers, 1000))]
 
@@ -92,6 +102,11 @@ RARE = (
         "found-in-cut-log",
         "a search by time answers a record that was cut off after a worker had found it",
         _believe_what_was_read,
+    ),
+    Mutation(
+        "budget-ignored",
+        "all jobs decompress at once, whatever they need together",
+        _start_whatever_comes,
     ),
     Mutation(
         "searches-all-at-once",
