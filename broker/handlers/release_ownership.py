@@ -10,6 +10,7 @@ from twisted.python.failure import Failure
 
 from holdfast_log.broker.ownership import requests
 from holdfast_log.broker.ownership.answers import Standings
+from holdfast_log.broker.ownership.limits import CONNECTION_RESOURCES_MAX
 from holdfast_log.broker.ownership.operations import ReleaseHeld
 from holdfast_log.broker.ownership.resources import NamedGrant
 from holdfast_log.broker.ownership.service import OwnershipService
@@ -25,6 +26,7 @@ _TIMEOUT_MS = 30_000
 @dataclass(eq=False)
 class ReleaseHandler(Handler[ReleaseRequest, ReleaseResponse]):
     request = ReleaseRequest
+    elements_max = CONNECTION_RESOURCES_MAX
     ownership: OwnershipService
 
     def handle(self, context: RequestContext, request: ReleaseRequest) -> Deferred[ReleaseResponse]:

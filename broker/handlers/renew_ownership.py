@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.ownership import requests
 from holdfast_log.broker.ownership.answers import Standings
+from holdfast_log.broker.ownership.limits import CONNECTION_RESOURCES_MAX
 from holdfast_log.broker.ownership.resources import NamedGrant
 from holdfast_log.broker.ownership.service import OwnershipService
 from holdfast_log.broker.requests.handler import Handler, RequestContext
@@ -22,6 +23,7 @@ from holdfast_log.protocol.messages.ownership import HeldResource, RenewRequest,
 @dataclass(eq=False)
 class RenewHandler(Handler[RenewRequest, RenewResponse]):
     request = RenewRequest
+    elements_max = CONNECTION_RESOURCES_MAX
     ownership: OwnershipService
 
     def handle(self, context: RequestContext, request: RenewRequest) -> Deferred[RenewResponse]:

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.ownership import requests
 from holdfast_log.broker.ownership.answers import Standings
+from holdfast_log.broker.ownership.limits import CONNECTION_RESOURCES_MAX
 from holdfast_log.broker.ownership.operations import Resume
 from holdfast_log.broker.ownership.resources import NamedGrant
 from holdfast_log.broker.ownership.service import OwnershipService
@@ -24,6 +25,7 @@ from holdfast_log.protocol.messages.ownership import ResumedResource, ResumeRequ
 @dataclass(eq=False)
 class ResumeHandler(Handler[ResumeRequest, ResumeResponse]):
     request = ResumeRequest
+    elements_max = CONNECTION_RESOURCES_MAX
     ownership: OwnershipService
     session_timeouts: SessionTimeouts
 

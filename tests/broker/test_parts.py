@@ -38,8 +38,8 @@ from holdfast_log.protocol.messages.list_offsets import (
 from tests.models.wires import FakeWire
 
 ROWS = 5 * PART_ROWS + 7
-WITH_OWN_TURNS = {"Produce", "Fetch"}
-"""They bound the work of a request by its bytes and their own limits."""
+WITH_OWN_LIMITS = {"Produce", "Fetch", "Renew", "Release", "Resume"}
+"""They bound the work of a request by its bytes, by limits of their own, or by what a connection may hold."""
 
 
 class Looking(Handler[ListOffsetsRequest, ListOffsetsResponse]):
@@ -223,7 +223,7 @@ def test_a_client_that_goes_ends_the_work() -> None:
 
 @pytest.mark.parametrize("handler", handler_types(), ids=lambda each: each.__name__)
 def test_a_handler_that_takes_long_requests_handles_them_in_turns(handler: HandlerType) -> None:
-    if handler.elements_max <= PLAIN_ELEMENTS_MAX or handler.request.api.name in WITH_OWN_TURNS:
+    if handler.elements_max <= PLAIN_ELEMENTS_MAX or handler.request.api.name in WITH_OWN_LIMITS:
         return
     makes_long_answers = LongAnswers in get_type_hints(handler).values()
     assert handler.parts or makes_long_answers, f"{handler.__name__} does all of a request in one turn"
