@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.requests.audit import log_change
 from holdfast_log.broker.requests.cluster_rights import ClusterRights
-from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, Parts, RequestContext
+from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, RowPaths
 from holdfast_log.coordinator.controller.service import ControllerService
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.alter_partition_reassignments import (
@@ -30,7 +30,7 @@ class AlterPartitionReassignmentsHandler(
     Handler[AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse]
 ):
     request = AlterPartitionReassignmentsRequest
-    parts = (Parts(("topics", "partitions"), ("responses", "partitions")),)
+    parts = (RowPaths(("topics", "partitions"), ("responses", "partitions")),)
     elements_max = ANY_ELEMENTS
     controller: ControllerService
     rights: ClusterRights

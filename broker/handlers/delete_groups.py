@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
-from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, Parts, RequestContext, refusal
+from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, RowPaths, refusal
 from holdfast_log.coordinator.groups.effects import DeleteAnswer
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.protocol.errors import BrokerError
@@ -21,7 +21,7 @@ from holdfast_log.protocol.messages.delete_groups import (
 @dataclass(eq=False)
 class DeleteGroupsHandler(Handler[DeleteGroupsRequest, DeleteGroupsResponse]):
     request = DeleteGroupsRequest
-    parts = (Parts(("groups_names",), ("results",)),)
+    parts = (RowPaths(("groups_names",), ("results",)),)
     elements_max = ANY_ELEMENTS
     groups: GroupService
 

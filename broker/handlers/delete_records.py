@@ -10,7 +10,7 @@ from typing import Annotated
 
 from holdfast_log.broker.replication.record_deletions import RecordDeletion, RecordDeletions
 from holdfast_log.broker.replication.replicas import Replicas
-from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, Parts, RequestContext
+from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, RowPaths
 from holdfast_log.broker.setting_groups import settings_group
 from holdfast_log.broker.settings.rows import BROKER_ROWS
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -33,7 +33,7 @@ class DeleteRecordsSettings:
 @dataclass(eq=False)
 class DeleteRecordsHandler(Handler[DeleteRecordsRequest, DeleteRecordsResponse]):
     request = DeleteRecordsRequest
-    parts = (Parts(("topics", "partitions"), ("topics", "partitions")),)
+    parts = (RowPaths(("topics", "partitions"), ("topics", "partitions")),)
     elements_max = ANY_ELEMENTS
     deletions: RecordDeletions
     replicas: Replicas

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
-from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, Parts, RequestContext, refusal
+from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, RowPaths, refusal
 from holdfast_log.broker.requests.operations import GROUP_OPERATIONS, NOT_ASKED
 from holdfast_log.coordinator.groups.effects import DescribeAnswer
 from holdfast_log.coordinator.groups.service import GroupService
@@ -27,7 +27,7 @@ from holdfast_log.protocol.messages.describe_groups import (
 @dataclass(eq=False)
 class DescribeGroupsHandler(Handler[DescribeGroupsRequest, DescribeGroupsResponse]):
     request = DescribeGroupsRequest
-    parts = (Parts(("groups",), ("groups",)),)
+    parts = (RowPaths(("groups",), ("groups",)),)
     elements_max = ANY_ELEMENTS
     groups: GroupService
 

@@ -19,7 +19,13 @@ from dataclasses import dataclass
 from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.groups.offsets_topic import OffsetsTopic
-from holdfast_log.broker.requests.handler import ANY_ELEMENTS, NO_TRANSACTIONS, Handler, Parts, RequestContext
+from holdfast_log.broker.requests.handler import (
+    ANY_ELEMENTS,
+    NO_TRANSACTIONS,
+    Handler,
+    RequestContext,
+    RowPaths,
+)
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -35,7 +41,7 @@ _FIRST_VERSION_WITH_SEVERAL_KEYS = 4
 @dataclass(eq=False)
 class FindCoordinatorHandler(Handler[FindCoordinatorRequest, FindCoordinatorResponse]):
     request = FindCoordinatorRequest
-    parts = (Parts(("coordinator_keys",), ("coordinators",)),)
+    parts = (RowPaths(("coordinator_keys",), ("coordinators",)),)
     elements_max = ANY_ELEMENTS
     topic: OffsetsTopic
     metadata: MetadataCache

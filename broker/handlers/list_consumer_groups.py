@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from twisted.internet.defer import Deferred, gatherResults, succeed
+from twisted.internet.defer import Deferred, ensureDeferred, gatherResults, succeed
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.cluster.identity import BrokerIdentity
@@ -48,10 +48,19 @@ class ListConsumerGroupsHandler(Handler[ListConsumerGroupsRequest, ListConsumerG
             return gatherResults(
                 [self._ask(broker_id, []) for broker_id in self.forwarding.brokers()]
             ).addCallback(_merged)
-        found = [
-            self.forwarding.find(name).addCallback(self._ask, [name]).addErrback(_failed) for name in names
-        ]
-        return gatherResults(found).addCallback(_merged)
+        return ensureDeferred(self._from_coordinators(names))
+
+    async def _from_coordinators(self, names: list[str]) -> _Response:
+        """Ask each broker once, for all groups that it coordinates: it looks through all its groups."""
+        by_broker: dict[int, list[str]] = {}
+        answers: list[_Response] = []
+        for name in names:
+            try:
+                by_broker.setdefault(await self.forwarding.find(name), []).append(name)
+            except BrokerError as error:
+                answers.append(ListConsumerGroupsResponse(groups_info=[], error_code=error.code))
+        answers += await gatherResults([self._ask(*each) for each in by_broker.items()])
+        return _merged(answers)
 
     def _ask(self, broker_id: int, names: list[str]) -> Deferred[_Response]:
         if broker_id == self.forwarding.local_id:

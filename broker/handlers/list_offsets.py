@@ -17,7 +17,13 @@ from holdfast_log.broker.decompression_budget import DecompressionBudget
 from holdfast_log.broker.lanes import Lane
 from holdfast_log.broker.log.timestamps import LookUp, TimestampOffset
 from holdfast_log.broker.replication.replicas import Replicas
-from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, Parts, RequestContext, check_replica
+from holdfast_log.broker.requests.handler import (
+    ANY_ELEMENTS,
+    Handler,
+    RequestContext,
+    RowPaths,
+    check_replica,
+)
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -38,7 +44,7 @@ _FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 @dataclass(eq=False)
 class ListOffsetsHandler(Handler[ListOffsetsRequest, ListOffsetsResponse]):
     request = ListOffsetsRequest
-    parts = (Parts(("topics", "partitions"), ("topics", "partitions")),)
+    parts = (RowPaths(("topics", "partitions"), ("topics", "partitions")),)
     elements_max = ANY_ELEMENTS
     replicas: Replicas
     decompression: DecompressionBudget

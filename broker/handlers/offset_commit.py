@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.ownership.committers import CommitterCheck
-from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, Parts, RequestContext
+from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, RowPaths
 from holdfast_log.coordinator.groups.effects import PartitionErrorsAnswer
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.coordinator.groups.shard import OffsetToCommit
@@ -35,7 +35,7 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 @dataclass(eq=False)
 class OffsetCommitHandler(Handler[OffsetCommitRequest, OffsetCommitResponse]):
     request = OffsetCommitRequest
-    parts = (Parts(("topics", "partitions"), ("topics", "partitions")),)
+    parts = (RowPaths(("topics", "partitions"), ("topics", "partitions")),)
     elements_max = ANY_ELEMENTS
     groups: GroupService
     metadata: MetadataCache

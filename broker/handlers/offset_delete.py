@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
-from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, Parts, RequestContext
+from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, RowPaths
 from holdfast_log.coordinator.groups.effects import PartitionErrorsAnswer
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -27,7 +27,7 @@ from holdfast_log.protocol.topic_partition import TopicPartition
 @dataclass(eq=False)
 class OffsetDeleteHandler(Handler[OffsetDeleteRequest, OffsetDeleteResponse]):
     request = OffsetDeleteRequest
-    parts = (Parts(("topics", "partitions"), ("topics", "partitions")),)
+    parts = (RowPaths(("topics", "partitions"), ("topics", "partitions")),)
     elements_max = ANY_ELEMENTS
     groups: GroupService
     metadata: MetadataCache

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
 from holdfast_log.broker.ownership.committers import CommitterCheck
-from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, Parts, RequestContext, refusal
+from holdfast_log.broker.requests.handler import ANY_ELEMENTS, Handler, RequestContext, RowPaths, refusal
 from holdfast_log.coordinator.groups.effects import FetchedOffset, OffsetsAnswer
 from holdfast_log.coordinator.groups.service import GroupService
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
@@ -39,8 +39,8 @@ _FIRST_VERSION_WITH_GROUPS = 8
 class OffsetFetchHandler(Handler[OffsetFetchRequest, OffsetFetchResponse]):
     request = OffsetFetchRequest
     parts = (
-        Parts(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions")),
-        Parts(("topics", "partition_indexes"), ("topics", "partitions")),
+        RowPaths(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions")),
+        RowPaths(("topics", "partition_indexes"), ("topics", "partitions")),
     )
     elements_max = ANY_ELEMENTS
     groups: GroupService

@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from holdfast_log.broker.network.connection import ReplySlot, ServerConnection
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.quotas.keys import QuotaKey
-from holdfast_log.broker.requests.handler import Answer, Handler, Parts, RequestContext, Shortcut
+from holdfast_log.broker.requests.handler import Answer, Handler, RequestContext, RowPaths, Shortcut
 from holdfast_log.broker.requests.parts import PART_BYTES, PartedRequests, parts_of
 from holdfast_log.broker.requests.times import RequestTimes
 from holdfast_log.clients.boot_clock import boot_s
@@ -343,7 +343,7 @@ class Dispatcher:
         handler: AnyHandler,
         context: RequestContext,
         request: Request[Any],
-        parts: Parts,
+        parts: RowPaths,
     ) -> Deferred[Response]:
         """Answer a request of many rows. Later requests of its connection wait for it."""
         connection = context.connection

@@ -126,7 +126,7 @@ request to finish, or None if the request is not usual; then nothing has been do
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class RowPaths:
     """Where the rows of a request are, and those of its answer: the names of the arrays, from the outermost
     to the one whose elements are the rows. The arrays of the answer are as deep."""
 
@@ -152,7 +152,7 @@ class Handler(Generic[Q, R]):
     is_for_everybody: ClassVar[bool] = False
     """Whether also a client may send the requests of an internal API."""
 
-    parts: ClassVar[tuple[Parts, ...]] = ()
+    parts: ClassVar[tuple[RowPaths, ...]] = ()
     """For a handler whose rows do not depend on one another: a long request is handled in parts, by calls of
     `handle` with a few rows each. Of several entries the first whose outermost array has elements counts."""
 

@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred
 
 from holdfast_log.broker.quotas.keys import QuotaKey
 from holdfast_log.broker.requests.answers import AnswerRows, LongAnswer, LongAnswers
-from holdfast_log.broker.requests.handler import Handler, Parts, RequestContext
+from holdfast_log.broker.requests.handler import Handler, RequestContext, RowPaths
 from holdfast_log.protocol.api import Request, Response
 from holdfast_log.protocol.errors import BrokerError
 
@@ -31,12 +31,12 @@ PART_BYTES = 2048
 _ROW_BYTES = 128
 """The price of a row in a turn: far more than its bytes, since it is handled as well as encoded."""
 
-AnyHandler: TypeAlias = "Handler[Any, Any]"
+_AnyHandler: TypeAlias = "Handler[Any, Any]"
 _Place: TypeAlias = tuple[Any, ...]
 """A row, after the rows that it is nested in."""
 
 
-def parts_of(handler: AnyHandler, request: Request[Any]) -> Parts | None:
+def parts_of(handler: _AnyHandler, request: Request[Any]) -> RowPaths | None:
     """Where the request's rows are if there are so many that it is handled in parts; None otherwise."""
     for parts in handler.parts:
         rows = getattr(request, parts.asked[0])
@@ -53,7 +53,7 @@ class PartedRequests:
     answers: LongAnswers
 
     async def answer(
-        self, handler: AnyHandler, context: RequestContext, request: Request[Any], parts: Parts
+        self, handler: _AnyHandler, context: RequestContext, request: Request[Any], parts: RowPaths
     ) -> Response:
         """The answer to all parts of the request. Raises AnswerAbandoned once the client has gone."""
         try:
@@ -63,10 +63,10 @@ class PartedRequests:
 
     async def _answer(
         self,
-        handler: AnyHandler,
+        handler: _AnyHandler,
         context: RequestContext,
         request: Request[Any],
-        parts: Parts,
+        parts: RowPaths,
         refusal: BrokerError | None,
     ) -> Response:
         """The answer; with a `refusal`, that of a request which is refused with it."""
@@ -92,7 +92,7 @@ class _TooLong(Exception):
 
 
 async def _handled(
-    answer: LongAnswer, handler: AnyHandler, part: Request[Any], refusal: BrokerError | None
+    answer: LongAnswer, handler: _AnyHandler, part: Request[Any], refusal: BrokerError | None
 ) -> Response:
     context = _PartContext(answer.context)
     try:

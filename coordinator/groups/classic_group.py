@@ -65,6 +65,8 @@ class ClassicGroup:
     """Number of members whose JoinGroup waits."""
     protocol_counts: dict[str, int] = field(default_factory=dict)
     """Number of members that support each protocol."""
+    held_bytes: int | None = None
+    """At least the bytes of the members' subscriptions and assignments; None if they were not counted."""
     new_member_added: bool = False
     initial_delay_left_ms: int | None = None
     """While the first join phase of an empty group is delayed: its maximum further delay in ms."""

@@ -62,9 +62,20 @@ class ClassicRequests:
             member = group.members.get(join.member_id)
             if member is not None and member.protocols == join.protocols:
                 return True
-            if size and member_bytes(group, without=join.member_id) + size > config.group_bytes_max:
+            if size and not self._has_group_memory(group, join.member_id, size):
                 return False
         return self._store.memory.has_room(size)
+
+    def _has_group_memory(self, group: ClassicGroup, member_id: str, size: int) -> bool:
+        """Whether `size` more bytes fit the limit of the group. Its members are counted only when what has
+        joined since the last count would be over the limit."""
+        bytes_max = self._store.config.group_bytes_max
+        if group.held_bytes is None or group.held_bytes + size > bytes_max:
+            group.held_bytes = member_bytes(group, without=member_id)
+            if group.held_bytes + size > bytes_max:
+                return False
+        group.held_bytes += size
+        return True
 
     def sync(
         self,
@@ -89,6 +100,8 @@ class ClassicRequests:
         if size > self._store.config.group_bytes_max or (size and not self._store.memory.has_room(size)):
             result.reply(request, SyncAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
             return result
+        if group.held_bytes is not None:
+            group.held_bytes += size
         self._rebalancer.sync(
             group,
             result,

@@ -16,8 +16,8 @@ from holdfast_log.broker.requests.handler import (
     ANY_ELEMENTS,
     PLAIN_ELEMENTS_MAX,
     Handler,
-    Parts,
     RequestContext,
+    RowPaths,
 )
 from holdfast_log.broker.requests.parts import PART_ROWS, PartedRequests
 from holdfast_log.broker.wiring.handlers import HandlerType, handler_types
@@ -46,7 +46,7 @@ class Looking(Handler[ListOffsetsRequest, ListOffsetsResponse]):
     """Answers each partition with its own number as its offset; a topic "bad" fails."""
 
     request = ListOffsetsRequest
-    parts = (Parts(("topics", "partitions"), ("topics", "partitions")),)
+    parts = (RowPaths(("topics", "partitions"), ("topics", "partitions")),)
     elements_max = ANY_ELEMENTS
 
     def __init__(self, ready: Callable[[], Deferred[None]] = lambda: succeed(None)) -> None:
@@ -229,12 +229,12 @@ def test_a_handler_that_takes_long_requests_handles_them_in_turns(handler: Handl
     assert handler.parts or makes_long_answers, f"{handler.__name__} does all of a request in one turn"
 
 
-def _parted() -> Iterator[tuple[AnyHandler, Parts]]:
+def _parted() -> Iterator[tuple[AnyHandler, RowPaths]]:
     return ((handler, parts) for handler in handler_types() for parts in handler.parts)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(("handler", "parts"), list(_parted()))
-def test_parts_name_arrays_of_the_messages(handler: HandlerType, parts: Parts) -> None:
+def test_parts_name_arrays_of_the_messages(handler: HandlerType, parts: RowPaths) -> None:
     api = handler.request.api
     assert len(parts.asked) == len(parts.answered)
     _check_path(api.request, parts.asked)

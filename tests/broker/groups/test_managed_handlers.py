@@ -266,6 +266,11 @@ class TestForwarding:
             assert found == {"g": (2, 9002), here: (1, 9001)}
             assert response.error_code == ErrorCode.NONE
 
+    def test_each_broker_is_asked_once_for_all_groups_that_it_coordinates(self, first: GroupBroker) -> None:
+        names = [f"{first_letter}{number}" for first_letter in "ab" for number in range(100)]
+        first.client().call(ListConsumerGroupsRequest(consumer_groups=names))
+        assert len(self.sent) <= 1
+
     def test_an_unreachable_coordinator_is_an_error(self, first: GroupBroker) -> None:
         self.reachable = False
         assert create(first.client()) == ErrorCode.COORDINATOR_NOT_AVAILABLE

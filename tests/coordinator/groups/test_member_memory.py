@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast_log.coordinator.groups.member_memory import MemberMemory
+import pytest
+
+from holdfast_log.coordinator.groups import classic_requests
+from holdfast_log.coordinator.groups.classic_group import ClassicGroup
+from holdfast_log.coordinator.groups.member_memory import MemberMemory, member_bytes
 from holdfast_log.coordinator.groups.settings import GroupSettings
 from holdfast_log.protocol.errors import ErrorCode
 from tests.coordinator.groups.world import GroupWorld, Member
@@ -89,3 +93,17 @@ def test_what_is_held_is_counted_only_when_the_limit_is_near() -> None:
     assert memory.has_room(10)
     assert len(counts) == 1
     assert not memory.has_room(95)
+
+
+def test_members_that_join_are_not_counted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+
+    def count(group: ClassicGroup, *, without: str = "") -> int:
+        counts.append(len(group.members))
+        return member_bytes(group, without=without)
+
+    monkeypatch.setattr(classic_requests, "member_bytes", count)
+    world = GroupWorld(GroupSettings(initial_rebalance_delay_ms=0), orders=4)
+    for _ in range(100):
+        world.send_first_join(subscribed(10))
+    assert sum(counts) <= 1
