@@ -66,6 +66,9 @@ SECTIONS: dict[str, dict[str, Subcommand]] = {
         "leader-election": Subcommand(
             "clients.tools.leader_election", "leader_election", "Elect preferred leaders."
         ),
+        "cluster-health": Subcommand(
+            "clients.tools.cluster_health", "cluster_health", "Check a cluster, and say what to do."
+        ),
         "log-dirs": Subcommand("clients.tools.log_dirs", "log_dirs", "Show the sizes of replicas on disks."),
         "dump-log": Subcommand("broker.tools.dump_log", "main", "Print the files of a log.", "server"),
         "api-versions": Subcommand(
