@@ -37,6 +37,8 @@ from tests.zookeeper import running_server
 FRAMES = 6_000
 GROWTH_MIB = 96
 ANSWER_S = 20.0
+MAY_WAIT = ("Fetch", "JoinGroup", "SyncGroup")
+"""APIs of Kafka whose requests say how long they may wait, and wait for other clients."""
 _PROBE = 0x7FFF_0000
 _TOPICS = ("target", "target", "other", "absent")
 _WAITS = (0, 1, 5)
@@ -120,6 +122,8 @@ class Sender:
         self._connection: RawSocket | None = None
         self._probe = request_frame(ApiVersionsRequest(), 0, _PROBE)
         self.outcomes: Counter[str] = Counter()
+        self.held: Counter[int] = Counter()
+        """How many requests of each API key had no answer in time."""
         self.connections = 0
 
     def send(self, frame: bytes) -> None:
@@ -134,6 +138,7 @@ class Sender:
             except TimeoutError:
                 answer = None
                 outcome = "held"  # Damage can make a fetch that waits for minutes, as it may.
+                self.held[int.from_bytes(frame[:2])] += 1
             if answer is None:
                 outcome = outcome if outcome == "held" else "closed"
                 self._connection.close()
@@ -214,6 +219,8 @@ def check(broker: BackgroundBroker, sender: Sender, count: int, grown: int, line
     outcomes = sender.outcomes
     assert sum(outcomes.values()) == count
     assert outcomes["held"] <= 2 + count // 20_000, outcomes
+    held = {APIS[key] for key in sender.held}
+    assert all(api.name in MAY_WAIT or api.feature is not None for api in held), held
     assert outcomes["answered"] > count // 10 and outcomes["closed"] > count // 10, outcomes
     assert grown < GROWTH_MIB, f"the broker's memory has grown by {grown} MiB"
     assert "Traceback" not in broker.log
