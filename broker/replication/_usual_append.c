@@ -28,7 +28,8 @@
 #define ACKS_LEADER 1
 #define NO_TIMESTAMP (-1)
 
-/* Where the fields of a batch begin. */
+/* The size of a batch's header, and where its fields begin. */
+#define HEADER_SIZE 61
 #define LEADER_EPOCH_AT 12
 #define ATTRIBUTES_AT 21
 #define COMPRESSION_MASK 0x07
@@ -528,8 +529,8 @@ static int
 read_header(Request *request, Batch *batch)
 {
     const State *state = request->state;
-    if (read_number(batch->batch + ATTRIBUTES_AT, 2) & COMPRESSION_MASK) {
-        return 0; /* Its records are read by others, who decompress them within a budget. */
+    if (batch->batch_size < HEADER_SIZE || read_number(batch->batch + ATTRIBUTES_AT, 2) & COMPRESSION_MASK) {
+        return 0; /* Compressed records are read by others, who decompress them within a budget. */
     }
     Py_ssize_t start = batch->batch - request->begin;
     batch->records = PySequence_GetSlice(request->frame, start, start + batch->batch_size);
