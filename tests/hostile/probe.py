@@ -122,8 +122,8 @@ def main() -> None:
 
     make_lean, probe = process.make_lean, Probe(path)
 
-    def make_lean_and_watch(reactor: Any) -> None:
-        make_lean(reactor)
+    def make_lean_and_watch(reactor: Any, *how: Any) -> None:
+        make_lean(reactor, *how)
         probe.watch(reactor)
 
     process.make_lean = make_lean_and_watch
