@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.network.connection import ServerConnection
-from holdfast_log.broker.network.handshake import NONCE_BYTES, ClusterSecret, Exchange
+from holdfast_log.broker.network.handshake import NONCE_BYTES, ClusterSecret, Handshake
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.protocol.errors import BrokerError, ErrorCode
 from holdfast_log.protocol.messages.authenticate_broker import (
@@ -48,7 +48,7 @@ class AuthenticateBrokerHandler(Handler[AuthenticateBrokerRequest, AuthenticateB
             raise BrokerError(ErrorCode.ILLEGAL_SASL_STATE, "a connection has one handshake")
         nonce = self.random.randbytes(NONCE_BYTES)
         connection.begin_handshake(
-            Exchange(
+            Handshake(
                 self.identity.cluster_id,
                 request.broker_id,
                 self.identity.broker_id,

@@ -78,7 +78,7 @@ class FetchHandler(Handler[FetchRequest, FetchResponse]):
         with_state = context.version >= _FIRST_VERSION_WITH_REPLICA_STATE
         replica_id = request.replica_state.replica_id if with_state else request.replica_id
         check_replica(context, replica_id)
-        replica_id = max(CONSUMER_ID, replica_id)  # Whoever is no follower is admitted like a consumer.
+        replica_id = max(CONSUMER_ID, replica_id)  # Every other reader is admitted like a consumer.
         max_bytes = min(max(request.max_bytes, 0), self.settings.max_bytes)
         if (
             request.session_epoch == FINAL_EPOCH

@@ -14,7 +14,7 @@ from holdfast_log.clients.settings import SettingError
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class BrokerAdmission:
     """`trusted` are the listeners on which every connection counts as a broker's. `own` is the listener that
     only brokers use, None if they share one with clients."""
 
@@ -28,14 +28,14 @@ class Admission:
         return any(name != self.own for name in self.trusted)
 
 
-def admission_of(settings: Mapping[str, Any], endpoints: Endpoints) -> Admission:
+def admission_of(settings: Mapping[str, Any], endpoints: Endpoints) -> BrokerAdmission:
     """The admission that the settings describe. Raises `SettingError`."""
     has_secret = settings["cluster.secret.file"] is not None
     own = endpoints.inter_broker if endpoints.brokers_have_own else None
     given = settings["broker.listeners.trusted"]
     if given is None:
         trusted = frozenset() if has_secret else frozenset((endpoints.inter_broker,))
-        return Admission(trusted, own, has_secret)
+        return BrokerAdmission(trusted, own, has_secret)
     names = [endpoint.name for endpoint in endpoints.listeners]
     for name in given:
         if name.upper() not in names:
@@ -43,18 +43,18 @@ def admission_of(settings: Mapping[str, Any], endpoints: Endpoints) -> Admission
                 f"broker.listeners.trusted={name!r} is not allowed: expected names that listeners has "
                 f"({', '.join(names)})"
             )
-    return Admission(frozenset(name.upper() for name in given), own, has_secret)
+    return BrokerAdmission(frozenset(name.upper() for name in given), own, has_secret)
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class ListenerNotice:
     """What the operator should know of the listeners, for the log."""
 
     is_warning: bool
     text: str
 
 
-def notices(admission: Admission, endpoints: Endpoints) -> list[Notice]:
+def notices(admission: BrokerAdmission, endpoints: Endpoints) -> list[ListenerNotice]:
     """What the settings of the listeners mean for the cluster's safety, and what to do; empty if there is
     nothing to say."""
     found = []
@@ -62,13 +62,13 @@ def notices(admission: Admission, endpoints: Endpoints) -> list[Notice]:
         if endpoint.name not in admission.trusted:
             continue
         if endpoint.name != admission.own:
-            found.append(Notice(True, _shared(endpoint)))
+            found.append(ListenerNotice(True, _shared(endpoint)))
         elif not is_loopback(endpoint.host):
-            found.append(Notice(True, _reachable(endpoint)))
+            found.append(ListenerNotice(True, _reachable(endpoint)))
     own = _find(endpoints.listeners, admission.own)
     others = [endpoint for endpoint in endpoints.listeners if endpoint.name != admission.own]
     if own is not None and is_loopback(own.host) and not all(is_loopback(other.host) for other in others):
-        found.append(Notice(False, _on_one_machine(own)))
+        found.append(ListenerNotice(False, _on_one_machine(own)))
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from holdfast_log.broker.network.handshake import Exchange
+from holdfast_log.broker.network.handshake import Handshake
 from holdfast_log.broker.network.interfaces import Address, Wire, source_address
 from holdfast_log.broker.network.refusals import RefusalPace, Refusals
 from holdfast_log.broker.network.settings import SETTINGS
@@ -104,7 +104,7 @@ class ServerConnection(Turns):
         self._refusals = refusals or Refusals(clock, RepeatedLog(clock), RefusalPace())
         self._noted: tuple[str, ...] = ()  # causes of refused requests that are logged
         self.has_handshake = False
-        self._exchange: Exchange | None = None
+        self._exchange: Handshake | None = None
         self._clock_s = clock.seconds
         self._last_activity_s = clock.seconds()
         self.created_ms = self.last_activity_ms
@@ -184,7 +184,7 @@ class ServerConnection(Turns):
         """Bytes of unanswered requests and unsent responses, which the budget limits."""
         return self._buffered_bytes
 
-    def begin_handshake(self, exchange: Exchange) -> None:
+    def begin_handshake(self, exchange: Handshake) -> None:
         """Keep what the peer's proof is made of, until the peer sends it. A connection has one handshake."""
         self.has_handshake = True
         self._exchange = exchange
@@ -194,7 +194,7 @@ class ServerConnection(Turns):
         self.is_broker = True
         self.frame_bytes_max = self._frame_bytes_max
 
-    def end_handshake(self) -> Exchange | None:
+    def end_handshake(self) -> Handshake | None:
         """What the peer's proof must be made of; None without a handshake that has begun."""
         exchange, self._exchange = self._exchange, None
         return exchange

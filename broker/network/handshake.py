@@ -43,7 +43,7 @@ class ClusterSecret:
     def __repr__(self) -> str:
         return f"ClusterSecret({len(self.keys)} keys)"
 
-    def key_of(self, exchange: Exchange, proof: bytes) -> bytes | None:
+    def key_of(self, exchange: Handshake, proof: bytes) -> bytes | None:
         """The key with which the exchange's caller has made this proof; None if it has none of them."""
         for key in self.keys:
             if hmac.compare_digest(exchange.proof_of_caller(key), proof):
@@ -52,7 +52,7 @@ class ClusterSecret:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class Handshake:
     """One connection between two brokers: who has opened it, to whom, and the nonces of both."""
 
     cluster_id: str
@@ -113,7 +113,7 @@ class CallerHandshake:
         self._ids = cluster_id, caller_id, answerer_id
         self._nonce = nonce
         self._is_optional = is_optional
-        self._exchange: Exchange | None = None
+        self._exchange: Handshake | None = None
 
     def first(self) -> AuthenticateBrokerRequest:
         """The request that begins the handshake."""
@@ -135,7 +135,7 @@ class CallerHandshake:
     def _prove(self, answerer_nonce: bytes) -> AuthenticateBrokerRequest:
         if len(answerer_nonce) != NONCE_BYTES:
             raise self._failed(f"its nonce has {len(answerer_nonce)} bytes instead of {NONCE_BYTES}")
-        self._exchange = Exchange(*self._ids, self._nonce, answerer_nonce)
+        self._exchange = Handshake(*self._ids, self._nonce, answerer_nonce)
         self.state = CallerState.PROVED
         return self._request(self._exchange.proof_of_caller(self._key))
 

@@ -22,7 +22,7 @@ _SPARE_ENTRIES = 64
 class Strangers:
     """Connections, those first that are to be closed first.
 
-    Nothing is told of requests: an entry has what was known when it was last looked at, and is put back if
+    Requests are not reported here: an entry has what was known when it was last looked at, and is put back if
     that has changed since. So a request costs nothing, and a new connection the logarithm of their number.
     """
 

@@ -15,7 +15,7 @@ from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.groups.offsets_topic import offsets_topic
 from holdfast_log.broker.groups.settings import OffsetsTopicSettings
-from holdfast_log.broker.network.admission import Admission
+from holdfast_log.broker.network.admission import BrokerAdmission
 from holdfast_log.broker.network.endpoints import Endpoints
 from holdfast_log.broker.network.handshake import NONCE_BYTES, CallerHandshake
 from holdfast_log.broker.network.interfaces import Address
@@ -126,7 +126,7 @@ class ClusterParts:
 def build_cluster(
     around: Surroundings,
     identity: BrokerIdentity,
-    admission: Admission,
+    admission: BrokerAdmission,
     metadata: MetadataCache,
     parts: SettingsParts,
     lineage: Sequence[int],
@@ -188,7 +188,7 @@ def build_cluster(
 def _listeners(
     around: Surroundings,
     parts: SettingsParts,
-    admission: Admission,
+    admission: BrokerAdmission,
     dispatcher: Dispatcher,
     log: RepeatedLog,
     rates: ConnectionRates,
@@ -208,7 +208,7 @@ def _listeners(
 
 
 def _handshakes(
-    around: Surroundings, identity: BrokerIdentity, admission: Admission
+    around: Surroundings, identity: BrokerIdentity, admission: BrokerAdmission
 ) -> Callable[[int], CallerHandshake] | None:
     """What begins a handshake with another broker; None if the cluster has no secret."""
     secret = around.secret

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from holdfast_log.broker.cluster.identity import BrokerIdentity
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
 from holdfast_log.broker.log.manager import LogManager
-from holdfast_log.broker.network.admission import Admission
+from holdfast_log.broker.network.admission import BrokerAdmission
 from holdfast_log.broker.orders.controller_orders import ControllerOrders
 from holdfast_log.broker.replication.outages import DirectoryOutages, ZooKeeperOutages
 from holdfast_log.broker.wiring.cluster import ClusterParts, build_cluster
@@ -46,7 +46,7 @@ def build_broker(
     around: Surroundings,
     logs: LogManager,
     identity: BrokerIdentity,
-    admission: Admission,
+    admission: BrokerAdmission,
     fatal: Callable[[str], None],
 ) -> WiredBroker:
     """Build a broker, unconnected to ZooKeeper and clients. It calls `fatal(why)` if it cannot continue."""

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from holdfast_log.broker.cluster.metadata_cache import MetadataCache
-from holdfast_log.broker.network.admission import Admission
+from holdfast_log.broker.network.admission import BrokerAdmission
 from holdfast_log.broker.network.connection import ServerConnection
 from holdfast_log.broker.quotas.client_quotas import ClientQuotas
 from holdfast_log.broker.quotas.connection_rates import ConnectionRates
@@ -34,7 +34,7 @@ class QuotaParts:
 
 
 def build_quotas(
-    around: Surroundings, admission: Admission, settings: SettingsParts, metadata: MetadataCache
+    around: Surroundings, admission: BrokerAdmission, settings: SettingsParts, metadata: MetadataCache
 ) -> QuotaParts:
     wanted = read_group(QuotaSettings, settings.static)
     limits = QuotaLimits(wanted)

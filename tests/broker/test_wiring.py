@@ -12,7 +12,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from holdfast_log.broker.cluster.identity import BrokerIdentity
-from holdfast_log.broker.network.admission import Admission
+from holdfast_log.broker.network.admission import BrokerAdmission
 from holdfast_log.broker.requests.dispatch import Dispatcher
 from holdfast_log.broker.requests.handler import Handler, RequestContext
 from holdfast_log.broker.setting_groups import Live, settings_group
@@ -38,7 +38,7 @@ NOT_SERVED = {
 """Messages that this broker can decode but has no handler for."""
 
 SETTINGS = broker_settings({"zookeeper.connect": "z:1"})
-ADMISSION = Admission(frozenset(("PLAINTEXT",)), None, has_secret=False)
+ADMISSION = BrokerAdmission(frozenset(("PLAINTEXT",)), None, has_secret=False)
 
 
 @settings_group(ROWS)

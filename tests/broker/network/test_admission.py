@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_log.broker.network.admission import Admission, admission_of, notices
+from holdfast_log.broker.network.admission import BrokerAdmission, admission_of, notices
 from holdfast_log.broker.network.endpoints import Endpoints, parse_endpoints
 from holdfast_log.broker.settings.rows import broker_settings
 from holdfast_log.clients.settings import SettingError
@@ -15,7 +15,7 @@ SECRET = {"cluster.secret.file": "/run/secret"}
 SHARED = {"listeners": "PLAINTEXT://127.0.0.1:9092"}
 
 
-def admitted(*given: dict[str, str]) -> tuple[Admission, Endpoints]:
+def admitted(*given: dict[str, str]) -> tuple[BrokerAdmission, Endpoints]:
     values = {"zookeeper.connect": "z:1"}
     for each in given:
         values |= each

@@ -18,7 +18,7 @@ from holdfast_log.broker.network.handshake import (
     CallerHandshake,
     CallerState,
     ClusterSecret,
-    Exchange,
+    Handshake,
     HandshakeError,
 )
 from holdfast_log.broker.requests.dispatch import Dispatcher
@@ -37,7 +37,7 @@ SECRET = ClusterSecret((KEY,))
 CLUSTER = "cluster"
 CALLER, ANSWERER = 1, 2
 NONCE = bytes(range(NONCE_BYTES))
-EXCHANGE = Exchange(CLUSTER, CALLER, ANSWERER, NONCE, NONCE[::-1])
+EXCHANGE = Handshake(CLUSTER, CALLER, ANSWERER, NONCE, NONCE[::-1])
 
 
 class Answerer:
@@ -191,11 +191,11 @@ def test_a_broker_that_cannot_prove_itself_gets_no_requests() -> None:
         replace(EXCHANGE, answerer_id=3),
         replace(EXCHANGE, caller_nonce=NONCE[::-1]),
         replace(EXCHANGE, answerer_nonce=NONCE),
-        Exchange(CLUSTER, ANSWERER, CALLER, NONCE, NONCE[::-1]),
+        Handshake(CLUSTER, ANSWERER, CALLER, NONCE, NONCE[::-1]),
         replace(EXCHANGE, caller_nonce=NONCE + b"x", answerer_nonce=NONCE[::-1][1:]),
     ],
 )
-def test_a_proof_fits_one_exchange_and_one_side(other: Exchange) -> None:
+def test_a_proof_fits_one_exchange_and_one_side(other: Handshake) -> None:
     proofs = {each.proof_of_caller(KEY) for each in (EXCHANGE, other)}
     proofs |= {each.proof_of_answerer(KEY) for each in (EXCHANGE, other)}
     assert len(proofs) == 4

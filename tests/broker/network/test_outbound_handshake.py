@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from holdfast_log.broker.network.handshake import NONCE_BYTES, CallerHandshake, ClusterSecret, Exchange
+from holdfast_log.broker.network.handshake import NONCE_BYTES, CallerHandshake, ClusterSecret, Handshake
 from holdfast_log.broker.network.interfaces import Address
 from holdfast_log.broker.network.outbound import BrokerChannel, ChannelLost, ChannelSettings, ChannelTimeout
 from holdfast_log.protocol.errors import ErrorCode
@@ -20,7 +20,7 @@ from tests.models.wires import Attempt, FakeNetwork
 
 KEY = b"k" * 32
 NONCE, OTHER_NONCE = bytes(NONCE_BYTES), b"n" * NONCE_BYTES
-EXCHANGE = Exchange("cluster", 1, 2, NONCE, OTHER_NONCE)
+EXCHANGE = Handshake("cluster", 1, 2, NONCE, OTHER_NONCE)
 SETTINGS = ChannelSettings("broker-1", request_timeout_ms=1000, backoff_ms=125, backoff_ms_max=500)
 AUTHENTICATE = 30031
 API_VERSIONS = 18

@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from holdfast_log.broker.cluster.identity import BrokerIdentity
-from holdfast_log.broker.network.admission import Admission
+from holdfast_log.broker.network.admission import BrokerAdmission
 from holdfast_log.broker.network.connection import ConnectionLimits, ServerConnection
 from holdfast_log.broker.network.endpoints import Endpoint, Endpoints
 from holdfast_log.broker.network.interfaces import Address
@@ -34,8 +34,8 @@ from tests.broker.world import World, fetch_request
 from tests.models.wires import FakeNetwork
 
 LIMITS = ConnectionLimits(1 << 20, 1 << 20, 100)
-OWN = Admission(frozenset(("INTERNAL",)), "INTERNAL", has_secret=False)
-SHARED = Admission(frozenset(("PLAINTEXT",)), None, has_secret=False)
+OWN = BrokerAdmission(frozenset(("INTERNAL",)), "INTERNAL", has_secret=False)
+SHARED = BrokerAdmission(frozenset(("PLAINTEXT",)), None, has_secret=False)
 REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
@@ -46,7 +46,7 @@ def leading_in(path: Path) -> World:
     return world
 
 
-def wired_in(path: Path, admission: Admission) -> WiredBroker:
+def wired_in(path: Path, admission: BrokerAdmission) -> WiredBroker:
     world = World(path)
     zookeeper = cast(ZooKeeper, SimpleNamespace(add_listener=lambda listener: None))
     identity = BrokerIdentity(1, "cluster", "INTERNAL")

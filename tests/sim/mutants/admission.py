@@ -14,7 +14,7 @@ from holdfast_log.broker.network.handshake import (
     CallerHandshake,
     CallerState,
     ClusterSecret,
-    Exchange,
+    Handshake,
 )
 from holdfast_log.broker.network.listener import Listeners
 from holdfast_log.broker.network.strangers import Strangers
@@ -84,23 +84,23 @@ def _ask_for_no_proof() -> Sequence[Patch]:
 
 
 def _prove_without_nonces() -> Sequence[Patch]:
-    prove = Exchange._proof
+    prove = Handshake._proof
 
-    def mutant(self: Exchange, key: bytes, side: bytes) -> bytes:
+    def mutant(self: Handshake, key: bytes, side: bytes) -> bytes:
         return prove(replace(self, caller_nonce=b"", answerer_nonce=b""), key, side)
 
-    return [(Exchange, "_proof", mutant)]
+    return [(Handshake, "_proof", mutant)]
 
 
 def _prove_without_side() -> Sequence[Patch]:
-    prove = Exchange._proof
-    return [(Exchange, "_proof", lambda self, key, side: prove(self, key, b""))]
+    prove = Handshake._proof
+    return [(Handshake, "_proof", lambda self, key, side: prove(self, key, b""))]
 
 
 def _allow_many_attempts() -> Sequence[Patch]:
     begin = ServerConnection.begin_handshake
 
-    def mutant(self: ServerConnection, exchange: Exchange) -> None:
+    def mutant(self: ServerConnection, exchange: Handshake) -> None:
         begin(self, exchange)
         self.has_handshake = False
 
